@@ -1,0 +1,38 @@
+"""The KV cache's ledger: who holds how many blocks.
+
+Pages are fungible, so a reservation is a count and nothing else. What is free and what is held
+always add up to the pool.
+"""
+
+
+class BlockLedger:
+    """``free``: blocks that nobody holds."""
+
+    __slots__ = ("_held", "block_size", "free", "num_blocks")
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.free = num_blocks
+        self._held: dict[str, int] = {}
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def held_by(self, request_id: str) -> int:
+        return self._held.get(request_id, 0)
+
+    def grant(self, request_id: str, num_blocks: int) -> int:
+        """Give that many more blocks; returns how many tokens its holder has room for now."""
+        assert 0 < num_blocks <= self.free, f"{num_blocks} blocks granted of {self.free} free"
+        self.free -= num_blocks
+        held = self._held.get(request_id, 0) + num_blocks
+        self._held[request_id] = held
+        return held * self.block_size
+
+    def release(self, request_id: str) -> None:
+        self.free += self._held.pop(request_id, 0)
+
+    def check(self) -> None:
+        """Assert that no block was lost or made up."""
+        assert self.free >= 0 and self.free + sum(self._held.values()) == self.num_blocks

@@ -1,0 +1,47 @@
+"""Prefill and decode phases in turn, never mixed: EcoServe, section 3.2."""
+
+from math import inf
+
+from macroserve.core.instance.phase import next_phase, saved_tpot_p10_s
+from macroserve.core.instance.step import Pick, Plan, Step
+from macroserve.core.views import Phase
+
+
+def compose(step: Step) -> Plan:
+    """Prefill as long as the saved TPOT of those decoding pays for it, else decode.
+
+    As in the paper, TPOT counts from the switch to decode: sequences with nothing but their first
+    token out save nothing yet, and their clock starts with their first decode batch.
+    """
+    config = step.config
+    picks = step.pick(config.max_batch_tokens, whole=True)
+    paid = _paid(step, picks)
+    phase, reason = next_phase(
+        step.phase,
+        can_prefill=bool(picks),
+        can_decode=bool(step.decoding),
+        paid=bool(paid),
+        overdue=step.overdue,
+        spent=step.phase is Phase.PREFILL and step.now - step.phase_since_s >= config.slo.ttft_s,
+    )
+    if phase is Phase.PREFILL:
+        if not step.decoding:
+            return Plan(picks, (), reason)
+        return Plan(paid or picks[:1], (), reason)
+    for seq in step.decoding.values():
+        if seq.num_emitted == 1:
+            seq.paid_until_s = step.now
+    return Plan((), tuple(step.decoding), reason)
+
+
+def _paid(step: Step, picks: list[Pick]) -> list[Pick]:
+    """As many of the picks as the tenth percentile of saved TPOT covers."""
+    if not picks:
+        return picks
+    decoding = [seq for seq in step.decoding.values() if seq.num_emitted > 1]
+    saved_s = saved_tpot_p10_s(decoding, step.now, step.decode_s)
+    if saved_s == inf or step.predict(picks, with_decodes=False) <= saved_s:
+        return picks
+    limit = step.config.max_batch_tokens
+    context = picks[0].seq.num_computed
+    return step.pick(step.latency.prefill_tokens_within(saved_s, limit, context), whole=True)

@@ -1,0 +1,96 @@
+"""The sequences that hold KV, and what happens when it runs out."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from macroserve.core.instance.cache import BlockLedger
+from macroserve.core.instance.sequence import Sequence, State
+
+
+class Running:
+    """prefilling, decoding, paused: sequences by id, in the order in which they got there.
+
+    pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
+        (EconoServe, section 3.2: offload-free pre-emption). Otherwise the latest arrival gives up
+        its KV and is computed again later (vLLM).
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, *, pause_when_full: bool) -> None:
+        self.blocks = BlockLedger(num_blocks, block_size)
+        self.prefilling: dict[str, Sequence] = {}
+        self.decoding: dict[str, Sequence] = {}
+        self.paused: dict[str, Sequence] = {}
+        self._pause_when_full = pause_when_full
+
+    def __len__(self) -> int:
+        return len(self.prefilling) + len(self.decoding) + len(self.paused)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return chain(self.prefilling.values(), self.decoding.values(), self.paused.values())
+
+    def admit(self, seq: Sequence, num_blocks: int) -> None:
+        """Its prefill begins."""
+        seq.move(State.PREFILLING)
+        seq.started = True
+        seq.num_slots = self.blocks.grant(seq.request_id, num_blocks)
+        self.prefilling[seq.request_id] = seq
+
+    def start_decoding(self, seq: Sequence) -> None:
+        """Its whole prompt is computed."""
+        seq.move(State.DECODING)
+        seq.num_computed = seq.num_prompt
+        self.decoding[seq.request_id] = self.prefilling.pop(seq.request_id)
+
+    def remove(self, seq: Sequence, to: State) -> None:
+        """It gives its KV back: for good, or to be computed again."""
+        home = {
+            State.PREFILLING: self.prefilling,
+            State.DECODING: self.decoding,
+            State.PAUSED: self.paused,
+        }[seq.state]
+        seq.move(to)
+        del home[seq.request_id]
+        self.blocks.release(seq.request_id)
+
+    def make_room(self) -> list[Sequence]:
+        """See that each decoding sequence has a slot for its next token; returns the preempted.
+
+        Those paused come first, then the order of ``decoding``. Afterwards something can run
+        unless nothing is here: the earliest arrival is preempted last, and alone it fits.
+        """
+        preempted: list[Sequence] = []
+        short = [seq for seq in self.decoding.values() if seq.num_tokens >= seq.num_slots]
+        for seq in (*self.paused.values(), *short):
+            while seq.state is not State.WAITING and not self._extend(seq):
+                if self._pause_when_full:
+                    self._pause(seq)
+                    break
+                preempted.append(self._preempt_latest())
+        while self.paused and not (self.prefilling or self.decoding):
+            preempted.append(self._preempt_latest())
+            for seq in tuple(self.paused.values()):
+                self._extend(seq)
+        return preempted
+
+    def _extend(self, seq: Sequence) -> bool:
+        """Give it the slots for its next token if they are free, and let it go on."""
+        missing = self.blocks.blocks_for(seq.num_tokens + 1) - self.blocks.held_by(seq.request_id)
+        if missing > self.blocks.free:
+            return False
+        if missing > 0:
+            seq.num_slots = self.blocks.grant(seq.request_id, missing)
+        if seq.state is State.PAUSED:
+            seq.move(State.DECODING)
+            self.decoding[seq.request_id] = self.paused.pop(seq.request_id)
+        return True
+
+    def _pause(self, seq: Sequence) -> None:
+        if seq.state is State.DECODING:
+            seq.move(State.PAUSED)
+            self.paused[seq.request_id] = self.decoding.pop(seq.request_id)
+
+    def _preempt_latest(self) -> Sequence:
+        latest = max(self, key=lambda seq: (seq.arrival_s, seq.ordinal))
+        self.remove(latest, State.WAITING)
+        latest.forget_cache()
+        return latest

@@ -1,0 +1,273 @@
+"""The instance scheduler: requests in, batches out, one iteration at a time.
+
+    batch = scheduler.schedule(now)         # what runs next
+    result = executor.run(batch)            # vLLM, the emulated executor or the simulator
+    scheduler.update(batch, result, now)    # what came of it
+
+A plain synchronous object. Requests may be added and finished between any two calls.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import StrEnum
+
+from macroserve.core.batch import (
+    Batch,
+    BatchResult,
+    HandBackReason,
+    HandedBack,
+    Prefill,
+)
+from macroserve.core.instance.composers import COMPOSERS
+from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.length import LengthPredictor
+from macroserve.core.instance.running import Running
+from macroserve.core.instance.sequence import Sequence, State
+from macroserve.core.instance.status import Tally, snapshot
+from macroserve.core.instance.step import Plan, Step
+from macroserve.core.instance.waiting import WaitingQueue
+from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.request import Request
+from macroserve.core.views import InstanceStatus, Phase, Pool
+
+SHARE_WINDOW_S = 5.0
+"""The share of time that prefills get is an average over about this long."""
+
+SHARE_FLOOR = 0.1
+
+
+class Refusal(StrEnum):
+    """Why an instance does not take a request."""
+
+    TOO_LONG = "its prompt leaves no room for a response within the model's length"
+    NEVER_FITS = "its prompt and longest response exceed the KV cache"
+    DUPLICATE = "a request of that id is here already"
+
+
+class InstanceScheduler:
+    """One instance's queue, KV ledger and policy.
+
+    latency: predicts batches; every batch that ran as planned teaches it.
+    """
+
+    def __init__(self, config: InstanceConfig, latency: LatencyModel) -> None:
+        self.config = config
+        self.latency = latency
+        self._sequences: dict[str, Sequence] = {}
+        self._waiting = WaitingQueue(config.strategy.ordering)
+        self._running = Running(
+            config.num_blocks, config.block_size, pause_when_full=config.strategy.exact_kv
+        )
+        self._lengths = LengthPredictor()
+        self._tally = Tally()
+        self._num_added = 0
+        self._draining = False
+        self._phase = Phase.IDLE
+        self._phase_since_s = 0.0
+        self._phase_prefill_s = 0.0
+        self._prefill_share = 0.5
+        self._in_flight: tuple[Batch, Work] | None = None
+
+    # -- requests in and out
+
+    def add_request(self, request: Request, now: float) -> Refusal | None:
+        """Let it wait here; returns why not if this instance could never run it.
+
+        ``max_new_tokens`` counts from here, without what an earlier instance streamed.
+        """
+        if request.request_id in self._sequences:
+            return Refusal.DUPLICATE
+        if request.num_prompt_tokens >= self.config.max_model_len:
+            return Refusal.TOO_LONG
+        if self._pool_share(request, request.max_new_tokens) > 1:
+            return Refusal.NEVER_FITS
+        expected = self._lengths.predict(request)
+        prefill_s = self._prefill_s(request.num_prompt_tokens)
+        kv_s = self._pool_share(request, expected) * expected * request.slo.tpot_s
+        cost_s = max(prefill_s / self._prefill_share, kv_s)
+        seq = Sequence(
+            request, self._num_added, expected, prefill_s, cost_s * (1 + 1e-12 * self._num_added)
+        )
+        self._num_added += 1
+        self._sequences[request.request_id] = seq
+        self._waiting.add(seq)
+        self._phase_prefill_s += prefill_s
+        self._tally.admitted.append(request.request_id)
+        return None
+
+    def finish(self, request_id: str, now: float) -> None:
+        """It ended elsewhere or its client left: its blocks are free at once. Unknown ids pass."""
+        if seq := self._sequences.get(request_id):
+            self._end(seq)
+
+    def set_pool(self, pool: Pool) -> None:
+        self.config = replace(self.config, pool=pool)
+
+    def drain(self, draining: bool = True) -> None:
+        """The instance is leaving, or stays after all.
+
+        From the next batch on, whatever has not started is handed back; the others end here.
+        """
+        self._draining = draining
+
+    # -- one iteration
+
+    def schedule(self, now: float) -> Batch:
+        """Decide the next iteration. Preemptions and hand-backs hold for an idle batch as well."""
+        handed_back = self._give_up(now)
+        preempted = self._running.make_room()
+        for seq in preempted:
+            seq.prefill_s = self._prefill_s(seq.num_prompt)
+            self._waiting.add(seq)
+        step = Step(
+            now,
+            self.config,
+            self.latency,
+            self._lengths,
+            self._waiting,
+            self._running,
+            phase=self._phase,
+            phase_since_s=self._phase_since_s,
+            may_admit=not preempted,
+        )
+        plan = COMPOSERS[self.config.strategy.batching](step)
+        self._admit(plan, now)
+        handed_back += self._offload(step)
+        work = step.work(plan)
+        batch = Batch(
+            plan.kind,
+            tuple([Prefill(pick.seq.request_id, pick.num_tokens) for pick in plan.picks]),
+            plan.decodes,
+            tuple([seq.request_id for seq in preempted]),
+            tuple(handed_back),
+            self.latency.predict(work),
+            plan.reason,
+        )
+        self._enter(batch, step)
+        self._in_flight = batch, work
+        return batch
+
+    def update(self, batch: Batch, result: BatchResult, now: float) -> None:
+        """Take in what an executor did of ``batch``; it may be less than was asked."""
+        self._learn(batch, result)
+        running = self._running
+        for request_id, num_tokens in result.prefilled.items():
+            if seq := running.prefilling.get(request_id):
+                seq.num_computed = min(seq.num_computed + num_tokens, seq.num_prompt)
+                if seq.num_computed == seq.num_prompt:
+                    running.start_decoding(seq)
+        for request_id, num_tokens in result.emitted.items():
+            seq = running.decoding.get(request_id)
+            if seq is None and (seq := running.prefilling.get(request_id)) and num_tokens:
+                running.start_decoding(seq)  # a token came out, so its prompt is in
+            if seq is None or not num_tokens:
+                continue
+            seq.emit(num_tokens, now)
+            if seq.num_emitted >= seq.predicted_tokens:
+                seq.predicted_tokens = self._lengths.predict(seq.request, seq.num_emitted)
+        for request_id in result.finished:
+            seq = self._sequences.get(request_id)
+            if seq and seq.state is not State.WAITING:
+                self._lengths.observe(seq.request, seq.num_emitted)
+                self._tally.finished += 1
+                self._tally.attained += seq.attained(now)
+                self._end(seq)
+
+    def status(self, now: float) -> InstanceStatus:
+        """A snapshot for the cell scheduler, with the ids taken in since the last one."""
+        return snapshot(
+            now,
+            self._waiting,
+            self._running,
+            self.latency,
+            self._tally,
+            phase=self._phase,
+            phase_prefill_s=self._phase_prefill_s,
+            max_batch_tokens=self.config.max_batch_tokens,
+            draining=self._draining,
+        )
+
+    # -- parts of an iteration
+
+    def _give_up(self, now: float) -> list[HandedBack]:
+        """Waiting requests that have no business here any more: all of them, or the late ones."""
+        if self._draining:
+            leaving = [seq for seq in self._waiting if not seq.started]
+            return self._hand_back(leaving, HandBackReason.DRAIN)
+        if self.config.drop_late:
+            num_late = self._waiting.num_due_before(now)
+            late = self._waiting.by_deadline.seqs[:num_late]
+            self._tally.finished += num_late
+            return self._hand_back(late, HandBackReason.DROP)
+        return []
+
+    def _offload(self, step: Step) -> list[HandedBack]:
+        """Requests about to miss their TTFT here, early enough for an HP instance to make it.
+
+        Offload when the slack left is below the threshold plus a full batch (Ascendra, section
+        5.3), while a prefill still fits in it. With triage, only those that it gives up: the
+        others will be in time here.
+        """
+        if not self.config.strategy.offload or self.config.pool is Pool.HP or not self._waiting:
+            return []
+        full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + step.decode_s
+        horizon_s = step.now + self.config.offload_threshold_s + full_step_s
+        num_late = self._waiting.num_due_before(step.now)
+        num_urgent = self._waiting.num_due_before(horizon_s)
+        leaving = [
+            seq
+            for seq in self._waiting.by_deadline.seqs[num_late:num_urgent]
+            if step.now + seq.prefill_s <= seq.deadline_s
+            and (not self.config.strategy.triage or seq.cost_s in step.hopeless)
+        ]
+        return self._hand_back(leaving, HandBackReason.OFFLOAD)
+
+    def _hand_back(self, leaving: Iterable[Sequence], reason: HandBackReason) -> list[HandedBack]:
+        for seq in leaving:
+            self._end(seq)
+        return [HandedBack(seq.request_id, reason) for seq in leaving]
+
+    def _admit(self, plan: Plan, now: float) -> None:
+        for seq, _, num_blocks in plan.picks:
+            if seq.state is State.WAITING:
+                self._waiting.take(seq, now)
+                self._running.admit(seq, num_blocks)
+        self._waiting.promise(sum([pick.num_tokens for pick in plan.picks]), now)
+
+    def _enter(self, batch: Batch, step: Step) -> None:
+        """Keep track of the phase, and of what prefills get of the time while some wait."""
+        phase = Phase(batch.kind.value)
+        if phase is not self._phase:
+            self._phase, self._phase_since_s = phase, step.now
+            if phase in (Phase.DECODE, Phase.IDLE):
+                self._phase_prefill_s = 0.0
+        if phase is Phase.MIXED:  # no phases, so what waits is what is pending
+            self._phase_prefill_s = self._waiting.prefill_s
+        if self._waiting and batch.predicted_s:
+            decode_s = step.decode_s if batch.decodes else 0.0
+            share = max(0.0, 1 - decode_s / batch.predicted_s)
+            weight = batch.predicted_s / (batch.predicted_s + SHARE_WINDOW_S)
+            self._prefill_share += weight * (max(share, SHARE_FLOOR) - self._prefill_share)
+
+    def _learn(self, batch: Batch, result: BatchResult) -> None:
+        """Teach the latency model, if this is the batch last planned and it ran as planned."""
+        if self._in_flight and self._in_flight[0] is batch:
+            work, self._in_flight = self._in_flight[1], None
+            if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
+                self.latency.observe(work, result.elapsed_s)
+
+    def _end(self, seq: Sequence) -> None:
+        del self._sequences[seq.request_id]
+        if seq.state is State.WAITING:
+            self._waiting.remove(seq)
+            seq.move(State.FINISHED)
+        else:
+            self._running.remove(seq, State.FINISHED)
+
+    def _prefill_s(self, num_tokens: int) -> float:
+        return self.latency.batched_prefill_s(num_tokens, self.config.max_batch_tokens)
+
+    def _pool_share(self, request: Request, num_new_tokens: int) -> float:
+        """Of the KV cache, for its prompt and that many tokens more."""
+        blocks = self._running.blocks
+        return blocks.blocks_for(request.num_prompt_tokens + num_new_tokens) / blocks.num_blocks

@@ -1,0 +1,131 @@
+"""One request inside an instance: the scheduler's own mutable record of it."""
+
+from enum import Enum
+
+from macroserve.core.request import Request
+
+
+class State(Enum):
+    WAITING = "waiting"
+    """Holds no KV: new, or preempted and to be computed again."""
+    PREFILLING = "prefilling"
+    DECODING = "decoding"
+    PAUSED = "paused"
+    """Outran its KV reservation while nothing was free; keeps what it has."""
+    FINISHED = "finished"
+
+
+_NEXT: dict[State, frozenset[State]] = {
+    State.WAITING: frozenset({State.PREFILLING, State.FINISHED}),
+    State.PREFILLING: frozenset({State.DECODING, State.WAITING, State.FINISHED}),
+    State.DECODING: frozenset({State.PAUSED, State.WAITING, State.FINISHED}),
+    State.PAUSED: frozenset({State.DECODING, State.WAITING, State.FINISHED}),
+    State.FINISHED: frozenset(),
+}
+
+
+class IllegalMoveError(Exception):
+    """A sequence was to make a move that its state does not allow; it stays as it was."""
+
+
+class Sequence:
+    """Progress of one request.
+
+    ordinal: place in the order in which this instance took its requests; unique.
+    num_prompt: tokens to compute before the next one comes out: the prompt and, once preempted,
+        what was emitted since. num_computed: how many of them are done.
+    num_tokens: prompt and emitted tokens. num_slots: tokens that its KV blocks have room for.
+    predicted_tokens: expected length of the response from here, emitted ones included.
+    prefill_s: predicted time of its prefill as part of a full batch.
+    paid_until_s: until when the tokens out keep the pace of its TPOT target; minus now, this is
+        the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
+    started: whether its prefill was ever begun here.
+    """
+
+    __slots__ = (
+        "arrival_s",
+        "cost_s",
+        "deadline_s",
+        "first_token_s",
+        "num_computed",
+        "num_emitted",
+        "num_prompt",
+        "num_slots",
+        "num_tokens",
+        "ordinal",
+        "paid_until_s",
+        "predicted_tokens",
+        "prefill_s",
+        "request",
+        "request_id",
+        "started",
+        "state",
+        "tpot_s",
+    )
+
+    def __init__(
+        self, request: Request, ordinal: int, predicted_tokens: int, prefill_s: float, cost_s: float
+    ) -> None:
+        self.request = request
+        self.request_id = request.request_id
+        self.arrival_s = request.arrival_s
+        self.deadline_s = request.deadline_s
+        self.tpot_s = request.slo.tpot_s
+        self.ordinal = ordinal
+        self.state = State.WAITING
+        self.started = False
+        self.num_prompt = request.num_prompt_tokens
+        self.num_computed = 0
+        self.num_tokens = request.num_prompt_tokens
+        self.num_slots = 0
+        self.num_emitted = 0
+        self.predicted_tokens = predicted_tokens
+        self.prefill_s = prefill_s
+        self.cost_s = cost_s
+        self.first_token_s = 0.0
+        self.paid_until_s = 0.0
+
+    @property
+    def num_to_prefill(self) -> int:
+        return self.num_prompt - self.num_computed
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether its reader has seen a token, here or from an earlier instance."""
+        return self.num_emitted > 0 or self.request.num_streamed_tokens > 0
+
+    @property
+    def num_remaining(self) -> int:
+        """Tokens still expected of it, at least one."""
+        return max(1, self.predicted_tokens - self.num_emitted)
+
+    def move(self, to: State) -> None:
+        """Raises IllegalMoveError for a move that is not in the table."""
+        if to not in _NEXT[self.state]:
+            raise IllegalMoveError(f"{self.request_id} cannot go from {self.state} to {to}")
+        self.state = to
+
+    def emit(self, num_tokens: int, now: float) -> None:
+        """Count tokens that became visible at ``now``."""
+        if not self.num_emitted:
+            self.first_token_s = self.paid_until_s = now
+            self.paid_until_s -= self.tpot_s
+        self.num_emitted += num_tokens
+        self.num_tokens += num_tokens
+        self.paid_until_s += num_tokens * self.tpot_s
+
+    def forget_cache(self) -> None:
+        """Its KV is gone: everything up to the last token out has to be computed again."""
+        self.num_prompt = self.num_tokens
+        self.num_computed = 0
+        self.num_slots = 0
+
+    def attained(self, end_s: float) -> bool:
+        """Whether it met both targets, as its reader saw it, if its last token came at ``end_s``.
+
+        A request continued from another instance had its first token there.
+        """
+        if not self.num_emitted:
+            return False
+        in_time = self.request.num_streamed_tokens > 0 or self.first_token_s <= self.deadline_s
+        return in_time and end_s - self.first_token_s <= (self.num_emitted - 1) * self.tpot_s

@@ -1,0 +1,76 @@
+"""What an instance tells its cell scheduler of itself."""
+
+from macroserve.core.instance.phase import percentile_10
+from macroserve.core.instance.running import Running
+from macroserve.core.instance.waiting import WaitingQueue
+from macroserve.core.latency import LatencyModel
+from macroserve.core.views import InstanceStatus, Phase
+
+
+class Tally:
+    """What a status counts since the start, and the ids taken in since the last status."""
+
+    def __init__(self) -> None:
+        self.num_statuses = 0
+        self.finished = 0
+        self.attained = 0
+        self.admitted: list[str] = []
+
+
+def snapshot(
+    now: float,
+    waiting: WaitingQueue,
+    running: Running,
+    latency: LatencyModel,
+    tally: Tally,
+    *,
+    phase: Phase,
+    phase_prefill_s: float,
+    max_batch_tokens: int,
+    draining: bool,
+) -> InstanceStatus:
+    """The next status; it takes the admitted ids out of ``tally``.
+
+    Requests with nothing but their first token out save no TPOT yet and are left out of it.
+    """
+    decoding = running.decoding.values()
+    context = sum([seq.num_tokens for seq in decoding])
+    decode_s = latency.predict(latency.work((), len(decoding), context))
+    full_prefill_s = latency.prefill_s(max_batch_tokens)
+    saved = [seq.paid_until_s - now for seq in decoding if seq.num_emitted > 1]
+    begun = running.prefilling.values()
+    waiting_tokens = waiting.num_tokens + sum([seq.num_to_prefill for seq in begun])
+    prefill_s = waiting.prefill_s + sum(
+        [seq.prefill_s * seq.num_to_prefill / seq.num_prompt for seq in begun]
+    )
+    # However few the tokens, a batch reads all weights.
+    one_batch_s = latency.prefill_s(1)
+    arrivals = [seq.arrival_s for seq in begun]
+    if (oldest_s := waiting.oldest_arrival_s()) is not None:
+        arrivals.append(oldest_s)
+    admitted, tally.admitted = tuple(tally.admitted), []
+    tally.num_statuses += 1
+    return InstanceStatus(
+        seq=tally.num_statuses,
+        phase=phase,
+        num_waiting=len(waiting),
+        num_running=len(running),
+        num_decoding=len(decoding),
+        waiting_tokens=waiting_tokens,
+        waiting_prefill_s=max(prefill_s, one_batch_s) if waiting_tokens else 0.0,
+        phase_prefill_s=max(phase_prefill_s, one_batch_s) if phase_prefill_s else 0.0,
+        saved_tpot_mean_s=sum(saved) / len(saved) if saved else None,
+        saved_tpot_p10_s=percentile_10(saved) if saved else None,
+        decode_step_s=decode_s,
+        max_step_s=full_prefill_s + decode_s,
+        prefill_s_per_token=full_prefill_s / max_batch_tokens,
+        remaining_tokens=waiting.predicted_tokens + sum([seq.num_remaining for seq in running]),
+        free_blocks=running.blocks.free,
+        num_blocks=running.blocks.num_blocks,
+        block_size=running.blocks.block_size,
+        oldest_wait_s=max(0.0, now - min(arrivals)) if arrivals else 0.0,
+        admitted=admitted,
+        finished=tally.finished,
+        attained=tally.attained,
+        draining=draining,
+    )

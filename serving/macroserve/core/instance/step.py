@@ -1,0 +1,171 @@
+"""One iteration under construction: what a composer chooses from, and its choice."""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Many
+from itertools import chain
+from math import ceil
+from typing import NamedTuple
+
+from macroserve.core.batch import BatchKind
+from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.length import LengthPredictor
+from macroserve.core.instance.phase import OVERDUE_TTFTS
+from macroserve.core.instance.running import Running
+from macroserve.core.instance.sequence import Sequence, State
+from macroserve.core.instance.triage import hopeless
+from macroserve.core.instance.waiting import WaitingQueue
+from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.views import Phase
+
+KV_PADDING = 0.15
+"""Share added to a predicted length when KV is reserved (EconoServe, section 3.2: 10-20 %)."""
+
+
+class Pick(NamedTuple):
+    """Prompt tokens to prefill; ``num_blocks`` are reserved first, 0 where KV is held already."""
+
+    seq: Sequence
+    num_tokens: int
+    num_blocks: int
+
+
+class Plan(NamedTuple):
+    """What a composer chose: prefills in execution order, ids to decode, and why."""
+
+    picks: Many[Pick]
+    decodes: tuple[str, ...]
+    reason: str
+
+    @property
+    def kind(self) -> BatchKind:
+        if self.picks:
+            return BatchKind.MIXED if self.decodes else BatchKind.PREFILL
+        return BatchKind.DECODE if self.decodes else BatchKind.IDLE
+
+
+class Step:
+    """The sequences that may run at ``now``. Choosing changes nothing here.
+
+    phase, phase_since_s: of the batches before. may_admit: false in an iteration that preempted,
+    where what became free is spoken for.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        config: InstanceConfig,
+        latency: LatencyModel,
+        lengths: LengthPredictor,
+        waiting: WaitingQueue,
+        running: Running,
+        *,
+        phase: Phase,
+        phase_since_s: float,
+        may_admit: bool,
+    ) -> None:
+        self.now = now
+        self.config = config
+        self.latency = latency
+        self.phase = phase
+        self.phase_since_s = phase_since_s
+        self.running = running
+        self.decoding = running.decoding
+        self.decode_context = sum([seq.num_tokens for seq in self.decoding.values()])
+        self.decode_s = self.predict(())
+        self._lengths = lengths
+        self._waiting = waiting
+        self._may_admit = may_admit
+        self._hopeless: set[float] | None = None
+
+    def predict(self, picks: Many[Pick], *, with_decodes: bool = True) -> float:
+        """Seconds that a batch of these prefills would take, beside all decodes or alone."""
+        prefills = [(pick.num_tokens, pick.seq.num_computed) for pick in picks]
+        if with_decodes:
+            work = self.latency.work(prefills, len(self.decoding), self.decode_context)
+        else:
+            work = self.latency.work(prefills)
+        return self.latency.predict(work)
+
+    def work(self, plan: Plan) -> Work:
+        prefills = [(pick.num_tokens, pick.seq.num_computed) for pick in plan.picks]
+        if len(plan.decodes) == len(self.decoding):
+            context = self.decode_context
+        else:
+            context = sum([self.decoding[request_id].num_tokens for request_id in plan.decodes])
+        return self.latency.work(prefills, len(plan.decodes), context)
+
+    def pick(
+        self,
+        num_tokens: int,
+        *,
+        whole: bool = False,
+        max_num_seqs: int | None = None,
+        held_back_blocks: int = 0,
+    ) -> list[Pick]:
+        """Prefills of at most ``num_tokens`` in all: begun prompts first, then in queue order.
+
+        Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch.
+        Picking ends at the first request that finds no seat among ``max_num_seqs`` or no memory
+        beside ``held_back_blocks``: those behind it could keep it out for ever.
+        """
+        picks: list[Pick] = []
+        seats = (max_num_seqs or self.config.max_num_seqs) - len(self.running)
+        blocks = self.running.blocks.free - held_back_blocks
+        for seq in self._candidates(admit=self._may_admit and seats > 0 and blocks > 0):
+            share = seq.num_to_prefill
+            if share > num_tokens:
+                if num_tokens <= 0 or (whole and share <= self.config.max_batch_tokens):
+                    break
+                share = num_tokens
+            needed = 0
+            if seq.state is State.WAITING:
+                needed = self._reservation(seq)
+                if not seats or needed > blocks:
+                    break
+                seats -= 1
+                blocks -= needed
+            picks.append(Pick(seq, share, needed))
+            num_tokens -= share
+        return picks
+
+    @property
+    def overdue(self) -> bool:
+        """Whether some prompt has waited for too long."""
+        limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
+        oldest_s = self._waiting.oldest_arrival_s()
+        return (oldest_s is not None and oldest_s < limit_s) or any(
+            seq.arrival_s < limit_s for seq in self.running.prefilling.values()
+        )
+
+    @property
+    def hopeless(self) -> set[float]:
+        """Costs of the waiting requests, not late yet, that triage gives up."""
+        if self._hopeless is None:
+            begun = chain(self.running.prefilling.values(), self._waiting.resumed.seqs)
+            free_at_s = self.now + sum([seq.cost_s for seq in begun])
+            num_late = self._waiting.num_due_before(self.now)
+            line = self._waiting.by_deadline
+            self._hopeless = hopeless(line.keys[num_late:], line.costs_s[num_late:], free_at_s)
+        return self._hopeless
+
+    def _candidates(self, *, admit: bool) -> Iterator[Sequence]:
+        begun = self.running.prefilling.values()
+        if not admit or not self._waiting:
+            return iter(begun)
+        if not self.config.strategy.triage:
+            return chain(begun, self._waiting)
+        num_late = self._waiting.num_due_before(self.now)
+        return chain(begun, self._waiting.triaged(num_late, self.hopeless))
+
+    def _reservation(self, seq: Sequence) -> int:
+        """KV blocks for a prompt and its first token, or for the whole predicted response.
+
+        Never more than the response can take, so that what fits the pool is let in when alone.
+        """
+        blocks = self.running.blocks
+        limit = seq.request.max_new_tokens
+        most = blocks.blocks_for(seq.request.num_prompt_tokens + limit)
+        if not self.config.strategy.exact_kv:
+            return min(most, blocks.blocks_for(seq.num_prompt) + 1)
+        expected = self._lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
+        return min(most, blocks.blocks_for(seq.num_prompt + ceil((1 + KV_PADDING) * expected)))

@@ -1,0 +1,133 @@
+"""The requests that wait for their prefill, kept in order as they come and go."""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator
+
+from macroserve.core.instance.sequence import Sequence
+from macroserve.core.strategy import Ordering
+
+LATE_SHARE = 0.1
+"""Of the tokens prefilled while late requests wait, this share is promised to them."""
+
+
+class Line:
+    """Sequences sorted by a key; of equal keys, the earlier added first.
+
+    keys, costs_s, seqs are parallel. Flat arrays, since triage reads all keys and costs in each
+    iteration and would wait for memory if it had to visit the sequences for them.
+    """
+
+    __slots__ = ("costs_s", "keys", "seqs")
+
+    def __init__(self) -> None:
+        self.keys = array("d")
+        self.costs_s = array("d")
+        self.seqs: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def add(self, key: float, seq: Sequence) -> None:
+        index = bisect_right(self.keys, key)
+        self.keys.insert(index, key)
+        self.costs_s.insert(index, seq.cost_s)
+        self.seqs.insert(index, seq)
+
+    def remove(self, key: float, seq: Sequence) -> None:
+        index = self.seqs.index(seq, bisect_left(self.keys, key))
+        del self.keys[index], self.costs_s[index], self.seqs[index]
+
+
+class WaitingQueue:
+    """Two orders of the same requests, so that no iteration sorts.
+
+    ``by_deadline`` and ``by_arrival`` hold the requests that have not started; ``resumed`` those
+    that had (preempted here, or begun elsewhere): they go first, a reader may wait in mid-stream.
+    The sums are over all of them: ``num_tokens`` to prefill, ``prefill_s`` their predicted time,
+    ``predicted_tokens`` expected of their responses.
+    """
+
+    def __init__(self, ordering: Ordering) -> None:
+        self.by_arrival = Line()
+        self.by_deadline = Line()
+        self.resumed = Line()
+        self.num_tokens = 0
+        self.prefill_s = 0.0
+        self.predicted_tokens = 0
+        self._ordered = self.by_arrival if ordering is Ordering.FCFS else self.by_deadline
+        self._late_tokens = 0.0
+
+    def __len__(self) -> int:
+        return len(self.by_arrival) + len(self.resumed)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """In the strategy's order."""
+        yield from self.resumed.seqs
+        yield from self._ordered.seqs
+
+    def add(self, seq: Sequence) -> None:
+        if _is_resumed(seq):
+            self.resumed.add(seq.arrival_s, seq)
+        else:
+            self.by_arrival.add(seq.arrival_s, seq)
+            self.by_deadline.add(seq.deadline_s, seq)
+        self.num_tokens += seq.num_prompt
+        self.prefill_s += seq.prefill_s
+        self.predicted_tokens += seq.num_remaining
+
+    def remove(self, seq: Sequence) -> None:
+        if _is_resumed(seq):
+            self.resumed.remove(seq.arrival_s, seq)
+        else:
+            self.by_arrival.remove(seq.arrival_s, seq)
+            self.by_deadline.remove(seq.deadline_s, seq)
+        self.num_tokens -= seq.num_prompt
+        self.prefill_s = self.prefill_s - seq.prefill_s if self else 0.0
+        self.predicted_tokens -= seq.num_remaining
+
+    def take(self, seq: Sequence, now: float) -> None:
+        """It leaves to be prefilled; a late one uses up what was promised."""
+        if seq.deadline_s < now and not _is_resumed(seq):
+            self._late_tokens = max(0.0, self._late_tokens - seq.num_prompt)
+        self.remove(seq)
+
+    def promise(self, num_tokens: int, now: float) -> None:
+        """``num_tokens`` are prefilled at ``now``: the late requests earn their share of them."""
+        if self.num_due_before(now):
+            self._late_tokens += LATE_SHARE * num_tokens
+        else:
+            self._late_tokens = 0.0
+
+    def oldest_arrival_s(self) -> float | None:
+        heads = [line.keys[0] for line in (self.by_arrival, self.resumed) if line]
+        return min(heads, default=None)
+
+    def num_due_before(self, moment_s: float) -> int:
+        """How many of ``by_deadline`` are due before that; 'late' if it is now."""
+        return bisect_left(self.by_deadline.keys, moment_s)
+
+    def triaged(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
+        """The order under triage: those that can be in time, by deadline; the hopeless; the late.
+
+        hopeless: costs that name them. Only the oldest late request goes before all, once the
+        tokens promised to late ones cover its prompt: so each is served before 1 / LATE_SHARE
+        times its tokens, and those of the late ones ahead of it, have been prefilled.
+        """
+        costs_s, seqs = self.by_deadline.costs_s, self.by_deadline.seqs
+        yield from self.resumed.seqs
+        has_turn = num_late > 0 and self._late_tokens >= seqs[0].num_prompt
+        if has_turn:
+            yield seqs[0]
+        for index in range(num_late, len(seqs)):
+            if costs_s[index] not in hopeless:
+                yield seqs[index]
+        for index in range(num_late, len(seqs)):
+            if costs_s[index] in hopeless:
+                yield seqs[index]
+        for index in range(int(has_turn), num_late):
+            yield seqs[index]
+
+
+def _is_resumed(seq: Sequence) -> bool:
+    return seq.started or seq.is_streaming

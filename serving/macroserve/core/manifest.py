@@ -1,0 +1,287 @@
+"""The ``MacroInstance`` resource: what a person asks for, checked once, at the edge.
+
+``parse`` takes an already loaded mapping (from YAML or the API server) and gives frozen models with
+snake_case names and units. Every field carries the phrase that says what it may be; each problem
+becomes one sentence made of the field's path, the value given and that phrase.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from macroserve.core.engine_args import EngineArgs
+from macroserve.core.request import Slo
+from macroserve.core.sentences import must_be, sentences, shown
+from macroserve.core.strategy import STRATEGIES, Strategy
+from macroserve.core.units import parse_bytes, parse_seconds
+
+TINY = "tiny"
+"""As ``spec.model.source``: the small test model that Macroserve builds itself."""
+
+_LIVE_FIELDS = (
+    "spec.instances",
+    "spec.mitosis",
+    "spec.priority",
+    "spec.slo",
+    "spec.autoscaling",
+    "spec.scheduling.dropLate",
+)
+"""What may change while instances run; the rest is built into them or into their addresses."""
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be used; its text has one line, a sentence, for each problem."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def _off(value: object) -> object:
+    # YAML 1.1 reads a bare Off as false.
+    return "Off" if value is False else value
+
+
+def _auto_or_ratio(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
+        return value
+    if value != "Auto":
+        raise ValueError
+    return value
+
+
+def _strategy_name(value: object) -> object:
+    if not isinstance(value, str) or value not in STRATEGIES:
+        raise ValueError
+    return value
+
+
+Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
+Text = Annotated[str, Field(min_length=1, description="a string that is not empty")]
+Target = Annotated[
+    float,
+    BeforeValidator(lambda value: parse_seconds(str(value))),
+    Field(gt=0, description="a duration above zero such as 5s, 100ms or 1m30s"),
+]
+Delay = Annotated[
+    float,
+    BeforeValidator(lambda value: parse_seconds(str(value))),
+    Field(description="a duration such as 0s, 300s or 1m30s"),
+]
+MemorySize = Annotated[
+    int,
+    BeforeValidator(lambda value: parse_bytes(str(value))),
+    Field(gt=0, description="a memory size above zero such as 256MiB or 2GiB"),
+]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", alias_generator=to_camel)
+
+
+class Metadata(_Part):
+    """The name. Kubernetes' other metadata (namespace, labels...) passes by unread."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(
+        pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+        description="a DNS label: up to 63 of a-z, 0-9 and -, with no - at either end",
+    )
+
+
+class Model(_Part):
+    """``source``: a folder with a checkpoint, a name on the Hugging Face hub, or ``TINY``."""
+
+    source: Text
+    served_name: Text | None = Field(default=None, description="a string that is not empty")
+    max_model_len: int = Field(ge=16, description="a whole number of tokens, at least 16")
+
+
+class Engine(_Part):
+    """One instance: what runs the model, on how many devices, with how much memory.
+
+    args: further vLLM engine arguments, by their snake_case names.
+    """
+
+    type: Literal["vLLM", "Emulated"] = Field(description="vLLM or Emulated")
+    tensor_parallel: Count = 1
+    pipeline_parallel: Count = 1
+    hybrid_cache: Annotated[Literal["Auto", "Off"], BeforeValidator(_off)] = Field(
+        default="Auto", description="Auto or Off"
+    )
+    dtype: Literal["auto", "float16", "bfloat16", "float32"] = Field(
+        default="auto", description="auto, float16, bfloat16 or float32"
+    )
+    block_size: Literal[16, 32, 64, 128] = Field(default=32, description="16, 32, 64 or 128 tokens")
+    kv_cache_bytes: MemorySize = Field(default=256 * 2**20, alias="kvCacheMemory")
+    max_num_seqs: Count = 64
+    max_batch_tokens: Count = Field(default_factory=lambda given: max(2048, given["max_num_seqs"]))
+    args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
+
+    @field_validator("max_batch_tokens")
+    @classmethod
+    def _one_token_for_each_sequence(cls, tokens: int, info: ValidationInfo) -> int:
+        num_seqs = info.data.get("max_num_seqs", 1)
+        if tokens < num_seqs:
+            raise must_be(f"at least spec.engine.maxNumSeqs, which is {num_seqs}")
+        return tokens
+
+
+class SloTargets(_Part):
+    """Latency targets of every request, and the share of requests that should meet both."""
+
+    ttft_s: Target = Field(alias="ttft")
+    tpot_s: Target = Field(alias="tpot")
+    attainment: float = Field(default=0.9, gt=0, lt=1, description="a number above 0 and below 1")
+
+
+class Mitosis(_Part):
+    """Bounds on the instances of one cell (N_l and N_u of EcoServe's mitosis)."""
+
+    lower_bound: Count
+    upper_bound: Count
+
+    @field_validator("upper_bound")
+    @classmethod
+    def _can_divide(cls, upper: int, info: ValidationInfo) -> int:
+        # A cell divides when it would grow to upper + 1: enough for two of the lower bound.
+        least = 2 * info.data.get("lower_bound", 1) - 1
+        if upper < least:
+            raise must_be(f"at least 2 * spec.mitosis.lowerBound - 1, which is {least}")
+        return upper
+
+
+class Priority(_Part):
+    """Which share of a cell's instances works on urgent prefills (Ascendra's HP pool)."""
+
+    high_priority_ratio: Annotated[Literal["Auto"] | float, PlainValidator(_auto_or_ratio)] = Field(
+        default="Auto", description="Auto or a number from 0 to below 1"
+    )
+
+
+class Scheduling(_Part):
+    """drop_late: drop waiting requests whose TTFT target is past (Ascendra, under overload)."""
+
+    strategy: Annotated[str, PlainValidator(_strategy_name)] = Field(
+        default="unified", description=f"one of {', '.join(STRATEGIES)}"
+    )
+    drop_late: bool = Field(default=False, description="true or false")
+
+
+class Stabilization(_Part):
+    """For how long the wish to grow or to shrink must hold before it is carried out."""
+
+    up_s: Delay = Field(default=0.0, alias="up")
+    down_s: Delay = Field(default=300.0, alias="down")
+
+
+class Autoscaling(_Part):
+    min_instances: Count
+    max_instances: Count
+    stabilization: Stabilization = Stabilization()
+
+    @field_validator("max_instances")
+    @classmethod
+    def _not_below_min(cls, most: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_instances", 1)
+        if most < least:
+            raise must_be(f"at least spec.autoscaling.minInstances, which is {least}")
+        return most
+
+
+class Ingress(_Part):
+    replicas: Count = 2
+
+
+class Spec(_Part):
+    """What is wished for. template: a pod template for Kubernetes, passed through untouched."""
+
+    model: Model
+    engine: Engine
+    slo: SloTargets
+    mitosis: Mitosis
+    priority: Priority = Priority()
+    scheduling: Scheduling = Scheduling()
+    autoscaling: Autoscaling | None = None
+    instances: Count  # below autoscaling, which its validator reads
+    ingress: Ingress = Ingress()
+    template: dict[Any, Any] | None = Field(default=None, description="a mapping, a pod template")
+
+    @field_validator("instances")
+    @classmethod
+    def _within_autoscaling(cls, instances: int, info: ValidationInfo) -> int:
+        scaling: Autoscaling | None = info.data.get("autoscaling")
+        if scaling and not scaling.min_instances <= instances <= scaling.max_instances:
+            bounds = f"{scaling.min_instances} to {scaling.max_instances}"
+            raise must_be(f"within spec.autoscaling's bounds, which are {bounds}")
+        return instances
+
+
+class Manifest(_Part):
+    """A checked ``MacroInstance``."""
+
+    api_version: Literal["macroserve.io/v1alpha1"] = Field(description="macroserve.io/v1alpha1")
+    kind: Literal["MacroInstance"] = Field(description="MacroInstance")
+    metadata: Metadata
+    spec: Spec
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in the OpenAI API."""
+        return self.spec.model.served_name or self.name
+
+    @property
+    def slo(self) -> Slo:
+        return Slo(ttft_s=self.spec.slo.ttft_s, tpot_s=self.spec.slo.tpot_s)
+
+    @property
+    def strategy(self) -> Strategy:
+        return STRATEGIES[self.spec.scheduling.strategy]
+
+
+def parse(document: object) -> Manifest:
+    """The manifest in ``document``, a mapping as YAML or JSON gives it.
+
+    Raises ManifestError with all problems that are there.
+    """
+    try:
+        return Manifest.model_validate(document)
+    except ValidationError as error:
+        raise ManifestError(sentences(error, Manifest)) from None
+
+
+def changes(old: Manifest, new: Manifest) -> tuple[str, ...]:
+    """One sentence for each field of ``new`` that may not differ from ``old`` while it runs."""
+    before = dict(_leaves("", old.model_dump(by_alias=True)))
+    after = dict(_leaves("", new.model_dump(by_alias=True)))
+    return tuple(
+        f"{path} cannot change from {shown(before.get(path))} to {shown(after.get(path))} "
+        "while instances run."
+        for path in {**before, **after}
+        if before.get(path) != after.get(path)
+        and not any(f"{path}.".startswith(f"{live}.") for live in _LIVE_FIELDS)
+    )
+
+
+def _leaves(path: str, value: object) -> Iterator[tuple[str, object]]:
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(f"{path}.{key}" if path else key, inner)

@@ -1,0 +1,1 @@
+"""Which cell takes a request, and which instance in it: functions from views to decisions."""

@@ -1,0 +1,44 @@
+"""The combination: EcoServe's rolling constraints over Ascendra's pools."""
+
+from collections.abc import Sequence
+
+from macroserve.core.routing.constraints import Demand, wait_s
+from macroserve.core.routing.decision import RouteReason
+from macroserve.core.routing.pools import split, tickets, urgent
+from macroserve.core.routing.rolling import first_satisfying
+from macroserve.core.views import InstanceView
+
+MIN_FREE_MEMORY = 0.05
+"""Instances that would keep less than this share of their KV cache free are the last resort."""
+
+MIN_PREFILL_SHARE = 0.1
+"""However busy with decoding, an instance is taken to spend this share of its time on prefill."""
+
+
+def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[InstanceView, RouteReason]:
+    """Urgent requests to HP, tickets that satisfy, LP instances that satisfy, the earliest LP."""
+    low, high = split(candidates)
+    if view := urgent(high, demand):
+        return view, RouteReason.URGENT
+    if view := first_satisfying(tickets(high), demand):
+        return view, RouteReason.TICKET
+    if view := first_satisfying(low, demand):
+        return view, RouteReason.SATISFIES
+    roomy = [view for view in low if _has_room(view, demand)] or low
+    return min(roomy, key=lambda view: _first_token_s(view, demand)), RouteReason.LEAST_WAIT
+
+
+def _has_room(view: InstanceView, demand: Demand) -> bool:
+    status = view.status
+    free_blocks = status.free_blocks - view.in_flight_blocks
+    left_blocks = free_blocks - demand.num_tokens / status.block_size
+    return left_blocks >= MIN_FREE_MEMORY * status.num_blocks
+
+
+def _first_token_s(view: InstanceView, demand: Demand) -> float:
+    """Predicted time to the first token beside what decodes there.
+
+    Decoding claims ``decode_step_s`` of every TPOT target; the rest of the time is prefill's.
+    """
+    share = max(MIN_PREFILL_SHARE, 1 - view.status.decode_step_s / demand.tpot_s)
+    return wait_s(view, demand) / share

@@ -1,0 +1,172 @@
+"""The soft state of a cell scheduler: its instances, their last status, decisions in flight.
+
+All of it can be lost: a new ledger fills up again from the handles and statuses it is told of.
+"""
+
+from dataclasses import dataclass, replace
+
+from macroserve.core.routing.decision import RouteDecision, RouteRequest
+from macroserve.core.routing.route import route
+from macroserve.core.strategy import Strategy
+from macroserve.core.views import CellView, InstanceStatus, InstanceView, Pool
+
+IN_FLIGHT_TIMEOUT_S = 10.0
+"""A decision that no status has acknowledged for so long is taken to have come to nothing."""
+
+_UNHEARD = InstanceStatus(seq=-1, draining=True)
+"""Until its first status an instance takes no requests; any status is newer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    instance: str
+    since_s: float
+    num_tokens: int
+    prefill_s: float
+    num_blocks: int
+
+
+class CellLedger:
+    """Routes the requests of one cell, counting each decision until the instance reports it.
+
+    A decision stops counting when a status lists the request as admitted, when it is settled or
+    decided anew, when its instance leaves or restarts, or after IN_FLIGHT_TIMEOUT_S.
+    """
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._views: dict[str, InstanceView] = {}
+        self._incarnations: dict[str, int] = {}
+        self._in_flight: dict[str, _InFlight] = {}  # by request id, oldest first
+        self._last: str | None = None
+
+    @property
+    def views(self) -> tuple[InstanceView, ...]:
+        return tuple(self._views.values())
+
+    def add(self, name: str, pool: Pool, max_num_seqs: int, incarnation: int = 0) -> None:
+        """Take an instance in. Again with the same incarnation it changes nothing but the pool,
+        with a newer one the instance starts afresh, with an older one nothing happens."""
+        known = self._incarnations.get(name, -1)
+        if incarnation < known:
+            return
+        if incarnation > known:
+            self._drop_all_at(name)
+            self._incarnations[name] = incarnation
+            self._views[name] = InstanceView(name, pool, _UNHEARD, 0.0, max_num_seqs)
+        else:
+            self._views[name] = replace(self._views[name], pool=pool)
+
+    def remove(self, name: str) -> bool:
+        """Whether it was there."""
+        if name not in self._views:
+            return False
+        self._drop_all_at(name)
+        del self._views[name], self._incarnations[name]
+        return True
+
+    def set_pool(self, name: str, pool: Pool) -> bool:
+        """Whether it was there."""
+        if name not in self._views:
+            return False
+        self._views[name] = replace(self._views[name], pool=pool)
+        return True
+
+    def observe(self, name: str, status: InstanceStatus, now: float, incarnation: int = 0) -> bool:
+        """Take a status in; whether it was news. A late one only tells what was admitted."""
+        known = self._incarnations.get(name)
+        if known is None or incarnation < known:
+            return False
+        if incarnation > known:
+            self.add(name, self._views[name].pool, self._views[name].max_num_seqs, incarnation)
+        for request_id in status.admitted:
+            entry = self._in_flight.get(request_id)
+            if entry and entry.instance == name:
+                self._drop(request_id)
+        view = self._views[name]
+        if status.seq <= view.status.seq:
+            return False
+        self._views[name] = replace(view, status=status, as_of_s=now)
+        return True
+
+    def assign(self, request: RouteRequest, now: float) -> RouteDecision:
+        """Choose an instance, and count the request in flight there if there is one."""
+        self._drop_timed_out(now)
+        request_id = request.request.request_id
+        self.settle(request_id)
+        decision = route(self._strategy, tuple(self._views.values()), self._last, request, now)
+        if decision.instance is None:
+            return decision
+        if decision.reason.in_turn:
+            self._last = decision.instance
+        view = self._views[decision.instance]
+        status = view.status
+        self._in_flight[request_id] = entry = _InFlight(
+            instance=view.name,
+            since_s=now,
+            num_tokens=request.num_tokens,
+            prefill_s=request.request.num_prompt_tokens * status.prefill_s_per_token,
+            num_blocks=-(-request.num_tokens // status.block_size),
+        )
+        self._views[view.name] = replace(
+            view,
+            in_flight_requests=view.in_flight_requests + 1,
+            in_flight_tokens=view.in_flight_tokens + entry.num_tokens,
+            in_flight_prefill_s=view.in_flight_prefill_s + entry.prefill_s,
+            in_flight_blocks=view.in_flight_blocks + entry.num_blocks,
+        )
+        return decision
+
+    def settle(self, request_id: str) -> None:
+        """Stop counting a request: it ended, failed to reach its instance, or was refused."""
+        if request_id in self._in_flight:
+            self._drop(request_id)
+
+    def cell_view(self, name: str) -> CellView:
+        """This cell as the overall scheduler and the planner see it, under that name."""
+        views = self._views.values()
+        statuses = [view.status for view in views]
+        running = sum(status.num_running for status in statuses)
+        decoding = sum(status.num_decoding for status in statuses)
+        return CellView(
+            name=name,
+            instances=tuple(self._views),
+            high_priority=tuple(view.name for view in views if view.pool is Pool.HP),
+            num_ready=sum(not status.draining for status in statuses),
+            num_prefilling=running - decoding,
+            num_decoding=decoding,
+            num_waiting=sum(v.status.num_waiting + v.in_flight_requests for v in views),
+            num_running=running,
+            waiting_prefill_s=sum(
+                v.status.waiting_prefill_s + v.in_flight_prefill_s for v in views
+            ),
+            free_blocks=sum(v.status.free_blocks - v.in_flight_blocks for v in views),
+            num_blocks=sum(status.num_blocks for status in statuses),
+            finished=sum(status.finished for status in statuses),
+            attained=sum(status.attained for status in statuses),
+        )
+
+    def _drop_all_at(self, name: str) -> None:
+        for request_id in [i for i, entry in self._in_flight.items() if entry.instance == name]:
+            self._drop(request_id)
+
+    def _drop_timed_out(self, now: float) -> None:
+        while self._in_flight:
+            oldest = next(iter(self._in_flight))
+            if now - self._in_flight[oldest].since_s < IN_FLIGHT_TIMEOUT_S:
+                return
+            self._drop(oldest)
+
+    def _drop(self, request_id: str) -> None:
+        entry = self._in_flight.pop(request_id)
+        view = self._views[entry.instance]
+        left = view.in_flight_requests - 1
+        # Rounding errors of the running sum must not outlive the last request.
+        prefill_s = max(0.0, view.in_flight_prefill_s - entry.prefill_s) if left else 0.0
+        self._views[entry.instance] = replace(
+            view,
+            in_flight_requests=left,
+            in_flight_tokens=view.in_flight_tokens - entry.num_tokens,
+            in_flight_prefill_s=prefill_s,
+            in_flight_blocks=view.in_flight_blocks - entry.num_blocks,
+        )

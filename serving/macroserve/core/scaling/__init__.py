@@ -1,0 +1,1 @@
+"""How many instances, in which cells and pools: functions from cells to ordered commands."""

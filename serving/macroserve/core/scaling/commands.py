@@ -1,0 +1,140 @@
+"""Cells as scaling plans them, the commands that change them, and what each command does.
+
+``apply`` is the one definition of a command's effect: plans look ahead with it, the operator and
+the simulator carry out the same.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from macroserve.core.views import CellView, Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The members of a macro instance. high_priority: those of ``instances`` in the HP pool."""
+
+    name: str
+    instances: tuple[str, ...] = ()
+    high_priority: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert len(set(self.instances)) == len(self.instances), self
+        assert set(self.high_priority) <= set(self.instances), self
+
+    @staticmethod
+    def of(view: CellView) -> "Cell":
+        return Cell(view.name, view.instances, view.high_priority)
+
+    @property
+    def size(self) -> int:
+        return len(self.instances)
+
+    @property
+    def low_priority(self) -> tuple[str, ...]:
+        return tuple(name for name in self.instances if name not in self.high_priority)
+
+    def with_pool(self, instance: str, pool: Pool) -> "Cell":
+        others = tuple(name for name in self.high_priority if name != instance)
+        return replace(self, high_priority=(*others, instance) if pool is Pool.HP else others)
+
+    def without(self, instances: Iterable[str]) -> "Cell":
+        gone = set(instances)
+        return Cell(
+            self.name,
+            tuple(name for name in self.instances if name not in gone),
+            tuple(name for name in self.high_priority if name not in gone),
+        )
+
+    def joined_by(self, other: "Cell") -> "Cell":
+        return Cell(
+            self.name,
+            (*self.instances, *other.instances),
+            (*self.high_priority, *other.high_priority),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Start an instance under that name in a cell; the cell begins with it if there is none."""
+
+    cell: str
+    instance: str
+    pool: Pool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take an instance out of its cell's rotation, drain it, stop it."""
+
+    cell: str
+    instance: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Move instances of a cell to a new one. They keep running."""
+
+    cell: str
+    new_cell: str
+    instances: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Move all instances of ``source`` to ``into`` and end ``source``. They keep running."""
+
+    source: str
+    into: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPriority:
+    """Put an instance into a pool of its cell."""
+
+    instance: str
+    pool: Pool
+    reason: str
+
+
+Command = Add | Remove | Split | Merge | SetPriority
+
+
+def apply(cells: Iterable[Cell], command: Command) -> tuple[Cell, ...]:
+    """The cells after a command, in their order of names. Asserts that it fits the cells."""
+    by_name = {cell.name: cell for cell in cells}
+    match command:
+        case Add():
+            cell = by_name.get(command.cell) or Cell(command.cell)
+            cell = replace(cell, instances=(*cell.instances, command.instance))
+            by_name[cell.name] = cell.with_pool(command.instance, command.pool)
+        case Remove():
+            cell = by_name[command.cell]
+            assert command.instance in cell.instances, command
+            by_name[cell.name] = cell.without([command.instance])
+        case Split():
+            cell = by_name[command.cell]
+            moved = set(command.instances)
+            assert moved < set(cell.instances) and command.new_cell not in by_name, command
+            by_name[cell.name] = cell.without(moved)
+            stayed = by_name[cell.name].instances
+            by_name[command.new_cell] = replace(cell.without(stayed), name=command.new_cell)
+        case Merge():
+            source = by_name.pop(command.source)
+            by_name[command.into] = by_name[command.into].joined_by(source)
+        case SetPriority():
+            cell = next(cell for cell in by_name.values() if command.instance in cell.instances)
+            by_name[cell.name] = cell.with_pool(command.instance, command.pool)
+        case _:
+            assert_never(command)
+    return in_order(by_name.values())
+
+
+def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """By name, ``cell-2`` before ``cell-10``."""
+    return tuple(sorted(cells, key=lambda cell: (len(cell.name), cell.name)))

@@ -1,0 +1,191 @@
+"""EcoServe's mitosis scaling: cells grow, divide and merge with the number of instances.
+
+The plan has no memory: its next command follows from the cells as they are and the target alone.
+So whoever carries a plan out may stop anywhere, look again, plan again, and arrives at the same
+cells. Every rule below is one step towards them; ``plan`` takes steps until none is left.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from macroserve.core.scaling.commands import (
+    Add,
+    Cell,
+    Command,
+    Merge,
+    Remove,
+    SetPriority,
+    Split,
+    apply,
+    in_order,
+)
+from macroserve.core.scaling.priority import high_priority_count, priority_changes
+from macroserve.core.views import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many instances a cell has: N_l and N_u of the paper.
+
+    Raises ValueError unless 1 <= lower and 2 * lower <= upper + 1: a cell one above its upper
+    bound must make two within bounds.
+    """
+
+    lower: int
+    upper: int
+
+    def __post_init__(self) -> None:
+        if self.lower < 1:
+            raise ValueError(f"the lower bound of a cell is {self.lower}, must be 1 or more")
+        if 2 * self.lower > self.upper + 1:
+            raise ValueError(
+                f"the upper bound of a cell is {self.upper}, must be {2 * self.lower - 1} or more "
+                f"for a lower bound of {self.lower}"
+            )
+
+
+def plan(
+    cells: Iterable[Cell],
+    target: int,
+    bounds: Bounds,
+    high_priority_ratio: float = 0.0,
+    remaining_tokens: Mapping[str, int] | None = None,
+    leaving: Collection[str] = (),
+) -> tuple[Command, ...]:
+    """Commands in order, none if the cells are as wished. No instance may be in two cells.
+
+    Afterwards the cells hold ``target`` instances, each cell within bounds (a single one below
+    the lower bound if the target is), and no two of them would fit into one.
+
+    high_priority_ratio: HP share of each cell, 0 for strategies without pools.
+    remaining_tokens: predicted work left by instance; those not named have none.
+    leaving: names of instances that drain outside any cell, not to be given out again.
+    Raises ValueError for a negative target and for a ratio outside [0, 1].
+    """
+    if target < 0:
+        raise ValueError(f"the target is {target} instances, must be 0 or more")
+    cells = in_order(cells)
+    names = [name for cell in cells for name in cell.instances]
+    assert len(set(names)) == len(names), f"an instance is in two cells: {cells}"
+    rules = _Rules(target, bounds, high_priority_ratio, remaining_tokens or {}, leaving)
+    commands = []
+    while command := rules.next_command(cells):
+        commands.append(command)
+        cells = apply(cells, command)
+    return tuple(commands)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    target: int
+    bounds: Bounds
+    ratio: float
+    remaining_tokens: Mapping[str, int]
+    leaving: Collection[str]
+
+    def next_command(self, cells: tuple[Cell, ...]) -> Command | None:
+        missing = self.target - sum(cell.size for cell in cells)
+        if missing >= 0 and (command := self._split(cells)):
+            return command
+        if command := self._merge(cells, missing):
+            return command
+        if missing > 0:
+            return self._add(cells)
+        if missing < 0:
+            return self._remove(cells)
+        return self._set_priority(cells)
+
+    def _split(self, cells: tuple[Cell, ...]) -> Split | None:
+        """Of a cell above the upper bound, a new one of the lower bound, or a full one if enough
+        is left. At least the lower bound stays, as upper + 1 >= 2 * lower."""
+        lower, upper = self.bounds.lower, self.bounds.upper
+        cell = next((cell for cell in cells if cell.size > upper), None)
+        if cell is None:
+            return None
+        size = upper if cell.size - upper >= lower else lower
+        high = cell.high_priority[: self._high_priority_count(size)]
+        low = cell.low_priority[: size - len(high)]
+        rest = [name for name in cell.high_priority if name not in high]
+        moved = (*high, *low, *rest)[:size]
+        new_cell = _unused("cell", {cell.name for cell in cells})
+        reason = f"{cell.name} has {cell.size} instances, more than {upper}"
+        return Split(cell.name, new_cell, moved, f"{reason}, so {size} of them form {new_cell}.")
+
+    def _merge(self, cells: tuple[Cell, ...], missing: int) -> Merge | None:
+        """The two smallest cells, if one can hold them and all that is still to come. One below
+        its lower bound merges anyway, once nothing is missing that could fill it up; where that
+        makes a cell too large, the next step splits it."""
+        if len(cells) < 2:
+            return None
+        source, into = _by_size(cells)[:2]
+        sizes = f"{source.name} has {source.size} instances and {into.name} {into.size}"
+        if source.size == 0:
+            return Merge(source.name, into.name, f"{source.name} has no instances.")
+        if source.size + into.size + max(0, missing) <= self.bounds.upper:
+            return Merge(source.name, into.name, f"{sizes}, which fit into one cell.")
+        if missing == 0 and source.size < self.bounds.lower:
+            reason = f"{sizes}, and a cell has at least {self.bounds.lower}."
+            return Merge(source.name, into.name, reason)
+        return None
+
+    def _add(self, cells: tuple[Cell, ...]) -> Add:
+        """To a cell below its lower bound, else to the fullest that is not full, else to the
+        oldest: a split follows. So an original fills up again before the cell split off it."""
+        lower, upper = self.bounds.lower, self.bounds.upper
+        below = [cell for cell in _by_size(cells) if cell.size < lower]
+        not_full = [cell for cell in cells if cell.size < upper]
+        if below:
+            cell = below[0]
+        elif not_full:
+            cell = max(not_full, key=lambda cell: cell.size)
+        else:
+            cell = cells[0] if cells else Cell("cell-0")
+        high = self._high_priority_count(cell.size + 1) > len(cell.high_priority)
+        names = {name for cell in cells for name in cell.instances}
+        return Add(
+            cell.name,
+            _unused("instance", names.union(self.leaving)),
+            Pool.HP if high else Pool.LP,
+            f"{len(names)} of {self.target} instances are there.",
+        )
+
+    def _remove(self, cells: tuple[Cell, ...]) -> Remove:
+        """From a cell above its upper bound, else from the smallest that is not at its lower
+        bound, else from the smallest; there the instance with the least work left, of the pool
+        that has one too many."""
+        lower, upper = self.bounds.lower, self.bounds.upper
+        by_size = _by_size(cells)
+        above = [cell for cell in by_size if cell.size > upper]
+        not_at_lower = [cell for cell in by_size if cell.size != lower]
+        cell = (above or not_at_lower or by_size)[0]
+        high = len(cell.high_priority) > self._high_priority_count(cell.size - 1)
+        pool = (cell.high_priority if high else cell.low_priority) or cell.instances
+        victim = min(reversed(pool), key=lambda name: self.remaining_tokens.get(name, 0))
+        total = sum(cell.size for cell in cells)
+        left = self.remaining_tokens.get(victim, 0)
+        reason = f"{total} instances are there, {self.target} are wanted"
+        return Remove(cell.name, victim, f"{reason}; {victim} has the least work: {left} tokens.")
+
+    def _set_priority(self, cells: tuple[Cell, ...]) -> SetPriority | None:
+        for cell in cells:
+            wanted = self._high_priority_count(cell.size)
+            for name, pool in priority_changes(
+                cell.instances, cell.high_priority, wanted, self.remaining_tokens
+            ):
+                reason = f"{len(cell.high_priority)} instances of {cell.name} are high priority"
+                return SetPriority(name, pool, f"{reason}, of {cell.size} it should be {wanted}.")
+        return None
+
+    def _high_priority_count(self, num_instances: int) -> int:
+        return high_priority_count(num_instances, self.ratio)
+
+
+def _by_size(cells: tuple[Cell, ...]) -> list[Cell]:
+    """Smallest first, of equal ones the newest, so that the oldest cells stay."""
+    newest_first = cells[::-1]
+    return sorted(newest_first, key=lambda cell: cell.size)
+
+
+def _unused(kind: str, used: Collection[str]) -> str:
+    return next(name for i in count() if (name := f"{kind}-{i}") not in used)

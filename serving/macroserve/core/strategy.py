@@ -1,0 +1,84 @@
+"""Named sets of policies: each paper whole, the baselines, and the combination."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Batching(StrEnum):
+    """What an instance runs next. Each member is one composer in ``core.instance``."""
+
+    SEPARATE = "separate"
+    """Prefills alone, before decodes (vLLM as the papers measured it)."""
+    CHUNKED = "chunked"
+    """Decodes first, then a fixed chunk of prefill in the same batch (Sarathi)."""
+    TEMPORAL = "temporal"
+    """Prefill phases paid for by saved TPOT, never mixed (EcoServe, section 3.2)."""
+    PIGGYBACK = "piggyback"
+    """LP: decodes up to the batch limit, then prefills by value; HP: prefills first (Ascendra)."""
+    SLACK = "slack"
+    """Mixed steps or prefill bursts sized by the slack of the decoding requests (unified)."""
+
+
+class Routing(StrEnum):
+    """Which instance of a cell takes a request. Each member is one function in ``core.routing``."""
+
+    LEAST_LOAD = "least_load"
+    ROLLING = "rolling"
+    """EcoServe's Algorithms 1 and 2 over a cyclic order."""
+    POOLS = "pools"
+    """Ascendra: LP round robin, tickets and offloads to HP."""
+    EARLIEST = "earliest"
+    """Rolling constraints over LP and HP pools, least predicted wait when none satisfies."""
+
+
+class Ordering(StrEnum):
+    """In which order waiting requests are prefilled."""
+
+    FCFS = "fcfs"
+    EDF = "edf"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    name: str
+    batching: Batching
+    routing: Routing
+    ordering: Ordering
+    offload: bool = False
+    """LP instances hand back requests about to miss their TTFT (Ascendra, section 4.2)."""
+    exact_kv: bool = False
+    """Reserve KV for prompt + predicted response at once (EconoServe, section 3.2)."""
+    triage: bool = False
+    """Demote the costliest requests when not all deadlines can be met (Moore-Hodgson)."""
+
+    @property
+    def uses_pools(self) -> bool:
+        return self.routing in (Routing.POOLS, Routing.EARLIEST)
+
+
+STRATEGIES: dict[str, Strategy] = {
+    s.name: s
+    for s in (
+        Strategy("vllm", Batching.SEPARATE, Routing.LEAST_LOAD, Ordering.FCFS),
+        Strategy("sarathi", Batching.CHUNKED, Routing.LEAST_LOAD, Ordering.FCFS),
+        Strategy("ecoserve", Batching.TEMPORAL, Routing.ROLLING, Ordering.FCFS),
+        Strategy("ascendra", Batching.PIGGYBACK, Routing.POOLS, Ordering.EDF, offload=True),
+        Strategy(
+            "unified",
+            Batching.SLACK,
+            Routing.EARLIEST,
+            Ordering.EDF,
+            offload=True,
+            exact_kv=True,
+            triage=True,
+        ),
+    )
+}
+
+
+def strategy(name: str) -> Strategy:
+    """The strategy of that name; raises ValueError naming the known ones."""
+    try:
+        return STRATEGIES[name]
+    except KeyError:
+        raise ValueError(f"unknown strategy {name!r}, known are: {', '.join(STRATEGIES)}") from None

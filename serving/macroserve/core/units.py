@@ -1,0 +1,27 @@
+"""Durations and memory sizes as people write them."""
+
+import math
+import re
+
+_SECONDS_PER = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
+_DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ms|h|m|s))+")
+_DURATION_PART = re.compile(r"([0-9.]+)([a-z]+)")
+_BYTES_PER = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"([0-9]{1,12})([KMGT]iB)")
+
+
+def parse_seconds(text: str) -> float:
+    """``1m30s`` as 90.0, ``100ms`` as 0.1. Raises ValueError for what is not a finite duration."""
+    parts = _DURATION_PART.findall(text) if _DURATION.fullmatch(text) else []
+    seconds = sum(float(number) * _SECONDS_PER[unit] for number, unit in parts)
+    if not parts or not math.isfinite(seconds):
+        raise ValueError(f"{text!r} is not a duration such as 5s, 100ms or 1m30s")
+    return seconds
+
+
+def parse_bytes(text: str) -> int:
+    """``256MiB`` as 268435456. Raises ValueError for what is not a memory size."""
+    match = _SIZE.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is not a memory size such as 256MiB or 2GiB")
+    return int(match[1]) * _BYTES_PER[match[2]]

@@ -1,0 +1,106 @@
+"""Snapshots that routing and scaling decide from: plain data, pushed by instances and cells."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """What an instance works on (EcoServe, section 3.2: temporal disaggregation)."""
+
+    IDLE = "idle"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    MIXED = "mixed"
+
+
+class Pool(StrEnum):
+    """Which pool of its cell an instance belongs to (Ascendra, section 4)."""
+
+    LP = "lp"
+    """Low priority: works for throughput, out of order."""
+    HP = "hp"
+    """High priority: puts prefills first, takes urgent requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceStatus:
+    """What an instance knows of itself after an iteration. Durations, never clock readings.
+
+    seq: grows with every status of one incarnation, so that late ones are told apart.
+    waiting_tokens: prompt tokens not yet prefilled. waiting_prefill_s: their predicted time.
+    phase_prefill_s: predicted time of the prefills that arrived since the last switch to decode,
+        done or not: the ``pending`` of EcoServe's Algorithm 2.
+    saved_tpot_mean_s, saved_tpot_p10_s: slack of the decoding requests, (L-1)*TPOT - (now - first
+        token), mean and tenth percentile; infinite when nothing decodes (sent as ``null``).
+    max_step_s: predicted worst case of one full batch here (Ascendra's offload threshold).
+    remaining_tokens: predicted output tokens still owed to running and waiting requests.
+    admitted: ids taken in since the last status, so that a scheduler stops counting them in flight.
+    finished, attained: requests ended so far, and how many of them met both targets.
+    """
+
+    seq: int
+    phase: Phase = Phase.IDLE
+    num_waiting: int = 0
+    num_running: int = 0
+    num_decoding: int = 0
+    waiting_tokens: int = 0
+    waiting_prefill_s: float = 0.0
+    phase_prefill_s: float = 0.0
+    saved_tpot_mean_s: float | None = None
+    saved_tpot_p10_s: float | None = None
+    decode_step_s: float = 0.0
+    max_step_s: float = 0.0
+    prefill_s_per_token: float = 0.0
+    remaining_tokens: int = 0
+    free_blocks: int = 0
+    num_blocks: int = 0
+    block_size: int = 16
+    oldest_wait_s: float = 0.0
+    admitted: tuple[str, ...] = ()
+    finished: int = 0
+    attained: int = 0
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """An instance as its cell scheduler sees it: the last status plus decisions in flight.
+
+    as_of_s: when the status arrived, on the cell scheduler's clock.
+    max_num_seqs: requests that one batch there holds at most.
+    in_flight_*: requests routed there that no status has acknowledged yet.
+    """
+
+    name: str
+    pool: Pool
+    status: InstanceStatus
+    as_of_s: float
+    max_num_seqs: int
+    in_flight_requests: int = 0
+    in_flight_tokens: int = 0
+    in_flight_prefill_s: float = 0.0
+    in_flight_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """A cell as the overall scheduler and the planner see it (sums over its instances).
+
+    num_ready: instances that take requests: heard from, not draining.
+    num_prefilling, num_decoding: running requests before and after their first token.
+    num_waiting, waiting_prefill_s, free_blocks: decisions in flight counted as waiting.
+    """
+
+    name: str
+    instances: tuple[str, ...]
+    high_priority: tuple[str, ...] = ()
+    num_ready: int = 0
+    num_prefilling: int = 0
+    num_decoding: int = 0
+    num_waiting: int = 0
+    num_running: int = 0
+    waiting_prefill_s: float = 0.0
+    free_blocks: int = 0
+    num_blocks: int = 0
+    finished: int = 0
+    attained: int = 0

@@ -1,0 +1,306 @@
+"""The cell ledger: what counts as in flight, and that nothing of it leaks."""
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from macroserve.core.request import Request, Slo
+from macroserve.core.routing.decision import RouteReason, RouteRequest
+from macroserve.core.routing.ledger import IN_FLIGHT_TIMEOUT_S, CellLedger
+from macroserve.core.strategy import STRATEGIES, strategy
+from macroserve.core.views import InstanceStatus, InstanceView, Phase, Pool
+
+STATUS = InstanceStatus(seq=1, prefill_s_per_token=0.001, num_blocks=100, free_blocks=100)
+
+
+def request(request_id: str, num_tokens: int = 100, arrival_s: float = 0.0) -> RouteRequest:
+    body = Request(request_id, arrival_s, num_tokens, 64, Slo(ttft_s=1.0, tpot_s=0.1))
+    return RouteRequest(body, num_output_tokens=60)
+
+
+def ledger_of(*names: str, name: str = "ecoserve", status: InstanceStatus = STATUS) -> CellLedger:
+    ledger = CellLedger(strategy(name))
+    for instance in names:
+        ledger.add(instance, Pool.LP, max_num_seqs=64)
+        assert ledger.observe(instance, status, now=0.0)
+    return ledger
+
+
+def in_flight(view: InstanceView) -> tuple[int, int, float, int]:
+    return (
+        view.in_flight_requests,
+        view.in_flight_tokens,
+        view.in_flight_prefill_s,
+        view.in_flight_blocks,
+    )
+
+
+NOTHING = (0, 0, 0.0, 0)
+ONE = (1, 160, pytest.approx(0.1), 10)
+
+
+def test_a_decision_counts_until_a_status_admits_it() -> None:
+    ledger = ledger_of("a")
+    assert ledger.assign(request("r"), now=1.0).instance == "a"
+    assert in_flight(ledger.views[0]) == ONE
+    ledger.observe("a", replace(STATUS, seq=2), now=1.1)
+    assert in_flight(ledger.views[0]) == ONE
+    ledger.observe("a", replace(STATUS, seq=3, num_waiting=1, admitted=("r", "other")), now=1.2)
+    assert in_flight(ledger.views[0]) == NOTHING
+    assert ledger.views[0].as_of_s == 1.2
+
+
+def test_decisions_in_flight_move_the_next_one_on() -> None:
+    ledger = ledger_of("a", "b")
+    chosen = [ledger.assign(request(f"r{i}", 400), now=0.0).instance for i in range(5)]
+    assert chosen == ["a", "a", "b", "b", "b"]  # 0.8 s of 1 s each, then the least wait
+
+
+def test_a_decision_counts_no_longer_than_the_timeout() -> None:
+    ledger = ledger_of("a", "b", name="vllm")
+    ledger.assign(request("old"), now=0.0)
+    ledger.assign(request("young"), now=1.0)
+    ledger.assign(request("new"), now=IN_FLIGHT_TIMEOUT_S)
+    assert [view.in_flight_requests for view in ledger.views] == [1, 1]
+    ledger.assign(request("newest"), now=IN_FLIGHT_TIMEOUT_S + 1.0)
+    assert [view.in_flight_requests for view in ledger.views] == [1, 1]
+
+
+@pytest.mark.parametrize("end", ["settle", "remove", "restart", "admitted by a late status"])
+def test_what_else_ends_a_decision(end: str) -> None:
+    ledger = ledger_of("a")
+    ledger.observe("a", replace(STATUS, seq=5), now=0.0)
+    ledger.assign(request("r"), now=1.0)
+    match end:
+        case "settle":
+            ledger.settle("r")
+            ledger.settle("r")
+        case "remove":
+            assert ledger.remove("a") and not ledger.remove("a")
+            ledger.add("a", Pool.LP, max_num_seqs=64)
+        case "restart":
+            assert ledger.observe("a", STATUS, now=1.1, incarnation=1)
+        case _:
+            assert not ledger.observe("a", replace(STATUS, seq=4, admitted=("r",)), now=1.1)
+            assert ledger.views[0].status.seq == 5
+    assert in_flight(ledger.views[0]) == NOTHING
+
+
+def test_a_request_routed_again_counts_once() -> None:
+    ledger = ledger_of("a", "b")
+    assert ledger.assign(request("r"), now=0.0).instance == "a"
+    again = replace(request("r"), exclude=frozenset("a"))
+    assert ledger.assign(again, now=0.1).instance == "b"
+    assert [in_flight(view) for view in ledger.views] == [NOTHING, ONE]
+    ledger.observe("a", replace(STATUS, seq=2, admitted=("r",)), now=0.2)
+    assert [in_flight(view) for view in ledger.views] == [NOTHING, ONE]
+
+
+def test_an_instance_takes_requests_from_its_first_status_on() -> None:
+    ledger = CellLedger(strategy("unified"))
+    ledger.add("a", Pool.LP, max_num_seqs=64)
+    assert ledger.assign(request("r"), now=0.0).reason is RouteReason.NO_INSTANCE
+    assert ledger.cell_view("cell-0").num_ready == 0
+    assert ledger.observe("a", replace(STATUS, seq=0), now=0.0)
+    assert ledger.assign(request("r"), now=0.0).instance == "a"
+    assert ledger.cell_view("cell-0").num_ready == 1
+
+
+@pytest.mark.parametrize(
+    ("seq", "incarnation", "is_news"),
+    [(6, 2, True), (5, 2, False), (4, 2, False), (99, 1, False), (0, 3, True)],
+)
+def test_only_newer_statuses_are_taken_in(seq: int, incarnation: int, is_news: bool) -> None:
+    ledger = CellLedger(strategy("unified"))
+    ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=2)
+    ledger.observe("a", replace(STATUS, seq=5), now=0.0, incarnation=2)
+    late = replace(STATUS, seq=seq, num_running=9)
+    assert ledger.observe("a", late, now=1.0, incarnation=incarnation) is is_news
+    assert (ledger.views[0].status == late) is is_news
+    assert ledger.views[0].as_of_s == (1.0 if is_news else 0.0)
+
+
+def test_unknown_instances_are_refused() -> None:
+    ledger = ledger_of("a")
+    assert not ledger.observe("b", STATUS, now=0.0)
+    assert not ledger.set_pool("b", Pool.HP)
+    assert not ledger.remove("b")
+    assert [view.name for view in ledger.views] == ["a"]
+
+
+def test_added_again() -> None:
+    ledger = CellLedger(strategy("unified"))
+    ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=2)
+    ledger.observe("a", STATUS, now=0.0, incarnation=2)
+    ledger.add("a", Pool.HP, max_num_seqs=64, incarnation=2)
+    assert (ledger.views[0].pool, ledger.views[0].status) == (Pool.HP, STATUS)
+    ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=1)
+    assert ledger.views[0].pool is Pool.HP
+    ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=3)
+    assert ledger.views[0].status.draining
+
+
+def test_tickets_and_urgent_requests_leave_the_turn_alone() -> None:
+    ledger = ledger_of("a", "h", "b", name="ascendra")
+    assert ledger.set_pool("h", Pool.HP)
+
+    def chosen(request_id: str, offloaded: bool = False) -> str | None:
+        asked = replace(request(request_id), offloaded=offloaded)
+        return ledger.assign(asked, now=0.0).instance
+
+    assert [chosen(f"r{i}") for i in range(4)] == ["h", "a", "b", "a"]
+    assert chosen("urgent", offloaded=True) == "h"
+    assert chosen("r4") == "b"
+    ledger.settle("r0")
+    ledger.settle("urgent")
+    assert [chosen("ticket"), chosen("r5")] == ["h", "a"]
+
+
+def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
+    status = replace(
+        STATUS,
+        phase=Phase.DECODE,
+        num_waiting=1,
+        num_running=5,
+        num_decoding=3,
+        waiting_prefill_s=0.5,
+        finished=7,
+        attained=6,
+    )
+    ledger = ledger_of("a", "b", status=status)
+    ledger.set_pool("b", Pool.HP)
+    ledger.observe("b", replace(status, seq=2, draining=True), now=0.0)
+    ledger.assign(request("r"), now=0.0)
+    cell = ledger.cell_view("cell-0")
+    assert cell.waiting_prefill_s == pytest.approx(1.1)
+    assert {field.name: getattr(cell, field.name) for field in fields(cell)} == {
+        "name": "cell-0",
+        "instances": ("a", "b"),
+        "high_priority": ("b",),
+        "num_ready": 1,
+        "num_prefilling": 4,
+        "num_decoding": 6,
+        "num_waiting": 3,
+        "num_running": 10,
+        "waiting_prefill_s": cell.waiting_prefill_s,
+        "free_blocks": 190,
+        "num_blocks": 200,
+        "finished": 14,
+        "attained": 12,
+    }
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Any interleaving against a model that only remembers where each request went, and when."""
+
+    names = st.sampled_from("abcd")
+    assigned = Bundle("assigned")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.seq = 0
+        self.members: dict[str, int] = {}
+        self.in_flight: dict[str, tuple[str, float, RouteRequest]] = {}
+
+    @initialize(name=st.sampled_from(sorted(STRATEGIES)))
+    def begin(self, name: str) -> None:
+        self.ledger = CellLedger(STRATEGIES[name])
+
+    def forget(self, name: str) -> None:
+        self.in_flight = {i: entry for i, entry in self.in_flight.items() if entry[0] != name}
+
+    @rule(name=names, pool=st.sampled_from(Pool), incarnation=st.integers(0, 2))
+    def add(self, name: str, pool: Pool, incarnation: int) -> None:
+        self.ledger.add(name, pool, 64, incarnation)
+        if incarnation > self.members.get(name, -1):
+            self.members[name] = incarnation
+            self.forget(name)
+
+    @rule(name=names)
+    def remove(self, name: str) -> None:
+        assert self.ledger.remove(name) == (name in self.members)
+        self.members.pop(name, None)
+        self.forget(name)
+
+    @rule(name=names, pool=st.sampled_from(Pool))
+    def set_pool(self, name: str, pool: Pool) -> None:
+        assert self.ledger.set_pool(name, pool) == (name in self.members)
+
+    @rule(
+        name=names,
+        admitted=st.lists(assigned, max_size=3),
+        incarnation=st.integers(0, 2),
+        is_late=st.booleans(),
+        draining=st.booleans(),
+    )
+    def observe(
+        self, name: str, admitted: list[str], incarnation: int, is_late: bool, draining: bool
+    ) -> None:
+        self.seq += not is_late
+        status = replace(STATUS, seq=self.seq, admitted=tuple(admitted), draining=draining)
+        self.ledger.observe(name, status, self.now, incarnation)
+        known = self.members.get(name)
+        if known is None or incarnation < known:
+            return
+        if incarnation > known:
+            self.members[name] = incarnation
+            self.forget(name)
+        for request_id in admitted:
+            if request_id in self.in_flight and self.in_flight[request_id][0] == name:
+                del self.in_flight[request_id]
+
+    @rule(
+        target=assigned,
+        request_id=st.sampled_from([f"r{i}" for i in range(8)]),
+        num_tokens=st.integers(1, 3000),
+        offloaded=st.booleans(),
+        exclude=st.frozensets(names, max_size=2),
+        elapsed_s=st.sampled_from([0.0, 0.1, 3.3, IN_FLIGHT_TIMEOUT_S]),
+    )
+    def assign(
+        self,
+        request_id: str,
+        num_tokens: int,
+        offloaded: bool,
+        exclude: frozenset[str],
+        elapsed_s: float,
+    ) -> str:
+        self.now += elapsed_s
+        asked = replace(
+            request(request_id, num_tokens, self.now), offloaded=offloaded, exclude=exclude
+        )
+        decision = self.ledger.assign(asked, self.now)
+        self.in_flight.pop(request_id, None)
+        self.in_flight = {
+            i: entry
+            for i, entry in self.in_flight.items()
+            if self.now - entry[1] < IN_FLIGHT_TIMEOUT_S
+        }
+        if decision.instance is not None:
+            assert decision.instance in self.members and decision.instance not in exclude
+            self.in_flight[request_id] = (decision.instance, self.now, asked)
+        return request_id
+
+    @rule(request_id=assigned)
+    def settle(self, request_id: str) -> None:
+        self.ledger.settle(request_id)
+        self.in_flight.pop(request_id, None)
+
+    @invariant()
+    def counts_are_those_of_the_model(self) -> None:
+        assert {view.name for view in self.ledger.views} == set(self.members)
+        for view in self.ledger.views:
+            there = [r for name, _, r in self.in_flight.values() if name == view.name]
+            assert view.in_flight_requests == len(there)
+            assert view.in_flight_tokens == sum(r.num_tokens for r in there)
+            assert view.in_flight_blocks == sum(-(-r.num_tokens // 16) for r in there)
+            prefill_s = sum(r.request.num_prompt_tokens for r in there) * 0.001
+            assert view.in_flight_prefill_s >= 0
+            assert view.in_flight_prefill_s == pytest.approx(prefill_s)
+            assert there or in_flight(view) == NOTHING
+
+
+TestLedger = LedgerMachine.TestCase

@@ -1,0 +1,339 @@
+"""Decision tables: which instance of a cell takes a request, by strategy."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.request import Request, Slo
+from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
+from macroserve.core.routing.route import route
+from macroserve.core.strategy import STRATEGIES, Routing, strategy
+from macroserve.core.views import InstanceStatus, InstanceView, Pool
+
+# 512 tokens: half a second of prefill against a target of 2 s; 640 tokens: 40 blocks.
+NOW = 100.0
+FRESH = RouteRequest(Request("r", NOW, 512, 4096, Slo(ttft_s=2.0, tpot_s=0.1)), 128)
+OFFLOADED = replace(FRESH, offloaded=True)
+STATUS = InstanceStatus(
+    seq=1,
+    prefill_s_per_token=2**-10,
+    max_step_s=0.25,
+    num_blocks=1000,
+    free_blocks=1000,
+)
+
+
+def aged(age_s: float) -> RouteRequest:
+    return replace(FRESH, request=replace(FRESH.request, arrival_s=NOW - age_s))
+
+
+def lp(name: str, pool: Pool = Pool.LP, in_flight: int = 0, **status: object) -> InstanceView:
+    return InstanceView(
+        name, pool, replace(STATUS, **status), NOW, max_num_seqs=64, in_flight_requests=in_flight
+    )
+
+
+def hp(name: str, in_flight: int = 0, **status: object) -> InstanceView:
+    return lp(name, Pool.HP, in_flight, **status)
+
+
+def routed(
+    name: str,
+    views: Sequence[InstanceView],
+    request: RouteRequest = FRESH,
+    last: str | None = None,
+) -> tuple[str | None, RouteReason]:
+    decision = route(strategy(name), views, last, request, NOW)
+    return decision.instance, decision.reason
+
+
+BUSY = {"waiting_prefill_s": 1.75, "phase_prefill_s": 1.75, "num_waiting": 3}
+BUSIER = {"waiting_prefill_s": 3.0, "phase_prefill_s": 3.0, "num_waiting": 5}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "views",
+    [
+        [],
+        [lp("a", draining=True), hp("b", draining=True)],
+        [lp("x"), hp("y")],
+        [lp("x"), lp("b", draining=True)],
+    ],
+)
+def test_no_instance(name: str, views: list[InstanceView]) -> None:
+    request = replace(FRESH, exclude=frozenset("xy"))
+    assert route(strategy(name), views, None, request, NOW) == RouteDecision(
+        None, RouteReason.NO_INSTANCE, math.inf, satisfied=False, late=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("views", "expected"),
+    [
+        ([lp("a", waiting_tokens=10), lp("b", waiting_tokens=9)], "b"),
+        ([lp("a", remaining_tokens=9), lp("b", waiting_tokens=5, remaining_tokens=5)], "a"),
+        ([lp("a", remaining_tokens=1), lp("b")], "b"),
+        ([lp("a"), replace(lp("b"), in_flight_tokens=1)], "a"),
+        ([replace(lp("a"), in_flight_tokens=1), lp("b")], "b"),
+        ([lp("a"), lp("b")], "a"),
+    ],
+)
+def test_least_load(views: list[InstanceView], expected: str) -> None:
+    assert routed("vllm", views) == (expected, RouteReason.LEAST_LOAD)
+
+
+@pytest.mark.parametrize(
+    ("views", "last", "expected", "reason"),
+    [
+        # The last routed instance keeps its turn for as long as it satisfies.
+        ([lp("a"), lp("b"), lp("c")], "b", "b", RouteReason.SATISFIES),
+        ([lp("a"), lp("b", **BUSY), lp("c")], "b", "c", RouteReason.SATISFIES),
+        ([lp("a"), lp("b", **BUSY), lp("c", **BUSY)], "b", "a", RouteReason.SATISFIES),
+        ([lp("a"), lp("b")], "gone", "a", RouteReason.SATISFIES),
+        ([lp("a"), lp("b", draining=True), lp("c")], "b", "c", RouteReason.SATISFIES),
+        ([lp("a", **BUSIER), lp("b", **BUSY)], "a", "b", RouteReason.LEAST_WAIT),
+        ([lp("a", **BUSY), lp("b", **BUSY)], "b", "b", RouteReason.LEAST_WAIT),
+        # The paper's slack is the mean.
+        ([lp("a", saved_tpot_mean_s=1.0, saved_tpot_p10_s=0.0)], None, "a", RouteReason.SATISFIES),
+        ([lp("a", saved_tpot_mean_s=0.0, saved_tpot_p10_s=1.0)], None, "a", RouteReason.LEAST_WAIT),
+        # Pools are nothing to it.
+        ([lp("a", **BUSY), hp("b")], "a", "b", RouteReason.SATISFIES),
+    ],
+)
+def test_rolling(
+    views: list[InstanceView], last: str | None, expected: str, reason: RouteReason
+) -> None:
+    assert routed("ecoserve", views, last=last) == (expected, reason)
+
+
+NO_TICKET = [
+    hp("h", num_waiting=1),
+    hp("h", in_flight=1),
+    hp("h", num_running=32),
+    hp("h", free_blocks=500),
+]
+
+
+@pytest.mark.parametrize(
+    ("views", "request_", "last", "expected", "reason"),
+    [
+        # LP instances take turns, whatever their load.
+        ([lp("a"), lp("b")], FRESH, "a", "b", RouteReason.ROUND_ROBIN),
+        ([lp("a", **BUSIER), lp("b")], FRESH, "b", "a", RouteReason.ROUND_ROBIN),
+        ([lp("a")], FRESH, "a", "a", RouteReason.ROUND_ROBIN),
+        *[
+            ([lp("a"), view, lp("b")], FRESH, "a", "b", RouteReason.ROUND_ROBIN)
+            for view in NO_TICKET
+        ],
+        # An idle HP instance asks for a new request.
+        ([lp("a"), hp("h")], FRESH, None, "h", RouteReason.TICKET),
+        ([lp("a"), hp("h", num_running=31, free_blocks=501)], FRESH, None, "h", RouteReason.TICKET),
+        ([lp("a"), hp("g", num_waiting=1), hp("h")], FRESH, None, "h", RouteReason.TICKET),
+        # What an LP instance handed back goes to HP, whatever HP's load, while there is one.
+        *[([lp("a"), view], OFFLOADED, None, "h", RouteReason.URGENT) for view in NO_TICKET],
+        ([lp("a"), hp("g", **BUSIER), hp("h", **BUSY)], OFFLOADED, None, "h", RouteReason.URGENT),
+        ([lp("a"), hp("h", draining=True)], OFFLOADED, None, "a", RouteReason.ROUND_ROBIN),
+        # With 1 s left, 0.5 s of prefill and 0.25 s of batch are not urgent; with 0.75 s they are.
+        ([lp("a"), hp("h", in_flight=1)], aged(1.0), None, "a", RouteReason.ROUND_ROBIN),
+        ([lp("a"), hp("h", in_flight=1)], aged(1.25), None, "h", RouteReason.URGENT),
+        # Lost ones must not take the time of those that can be saved.
+        ([lp("a"), hp("h", in_flight=1)], aged(1.75), None, "a", RouteReason.ROUND_ROBIN),
+        ([lp("a"), hp("h", **BUSY)], aged(1.25), None, "a", RouteReason.ROUND_ROBIN),
+        # Without LP instances the others stand in.
+        (
+            [hp("g", num_waiting=1), hp("h", num_waiting=1)],
+            FRESH,
+            "g",
+            "h",
+            RouteReason.ROUND_ROBIN,
+        ),
+    ],
+)
+def test_pools(
+    views: list[InstanceView],
+    request_: RouteRequest,
+    last: str | None,
+    expected: str,
+    reason: RouteReason,
+) -> None:
+    assert routed("ascendra", views, request_, last) == (expected, reason)
+
+
+@pytest.mark.parametrize(
+    ("views", "request_", "last", "expected", "reason"),
+    [
+        ([lp("a"), lp("b"), hp("h", in_flight=1)], FRESH, "b", "b", RouteReason.SATISFIES),
+        ([lp("a"), lp("b", **BUSY), hp("h", in_flight=1)], FRESH, "b", "a", RouteReason.SATISFIES),
+        # Tickets are honoured only where the constraints hold.
+        ([lp("a"), hp("h")], FRESH, None, "h", RouteReason.TICKET),
+        ([lp("a"), hp("h", saved_tpot_p10_s=0.25)], FRESH, None, "a", RouteReason.SATISFIES),
+        (
+            [lp("a"), hp("h", num_blocks=60, free_blocks=39)],
+            FRESH,
+            None,
+            "a",
+            RouteReason.SATISFIES,
+        ),
+        # The slack is the tenth percentile.
+        (
+            [lp("a", saved_tpot_mean_s=1.0, saved_tpot_p10_s=0.0), lp("b")],
+            FRESH,
+            "a",
+            "b",
+            RouteReason.SATISFIES,
+        ),
+        ([lp("a"), hp("h", **BUSIER)], OFFLOADED, None, "h", RouteReason.URGENT),
+        ([lp("a"), hp("h", in_flight=1)], aged(1.25), None, "h", RouteReason.URGENT),
+        # None satisfies: least wait among LP, HP is kept for urgent ones.
+        (
+            [lp("a", **BUSIER), lp("b", **BUSY), hp("h", num_waiting=1)],
+            FRESH,
+            None,
+            "b",
+            RouteReason.LEAST_WAIT,
+        ),
+        # Decoding that fills half of every TPOT target doubles the wait: 4.5 s against 3.5 s.
+        (
+            [lp("a", decode_step_s=0.05, **BUSY), lp("b", **BUSIER)],
+            FRESH,
+            None,
+            "b",
+            RouteReason.LEAST_WAIT,
+        ),
+        (
+            [lp("a", decode_step_s=9.0, **BUSIER), lp("b", decode_step_s=0.095, **BUSY)],
+            FRESH,
+            None,
+            "b",
+            RouteReason.LEAST_WAIT,
+        ),
+        # A nearly full memory comes last, but 40 of 90 blocks leave 5 %.
+        (
+            [lp("a", free_blocks=89, **BUSY), lp("b", free_blocks=90, **BUSIER)],
+            FRESH,
+            None,
+            "b",
+            RouteReason.LEAST_WAIT,
+        ),
+        (
+            [lp("a", free_blocks=90, **BUSY), lp("b", free_blocks=90, **BUSIER)],
+            FRESH,
+            None,
+            "a",
+            RouteReason.LEAST_WAIT,
+        ),
+        (
+            [lp("a", free_blocks=0, **BUSY), lp("b", free_blocks=0, **BUSIER)],
+            FRESH,
+            None,
+            "a",
+            RouteReason.LEAST_WAIT,
+        ),
+    ],
+)
+def test_earliest(
+    views: list[InstanceView],
+    request_: RouteRequest,
+    last: str | None,
+    expected: str,
+    reason: RouteReason,
+) -> None:
+    assert routed("unified", views, request_, last) == (expected, reason)
+
+
+@pytest.mark.parametrize(
+    ("request_", "views", "late"),
+    [
+        (FRESH, [lp("a", waiting_prefill_s=1.5)], False),
+        (FRESH, [lp("a", waiting_prefill_s=1.51)], True),
+        (FRESH, [lp("a", waiting_prefill_s=9.0), lp("b", waiting_prefill_s=1.5)], False),
+        (FRESH, [lp("a", waiting_prefill_s=9.0), lp("b", draining=True)], True),
+        (aged(1.5), [lp("a")], False),
+        (aged(1.51), [lp("a")], True),
+        (
+            replace(FRESH, request=replace(FRESH.request, num_streamed_tokens=1)),
+            [lp("a", waiting_prefill_s=9.0)],
+            False,
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_late_only_when_no_instance_makes_it(
+    name: str, request_: RouteRequest, views: list[InstanceView], late: bool
+) -> None:
+    assert route(strategy(name), views, None, request_, NOW).late is late
+
+
+def test_wait_and_satisfaction_are_those_of_the_chosen_instance() -> None:
+    views = [lp("a", **BUSY), lp("b", **BUSIER)]
+    decision = route(strategy("ascendra"), views, "a", FRESH, NOW)
+    assert (decision.instance, decision.predicted_wait_s, decision.satisfied) == ("b", 3.5, False)
+    decision = route(strategy("ascendra"), [lp("a"), lp("b")], "a", FRESH, NOW)
+    assert (decision.instance, decision.predicted_wait_s, decision.satisfied) == ("b", 0.5, True)
+
+
+seconds = st.floats(0, 5)
+statuses = st.builds(
+    InstanceStatus,
+    seq=st.just(1),
+    num_waiting=st.integers(0, 2),
+    num_running=st.integers(0, 64),
+    waiting_prefill_s=seconds,
+    phase_prefill_s=seconds,
+    saved_tpot_mean_s=st.none() | seconds,
+    saved_tpot_p10_s=st.none() | seconds,
+    decode_step_s=st.floats(0, 0.2),
+    max_step_s=st.floats(0, 1),
+    prefill_s_per_token=st.floats(0, 0.01),
+    num_blocks=st.just(100),
+    free_blocks=st.integers(0, 100),
+    draining=st.booleans(),
+)
+
+
+@st.composite
+def cells(draw: st.DrawFn) -> list[InstanceView]:
+    return [
+        InstanceView(f"i{i}", draw(st.sampled_from(Pool)), draw(statuses), NOW, 64, draw(flights))
+        for i in range(draw(st.integers(0, 6)))
+    ]
+
+
+flights = st.integers(0, 1)
+requests = st.builds(
+    RouteRequest,
+    request=st.builds(aged, st.floats(0, 3)).map(lambda request: request.request),
+    num_output_tokens=st.integers(1, 1000),
+    offloaded=st.booleans(),
+    exclude=st.frozensets(st.sampled_from(["i0", "i1", "i2"])),
+)
+
+
+@given(st.sampled_from(list(STRATEGIES.values())), cells(), requests, st.data())
+def test_every_decision(strategy, views, request, data) -> None:
+    last = data.draw(st.sampled_from([None, "gone", *(view.name for view in views)]))
+    decision = route(strategy, views, last, request, NOW)
+    allowed = {
+        view.name: view
+        for view in views
+        if not view.status.draining and view.name not in request.exclude
+    }
+    assert (decision.instance is None) == (not allowed)
+    if decision.instance is None:
+        return
+    chosen = allowed[decision.instance]
+    has_both = {view.pool for view in allowed.values()} == set(Pool)
+    if strategy.routing in (Routing.POOLS, Routing.EARLIEST) and has_both:
+        to_high = decision.reason in (RouteReason.TICKET, RouteReason.URGENT)
+        assert (chosen.pool is Pool.HP) == to_high
+        assert not request.offloaded or to_high
+    if decision.reason is RouteReason.SATISFIES and strategy.name == "unified":
+        assert decision.satisfied
+    if decision.late:
+        assert decision.predicted_wait_s > request.ttft_left_s(NOW)
+    assert decision == route(strategy, views, last, request, NOW)

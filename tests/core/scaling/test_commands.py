@@ -1,0 +1,75 @@
+"""What each command does to the cells."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.scaling.commands import (
+    Add,
+    Cell,
+    Command,
+    Merge,
+    Remove,
+    SetPriority,
+    Split,
+    apply,
+    in_order,
+)
+from macroserve.core.views import CellView, Pool
+
+A = Cell("cell-0", ("a", "b", "c"), ("b",))
+B = Cell("cell-1", ("x", "y"), ("x",))
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (Add("cell-1", "z", Pool.LP, ""), [A, Cell("cell-1", ("x", "y", "z"), ("x",))]),
+        (Add("cell-1", "z", Pool.HP, ""), [A, Cell("cell-1", ("x", "y", "z"), ("x", "z"))]),
+        (Add("cell-2", "z", Pool.LP, ""), [A, B, Cell("cell-2", ("z",))]),
+        (Remove("cell-0", "b", ""), [Cell("cell-0", ("a", "c")), B]),
+        (
+            Split("cell-0", "cell-2", ("b", "c"), ""),
+            [Cell("cell-0", ("a",)), B, Cell("cell-2", ("b", "c"), ("b",))],
+        ),
+        (Merge("cell-1", "cell-0", ""), [Cell("cell-0", ("a", "b", "c", "x", "y"), ("b", "x"))]),
+        (SetPriority("a", Pool.HP, ""), [Cell("cell-0", ("a", "b", "c"), ("b", "a")), B]),
+        (SetPriority("x", Pool.LP, ""), [A, Cell("cell-1", ("x", "y"))]),
+        (SetPriority("x", Pool.HP, ""), [A, B]),
+    ],
+)
+def test_apply(command: Command, expected: list[Cell]) -> None:
+    assert apply([B, A], command) == tuple(expected)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Add("cell-1", "x", Pool.LP, ""),
+        Remove("cell-0", "x", ""),
+        Split("cell-0", "cell-2", ("x",), ""),
+        Split("cell-0", "cell-2", ("a", "b", "c"), ""),
+        Split("cell-0", "cell-1", ("a",), ""),
+    ],
+)
+def test_commands_that_do_not_fit_the_cells_are_a_broken_invariant(command: Command) -> None:
+    with pytest.raises(AssertionError):
+        apply([A, B], command)
+
+
+@given(st.sets(st.sampled_from(A.instances), min_size=1, max_size=2))
+def test_split_then_merge_gives_back_the_same_set(moved: set[str]) -> None:
+    split = apply([A], Split("cell-0", "cell-1", tuple(moved), ""))
+    (merged,) = apply(split, Merge("cell-1", "cell-0", ""))
+    assert merged.name == A.name
+    assert set(merged.instances) == set(A.instances)
+    assert set(merged.high_priority) == set(A.high_priority)
+
+
+def test_cells_are_ordered_by_number() -> None:
+    cells = [Cell("cell-10"), Cell("cell-2"), Cell("cell-0")]
+    assert [cell.name for cell in in_order(cells)] == ["cell-0", "cell-2", "cell-10"]
+
+
+def test_a_cell_of_a_view() -> None:
+    assert Cell.of(CellView("cell-0", ("a", "b", "c"), ("b",), num_running=9)) == A

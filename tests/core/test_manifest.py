@@ -1,0 +1,382 @@
+"""The manifest's decision table: what is refused, in which words, and what a good one becomes."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from macroserve.core.manifest import Manifest, ManifestError, changes, parse
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+
+GOOD: dict[str, Any] = {
+    "apiVersion": "macroserve.io/v1alpha1",
+    "kind": "MacroInstance",
+    "metadata": {"name": "llama"},
+    "spec": {
+        "model": {"source": "tiny", "maxModelLen": 2048},
+        "engine": {"type": "vLLM"},
+        "slo": {"ttft": "2s", "tpot": "100ms"},
+        "instances": 3,
+        "mitosis": {"lowerBound": 2, "upperBound": 4},
+    },
+}
+ABSENT = object()
+AUTOSCALING = {"minInstances": 2, "maxInstances": 8}
+
+
+def edited(*edits: tuple[str, object]) -> dict[str, Any]:
+    """``GOOD`` with values set, or taken out where ABSENT, at dotted paths."""
+    document = copy.deepcopy(GOOD)
+    for path, value in edits:
+        *parents, last = path.split(".")
+        place = document
+        for key in parents:
+            place = place.setdefault(key, {})
+        if value is ABSENT:
+            del place[last]
+        else:
+            place[last] = copy.deepcopy(value)
+    return document
+
+
+COUNT = "a whole number of at least 1"
+TARGET = "a duration above zero such as 5s, 100ms or 1m30s"
+DELAY = "a duration such as 0s, 300s or 1m30s"
+SIZE = "a memory size above zero such as 256MiB or 2GiB"
+LABEL = "a DNS label: up to 63 of a-z, 0-9 and -, with no - at either end"
+RATIO = "Auto or a number from 0 to below 1"
+SHARE = "a number above 0 and below 1"
+TEXT = "a string that is not empty"
+SCALAR = "a string, a finite number, true or false"
+STRATEGY = f"one of {', '.join(STRATEGIES)}"
+SLO = "a mapping with ttft, tpot, attainment"
+BLOCK = "16, 32, 64 or 128 tokens"
+TOKENS = "a whole number of tokens, at least 16"
+
+# path, value given, value as shown, what is allowed
+BAD_VALUES = [
+    ("apiVersion", "v1", "'v1'", "macroserve.io/v1alpha1"),
+    ("kind", "Deployment", "'Deployment'", "MacroInstance"),
+    ("metadata", "llama", "'llama'", "a mapping with name"),
+    ("metadata.name", "Llama", "'Llama'", LABEL),
+    ("metadata.name", "-a", "'-a'", LABEL),
+    ("metadata.name", "a-", "'a-'", LABEL),
+    ("metadata.name", "a\n", r"'a\n'", LABEL),
+    ("metadata.name", "", "''", LABEL),
+    ("metadata.name", "a" * 64, f"'{'a' * 56}...", LABEL),
+    ("metadata.name", 7, "7", LABEL),
+    ("spec.model.source", "", "''", TEXT),
+    ("spec.model.source", None, "null", TEXT),
+    ("spec.model.servedName", ["a"], "a list", TEXT),
+    ("spec.model.maxModelLen", 15, "15", TOKENS),
+    ("spec.model.maxModelLen", "4096", "'4096'", TOKENS),
+    ("spec.engine.type", "vllm", "'vllm'", "vLLM or Emulated"),
+    ("spec.engine.tensorParallel", 0, "0", COUNT),
+    ("spec.engine.tensorParallel", 1.5, "1.5", COUNT),
+    ("spec.engine.pipelineParallel", True, "true", COUNT),
+    ("spec.engine.hybridCache", "On", "'On'", "Auto or Off"),
+    ("spec.engine.hybridCache", True, "true", "Auto or Off"),
+    ("spec.engine.dtype", "int8", "'int8'", "auto, float16, bfloat16 or float32"),
+    ("spec.engine.blockSize", 48, "48", BLOCK),
+    ("spec.engine.blockSize", "32", "'32'", BLOCK),
+    ("spec.engine.kvCacheMemory", "0MiB", "'0MiB'", SIZE),
+    ("spec.engine.kvCacheMemory", "256MB", "'256MB'", SIZE),
+    ("spec.engine.kvCacheMemory", "-1GiB", "'-1GiB'", SIZE),
+    ("spec.engine.kvCacheMemory", 268435456, "268435456", SIZE),
+    ("spec.engine.maxNumSeqs", -3, "-3", COUNT),
+    ("spec.engine.maxBatchTokens", 63, "63", "at least spec.engine.maxNumSeqs, which is 64"),
+    ("spec.engine.args", ["seed"], "a list", "a mapping of vLLM engine arguments"),
+    ("spec.engine.args.seed", None, "null", SCALAR),
+    ("spec.engine.args.limits", {"a": 1}, "a mapping", SCALAR),
+    ("spec.engine.args.swap", float("nan"), "nan", SCALAR),
+    ("spec.slo", None, "null", SLO),
+    ("spec.slo.ttft", 5, "5", TARGET),
+    ("spec.slo.ttft", "5", "'5'", TARGET),
+    ("spec.slo.ttft", "0s", "'0s'", TARGET),
+    ("spec.slo.ttft", "-1s", "'-1s'", TARGET),
+    ("spec.slo.ttft", "1 s", "'1 s'", TARGET),
+    ("spec.slo.ttft", "٣1s", "'٣1s'", TARGET),
+    ("spec.slo.tpot", "9" * 400 + "h", f"'{'9' * 56}...", TARGET),
+    ("spec.slo.attainment", 1, "1", SHARE),
+    ("spec.slo.attainment", 0.0, "0.0", SHARE),
+    ("spec.slo.attainment", float("nan"), "nan", SHARE),
+    ("spec.slo.attainment", "90%", "'90%'", SHARE),
+    ("spec.instances", 0, "0", COUNT),
+    ("spec.instances", True, "true", COUNT),
+    ("spec.instances", -(10**19), "an integer of more than 18 digits", COUNT),
+    ("spec.mitosis.lowerBound", 0, "0", COUNT),
+    ("spec.mitosis.upperBound", 2, "2", "at least 2 * spec.mitosis.lowerBound - 1, which is 3"),
+    ("spec.priority.highPriorityRatio", 1, "1", RATIO),
+    ("spec.priority.highPriorityRatio", -0.1, "-0.1", RATIO),
+    ("spec.priority.highPriorityRatio", "auto", "'auto'", RATIO),
+    ("spec.priority.highPriorityRatio", False, "false", RATIO),
+    ("spec.priority.highPriorityRatio", float("nan"), "nan", RATIO),
+    ("spec.scheduling.strategy", "fastest", "'fastest'", STRATEGY),
+    ("spec.scheduling.strategy", ["vllm"], "a list", STRATEGY),
+    ("spec.scheduling.dropLate", "yes", "'yes'", "true or false"),
+    ("spec.autoscaling", [], "a list", "a mapping with minInstances, maxInstances, stabilization"),
+    ("spec.ingress.replicas", 0, "0", COUNT),
+    ("spec.template", "pod", "'pod'", "a mapping, a pod template"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "shown", "allowed"), BAD_VALUES)
+def test_a_bad_value_is_named_with_what_is_allowed(
+    path: str, value: object, shown: str, allowed: str
+) -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(edited((path, value)))
+    assert str(refused.value) == f"{path} is {shown}, must be {allowed}."
+
+
+MISSING = [
+    ("apiVersion", "macroserve.io/v1alpha1"),
+    ("metadata.name", LABEL),
+    ("spec.model.source", TEXT),
+    ("spec.model.maxModelLen", TOKENS),
+    ("spec.engine.type", "vLLM or Emulated"),
+    ("spec.slo", SLO),
+    ("spec.slo.tpot", TARGET),
+    ("spec.instances", COUNT),
+    ("spec.mitosis", "a mapping with lowerBound, upperBound"),
+    ("spec.mitosis.upperBound", COUNT),
+]
+
+
+@pytest.mark.parametrize(("path", "allowed"), MISSING)
+def test_a_missing_field_is_named_with_what_is_allowed(path: str, allowed: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(edited((path, ABSENT)))
+    assert str(refused.value) == f"{path} is missing, must be {allowed}."
+
+
+SENTENCES = [
+    (
+        edited(("spec.model.sorce", "tiny")),
+        "spec.model.sorce is 'tiny', but spec.model has only the fields "
+        "source, servedName, maxModelLen.",
+    ),
+    (
+        edited(("status", {})),
+        "status is a mapping, but the manifest has only the fields "
+        "apiVersion, kind, metadata, spec.",
+    ),
+    (
+        edited(("spec.ingress.a b\n", 1)),
+        r"spec.ingress.'a b\n' is 1, but spec.ingress has only the fields replicas.",
+    ),
+    (
+        edited(("spec.engine.args.schedulerCls", "my.Scheduler")),
+        "spec.engine.args has the key 'schedulerCls', which must be left out, "
+        "because spec.scheduling.strategy decides it.",
+    ),
+    (
+        edited(("spec.engine.args.model", "x")),
+        "spec.engine.args has the key 'model', which must be left out, "
+        "because spec.model.source decides it.",
+    ),
+    (
+        edited(("spec.engine.args.max-logprobs", 5)),
+        "spec.engine.args has the key 'max-logprobs', which must be named like a vLLM engine "
+        "argument, in camelCase or snake_case.",
+    ),
+    (
+        edited(("spec.engine.args", {1: 5})),
+        "spec.engine.args has the key 1, which must be named like a vLLM engine "
+        "argument, in camelCase or snake_case.",
+    ),
+    (
+        edited(("spec.engine.args", {"maxLogprobs": 5, "max_logprobs": 6})),
+        "spec.engine.args is a mapping, must be a mapping that names max_logprobs only once.",
+    ),
+    (
+        edited(("spec.autoscaling.minInstances", 0), ("spec.autoscaling.maxInstances", 8)),
+        f"spec.autoscaling.minInstances is 0, must be {COUNT}.",
+    ),
+    (
+        edited(("spec.autoscaling", {"minInstances": 3, "maxInstances": 2})),
+        "spec.autoscaling.maxInstances is 2, must be at least spec.autoscaling.minInstances, "
+        "which is 3.",
+    ),
+    (
+        edited(("spec.autoscaling", AUTOSCALING), ("spec.autoscaling.stabilization.down", 300)),
+        f"spec.autoscaling.stabilization.down is 300, must be {DELAY}.",
+    ),
+    (
+        edited(("spec.autoscaling", AUTOSCALING), ("spec.instances", 1)),
+        "spec.instances is 1, must be within spec.autoscaling's bounds, which are 2 to 8.",
+    ),
+    (
+        edited(("spec.autoscaling", AUTOSCALING), ("spec.instances", 9)),
+        "spec.instances is 9, must be within spec.autoscaling's bounds, which are 2 to 8.",
+    ),
+    (
+        None,
+        "the manifest is null, must be a mapping with apiVersion, kind, metadata, spec.",
+    ),
+    (
+        [GOOD],
+        "the manifest is a list, must be a mapping with apiVersion, kind, metadata, spec.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "sentence"), SENTENCES)
+def test_a_refusal_in_full(document: object, sentence: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(document)
+    assert str(refused.value) == sentence
+
+
+def test_every_problem_has_its_line() -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(edited(("kind", "Pod"), ("spec.instances", 0), ("spec.slo.ttft", ABSENT)))
+    assert refused.value.problems == tuple(str(refused.value).splitlines())
+    assert [p.split(" is ")[0] for p in refused.value.problems] == [
+        "kind",
+        "spec.slo.ttft",
+        "spec.instances",
+    ]
+
+
+def test_defaults() -> None:
+    manifest = parse(GOOD)
+    spec = manifest.spec
+    assert (manifest.name, manifest.served_name) == ("llama", "llama")
+    assert manifest.slo == Slo(ttft_s=2.0, tpot_s=0.1)
+    assert manifest.strategy is STRATEGIES["unified"]
+    assert (spec.engine.tensor_parallel, spec.engine.pipeline_parallel) == (1, 1)
+    assert (spec.engine.hybrid_cache, spec.engine.dtype) == ("Auto", "auto")
+    assert (spec.engine.block_size, spec.engine.kv_cache_bytes) == (32, 256 * 2**20)
+    assert (spec.engine.max_num_seqs, spec.engine.max_batch_tokens) == (64, 2048)
+    assert spec.engine.args == {}
+    assert spec.slo.attainment == 0.9
+    assert spec.priority.high_priority_ratio == "Auto"
+    assert spec.scheduling.drop_late is False
+    assert (spec.ingress.replicas, spec.autoscaling, spec.template) == (2, None, None)
+
+
+def test_a_batch_holds_a_token_of_every_sequence_unless_told() -> None:
+    assert parse(edited(("spec.engine.maxNumSeqs", 4096))).spec.engine.max_batch_tokens == 4096
+
+
+def test_every_field_given() -> None:
+    template = {"spec": {"nodeSelector": {"gpu": "l20"}, "tolerations": [{"key": "x"}]}}
+    manifest = parse(
+        edited(
+            ("metadata.labels", {"team": "a"}),
+            ("spec.model.servedName", "chat"),
+            ("spec.engine.kvCacheMemory", "2GiB"),
+            ("spec.engine.hybridCache", False),
+            ("spec.engine.args", {"maxLogprobs": 5, "enable_lora": True, "seed": 1.5}),
+            ("spec.priority.highPriorityRatio", 0.33),
+            ("spec.scheduling", {"strategy": "ecoserve", "dropLate": True}),
+            ("spec.autoscaling", AUTOSCALING),
+            ("spec.autoscaling.stabilization", {"up": "0s", "down": "1m30s"}),
+            ("spec.template", template),
+        )
+    )
+    spec = manifest.spec
+    assert manifest.served_name == "chat"
+    assert spec.engine.kv_cache_bytes == 2 * 2**30
+    assert spec.engine.hybrid_cache == "Off", "YAML reads a bare Off as false"
+    assert spec.engine.args == {"max_logprobs": 5, "enable_lora": True, "seed": 1.5}
+    assert spec.priority.high_priority_ratio == 0.33
+    assert manifest.strategy is STRATEGIES["ecoserve"]
+    assert spec.scheduling.drop_late
+    assert spec.autoscaling is not None
+    assert (spec.autoscaling.min_instances, spec.autoscaling.max_instances) == (2, 8)
+    assert spec.autoscaling.stabilization.up_s == 0.0
+    assert spec.autoscaling.stabilization.down_s == 90.0
+    assert spec.template == template
+
+
+@pytest.mark.parametrize("instances", [2, 8])
+def test_autoscaling_bounds_are_inclusive(instances: int) -> None:
+    document = edited(("spec.autoscaling", AUTOSCALING), ("spec.instances", instances))
+    assert parse(document).spec.instances == instances
+
+
+def test_the_smallest_cell_that_can_divide() -> None:
+    document = edited(("spec.mitosis", {"lowerBound": 3, "upperBound": 5}))
+    assert parse(document).spec.mitosis.upper_bound == 5
+
+
+LIVE = [
+    ("spec.instances", 4),
+    ("spec.mitosis.upperBound", 6),
+    ("spec.priority.highPriorityRatio", 0.5),
+    ("spec.slo.ttft", "1s"),
+    ("spec.slo.attainment", 0.5),
+    ("spec.autoscaling", AUTOSCALING),
+    ("spec.scheduling.dropLate", True),
+]
+FIXED = [
+    ("metadata.name", "other", "'llama' to 'other'"),
+    ("spec.model.source", "org/model", "'tiny' to 'org/model'"),
+    ("spec.engine.type", "Emulated", "'vLLM' to 'Emulated'"),
+    ("spec.engine.tensorParallel", 2, "1 to 2"),
+    ("spec.engine.args.seed", 1, "null to 1"),
+    ("spec.scheduling.strategy", "vllm", "'unified' to 'vllm'"),
+    ("spec.ingress.replicas", 3, "2 to 3"),
+    ("spec.template.spec", "x", "null to 'x'"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), LIVE)
+def test_live_fields_may_change(path: str, value: object) -> None:
+    assert changes(parse(GOOD), parse(edited((path, value)))) == ()
+
+
+@pytest.mark.parametrize(("path", "value", "step"), FIXED)
+def test_other_fields_may_not_change(path: str, value: object, step: str) -> None:
+    sentence = f"{path} cannot change from {step} while instances run."
+    assert changes(parse(GOOD), parse(edited((path, value), ("spec.instances", 4)))) == (sentence,)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+PATHS = sorted({row[0] for row in BAD_VALUES + MISSING if "\n" not in row[0]})
+
+
+def parsed_or_refused(document: object) -> None:
+    try:
+        manifest = parse(document)
+    except ManifestError as refused:
+        assert refused.problems
+        for problem in refused.problems:
+            assert problem.endswith(".") and len(problem.splitlines()) == 1
+    else:
+        assert isinstance(manifest, Manifest)
+
+
+@given(JSON)
+@example({None: 1, 2: 3, "\ud800": 4, "[key]": 5, "kind": 10**5000})
+def test_any_document_is_parsed_or_refused(document: object) -> None:
+    parsed_or_refused(document)
+
+
+@given(path=st.sampled_from(PATHS), value=JSON, extra=st.text())
+def test_any_value_in_any_field_is_parsed_or_refused(path: str, value: object, extra: str) -> None:
+    parsed_or_refused(edited((path, value)))
+    parent = path.rpartition(".")[0]
+    parsed_or_refused(edited((f"{parent}.x{extra}".lstrip("."), value)))
+
+
+@given(st.integers(1, 10**6), st.integers(0, 59), st.integers(0, 999))
+def test_durations_are_seconds(minutes: int, seconds: int, milliseconds: int) -> None:
+    manifest = parse(edited(("spec.slo.ttft", f"{minutes}m{seconds}s{milliseconds}ms")))
+    assert manifest.spec.slo.ttft_s == pytest.approx(minutes * 60 + seconds + milliseconds / 1000)
+
+
+@given(st.integers(1, 10**9), st.sampled_from(["KiB", "MiB", "GiB", "TiB"]))
+def test_memory_sizes_are_bytes(number: int, unit: str) -> None:
+    manifest = parse(edited(("spec.engine.kvCacheMemory", f"{number}{unit}")))
+    power = ["KiB", "MiB", "GiB", "TiB"].index(unit) + 1
+    assert manifest.spec.engine.kv_cache_bytes == number * 1024**power
