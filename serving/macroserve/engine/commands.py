@@ -1,0 +1,21 @@
+"""Orders that an instance server gives to its engine's scheduler, between two iterations."""
+
+from typing import Any
+
+from macroserve.core.instance.scheduler import InstanceScheduler
+from macroserve.core.views import Pool
+
+
+def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:
+    """``set_pool`` ("lp" or "hp"), ``drain`` (bool), ``coefficients`` (none: returns the latency
+    model's). Raises ValueError for anything else."""
+    match verb, argument:
+        case "set_pool", str():
+            policy.set_pool(Pool(argument))
+        case "drain", bool():
+            policy.drain(argument)
+        case "coefficients", None:
+            return list(policy.latency.coefficients)
+        case _:
+            raise ValueError(f"no such order: {verb} {argument!r}")
+    return None

@@ -1,0 +1,272 @@
+"""The emulated executor: takes the time that a device would take, and makes up the tokens.
+
+The scheduler, its statuses and the HTTP endpoint are those of a real instance; only the forward
+pass is replaced. The truth of its step times is a fixed model of a device, which the scheduler's
+own predictor does not know and has to learn.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from macroserve.core.batch import Batch, BatchKind, BatchResult
+from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.scheduler import InstanceScheduler
+from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape, Work
+from macroserve.core.strategy import strategy
+from macroserve.core.views import Pool
+from macroserve.engine.commands import carry_out
+from macroserve.engine.engine import EngineShape
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.status import encode
+from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
+from macroserve.engine.tokens import GENERATE_PATH
+
+# What is emulated: Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
+EMULATED_MODEL = ModelShape(
+    num_layers=32,
+    hidden_size=4096,
+    num_heads=32,
+    num_kv_heads=32,
+    head_dim=128,
+    intermediate_size=11008,
+    vocab_size=32000,
+    dtype_bytes=2,
+    tensor_parallel=1,
+)
+EMULATED_DEVICE = DeviceShape(flops_per_s=0.5 * 312e12, bytes_per_s=0.8 * 2.0e12)
+PREDICTED_DEVICE = DeviceShape(flops_per_s=312e12, bytes_per_s=2.0e12)
+
+
+class SamplingFields(msgspec.Struct):
+    max_tokens: int = 16
+    extra_args: dict[str, Any] | None = None
+
+
+class GenerateBody(msgspec.Struct):
+    """The fields of vLLM's ``GenerateRequest`` that matter without a model."""
+
+    token_ids: list[int]
+    request_id: str
+    sampling_params: SamplingFields
+    stream: bool = True
+
+
+class Stream:
+    """One sequence as the device holds it, and its way to its reader."""
+
+    def __init__(self, body: GenerateBody) -> None:
+        self._seed = sum(body.token_ids[:4])
+        self._num_given = len(body.token_ids)
+        self._max_tokens = body.sampling_params.max_tokens
+        self.num_emitted = 0
+        self.num_computed = 0
+        self.choices: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    @property
+    def num_tokens(self) -> int:
+        return self._num_given + self.num_emitted
+
+    def emit(self) -> bool:
+        """Make up the next token, from the start of the prompt and the position alone: a request
+        that goes on elsewhere gets the same. Whether it was the last."""
+        token = 100 + (self._seed * 31 + self.num_tokens * 7) % 1000
+        self.num_emitted += 1
+        done = self.num_emitted >= self._max_tokens
+        self.end("length" if done else None, token_ids=(token,))
+        return done
+
+    def end(
+        self,
+        finish_reason: str | None,
+        stop_reason: str | None = None,
+        token_ids: tuple[int, ...] = (),
+    ) -> None:
+        self.choices.put_nowait(
+            {
+                "index": 0,
+                "token_ids": token_ids,
+                "finish_reason": finish_reason,
+                "stop_reason": stop_reason,
+            }
+        )
+
+
+class EmulatedExecutor:
+    """Runs batches by waiting. ``streams`` by request id; one may vanish while a batch runs."""
+
+    def __init__(
+        self, truth: LatencyModel, clock: Callable[[], float], sleep: Callable[[float], Any]
+    ) -> None:
+        self.streams: dict[str, Stream] = {}
+        self._truth = truth
+        self._clock, self._sleep = clock, sleep
+
+    async def run(self, batch: Batch) -> BatchResult:
+        for request_id in batch.preempted:
+            self.streams[request_id].num_computed = 0
+        started = self._clock()
+        await self._sleep(self._truth.predict(self._work(batch)))
+        prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
+        emitted: dict[str, int] = {}
+        finished: set[str] = set()
+        for request_id in (*prefilled, *batch.decodes):
+            stream = self.streams.get(request_id)
+            if stream is None:
+                continue
+            stream.num_computed += prefilled.get(request_id, 1)
+            if stream.num_computed >= stream.num_tokens:
+                emitted[request_id] = 1
+                if stream.emit():
+                    finished.add(request_id)
+        return BatchResult(self._clock() - started, prefilled, emitted, frozenset(finished))
+
+    def _work(self, batch: Batch) -> Work:
+        prefills = [(p.num_tokens, self.streams[p.request_id].num_computed) for p in batch.prefills]
+        context = sum(self.streams[request_id].num_tokens for request_id in batch.decodes)
+        return self._truth.work(prefills, len(batch.decodes), context)
+
+
+class EmulatedEngine:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        pool: Pool,
+        truth: LatencyModel | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        truth = truth or LatencyModel(EMULATED_MODEL, EMULATED_DEVICE)
+        self._executor = EmulatedExecutor(truth, clock, sleep)
+        block_bytes = settings.block_size * EMULATED_MODEL.kv_bytes_per_token
+        self._shape = EngineShape(
+            max(1, settings.kv_cache_bytes // block_bytes),
+            settings.block_size,
+            settings.max_num_seqs,
+        )
+        self._policy = InstanceScheduler(
+            InstanceConfig(
+                strategy=strategy(settings.strategy),
+                pool=pool,
+                slo=settings.slo,
+                num_blocks=self._shape.num_blocks,
+                block_size=settings.block_size,
+                max_num_seqs=settings.max_num_seqs,
+                max_batch_tokens=settings.max_batch_tokens,
+                max_model_len=settings.max_model_len,
+                drop_late=settings.drop_late,
+            ),
+            LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
+        )
+        self._work = asyncio.Event()
+        self._on_status: Callable[[bytes], None] = lambda _: None
+        self._loop: asyncio.Task[None] | None = None
+
+    # -- what an instance server needs
+
+    async def start(self, on_status: Callable[[bytes], None]) -> Starlette:
+        self._on_status = on_status
+        self._loop = asyncio.create_task(self._run())
+        self._push_status()
+        return Starlette(routes=[Route(GENERATE_PATH, self._generate, methods=["POST"])])
+
+    @property
+    def shape(self) -> EngineShape:
+        return self._shape
+
+    @property
+    def healthy(self) -> bool:
+        return self._loop is not None and not self._loop.done()
+
+    async def command(self, verb: str, argument: Any = None) -> Any:
+        result = carry_out(self._policy, verb, argument)
+        self._work.set()
+        self._push_status()
+        return result
+
+    async def stop(self) -> None:
+        if self._loop is not None:
+            self._loop.cancel()
+
+    # -- the endpoint
+
+    async def _generate(self, http: HttpRequest) -> Response:
+        try:
+            body = msgspec.json.decode(await http.body(), type=GenerateBody)
+        except msgspec.MsgspecError as error:
+            return _refused(str(error))
+        now = self._clock()
+        args = body.sampling_params.extra_args
+        tag = RequestTag.from_args(args, body.request_id, self._settings.slo)
+        request = tag.request(
+            tag.route_id, len(body.token_ids), body.sampling_params.max_tokens, now
+        )
+        if refusal := self._policy.add_request(request, now):
+            return _refused(refusal)
+        self._executor.streams[tag.route_id] = stream = Stream(body)
+        self._work.set()
+        self._push_status()
+        return _StreamReply(stream, lambda: self._leave(tag.route_id))
+
+    def _leave(self, request_id: str) -> None:
+        """The reader is gone: if it left early, its blocks are free before the next batch."""
+        del self._executor.streams[request_id]
+        self._policy.finish(request_id, self._clock())
+        self._push_status()
+
+    # -- the loop of a real engine
+
+    async def _run(self) -> None:
+        while True:
+            batch = self._policy.schedule(self._clock())
+            for item in batch.handed_back:
+                stream = self._executor.streams[item.request_id]
+                stream.end("abort", HAND_BACK_PREFIX + item.reason)
+            if batch.kind is BatchKind.IDLE:
+                self._push_status()
+                await self._work.wait()
+                self._work.clear()
+                continue
+            result = await self._executor.run(batch)
+            self._policy.update(batch, result, self._clock())
+            self._push_status()
+
+    def _push_status(self) -> None:
+        self._on_status(encode(self._policy.status(self._clock())))
+
+
+class _StreamReply(StreamingResponse):
+    """Server-sent events; ``on_close`` is called however it ends, also before the first event."""
+
+    def __init__(self, stream: Stream, on_close: Callable[[], None]) -> None:
+        super().__init__(self._events(stream), media_type="text/event-stream")
+        self._on_close = on_close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_close()
+
+    @staticmethod
+    async def _events(stream: Stream) -> AsyncIterator[bytes]:
+        done = False
+        while not done:
+            choice = await stream.choices.get()
+            done = choice["finish_reason"] is not None
+            yield b"data: " + msgspec.json.encode({"choices": [choice]}) + b"\n\n"
+        yield b"data: [DONE]\n\n"
+
+
+def _refused(message: str) -> Response:
+    return JSONResponse({"error": {"message": message}}, status_code=400)

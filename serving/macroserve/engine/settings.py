@@ -1,0 +1,38 @@
+"""What an instance needs to build its engine: plain data, so that it can go to another process."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from macroserve.core.request import Slo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """One model on one instance.
+
+    model: a Hugging Face folder or name. kv_cache_bytes: size of the block pool.
+    args: further vLLM engine arguments by their Python names.
+    """
+
+    model: str
+    served_name: str
+    max_model_len: int
+    strategy: str
+    slo: Slo
+    drop_late: bool = False
+    emulated: bool = False
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    dtype: str = "auto"
+    block_size: int = 32
+    kv_cache_bytes: int = 256 << 20
+    max_num_seqs: int = 64
+    max_batch_tokens: int = 2048
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "EngineSettings":
+        return cls(**{**values, "slo": Slo(**values["slo"])})

@@ -1,0 +1,61 @@
+"""What the ingress tells an instance about a request besides its tokens.
+
+It travels in ``SamplingParams.extra_args`` of vLLM's token-in, token-out endpoint. Ages instead of
+clock readings, because the two processes may be on different machines.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from macroserve.core.request import Request, Slo
+
+TAG_KEY = "macroserve"
+
+HAND_BACK_PREFIX = "macroserve:"
+"""A stream that ends with ``stop_reason`` = this prefix + a ``HandBackReason`` was handed back."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTag:
+    """route_id: the id that the cell scheduler counts this attempt under.
+
+    age_s: time since the ingress accepted the request. num_streamed_tokens: tokens of the prompt
+    that an earlier instance had already streamed.
+    """
+
+    route_id: str
+    age_s: float
+    ttft_s: float
+    tpot_s: float
+    num_streamed_tokens: int = 0
+
+    def to_args(self) -> dict[str, Any]:
+        return {
+            TAG_KEY: {
+                "route_id": self.route_id,
+                "age_s": self.age_s,
+                "ttft_s": self.ttft_s,
+                "tpot_s": self.tpot_s,
+                "num_streamed_tokens": self.num_streamed_tokens,
+            }
+        }
+
+    @classmethod
+    def from_args(cls, extra_args: Mapping[str, Any] | None, request_id: str, slo: Slo):
+        """The tag in ``extra_args``, or one for an untagged request with the instance's SLO."""
+        if tag := (extra_args or {}).get(TAG_KEY):
+            return cls(**tag)
+        return cls(request_id, 0.0, slo.ttft_s, slo.tpot_s)
+
+    def request(
+        self, request_id: str, num_prompt_tokens: int, max_new_tokens: int, now: float
+    ) -> Request:
+        return Request(
+            request_id=request_id,
+            arrival_s=now - self.age_s,
+            num_prompt_tokens=num_prompt_tokens,
+            max_new_tokens=max_new_tokens,
+            slo=Slo(self.ttft_s, self.tpot_s),
+            num_streamed_tokens=self.num_streamed_tokens,
+        )

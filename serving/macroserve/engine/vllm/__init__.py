@@ -1,0 +1,28 @@
+"""The adapter to vLLM 0.32: every private touch of vLLM is in this package.
+
+What is touched, and where it would break:
+
+- ``scheduler.py`` subclasses ``vllm.v1.core.sched.scheduler.Scheduler``: narrows ``running``,
+  ``waiting``, ``max_num_scheduled_tokens`` and ``max_num_active_reqs`` around ``schedule()``; calls
+  ``_preempt_request``; appends to the outputs of ``update_from_output``; adds one method to
+  ``EngineCore`` for commands.
+- ``frontend.py`` builds an ``AsyncLLM`` without its constructor, around an ``EngineCoreClient`` of
+  our own, and reads ``OutputProcessor.request_states`` to fail a request.
+- ``tokens.py`` wires ``ServingTokens`` (``entrypoints.scale_out``) to an engine.
+- ``options.py`` names ``EngineArgs`` fields.
+
+``tests/engine`` guards all of it by comparing greedy tokens with stock vLLM in every strategy.
+"""
+
+SUPPORTED_VLLM = "0.32.0"
+
+
+def check_version() -> None:
+    """Raises RuntimeError unless the installed vLLM is the one that this adapter is for."""
+    from vllm import __version__
+
+    if __version__.split("+")[0] != SUPPORTED_VLLM:
+        raise RuntimeError(
+            f"vLLM {__version__} is installed, but this version of macroserve works with "
+            f"{SUPPORTED_VLLM} exactly (see requirements/)"
+        )

@@ -1,0 +1,51 @@
+"""HTTP applications made of vLLM's own routers: text for the ingress, tokens for the instance."""
+
+from argparse import Namespace
+
+from fastapi import FastAPI
+from vllm.engine.protocol import EngineClient
+from vllm.entrypoints.generate.api_router import register_generate_api_routers
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.entrypoints.openai.models.api_router import attach_router as attach_models
+from vllm.entrypoints.scale_out.token_in_token_out.api_router import router as tokens_router
+from vllm.entrypoints.serve.exception_handling.register import init_exception_handler
+from vllm.entrypoints.serve.tokenize.api_router import attach_router as attach_tokenize
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+from macroserve.engine.settings import EngineSettings
+
+
+async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
+    """Completions, chat, responses, messages, models and tokenization over ``engine``."""
+    args = _arguments(settings)
+    app = await _app(engine, args)
+    attach_models(app)
+    attach_tokenize(app)
+    register_generate_api_routers(app)
+    return app
+
+
+async def tokens_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
+    """vLLM's token-in, token-out endpoint over ``engine``."""
+    args = _arguments(settings)
+    args.tokens_only = True
+    app = await _app(engine, args)
+    app.include_router(tokens_router)
+    return app
+
+
+async def _app(engine: EngineClient, args: Namespace) -> FastAPI:
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.args = args
+    await init_app_state(engine, app.state, args, ("generate",))
+    init_exception_handler(app)
+    return app
+
+
+def _arguments(settings: EngineSettings) -> Namespace:
+    """vLLM's server options: the defaults, but for the model."""
+    args = Namespace()
+    make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
+    args.served_model_name = [settings.served_name]
+    return args

@@ -1,0 +1,87 @@
+"""A vLLM engine with our scheduler inside, ready to be put behind an HTTP server."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from vllm.inputs import TokensPrompt
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from macroserve.core.views import Pool
+from macroserve.engine.engine import EngineShape
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.status import StatusReceiver
+from macroserve.engine.vllm import check_version
+from macroserve.engine.vllm.api import tokens_app
+from macroserve.engine.vllm.options import engine_args
+from macroserve.engine.vllm.scheduler import COMMAND
+
+# (prompts at once, prompt tokens, output tokens): enough shapes for the first latency fit.
+WARM_UP = ((1, 16, 4), (1, 512, 2), (4, 128, 4), (8, 32, 8), (1, 1024, 2))
+
+
+class VllmEngine:
+    def __init__(self, settings: EngineSettings, pool: Pool) -> None:
+        check_version()
+        self._settings = settings
+        self._pool = pool
+        self._folder = tempfile.TemporaryDirectory(prefix="macroserve-")
+        self._llm: AsyncLLM | None = None
+        self._status: asyncio.BaseTransport | None = None
+
+    @property
+    def llm(self) -> AsyncLLM:
+        assert self._llm is not None, "the engine is not started"
+        return self._llm
+
+    async def start(self, on_status: Callable[[bytes], None]) -> Starlette:
+        path = f"{self._folder.name}/status"
+        self._status = await StatusReceiver.listen(path, on_status)
+        args = engine_args(self._settings, self._pool, path)
+        self._llm = AsyncLLM.from_engine_args(args)
+        await self._warm_up()
+        return await tokens_app(self._llm, self._settings)
+
+    async def _warm_up(self) -> None:
+        """Generate real tokens: proof that the engine works, and the latency model's first fit."""
+        longest = self._settings.max_model_len
+        for round_, (count, prompt, output) in enumerate(WARM_UP):
+            length = max(1, min(prompt, longest - output))
+            await asyncio.gather(
+                *(self._generate(f"warm-up-{round_}-{i}", length, output) for i in range(count))
+            )
+
+    async def _generate(self, request_id: str, num_prompt_tokens: int, max_tokens: int) -> None:
+        params = SamplingParams(
+            max_tokens=max_tokens,
+            temperature=0,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        prompt = TokensPrompt(prompt_token_ids=[1] * num_prompt_tokens)
+        async for _ in self.llm.generate(prompt, params, request_id):
+            pass
+
+    @property
+    def shape(self) -> EngineShape:
+        cache = self.llm.vllm_config.cache_config
+        assert cache.num_gpu_blocks is not None
+        return EngineShape(cache.num_gpu_blocks - 1, cache.block_size, self._settings.max_num_seqs)
+
+    @property
+    def healthy(self) -> bool:
+        return self._llm is not None and not self._llm.errored
+
+    async def command(self, verb: str, argument: Any = None) -> Any:
+        return await self.llm.engine_core.call_utility_async(COMMAND, verb, argument)
+
+    async def stop(self) -> None:
+        if self._llm is not None:
+            self._llm.shutdown()
+        if self._status is not None:
+            self._status.close()
+        self._folder.cleanup()

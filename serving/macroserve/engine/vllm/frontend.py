@@ -1,0 +1,201 @@
+"""vLLM's OpenAI frontend over engines elsewhere.
+
+``AsyncLLM`` is input processor + output processor + engine-core client. With a client that sends
+each tokenised request to an instance of ours and gets token ids back, everything textual (chat
+templates, tools, reasoning, stop strings, logprobs, several choices) is vLLM's own code, its state
+kept per stream, and no engine runs in this process.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+from vllm.config import VllmConfig
+from vllm.exceptions import GracefulHTTPError
+from vllm.renderers import renderer_from_config
+from vllm.sampling_params import SamplingParams
+from vllm.tasks import SupportedTask
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.core_client import EngineCoreClient
+from vllm.v1.engine.input_processor import InputProcessor
+from vllm.v1.engine.output_processor import OutputProcessor
+from vllm.v1.outputs import LogprobsLists
+
+from macroserve.engine.tokens import (
+    STOPPED,
+    Choice,
+    Logprobs,
+    RefusedError,
+    TokenRequest,
+    TokenStreamer,
+)
+
+# Text is made at this end, so the instance needs none of these.
+_TEXT_FIELDS = (
+    "stop",
+    "include_stop_str_in_output",
+    "output_text_buffer_length",
+    "output_kind",
+    "skip_clone",
+    "n",
+)
+
+_FINISH_REASONS = {str(reason): reason for reason in FinishReason}
+
+
+class RemoteLLM(AsyncLLM):
+    """An ``AsyncLLM`` whose engine is wherever ``streamer`` finds one.
+
+    admit: called before a response is started; raises ``RefusedError`` to shed load.
+    """
+
+    def __init__(
+        self, config: VllmConfig, streamer: TokenStreamer, admit: Callable[[], None]
+    ) -> None:
+        # AsyncLLM's own constructor would start an engine; these are the parts that serve text.
+        self.vllm_config = config
+        self.model_config = config.model_config
+        self.scheduler_config = config.scheduler_config
+        self.observability_config = config.observability_config
+        self.log_requests = self.log_stats = False
+        self.renderer = renderer_from_config(config)
+        self.input_processor = InputProcessor(config, self.renderer)
+        self.output_processor = OutputProcessor(self.renderer.tokenizer, log_stats=False)
+        self.admission_stats = self.logger_manager = self.profiler = None
+        self.output_handler: asyncio.Task | None = None
+        self._client_count = 1
+        self._admit = admit
+        self.engine_core = RemoteCore(streamer, self._fail)
+
+    def check_admission(self, n: int = 1, request_id: str | None = None) -> None:
+        try:
+            self._admit()
+        except RefusedError as refusal:
+            raise _http_error(refusal) from refusal
+
+    async def abort(self, request_id: str | Iterable[str], internal: bool = False) -> None:
+        """The client is gone (a request that met a stop string ends in the output handler)."""
+        request_ids = (request_id,) if isinstance(request_id, str) else tuple(request_id)
+        self.engine_core.cancel(self.output_processor.abort_requests(request_ids, internal))
+
+    def _fail(self, request_id: str, refusal: RefusedError) -> None:
+        """End one request with an error that keeps its HTTP status."""
+        if state := self.output_processor.request_states.get(request_id):
+            self.output_processor.abort_requests([request_id], internal=True)
+            if state.queue is not None:
+                state.queue.put(_http_error(refusal))
+
+
+class RemoteCore(EngineCoreClient):
+    """The engine-core client: one task per running sequence."""
+
+    def __init__(self, streamer: TokenStreamer, fail: Callable[[str, RefusedError], None]) -> None:
+        self.resources = SimpleNamespace(engine_dead=False)
+        self._streamer = streamer
+        self._fail = fail
+        self._outputs: asyncio.Queue[EngineCoreOutput] = asyncio.Queue()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def add_request_async(self, request: EngineCoreRequest) -> None:
+        task = asyncio.create_task(self._run(request))
+        self._tasks[request.request_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(request.request_id, None))
+
+    async def abort_requests_async(self, request_ids: list[str]) -> None:
+        """Called by the output handler for requests that met a stop string."""
+        self.cancel(request_ids, STOPPED)
+
+    def cancel(self, request_ids: Iterable[str], message: str | None = None) -> None:
+        for request_id in request_ids:
+            if task := self._tasks.get(request_id):
+                task.cancel(message)
+
+    async def get_output_async(self) -> EngineCoreOutputs:
+        """All outputs that are there, at least one."""
+        outputs = [await self._outputs.get()]
+        while not self._outputs.empty():
+            outputs.append(self._outputs.get_nowait())
+        return EngineCoreOutputs(outputs=outputs)
+
+    async def get_supported_tasks_async(self) -> tuple[SupportedTask, ...]:
+        return ("generate",)
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+    async def _run(self, request: EngineCoreRequest) -> None:
+        try:
+            async for choice in self._streamer.stream(_token_request(request)):
+                self._outputs.put_nowait(_output(request.request_id, choice))
+        except RefusedError as refusal:
+            self._fail(request.request_id, refusal)
+
+
+def _token_request(request: EngineCoreRequest) -> TokenRequest:
+    params = request.sampling_params
+    if params is None or request.prompt_token_ids is None or request.mm_features:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "only text generation is served")
+    if params.prompt_logprobs is not None:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "logprobs of the prompt are not available")
+    if request.lora_request is not None:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "LoRA adapters are not served")
+    assert params.max_tokens is not None, "the input processor sets max_tokens"
+    return TokenRequest(
+        request_id=request.request_id,
+        token_ids=tuple(request.prompt_token_ids),
+        max_new_tokens=params.max_tokens,
+        sampling=_sampling(params),
+        options={
+            name: value
+            for name, value in (
+                ("cache_salt", request.cache_salt),
+                ("reasoning_ended", request.reasoning_ended),
+                ("reasoning_parser_kwargs", request.reasoning_parser_kwargs),
+            )
+            if value is not None
+        },
+        restartable=params.structured_outputs is None,
+    )
+
+
+def _sampling(params: SamplingParams) -> dict[str, Any]:
+    values = msgspec.to_builtins(params)
+    fields = {k: v for k, v in values.items() if k not in _TEXT_FIELDS and not k.startswith("_")}
+    return {**fields, "detokenize": False}
+
+
+def _output(request_id: str, choice: Choice) -> EngineCoreOutput:
+    return EngineCoreOutput(
+        request_id,
+        choice.token_ids or [],
+        new_logprobs=_logprobs(choice.logprobs),
+        finish_reason=_FINISH_REASONS[choice.finish_reason] if choice.finish_reason else None,
+        stop_reason=choice.stop_reason,
+    )
+
+
+def _logprobs(logprobs: Logprobs | None) -> LogprobsLists | None:
+    """Back into vLLM's columns: the sampled token first, then the top ones by rank."""
+    if logprobs is None or not logprobs.content:
+        return None
+    rows = [
+        [token, *sorted(token.top_logprobs, key=lambda top: top.rank or 0)]
+        for token in logprobs.content
+    ]
+    # The sampled token is listed among the top ones, also where it is not one of them.
+    width = min(len(row) for row in rows)
+    return LogprobsLists(
+        np.array([[c.token_id for c in row[:width]] for row in rows]),
+        np.array([[c.logprob for c in row[:width]] for row in rows], dtype=np.float32),
+        np.array([row[0].rank or 0 for row in rows]),
+    )
+
+
+def _http_error(refusal: RefusedError) -> GracefulHTTPError:
+    return GracefulHTTPError(refusal.message, HTTPStatus(refusal.status))

@@ -1,0 +1,64 @@
+"""From an instance's settings to vLLM's engine arguments."""
+
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.platforms import current_platform
+
+from macroserve.core.views import Pool
+from macroserve.engine.settings import EngineSettings
+
+SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
+
+
+def frontend_args(settings: EngineSettings) -> dict[str, Any]:
+    """What an ingress and an instance must agree on: the model and its tokenizer."""
+    return {
+        "model": settings.model,
+        "served_model_name": [settings.served_name],
+        "max_model_len": settings.max_model_len,
+        "dtype": settings.dtype,
+        "max_num_seqs": settings.max_num_seqs,
+        **settings.args,
+    }
+
+
+def engine_args(settings: EngineSettings, pool: Pool, status_path: str) -> AsyncEngineArgs:
+    """Arguments of one instance's engine; raises ValueError for what the adapter cannot serve."""
+    if settings.pipeline_parallel > 1:
+        raise ValueError(
+            "engine.pipelineParallel above 1 is not supported with engine.type vLLM: "
+            "the scheduler decides one batch at a time"
+        )
+    on_cpu = current_platform.is_cpu()
+    return AsyncEngineArgs(
+        **{
+            "block_size": settings.block_size,
+            "kv_cache_memory_bytes": settings.kv_cache_bytes,
+            "max_num_batched_tokens": settings.max_batch_tokens,
+            "tensor_parallel_size": settings.tensor_parallel,
+            "enforce_eager": on_cpu,
+            # The scheduler counts every token of a prompt as work to do.
+            "enable_prefix_caching": False,
+            # A batch is decided when the one before it is known.
+            "async_scheduling": False,
+            **frontend_args(settings),
+        },
+        scheduler_cls=SCHEDULER_CLASS,
+        additional_config={
+            "macroserve": {
+                "strategy": settings.strategy,
+                "pool": pool.value,
+                "ttft_s": settings.slo.ttft_s,
+                "tpot_s": settings.slo.tpot_s,
+                "drop_late": settings.drop_late,
+                "status_path": status_path,
+            }
+        },
+    )
+
+
+def frontend_config(settings: EngineSettings) -> VllmConfig:
+    """The configuration of a frontend without an engine."""
+    return AsyncEngineArgs(**frontend_args(settings)).create_engine_config()

@@ -1,0 +1,226 @@
+"""Our instance scheduler as vLLM's ``scheduler_cls``.
+
+The core policy decides the whole iteration; vLLM's own ``schedule()`` carries it out: it is shown
+exactly the chosen requests, in order, with a token budget that leaves it no choice. Block
+allocation, sampling, grammars and outputs stay vLLM's.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.request_queue import FCFSRequestQueue
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from macroserve.core.batch import Batch, BatchResult
+from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.scheduler import InstanceScheduler
+from macroserve.core.latency import LatencyModel
+from macroserve.core.request import Slo
+from macroserve.core.strategy import strategy
+from macroserve.core.views import Pool
+from macroserve.engine.commands import carry_out
+from macroserve.engine.status import StatusSender
+from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
+from macroserve.engine.vllm.shape import assumed_device, model_shape
+
+OPTIONS_KEY = "macroserve"
+"""Our part of vLLM's ``additional_config``."""
+
+COMMAND = "macroserve_command"
+"""The name under which a frontend calls ``MacroserveScheduler.command`` in the engine's process."""
+
+
+def _command(core: EngineCore, verb: str, argument: Any) -> Any:
+    scheduler = core.scheduler
+    assert isinstance(scheduler, MacroserveScheduler)
+    return scheduler.command(verb, argument)
+
+
+setattr(EngineCore, COMMAND, _command)
+
+
+class MacroserveScheduler(Scheduler):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _die_with_parent()
+        if len(self.kv_cache_config.kv_cache_groups) != 1:
+            raise ValueError(
+                "models with several KV cache groups (hybrid attention) are not supported: "
+                "the scheduler counts blocks of one size"
+            )
+        config = self.vllm_config.additional_config
+        assert isinstance(config, dict)
+        options = config[OPTIONS_KEY]
+        self._slo = Slo(options["ttft_s"], options["tpot_s"])
+        self._policy = InstanceScheduler(
+            InstanceConfig(
+                strategy=strategy(options["strategy"]),
+                pool=Pool(options["pool"]),
+                slo=self._slo,
+                # vLLM keeps one block of the pool as its null block.
+                num_blocks=self.kv_cache_config.num_blocks - 1,
+                block_size=self.block_size,
+                max_num_seqs=self.max_num_running_reqs,
+                max_batch_tokens=self.max_num_scheduled_tokens,
+                max_model_len=self.max_model_len,
+                drop_late=options["drop_late"],
+            ),
+            LatencyModel(model_shape(self.vllm_config), assumed_device()),
+        )
+        self._admitted: list[str] = []
+        self._handed_back: list[tuple[int, EngineCoreOutput]] = []
+        self._running_batch: tuple[Batch, float, dict[str, int]] | None = None
+        self._sender = StatusSender(options["status_path"])
+        self._push_status(time.monotonic())
+
+    # -- requests in and out
+
+    def add_request(self, request: Request) -> None:
+        now = time.monotonic()
+        super().add_request(request)
+        params = request.sampling_params
+        assert params is not None, "only generation requests are served"
+        tag = RequestTag.from_args(params.extra_args, request.request_id, self._slo)
+        self._admitted.append(tag.route_id)
+        refusal = self._policy.add_request(
+            tag.request(request.request_id, request.num_prompt_tokens, request.max_tokens, now), now
+        )
+        if refusal is not None:
+            # The frontend has checked lengths against the model's, and vLLM the pool against
+            # the longest request, before the engine started.
+            raise ValueError(f"request {request.request_id}: {refusal}")
+        self._push_status(now)
+
+    def finish_requests(
+        self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus
+    ) -> list[Request]:
+        finished = super().finish_requests(request_ids, finished_status)
+        now = time.monotonic()
+        for request in finished:
+            self._policy.finish(request.request_id, now)
+        if finished:
+            self._push_status(now)
+        return finished
+
+    # -- one iteration
+
+    def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
+        now = time.monotonic()
+        batch = self._policy.schedule(now)
+        for request_id in batch.preempted:
+            request = self.requests[request_id]
+            self.running.remove(request)
+            self._preempt_request(request, now)
+        if batch.handed_back:
+            self._hand_back(batch)
+        computed = {
+            p.request_id: self.requests[p.request_id].num_computed_tokens for p in batch.prefills
+        }
+        output = self._carry_out(batch)
+        self._running_batch = (batch, now, computed)
+        return output
+
+    def _carry_out(self, batch: Batch) -> SchedulerOutput:
+        """Let vLLM schedule the batch and nothing else.
+
+        vLLM takes running requests in order, then waiting ones, each as whole as the budget
+        allows; the batch has decodes first, then begun prefills, then new ones, and only its last
+        prefill may be cut, so the total budget determines every share.
+        """
+        prefills = [self.requests[p.request_id] for p in batch.prefills]
+        chosen = {*batch.decodes, *(r.request_id for r in prefills)}
+        held_running = [r for r in self.running if r.request_id not in chosen]
+        held_waiting = [r for r in self.waiting if r.request_id not in chosen]
+        budget, max_active = self.max_num_scheduled_tokens, self.max_num_active_reqs
+        self.running = [self.requests[i] for i in batch.decodes]
+        self.running += [r for r in prefills if r.status == RequestStatus.RUNNING]
+        self.waiting = FCFSRequestQueue(r for r in prefills if r.status != RequestStatus.RUNNING)
+        self.max_num_scheduled_tokens = batch.num_tokens
+        self.max_num_active_reqs = max(0, max_active - len(held_running))
+        try:
+            return super().schedule()
+        finally:
+            self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, max_active
+            self.running = held_running + self.running
+            self.waiting.prepend_requests(FCFSRequestQueue(held_waiting))
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        now = time.monotonic()
+        assert self._running_batch is not None
+        batch, started, computed_before = self._running_batch
+        self._running_batch = None
+        emitted: dict[str, int] = {}
+        finished: set[str] = set()
+        for group in outputs.values():
+            for output in group.outputs:
+                emitted[output.request_id] = len(output.new_token_ids)
+                if output.finished:
+                    finished.add(output.request_id)
+        prefilled = {
+            p.request_id: self._computed(p.request_id, computed_before, scheduler_output)
+            for p in batch.prefills
+        }
+        self._policy.update(
+            batch, BatchResult(now - started, prefilled, emitted, frozenset(finished)), now
+        )
+        for client_index, output in self._handed_back:
+            outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
+        self._handed_back.clear()
+        self._push_status(now)
+        return outputs
+
+    def _computed(self, request_id: str, before: dict[str, int], output: SchedulerOutput) -> int:
+        """Prompt tokens of one prefill that are in the cache now and were not before."""
+        if request := self.requests.get(request_id):
+            return max(0, request.num_computed_tokens - before[request_id])
+        return output.num_scheduled_tokens.get(request_id, 0)
+
+    def _hand_back(self, batch: Batch) -> None:
+        for item in batch.handed_back:
+            request = self.requests[item.request_id]
+            super().finish_requests(item.request_id, RequestStatus.FINISHED_ABORTED)
+            self._handed_back.append(
+                (
+                    request.client_index,
+                    EngineCoreOutput(
+                        item.request_id,
+                        [],
+                        finish_reason=FinishReason.ABORT,
+                        stop_reason=HAND_BACK_PREFIX + item.reason,
+                    ),
+                )
+            )
+
+    # -- the outside
+
+    def command(self, verb: str, argument: Any) -> Any:
+        result = carry_out(self._policy, verb, argument)
+        self._push_status(time.monotonic())
+        return result
+
+    def _push_status(self, now: float) -> None:
+        """Ids taken in go out under the name that the router knows, until a datagram was taken."""
+        status = replace(self._policy.status(now), admitted=tuple(self._admitted))
+        if self._sender.send(status):
+            self._admitted.clear()
+
+
+def _die_with_parent() -> None:
+    """The engine's process must not outlive a killed instance server (Linux only)."""
+    if sys.platform == "linux" and os.getppid() > 1:
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)

@@ -1,0 +1,36 @@
+"""The served model's shape, read from vLLM's configuration."""
+
+from vllm.config import VllmConfig
+
+from macroserve.core.latency import DeviceShape, ModelShape
+
+
+def model_shape(config: VllmConfig) -> ModelShape:
+    model, parallel = config.model_config, config.parallel_config
+    hf = model.hf_text_config
+    # OPT-type models name their feed-forward size differently, and it has no gate.
+    gated = hasattr(hf, "intermediate_size")
+    return ModelShape(
+        num_layers=model.get_total_num_hidden_layers(),
+        hidden_size=model.get_hidden_size(),
+        num_heads=hf.num_attention_heads,
+        num_kv_heads=model.get_total_num_kv_heads(),
+        head_dim=model.get_head_size(),
+        intermediate_size=hf.intermediate_size if gated else hf.ffn_dim,
+        vocab_size=model.get_vocab_size(),
+        dtype_bytes=model.dtype.itemsize,
+        tensor_parallel=parallel.tensor_parallel_size,
+        gated_mlp=gated,
+    )
+
+
+def assumed_device() -> DeviceShape:
+    """Where the latency model starts before it has seen a batch.
+
+    One CPU core's order of magnitude, or an A100's datasheet; the fit replaces it in seconds.
+    """
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cuda_alike():
+        return DeviceShape(flops_per_s=312e12, bytes_per_s=2e12)
+    return DeviceShape(flops_per_s=1e11, bytes_per_s=1e10)

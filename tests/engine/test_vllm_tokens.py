@@ -1,0 +1,134 @@
+"""Greedy tokens equal stock vLLM's, whatever the strategy decides: the guard of the adapter."""
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+
+import msgspec
+import pytest
+from macroserve.core.strategy import STRATEGIES
+from macroserve.core.views import InstanceStatus, Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.status import decode
+from macroserve.engine.tag import RequestTag
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
+from vllm.inputs import TokensPrompt  # noqa: E402
+from vllm.sampling_params import RequestOutputKind, SamplingParams  # noqa: E402
+from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
+
+from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
+from macroserve.engine.vllm.options import engine_args  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+NUM_REQUESTS = 24
+
+
+@dataclass(frozen=True)
+class Work:
+    prompt: list[int]
+    num_tokens: int
+    delay_s: float
+
+
+def workload() -> list[Work]:
+    rnd = random.Random(7)
+    return [
+        Work(
+            [rnd.randrange(3, 2000) for _ in range(rnd.randrange(5, 700))],
+            rnd.randrange(8, 40),
+            rnd.random(),
+        )
+        for _ in range(NUM_REQUESTS)
+    ]
+
+
+async def generate(llm: AsyncLLM, request_id: str, work: Work, args: dict | None) -> list[int]:
+    await asyncio.sleep(work.delay_s)
+    params = SamplingParams(
+        temperature=0,
+        max_tokens=work.num_tokens,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        extra_args=args,
+    )
+    output = None
+    prompt = TokensPrompt(prompt_token_ids=work.prompt)
+    async for output in llm.generate(prompt, params, request_id):
+        pass
+    assert output is not None
+    return list(output.outputs[0].token_ids)
+
+
+@pytest.fixture(scope="module")
+def stock_tokens(settings: EngineSettings) -> list[list[int]]:
+    """What vLLM's own scheduler gives."""
+
+    async def run() -> list[list[int]]:
+        ours = engine_args(settings, Pool.LP, "/nowhere")
+        args = AsyncEngineArgs(
+            model=ours.model,
+            dtype=ours.dtype,
+            max_model_len=ours.max_model_len,
+            max_num_batched_tokens=ours.max_num_batched_tokens,
+            block_size=ours.block_size,
+            kv_cache_memory_bytes=ours.kv_cache_memory_bytes,
+            enforce_eager=True,
+            enable_prefix_caching=False,
+        )
+        llm = AsyncLLM.from_engine_args(args)
+        try:
+            return await asyncio.gather(
+                *(generate(llm, str(i), work, None) for i, work in enumerate(workload()))
+            )
+        finally:
+            llm.shutdown()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("pool", [Pool.LP, Pool.HP])
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_same_tokens_as_stock_vllm(
+    name: str, pool: Pool, settings: EngineSettings, stock_tokens: list[list[int]]
+) -> None:
+    if pool is Pool.HP and not STRATEGIES[name].uses_pools:
+        pytest.skip("this strategy has one pool")
+    statuses: list[InstanceStatus] = []
+    # Loose targets: nothing is offloaded, everything is generated here.
+    tags = [RequestTag(f"route-{i}", 0.0, 60.0, 0.2) for i in range(NUM_REQUESTS)]
+
+    async def run() -> list[list[int]]:
+        engine = VllmEngine(replace(settings, strategy=name), pool)
+        try:
+            await engine.start(lambda data: statuses.append(decode(data)))
+            tokens = await asyncio.gather(
+                *(
+                    generate(engine.llm, str(i), work, tags[i].to_args())
+                    for i, work in enumerate(workload())
+                )
+            )
+            await asyncio.sleep(0.1)
+            return tokens
+        finally:
+            await engine.stop()
+
+    assert asyncio.run(run()) == stock_tokens
+    assert {t.route_id for t in tags} <= {i for s in statuses for i in s.admitted}
+    last = statuses[-1]
+    assert (last.num_running, last.num_waiting) == (0, 0)
+    assert last.free_blocks == last.num_blocks
+    assert [s.seq for s in statuses] == sorted(s.seq for s in statuses)
+    phases = {s.phase for s in statuses}
+    if name in ("vllm", "ecoserve"):
+        assert "mixed" not in phases, "temporal strategies never mix"
+
+
+def test_status_survives_the_wire() -> None:
+    status = InstanceStatus(seq=3, saved_tpot_p10_s=None, admitted=("a", "b"))
+    assert decode(msgspec.json.encode(status)) == status
