@@ -1,0 +1,118 @@
+"""The admin API of an ingress: how the deployment stands, and orders to its cells.
+
+``GET /admin/v1/report`` and ``POST /admin/v1/{adopt,release,pool,drain,migrate}``, each with the
+admin token. The operator and ``macroserve status`` speak to it.
+"""
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from macroserve.serving.auth import TokenCheck
+from macroserve.serving.directory import CellDirectory
+from macroserve.serving.guard import error_response
+
+ADMIN_PREFIX = "/admin/v1"
+TIMEOUT = aiohttp.ClientTimeout(total=15)
+CELL_ORDERS = ("adopt", "release", "pool", "drain")
+
+
+class OrderError(Exception):
+    """A cell did not carry out an order; the status is HTTP's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AdminApi:
+    def __init__(self, directory: CellDirectory, http: aiohttp.ClientSession, token: str) -> None:
+        self._directory = directory
+        self._http = http
+        self._check = TokenCheck([token])
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(ADMIN_PREFIX + "/report", self._guarded(self._report)),
+            Route(ADMIN_PREFIX + "/migrate", self._guarded(self._migrate), methods=["POST"]),
+            Route(
+                ADMIN_PREFIX + "/cells/{cell}/{order}", self._guarded(self._order), methods=["POST"]
+            ),
+        ]
+
+    def _guarded(self, handler):
+        async def guarded(request: Request) -> Response:
+            if not self._check.allows(request.headers):
+                return error_response(HTTPStatus.UNAUTHORIZED, "the admin token is wrong")
+            try:
+                return await handler(request)
+            except OrderError as error:
+                return error_response(error.status, str(error))
+            except msgspec.MsgspecError as error:
+                return error_response(HTTPStatus.BAD_REQUEST, str(error))
+
+        return guarded
+
+    async def _report(self, request: Request) -> Response:
+        """``{"cells": [CellReport, ...]}``, cells by name; one that does not answer is left out."""
+        urls = sorted(self._directory.urls.items())
+        reports = await asyncio.gather(*(self._cell_report(url) for _, url in urls))
+        return JSONResponse({"cells": [report for report in reports if report is not None]})
+
+    async def _cell_report(self, url: str) -> Any:
+        try:
+            async with self._http.get(url + "/report", timeout=TIMEOUT) as response:
+                return msgspec.json.decode(await response.read())
+        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+            return None
+
+    async def _order(self, request: Request) -> Response:
+        order = request.path_params["order"]
+        if order not in CELL_ORDERS:
+            raise OrderError(HTTPStatus.NOT_FOUND, f"no such order, known are {CELL_ORDERS}")
+        body = await request.body()
+        return JSONResponse(await self._send(request.path_params["cell"], order, body))
+
+    async def _migrate(self, request: Request) -> Response:
+        """Move a handle: out of one cell, into another; back where it was if that fails.
+
+        Streams of the instance do not notice (EcoServe, section 3.4.2: InstanceHandler).
+        """
+        order = msgspec.json.decode(await request.body(), type=MigrateOrder)
+        started = time.perf_counter()
+        released = await self._send(
+            order.source, "release", msgspec.json.encode({"name": order.instance})
+        )
+        handle = msgspec.json.encode(released)
+        try:
+            await self._send(order.target, "adopt", handle)
+        except OrderError:
+            await self._send(order.source, "adopt", handle)
+            raise
+        return JSONResponse({"seconds": time.perf_counter() - started})
+
+    async def _send(self, cell: str, order: str, body: bytes) -> Any:
+        url = self._directory.urls.get(cell)
+        if url is None:
+            raise OrderError(HTTPStatus.NOT_FOUND, f"there is no cell {cell}")
+        try:
+            async with self._http.post(f"{url}/{order}", data=body, timeout=TIMEOUT) as response:
+                text = await response.text()
+                if response.status != HTTPStatus.OK:
+                    raise OrderError(response.status, text)
+                return msgspec.json.decode(text)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise OrderError(HTTPStatus.BAD_GATEWAY, f"{cell} does not answer: {error}") from error
+
+
+class MigrateOrder(msgspec.Struct, frozen=True):
+    instance: str
+    source: str
+    target: str

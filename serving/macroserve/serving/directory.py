@@ -1,0 +1,224 @@
+"""The ingress's view of the cells: the overall scheduler, and the lines to the cell schedulers."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+
+from macroserve.core.routing.cells import choose_cell
+from macroserve.serving import wire
+from macroserve.serving.auth import bearer
+
+REFRESH_S = 1.0
+REPLY_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an attempt goes. cell is None when no scheduler could be asked."""
+
+    instance: str
+    address: str
+    cell: str | None
+    reason: str
+
+
+class CellLine:
+    """The connection to one cell scheduler."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        socket: aiohttp.ClientWebSocketResponse,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.url = url
+        self.summary: wire.CellSummary | None = None
+        self._socket = socket
+        self._on_change = on_change
+        self._waiting: dict[str, asyncio.Future[wire.RouteReply]] = {}
+        self._reader = asyncio.create_task(self._read())
+
+    @property
+    def open(self) -> bool:
+        return not self._reader.done()
+
+    async def route(self, query: wire.RouteQuery) -> wire.RouteReply:
+        """Raises ConnectionError or TimeoutError when the scheduler does not answer."""
+        if not self.open:
+            raise ConnectionResetError(f"{self.name} is gone")
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[query.route_id] = future
+        try:
+            async with asyncio.timeout(REPLY_TIMEOUT_S):
+                await self._socket.send_bytes(wire.encode(query))
+                return await future
+        finally:
+            del self._waiting[query.route_id]
+
+    async def send(self, message: wire.ToCell) -> None:
+        with contextlib.suppress(ConnectionError):
+            await self._socket.send_bytes(wire.encode(message))
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        await self._socket.close()
+
+    async def _read(self) -> None:
+        try:
+            async for message in self._socket:
+                self._take(wire.decode_to_ingress(message.data))
+        except (msgspec.MsgspecError, TypeError):
+            await self._socket.close()
+        finally:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(ConnectionResetError(f"{self.name} is gone"))
+            self._on_change()
+
+    def _take(self, message: wire.ToIngress) -> None:
+        match message:
+            case wire.RouteReply():
+                future = self._waiting.get(message.route_id)
+                if future and not future.done():
+                    future.set_result(message)
+            case wire.CellSummary():
+                self.summary = message
+                self._on_change()
+
+
+class CellDirectory:
+    """All cells, kept connected.
+
+    discover: names and base URLs of the cell schedulers that run now.
+    address: where peers can read this ingress's own metrics.
+    """
+
+    def __init__(
+        self,
+        discover: Callable[[], Awaitable[Mapping[str, str]]],
+        secret: str,
+        address: str = "",
+    ) -> None:
+        self._discover = discover
+        self._secret = secret
+        self._address = address
+        self._lines: dict[str, CellLine] = {}
+        self._last_members: dict[str, tuple[wire.Member, ...]] = {}
+        self._changed = asyncio.Event()
+        self._turn = itertools.count()
+
+    async def start(self) -> None:
+        self._http = aiohttp.ClientSession(headers=bearer(self._secret))
+        self._task = asyncio.create_task(self._keep_connected())
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        for line in self._lines.values():
+            await line.close()
+        await self._http.close()
+
+    # -- what is there
+
+    @property
+    def summaries(self) -> list[wire.CellSummary]:
+        return [line.summary for line in self._lines.values() if line.open and line.summary]
+
+    @property
+    def members(self) -> dict[str, wire.Member]:
+        """Every instance that some cell holds or, where its scheduler is away, last held."""
+        return {m.name: m for members in self._last_members.values() for m in members}
+
+    @property
+    def late(self) -> bool:
+        """Every queue of every cell is past its TTFT target."""
+        summaries = self.summaries
+        return bool(summaries) and all(summary.late for summary in summaries)
+
+    async def changed(self, timeout_s: float) -> None:
+        """Returns at the next change, or after the time-out."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Base URLs of the cell schedulers that answer."""
+        return {name: line.url for name, line in self._lines.items() if line.open}
+
+    # -- where a request goes
+
+    async def place(self, query: wire.RouteQuery) -> Placement | None:
+        """The least loaded cell that meets the constraints, else the least loaded one; None
+        when no instance is known anywhere."""
+        unasked = {s.cell.name: s.cell for s in self.summaries if s.members}
+        first = choose_cell(list(unasked.values()))
+        while len(unasked) > 1 and (name := choose_cell(list(unasked.values()))):
+            del unasked[name]
+            if placement := await self._ask(name, query, force=False):
+                return placement
+        for name in filter(None, (first, *unasked)):
+            if placement := await self._ask(name, query, force=True):
+                return placement
+        return self._without_scheduler(query)
+
+    async def _ask(self, name: str, query: wire.RouteQuery, force: bool) -> Placement | None:
+        line = self._lines.get(name)
+        if line is None:
+            return None
+        try:
+            reply = await line.route(msgspec.structs.replace(query, force=force))
+        except (ConnectionError, TimeoutError):
+            return None
+        if reply.instance is None:
+            return None
+        return Placement(reply.instance, reply.address, name, reply.reason)
+
+    def _without_scheduler(self, query: wire.RouteQuery) -> Placement | None:
+        """Instances schedule themselves safely, so a missing cell scheduler costs order only."""
+        members = [m for m in self.members.values() if m.name not in query.exclude]
+        if not members:
+            return None
+        member = members[next(self._turn) % len(members)]
+        return Placement(member.name, member.address, None, "no_scheduler")
+
+    async def settle(self, placement: Placement, route_id: str) -> None:
+        if line := self._lines.get(placement.cell or ""):
+            await line.send(wire.Settled(route_id))
+
+    # -- connections
+
+    def _on_change(self) -> None:
+        for name, line in self._lines.items():
+            if line.open and line.summary:
+                self._last_members[name] = line.summary.members
+        self._changed.set()
+
+    async def _keep_connected(self) -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                # Discovery asks the cluster: whatever fails there, the next round tries again.
+                await self._connect(await self._discover())
+            await asyncio.sleep(REFRESH_S)
+
+    async def _connect(self, cells: Mapping[str, str]) -> None:
+        for name in set(self._lines) - set(cells):
+            await self._lines.pop(name).close()
+            self._last_members.pop(name, None)
+        for name, url in cells.items():
+            if (line := self._lines.get(name)) and line.open:
+                continue
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with asyncio.timeout(2):
+                    socket = await self._http.ws_connect(
+                        url + "/ingress", heartbeat=5, max_msg_size=0, compress=0
+                    )
+                self._lines[name] = line = CellLine(name, url, socket, self._on_change)
+                await line.send(wire.Hello(self._address))

@@ -1,0 +1,103 @@
+"""A cell scheduler's hold on one instance: follows its status for as long as it lives."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import aiohttp
+import msgspec
+
+from macroserve.core.handle import InstanceHandle
+from macroserve.core.views import InstanceStatus
+from macroserve.engine.status import decode
+from macroserve.serving import wire
+from macroserve.serving.instance import COMMAND_PATH, HEARTBEAT_S, STATUS_PATH
+
+SILENCE_S = 5 * HEARTBEAT_S
+"""An instance that sends nothing for this long is taken for dead."""
+STUCK_S = 60.0
+"""So is one that has work but has not finished an iteration for this long."""
+RETRIES = 5
+RETRY_DELAY_S = 0.2
+
+
+class InstanceLink:
+    """Reads the instance's status stream.
+
+    on_status: each new status. on_lost: called once when the instance is gone for good.
+    """
+
+    def __init__(
+        self,
+        handle: InstanceHandle,
+        cell: str,
+        http: aiohttp.ClientSession,
+        on_status: Callable[[InstanceStatus], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self.handle = handle
+        self._cell = cell
+        self._http = http
+        self._on_status = on_status
+        self._on_lost = on_lost
+        self._joined = asyncio.Event()
+        self._progress = (-1, 0.0)
+        self._task = asyncio.create_task(self._follow())
+
+    async def joined(self, timeout_s: float) -> bool:
+        """Whether a first status came in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._joined.wait()
+        return self._joined.is_set()
+
+    async def command(self, verb: str, argument: str | bool | None) -> None:
+        """Raises aiohttp.ClientError or TimeoutError if the instance does not take the order."""
+        body = wire.encode(wire.CommandOrder(verb, argument))
+        url = self.handle.address + COMMAND_PATH
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with self._http.post(url, data=body, timeout=timeout) as response:
+            response.raise_for_status()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _follow(self) -> None:
+        failures = 0
+        while failures < RETRIES:
+            try:
+                async for status in self._statuses():
+                    failures = 0
+                    self._on_status(status)
+                    self._joined.set()
+            except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, StuckError):
+                pass
+            failures += 1
+            await asyncio.sleep(RETRY_DELAY_S)
+        self._on_lost(self.handle.name)
+
+    async def _statuses(self):
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=SILENCE_S)
+        async with self._http.get(
+            self.handle.address + STATUS_PATH, params={"cell": self._cell}, timeout=timeout
+        ) as response:
+            response.raise_for_status()
+            async for line in response.content:
+                if line.strip():
+                    status = decode(line)
+                    self._check_progress(status)
+                    yield status
+
+    def _check_progress(self, status: InstanceStatus) -> None:
+        now = asyncio.get_running_loop().time()
+        seq, since = self._progress
+        if status.seq != seq:
+            self._progress = (status.seq, now)
+        elif status.num_running + status.num_waiting > 0 and now - since > STUCK_S:
+            raise StuckError(self.handle.name)
+
+
+class StuckError(Exception):
+    """The instance answers, but its engine does not."""

@@ -1,0 +1,205 @@
+"""What an ingress counts, and one page for everything: ours, our peers', the instances'.
+
+Labels are bounded: outcomes, reasons and names that the operator chose; nothing from a client.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import aiohttp
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from macroserve.core.request import Slo
+from macroserve.engine.tokens import STOPPED, TokenRequest
+from macroserve.serving import wire
+
+LATENCY_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60)
+TPOT_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
+SCRAPE_TIMEOUT_S = 2.0
+
+
+class RequestRecord:
+    """Times of one request, as its client sees them."""
+
+    def __init__(self, arrival_s: float) -> None:
+        self.arrival_s = arrival_s
+        self.first_s: float | None = None
+        self.last_s = arrival_s
+        self.num_tokens = 0
+
+    def tokens(self, count: int, now: float) -> None:
+        if count:
+            self.first_s = self.first_s or now
+            self.last_s = now
+            self.num_tokens += count
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_s is None else self.first_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time per token after the first; None for a single token."""
+        if self.first_s is None or self.num_tokens < 2:
+            return None
+        return (self.last_s - self.first_s) / (self.num_tokens - 1)
+
+    def attained(self, slo: Slo) -> bool:
+        if self.ttft_s is None or self.ttft_s > slo.ttft_s:
+            return False
+        return self.tpot_s is None or self.tpot_s <= slo.tpot_s
+
+
+class IngressMetrics:
+    def __init__(self, namespace: str, macroinstance: str) -> None:
+        self.registry = CollectorRegistry()
+        names = ("namespace", "macroinstance")
+        self._names = {"namespace": namespace, "macroinstance": macroinstance}
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, (*names, *labels), registry=self.registry)
+
+        def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
+            return Histogram(name, text, names, buckets=buckets, registry=self.registry)
+
+        self._requests = counter(
+            "macroserve_requests", "Requests ended, by outcome: ok, failed, cancelled", "outcome"
+        )
+        self._attained = counter("macroserve_requests_attained", "Requests within both targets")
+        self._refused = counter(
+            "macroserve_requests_refused", "Requests refused before they were accepted", "reason"
+        )
+        self._rerouted = counter(
+            "macroserve_reroutes", "Attempts that moved to another instance", "reason"
+        )
+        self._placed = counter("macroserve_route_decisions", "Routing decisions taken", "reason")
+        self._tokens = counter("macroserve_generated_tokens", "Tokens sent to clients")
+        self._prompt_tokens = counter("macroserve_prompt_tokens", "Prompt tokens accepted")
+        self._ttft = histogram(
+            "macroserve_ttft_seconds", "Time to first token at the ingress", LATENCY_BUCKETS_S
+        )
+        self._tpot = histogram(
+            "macroserve_tpot_seconds", "Mean time per token after the first", TPOT_BUCKETS_S
+        )
+        self._in_flight = Gauge(
+            "macroserve_requests_in_flight",
+            "Accepted requests without their last token",
+            names,
+            registry=self.registry,
+        ).labels(**self._names)
+
+    def refused(self, reason: str) -> None:
+        self._refused.labels(**self._names, reason=reason).inc()
+
+    def rerouted(self, reason: str) -> None:
+        self._rerouted.labels(**self._names, reason=reason).inc()
+
+    def placed(self, reason: str) -> None:
+        self._placed.labels(**self._names, reason=reason).inc()
+
+    @contextmanager
+    def request(self, arrival_s: float, request: TokenRequest, slo: Slo) -> Iterator[RequestRecord]:
+        record = RequestRecord(arrival_s)
+        self._prompt_tokens.labels(**self._names).inc(len(request.token_ids))
+        self._in_flight.inc()
+        outcome = "failed"
+        try:
+            yield record
+            outcome = "ok"
+        except (asyncio.CancelledError, GeneratorExit) as end:
+            outcome = "ok" if STOPPED in end.args else "cancelled"
+            raise
+        finally:
+            self._in_flight.dec()
+            self._end(record, outcome, slo)
+
+    def _end(self, record: RequestRecord, outcome: str, slo: Slo) -> None:
+        self._requests.labels(**self._names, outcome=outcome).inc()
+        self._tokens.labels(**self._names).inc(record.num_tokens)
+        if record.ttft_s is not None:
+            self._ttft.labels(**self._names).observe(record.ttft_s)
+        if record.tpot_s is not None:
+            self._tpot.labels(**self._names).observe(record.tpot_s)
+        if outcome == "ok" and record.attained(slo):
+            self._attained.labels(**self._names).inc()
+
+    def page(self) -> str:
+        return generate_latest(self.registry).decode()
+
+
+def cell_page(summaries: Iterable[wire.CellSummary], names: dict[str, str]) -> str:
+    """The cells as gauges, from what their schedulers pushed last."""
+    registry = CollectorRegistry()
+    labels = (*names, "cell")
+
+    def gauge(name: str, text: str) -> Gauge:
+        return Gauge(f"macroserve_cell_{name}", text, labels, registry=registry)
+
+    gauges = {
+        "instances": gauge("instances", "Instances in the cell"),
+        "high_priority": gauge("high_priority_instances", "Of those, in the HP pool"),
+        "prefilling": gauge("prefilling_instances", "Of those, in a prefill phase"),
+        "decoding": gauge("decoding_instances", "Of those, in a decode phase"),
+        "waiting": gauge("requests_waiting", "Requests that wait for prefill"),
+        "running": gauge("requests_running", "Requests that hold KV blocks"),
+        "free_blocks": gauge("kv_blocks_free", "Free KV blocks"),
+        "blocks": gauge("kv_blocks", "KV blocks"),
+        "late": gauge("late", "1 when every queue of the cell is past its TTFT target"),
+    }
+    for summary in summaries:
+        cell = summary.cell
+        values = {
+            "instances": len(cell.instances),
+            "high_priority": len(cell.high_priority),
+            "prefilling": cell.num_prefilling,
+            "decoding": cell.num_decoding,
+            "waiting": cell.num_waiting,
+            "running": cell.num_running,
+            "free_blocks": cell.free_blocks,
+            "blocks": cell.num_blocks,
+            "late": int(summary.late),
+        }
+        for key, value in values.items():
+            gauges[key].labels(**names, cell=cell.name).set(value)
+    return generate_latest(registry).decode()
+
+
+async def scrape(http: aiohttp.ClientSession, url: str) -> str:
+    """A metrics page, or nothing: one that does not answer must not take the others with it."""
+    try:
+        timeout = aiohttp.ClientTimeout(total=SCRAPE_TIMEOUT_S)
+        async with http.get(url, timeout=timeout) as response:
+            return await response.text() if response.status == 200 else ""
+    except (aiohttp.ClientError, TimeoutError):
+        return ""
+
+
+def merge(pages: Iterable[tuple[str, dict[str, str]]]) -> str:
+    """One page of several, each with labels added to its samples; a family's head comes once."""
+    heads: dict[str, str] = {}
+    samples: dict[str, list[str]] = {}
+    for page, labels in pages:
+        for family in text_string_to_metric_families(page):
+            # The parser takes the suffix of a counter off; the text format wants it on.
+            name = family.name + "_total" if family.type == "counter" else family.name
+            heads.setdefault(
+                family.name, f"# HELP {name} {family.documentation}\n# TYPE {name} {family.type}\n"
+            )
+            lines = samples.setdefault(family.name, [])
+            lines.extend(_line(sample, labels) for sample in family.samples)
+    return "".join(heads[name] + "".join(lines) for name, lines in samples.items())
+
+
+def _line(sample: Sample, labels: dict[str, str]) -> str:
+    pairs = {**sample.labels, **labels}
+    text = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs.items())
+    return (
+        f"{sample.name}{{{text}}} {sample.value}\n" if text else f"{sample.name} {sample.value}\n"
+    )
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,144 @@
+"""A deployment on a Ray cluster of this machine: starts and stops its parts, nothing more.
+
+What should run, and when, is the reconciler's business.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.schema import ApplicationStatus
+
+from macroserve.core.request import Slo
+from macroserve.core.views import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.serving import wire
+from macroserve.serving.deployments import (
+    CELL_PREFIX,
+    INGRESS_APP,
+    CellDeployment,
+    IngressDeployment,
+    InstanceActor,
+    instance_actors,
+    instance_identities,
+)
+from macroserve.serving.ingress import IngressOptions
+
+OBJECT_STORE_BYTES = 100 << 20
+"""No tensor and no token travels through Ray's object store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """threads: compute threads of each instance (its share of the machine's cores)."""
+
+    settings: EngineSettings
+    ingress: IngressOptions
+    ingress_replicas: int
+    threads: int
+
+
+class RayCluster:
+    def __init__(self, options: ClusterOptions) -> None:
+        self._options = options
+        self._namespace = f"macroserve-{options.ingress.macroinstance}"
+
+    def start(self) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Serve's controller warns of every detail of its own; a person watches this terminal.
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        ray.init(
+            address="local",
+            namespace=self._namespace,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            num_cpus=1,
+        )
+        # Clients talk to the ingress replicas themselves.
+        serve.start(proxy_location="Disabled")
+
+    def stop(self) -> None:
+        """End every process; safe to call in any state."""
+        if ray.is_initialized():
+            serve.shutdown()
+            ray.shutdown()
+
+    # -- instances
+
+    async def start_instance(self, name: str, pool: Pool) -> wire.InstanceIdentity:
+        """Returns once it has generated a token; raises what kept it from starting."""
+        options = self._options
+        remote_class: Any = ray.remote(InstanceActor)
+        actor = remote_class.options(
+            name=name,
+            lifetime="detached",
+            num_cpus=0,
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": str(options.threads)}},
+        ).remote(
+            options.settings.to_dict(),
+            name,
+            self._namespace,
+            int(time.time() * 1000),
+            options.ingress.secret,
+            pool.value,
+        )
+        try:
+            return wire.InstanceIdentity(*await actor.start.remote())
+        except BaseException:
+            ray.kill(actor)
+            raise
+
+    async def instances(self) -> list[wire.InstanceIdentity]:
+        return await instance_identities(self._namespace)
+
+    async def instance_names(self) -> set[str]:
+        """Of the actors that live, started or still starting."""
+        return set(await asyncio.to_thread(instance_actors, self._namespace))
+
+    async def kill_instance(self, name: str) -> None:
+        if actor := (await asyncio.to_thread(instance_actors, self._namespace)).get(name):
+            ray.kill(actor)
+
+    # -- cells and ingress
+
+    async def deploy_cell(self, name: str) -> None:
+        settings, options = self._options.settings, self._options.ingress
+        deployment: Any = CellDeployment
+        app = deployment.bind(
+            name, settings.strategy, _pair(settings.slo), options.secret, self._namespace
+        )
+        await asyncio.to_thread(_run, app, name)
+
+    async def delete_cell(self, name: str) -> None:
+        await asyncio.to_thread(serve.delete, name)
+
+    async def cells(self) -> set[str]:
+        """Of the cell schedulers that run or are being started again."""
+        status = await asyncio.to_thread(serve.status)
+        return {
+            name
+            for name, app in status.applications.items()
+            if name.startswith(CELL_PREFIX) and app.status != ApplicationStatus.DELETING
+        }
+
+    async def deploy_ingress(self) -> None:
+        options = self._options
+        ingress: Any = IngressDeployment
+        deployment = ingress.options(num_replicas=options.ingress_replicas)
+        app = deployment.bind(options.settings.to_dict(), options.ingress)
+        await asyncio.to_thread(_run, app, INGRESS_APP)
+
+
+def _run(app: Any, name: str) -> None:
+    serve.run(app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"})
+
+
+def _pair(slo: Slo) -> tuple[float, float]:
+    return slo.ttft_s, slo.tpot_s

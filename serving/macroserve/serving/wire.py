@@ -1,0 +1,139 @@
+"""Messages between ingresses, cell schedulers and instances: JSON, typed, never pickled.
+
+Durations only: the two ends may be on different machines.
+"""
+
+import msgspec
+
+from macroserve.core.request import Request, Slo
+from macroserve.core.views import CellView, InstanceStatus, Pool
+
+
+class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
+    """An ingress asks a cell where a request should run.
+
+    exclude: instances that just failed it. offloaded: an LP instance handed it back for urgency.
+    force: take the best instance even if no constraint can be met.
+    """
+
+    route_id: str
+    age_s: float
+    num_prompt_tokens: int
+    max_new_tokens: int
+    predicted_new_tokens: int
+    ttft_s: float
+    tpot_s: float
+    num_streamed_tokens: int = 0
+    exclude: tuple[str, ...] = ()
+    offloaded: bool = False
+    force: bool = True
+
+    def request(self, now: float) -> Request:
+        return Request(
+            request_id=self.route_id,
+            arrival_s=now - self.age_s,
+            num_prompt_tokens=self.num_prompt_tokens,
+            max_new_tokens=self.max_new_tokens,
+            slo=Slo(self.ttft_s, self.tpot_s),
+            num_streamed_tokens=self.num_streamed_tokens,
+        )
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    """The attempt will not arrive at its instance: stop counting it."""
+
+    route_id: str
+
+
+class RouteReply(msgspec.Struct, frozen=True, tag="reply"):
+    """instance is None when the cell has none to offer (or none that meets the constraints)."""
+
+    route_id: str
+    instance: str | None
+    address: str = ""
+    reason: str = ""
+
+
+class Member(msgspec.Struct, frozen=True):
+    name: str
+    address: str
+    pool: Pool
+
+
+class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
+    """A cell scheduler tells its ingresses how it stands, on change and once a second.
+
+    late: every queue of the cell is past its TTFT target.
+    """
+
+    cell: CellView
+    members: tuple[Member, ...] = ()
+    late: bool = False
+    ingresses: tuple[str, ...] = ()
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """An ingress introduces itself: where its peers can read its own metrics."""
+
+    address: str
+
+
+class InstanceReport(msgspec.Struct, frozen=True):
+    """One instance in a full status report. age_s: of its last status."""
+
+    name: str
+    pool: Pool
+    address: str
+    status: InstanceStatus
+    age_s: float
+    in_flight: int
+    draining: bool = False
+
+
+class CellReport(msgspec.Struct, frozen=True):
+    cell: CellView
+    instances: tuple[InstanceReport, ...]
+    recent_finished: int = 0
+    recent_attained: int = 0
+    decisions: dict[str, int] = {}
+
+
+class InstanceIdentity(msgspec.Struct, frozen=True):
+    """What an instance says of itself: its signed handle, and the cell that it belongs to."""
+
+    name: str
+    handle: str
+    cell: str | None
+
+
+class AdoptOrder(msgspec.Struct, frozen=True):
+    handle: str
+
+
+class ReleaseOrder(msgspec.Struct, frozen=True):
+    name: str
+
+
+class PoolOrder(msgspec.Struct, frozen=True):
+    name: str
+    pool: Pool
+
+
+class DrainOrder(msgspec.Struct, frozen=True):
+    name: str
+    draining: bool
+
+
+class CommandOrder(msgspec.Struct, frozen=True):
+    """To an instance's engine: see ``engine.engine.Engine.command``."""
+
+    verb: str
+    argument: str | bool | None = None
+
+
+ToCell = RouteQuery | Settled | Hello
+ToIngress = RouteReply | CellSummary
+
+encode = msgspec.json.Encoder().encode
+decode_to_cell = msgspec.json.Decoder(ToCell).decode
+decode_to_ingress = msgspec.json.Decoder(ToIngress).decode
