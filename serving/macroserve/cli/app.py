@@ -1,0 +1,132 @@
+"""The ``macroserve`` command: parses options, prints, sets exit codes; the work is elsewhere.
+
+Exit codes: 0 done, 1 failed, 2 wrong options or a wrong manifest.
+"""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import os
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Serve large language models through macro instances.",
+)
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+Name = Annotated[str | None, typer.Option(help="Which deployment, if several run here.")]
+
+
+def main() -> None:
+    from macroserve.cli.bench.app import bench
+
+    app.add_typer(bench, name="bench")
+    app()
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    console.print(importlib.metadata.version("macroserve"))
+
+
+@app.command()
+def up(
+    manifest: Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance to run.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the endpoint.", min=1, max=65535)] = 8000,
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(help="A file of API keys, one a line (or MACROSERVE_API_KEYS, with commas)."),
+    ] = None,
+) -> None:
+    """Run a whole deployment on this machine until Ctrl-C."""
+    from macroserve.cli.up import PortTakenError, UpOptions, run
+    from macroserve.core.manifest import ManifestError
+    from macroserve.serving.reconcile import StartError
+
+    try:
+        run(UpOptions(manifest, host, port, _api_keys(api_keys)), console)
+    except ManifestError as error:
+        _fail(str(error), 2)
+    except PortTakenError as error:
+        _fail(str(error), 1)
+    except StartError as error:
+        _fail(f"The instances do not start: {error}", 1)
+
+
+@app.command()
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow until Ctrl-C.")] = False,
+    name: Name = None,
+) -> None:
+    """Show cells, instances, phases, queues and attainment."""
+    from macroserve.cli import state
+    from macroserve.cli.status import show_once
+    from macroserve.cli.status import watch as follow
+    from macroserve.serving.admin_client import AdminError
+
+    try:
+        deployment = state.find(name)
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run((follow if watch else show_once)(deployment, console))
+    except (state.NotRunningError, AdminError) as error:
+        _fail(str(error), 1)
+
+
+@app.command()
+def scale(
+    instances: Annotated[int, typer.Argument(help="How many instances to run.", min=1)],
+    name: Name = None,
+) -> None:
+    """Change the number of instances of a running deployment."""
+    _order(name, "scale", str(instances))
+
+
+@app.command()
+def apply(
+    manifest: Annotated[Path, typer.Option("-f", "--file", help="The changed MacroInstance.")],
+) -> None:
+    """Change a running deployment to what a manifest says."""
+    from macroserve.cli.manifest_file import load
+    from macroserve.core.manifest import ManifestError
+
+    try:
+        name = load(manifest).name
+    except ManifestError as error:
+        _fail(str(error), 2)
+    _order(name, "apply", manifest.read_text())
+
+
+def _order(name: str | None, order: str, body: str) -> None:
+    from macroserve.cli import state
+    from macroserve.cli.control import OrderRefusedError, send
+
+    try:
+        console.print(send(state.find(name), order, body))
+    except state.NotRunningError as error:
+        _fail(str(error), 1)
+    except OrderRefusedError as error:
+        _fail(str(error), 2)
+
+
+def _api_keys(path: Path | None) -> tuple[str, ...]:
+    """From the file or the environment: never from the command line, where others can read it."""
+    if path is not None:
+        try:
+            return tuple(path.read_text().split())
+        except OSError as error:
+            _fail(f"{path} cannot be read: {error.strerror}", 2)
+    return tuple(key for key in os.environ.get("MACROSERVE_API_KEYS", "").split(",") if key)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    errors.print(f"[red]error:[/red] {message}", soft_wrap=True)
+    raise typer.Exit(code)

@@ -1,0 +1,1 @@
+"""`macroserve bench`: measure running endpoints."""

@@ -1,0 +1,107 @@
+"""``macroserve bench``: each benchmark prints its figures as JSON, and writes them with --json."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from macroserve.cli.bench.serve.command import serve
+from macroserve.core.request import Slo
+from macroserve.engine.settings import EngineSettings
+
+bench = typer.Typer(no_args_is_help=True, help="Measure: figures as JSON.")
+bench.command("serve")(serve)
+
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures there.")]
+Figures = dict[str, float]
+
+
+def _settings() -> EngineSettings:
+    """The quickstart's engine: one real vLLM on the CPU with the built-in model."""
+    from macroserve.cli.tiny_model import ensure_tiny_model
+
+    return EngineSettings(
+        model=str(ensure_tiny_model()),
+        served_name="tiny-llama",
+        max_model_len=2048,
+        strategy="unified",
+        slo=Slo(ttft_s=2.0, tpot_s=0.1),
+        dtype="float32",
+    )
+
+
+def _scheduler() -> Figures:
+    from macroserve.cli.bench.scheduler import measure
+
+    return measure()
+
+
+def _route() -> Figures:
+    from macroserve.cli.bench.route import measure
+
+    return measure()
+
+
+def _overhead() -> Figures:
+    from macroserve.cli.bench.overhead import measure
+
+    return asyncio.run(measure(_settings()))
+
+
+def _migration() -> Figures:
+    from macroserve.cli.bench.migration import measure
+
+    return asyncio.run(measure(_settings()))
+
+
+ALL: dict[str, Callable[[], Figures]] = {
+    "scheduler": _scheduler,
+    "route": _route,
+    "overhead": _overhead,
+    "migration": _migration,
+}
+
+
+@bench.command()
+def scheduler(json_file: JsonFile = None) -> None:
+    """One iteration's decision with 100 to 2,000 requests waiting."""
+    _report(_scheduler(), json_file)
+
+
+@bench.command()
+def route(json_file: JsonFile = None) -> None:
+    """One routing decision over 16 to 256 instances."""
+    _report(_route(), json_file)
+
+
+@bench.command()
+def overhead(json_file: JsonFile = None) -> None:
+    """What the ingress adds: time to first token, and tokens per second against bare vLLM."""
+    _report(_overhead(), json_file)
+
+
+@bench.command()
+def migration(json_file: JsonFile = None) -> None:
+    """A handle moved between cells while 20 streams run."""
+    _report(_migration(), json_file)
+
+
+@bench.command("all")
+def all_(json_file: JsonFile = None) -> None:
+    """All of the above, one after the other."""
+    figures: Figures = {}
+    for name, measure in ALL.items():
+        typer.echo(f"{name}...", err=True)
+        figures |= measure()
+    _report(figures, json_file)
+
+
+def _report(figures: Figures, json_file: Path | None) -> None:
+    text = json.dumps({name: round(value, 4) for name, value in figures.items()}, indent=2)
+    typer.echo(text)
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(text + "\n")

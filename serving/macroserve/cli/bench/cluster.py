@@ -1,0 +1,89 @@
+"""A deployment for the length of a benchmark: fixed cells and instances, nothing reconciled."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+
+from macroserve.core.handle import InstanceHandle, verify
+from macroserve.core.views import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.serving.admin_client import AdminClient, AdminError
+from macroserve.serving.auth import new_secret
+from macroserve.serving.ingress import IngressOptions
+from macroserve.serving.ray_cluster import ClusterOptions, RayCluster
+
+READY_TIMEOUT_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCluster:
+    endpoint: str
+    secret: str
+    admin: AdminClient
+    handles: tuple[InstanceHandle, ...]
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@asynccontextmanager
+async def running(
+    settings: EngineSettings, cells: Sequence[int], ingress_replicas: int = 1, threads: int = 1
+) -> AsyncIterator[BenchCluster]:
+    """cells: instances of each. Ready when entered; every process has ended when left."""
+    options = IngressOptions(
+        port=free_port(), macroinstance="bench", secret=new_secret(), admin_token=new_secret()
+    )
+    cluster = RayCluster(
+        ClusterOptions(
+            settings=settings, ingress=options, ingress_replicas=ingress_replicas, threads=threads
+        )
+    )
+    endpoint = f"http://127.0.0.1:{options.port}"
+    admin = AdminClient(endpoint, options.admin_token)
+    try:
+        await asyncio.to_thread(cluster.start)
+        names = [f"instance-{i}" for i in range(sum(cells))]
+        identities, *_ = await asyncio.gather(
+            asyncio.gather(*(cluster.start_instance(name, Pool.LP) for name in names)),
+            cluster.deploy_ingress(),
+            *(cluster.deploy_cell(f"cell-{i}") for i in range(len(cells))),
+        )
+        homes = [f"cell-{i}" for i, size in enumerate(cells) for _ in range(size)]
+        for cell, identity in zip(homes, identities, strict=True):
+            await _adopt(admin, cell, identity.handle)
+        await _ready(endpoint)
+        key = options.secret.encode()
+        handles = tuple(verify(identity.handle, key) for identity in identities)
+        yield BenchCluster(endpoint, options.secret, admin, handles)
+    finally:
+        await admin.close()
+        await asyncio.to_thread(cluster.stop)
+
+
+async def _adopt(admin: AdminClient, cell: str, handle: str) -> None:
+    """The ingress may have yet to learn of the cell."""
+    for attempt in range(100):
+        try:
+            return await admin.adopt(cell, handle)
+        except AdminError:
+            if attempt == 99:
+                raise
+            await asyncio.sleep(0.1)
+    return None
+
+
+async def _ready(endpoint: str) -> None:
+    async with aiohttp.ClientSession() as http, asyncio.timeout(READY_TIMEOUT_S):
+        while True:
+            async with http.get(endpoint + "/ready") as response:
+                if response.status == 200:
+                    return
+            await asyncio.sleep(0.1)

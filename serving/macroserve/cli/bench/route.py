@@ -1,0 +1,55 @@
+"""How long one routing decision takes, in the worst case."""
+
+import statistics
+import time
+from collections.abc import Sequence
+
+from macroserve.core.request import Request, Slo
+from macroserve.core.routing.decision import RouteReason, RouteRequest
+from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.strategy import strategy
+from macroserve.core.views import InstanceStatus, Pool
+
+NUM_DECISIONS = 300
+SLO = Slo(ttft_s=1.0, tpot_s=0.1)
+
+
+def measure(sizes: Sequence[int] = (16, 64, 256)) -> dict[str, float]:
+    """Median microseconds of ``CellLedger.assign`` by number of instances, strategy unified."""
+    return {f"route.{size}_us": _median_us(size) for size in sizes}
+
+
+def _median_us(num_instances: int) -> float:
+    ledger = CellLedger(strategy("unified"))
+    for i in range(num_instances):
+        ledger.add(f"instance-{i}", Pool.HP if i % 3 == 2 else Pool.LP, max_num_seqs=128)
+    elapsed_s = []
+    for n in range(NUM_DECISIONS):
+        now = float(n)
+        for view in ledger.views:
+            ledger.observe(view.name, _exhausted(n, admitted=f"request-{n - 1}"), now)
+        request = Request(f"request-{n}", now, 512, 256, SLO)
+        start = time.perf_counter()
+        decision = ledger.assign(RouteRequest(request, num_output_tokens=256), now)
+        elapsed_s.append(time.perf_counter() - start)
+        assert decision.reason is RouteReason.LEAST_WAIT and decision.late
+    return statistics.median(elapsed_s) * 1e6
+
+
+def _exhausted(seq: int, admitted: str) -> InstanceStatus:
+    """A status that makes routing look at everything: HP offers a ticket, only the last of the
+    three constraints is violated, and the first token is late wherever the request goes."""
+    return InstanceStatus(
+        seq=seq,
+        num_running=32,
+        num_decoding=32,
+        waiting_prefill_s=2.0,
+        saved_tpot_mean_s=0.5,
+        saved_tpot_p10_s=0.5,
+        decode_step_s=0.03,
+        max_step_s=0.1,
+        prefill_s_per_token=1e-4,
+        num_blocks=64,
+        free_blocks=40,
+        admitted=(admitted,),
+    )

@@ -1,0 +1,78 @@
+"""The search for goodput: the highest load at which attainment holds a level.
+
+Pure: the search asks for a probe at a load and is told the attainment there.
+"""
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+
+MAX_STEPS = 10
+"""Doublings or halvings from the first load before the search gives up: a factor of 1024."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """What a search found. Loads are requests per second, or time scales of a trace.
+
+    load: the highest load that held the level; None when even the lowest one tried did not.
+    is_capped: the search could not go higher and saw no load fail, so the truth may lie above.
+    lower_attainment: attainment at half of ``load``, see ``holds_below``.
+    """
+
+    level: float
+    load: float | None
+    is_capped: bool = False
+    lower_attainment: float | None = None
+
+    @property
+    def holds_below(self) -> bool:
+        """Attainment is not monotone in the load: a point below is checked, too."""
+        return self.lower_attainment is None or self.lower_attainment >= self.level
+
+
+def search_goodput(
+    start: float, level: float, tolerance: float = 0.05, max_load: float = math.inf
+) -> Generator[float, float, Goodput]:
+    """Yields the load to probe next, takes its attainment by ``send``, returns what it found.
+
+    Doubles or halves from ``start`` until the level is held at one load and missed at the next,
+    then bisects until these two are within ``tolerance`` of each other, then probes half the load
+    found. Never probes above ``max_load``. Raises ValueError, at once, for a level outside (0, 1]
+    or a start outside (0, max_load].
+    """
+    if not 0 < level <= 1:
+        raise ValueError(f"the level of attainment must be above 0 and at most 1, got {level}")
+    if not 0 < start <= max_load:
+        raise ValueError(
+            f"the search starts at a load of {start:.4g}, but only loads up to {max_load:.4g} last "
+            "for a whole probe"
+        )
+    return _search(start, level, tolerance, max_load)
+
+
+def _search(
+    start: float, level: float, tolerance: float, max_load: float
+) -> Generator[float, float, Goodput]:
+    held: float | None = None
+    missed: float | None = None
+    load = start
+    for _ in range(1 + MAX_STEPS):
+        if (yield load) >= level:
+            held = load
+            load = min(2 * load, max_load)
+        else:
+            missed = load
+            load = load / 2
+        if held == max_load or (held and missed):
+            break
+    if held is None:
+        return Goodput(level, None)
+    while missed is not None and missed > (1 + tolerance) * held:
+        middle = math.sqrt(held * missed)
+        if (yield middle) >= level:
+            held = middle
+        else:
+            missed = middle
+    lower_attainment = yield held / 2
+    return Goodput(level, held, missed is None, lower_attainment)

@@ -1,0 +1,83 @@
+"""What became of one request."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from macroserve.core.request import Slo
+
+
+class Failure(StrEnum):
+    """Why a request did not come to its end."""
+
+    CONNECT = "connect"
+    """No connection came about."""
+    HTTP = "http"
+    """Another status than 200."""
+    STREAM = "stream"
+    """The endpoint reported an error inside the stream."""
+    MALFORMED = "malformed"
+    """The answer is no OpenAI stream."""
+    TRUNCATED = "truncated"
+    """The stream ended before the answer did, or held no token."""
+    DISCONNECT = "disconnect"
+    """The connection broke."""
+    TIMEOUT = "timeout"
+    """The answer was not complete in time."""
+    INTERRUPTED = "interrupted"
+    """The run was stopped first. Says nothing about the endpoint and counts for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request as the client saw it. Times are in seconds.
+
+    scheduled_s, sent_s, ended_s: since the start of the run.
+    num_prompt_tokens: as the endpoint counts them, as planned where it does not say.
+    num_planned_tokens, num_tokens: output tokens asked for, and received.
+    detail: the error in words.
+    ttft_s, e2e_s: from sending to the first and to the last token; also of failed requests, as
+        far as they came.
+    gaps_s: between successive chunks with tokens; single-precision arrays, as there are many.
+    """
+
+    index: int
+    scheduled_s: float
+    sent_s: float
+    ended_s: float
+    num_prompt_tokens: int
+    num_planned_tokens: int
+    num_tokens: int = 0
+    failure: Failure | None = None
+    detail: str = ""
+    http_status: int | None = None
+    x_request_id: str | None = None
+    ttft_s: float | None = None
+    e2e_s: float | None = None
+    gaps_s: Sequence[float] = ()
+
+    @property
+    def send_lag_s(self) -> float:
+        """How late the client itself was."""
+        return self.sent_s - self.scheduled_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time per output token after the first; None where there is no second."""
+        if self.ttft_s is None or self.e2e_s is None or self.num_tokens < 2:
+            return None
+        return (self.e2e_s - self.ttft_s) / (self.num_tokens - 1)
+
+    @property
+    def max_tbt_s(self) -> float | None:
+        return max(self.gaps_s, default=None)
+
+    def meets_ttft(self, slo: Slo) -> bool:
+        return self.failure is None and self.ttft_s is not None and self.ttft_s <= slo.ttft_s
+
+    def meets_tpot(self, slo: Slo) -> bool:
+        """An answer of one token has no time per further token, and so meets any target."""
+        return self.failure is None and (self.tpot_s is None or self.tpot_s <= slo.tpot_s)
+
+    def meets(self, slo: Slo) -> bool:
+        return self.meets_ttft(slo) and self.meets_tpot(slo)

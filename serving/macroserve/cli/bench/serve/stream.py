@@ -1,0 +1,123 @@
+"""One streamed answer: which chunks carry tokens, and when they came."""
+
+from array import array
+
+import msgspec
+
+from macroserve.cli.bench.serve.sse import SseParser
+
+
+class StreamError(Exception):
+    """The endpoint reported an error inside the stream, in its own words."""
+
+
+class MalformedStreamError(Exception):
+    """The stream holds something else than OpenAI's chunks."""
+
+
+class _Delta(msgspec.Struct):
+    role: str | None = None
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+    @property
+    def carries_token(self) -> bool:
+        if self.text or (self.delta and self.delta.content):
+            return True
+        # Chat streams open with a chunk that says the role. Without that, a chunk with no text is
+        # a token with none of its own, such as a part of a character, or a tool call.
+        return not self.finish_reason and not (self.delta and self.delta.role)
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: object = None
+
+
+_decoder = msgspec.json.Decoder(_Chunk)
+
+
+class StreamMeter:
+    """Fed with the raw bytes of one answer and the times they came.
+
+    first_token_s, last_token_s: on the clock of ``feed``, None before there is one.
+    gaps_s: between successive chunks with tokens, seconds; a chunk may carry several tokens.
+    complete: the answer came to its end; what the connection does after that is no failure.
+    """
+
+    def __init__(self) -> None:
+        self.first_token_s: float | None = None
+        self.last_token_s: float | None = None
+        self.gaps_s = array("f")
+        self.complete = False
+        self._sse = SseParser()
+        self._usage: _Usage | None = None
+        self._silent_end_s: float | None = None
+
+    def feed(self, data: bytes, now: float) -> None:
+        """Raises StreamError or MalformedStreamError."""
+        for payload in self._sse.feed(data):
+            if payload == b"[DONE]":
+                self.complete = True
+            else:
+                self._read(payload, now)
+
+    def close(self) -> None:
+        """Call once, after the last byte."""
+        # An ending chunk without text is the last token's in one engine (a special token) and
+        # belongs to no token in another: the count tells.
+        if self._silent_end_s is not None and self.num_tokens > self._num_token_chunks:
+            self._on_token(self._silent_end_s)
+
+    @property
+    def num_prompt_tokens(self) -> int | None:
+        """As the endpoint counts them, None where it does not say."""
+        return self._usage.prompt_tokens if self._usage else None
+
+    @property
+    def num_tokens(self) -> int:
+        """As the endpoint counts them; where it does not say, the chunks with tokens."""
+        return self._usage.completion_tokens if self._usage else self._num_token_chunks
+
+    @property
+    def _num_token_chunks(self) -> int:
+        return 0 if self.first_token_s is None else 1 + len(self.gaps_s)
+
+    def _read(self, payload: bytes, now: float) -> None:
+        try:
+            chunk = _decoder.decode(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise MalformedStreamError(f"{error}, in {payload[:100]!r}") from None
+        if chunk.error:
+            raise StreamError(error_message(chunk.error))
+        if chunk.usage:
+            self._usage = chunk.usage
+        for choice in chunk.choices:
+            if choice.carries_token:
+                self._on_token(now)
+            elif choice.finish_reason:
+                self._silent_end_s = now
+            self.complete = self.complete or choice.finish_reason is not None
+
+    def _on_token(self, now: float) -> None:
+        if self.last_token_s is None:
+            self.first_token_s = now
+        else:
+            self.gaps_s.append(now - self.last_token_s)
+        self.last_token_s = now
+
+
+def error_message(error: object) -> str:
+    """The sentence in OpenAI's error object, or the object itself."""
+    return str(error.get("message", error) if isinstance(error, dict) else error)

@@ -1,0 +1,121 @@
+"""``macroserve status``: cells and instances as a table."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from macroserve.cli.state import Deployment
+from macroserve.serving.admin_client import AdminClient, Report
+from macroserve.serving.wire import CellReport, InstanceReport
+
+REFRESH_S = 0.5
+PHASE_STYLES = {"prefill": "bold yellow", "decode": "green", "mixed": "cyan", "idle": "dim"}
+
+
+async def show_once(deployment: Deployment, console: Console) -> None:
+    """Raises AdminError when the deployment does not answer."""
+    async for report in _reports(deployment):
+        console.print(table(deployment.name, report))
+        return
+
+
+async def watch(deployment: Deployment, console: Console) -> None:
+    """Until cancelled."""
+    with Live(console=console, refresh_per_second=4, screen=False) as live:
+        async for report in _reports(deployment):
+            live.update(table(deployment.name, report))
+            await asyncio.sleep(REFRESH_S)
+
+
+async def _reports(deployment: Deployment) -> AsyncIterator[Report]:
+    admin = AdminClient(deployment.endpoint, deployment.admin_token)
+    try:
+        while True:
+            yield await admin.report()
+    finally:
+        await admin.close()
+
+
+def table(name: str, report: Report) -> Group:
+    instances = [i for cell in report.cells for i in cell.instances]
+    head = Text(
+        f"{name}: {len(instances)} instances in {len(report.cells)} cells, "
+        f"{sum(i.status.num_running for i in instances)} requests running, "
+        f"{sum(i.status.num_waiting + i.in_flight for i in instances)} waiting"
+    )
+    return Group(head, _cells(report), _instances(report))
+
+
+def _cells(report: Report) -> Table:
+    result = Table(title="Cells", title_justify="left", header_style="bold")
+    result.add_column("Cell")
+    for column in (
+        "Instances",
+        "HP",
+        "Prefill",
+        "Decode",
+        "Running",
+        "Waiting",
+        "KV used",
+        "Attained",
+        "Last 60 s",
+    ):
+        result.add_column(column, justify="right")
+    for cell in report.cells:
+        view = cell.cell
+        phases = [i.status.phase.value for i in cell.instances]
+        result.add_row(
+            view.name,
+            str(len(view.instances)),
+            str(len(view.high_priority)),
+            str(phases.count("prefill") + phases.count("mixed")),
+            str(phases.count("decode")),
+            str(view.num_running),
+            str(view.num_waiting),
+            _share(view.num_blocks - view.free_blocks, view.num_blocks),
+            _share(view.attained, view.finished),
+            _recent(cell),
+        )
+    return result
+
+
+def _instances(report: Report) -> Table:
+    result = Table(title="Instances", title_justify="left", header_style="bold")
+    for column in ("Instance", "Cell", "Pool", "Phase"):
+        result.add_column(column)
+    for column in ("Running", "Waiting", "Oldest wait", "Slack p10", "KV used", "Attained"):
+        result.add_column(column, justify="right")
+    for cell in report.cells:
+        for instance in cell.instances:
+            result.add_row(*_instance_row(cell.cell.name, instance))
+    return result
+
+
+def _instance_row(cell: str, instance: InstanceReport) -> list[Text | str]:
+    status = instance.status
+    phase = status.phase.value
+    state = Text("draining", "red") if instance.draining else Text(phase, PHASE_STYLES[phase])
+    return [
+        instance.name,
+        cell,
+        instance.pool.value.upper(),
+        state,
+        str(status.num_running),
+        str(status.num_waiting + instance.in_flight),
+        f"{status.oldest_wait_s:.2f} s",
+        "-" if status.saved_tpot_p10_s is None else f"{status.saved_tpot_p10_s:+.2f} s",
+        _share(status.num_blocks - status.free_blocks, status.num_blocks),
+        _share(status.attained, status.finished),
+    ]
+
+
+def _recent(cell: CellReport) -> str:
+    return _share(cell.recent_attained, cell.recent_finished)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"

@@ -1,0 +1,221 @@
+"""``macroserve up``: a whole deployment on this machine, from one manifest, until Ctrl-C."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from rich.console import Console
+from watchfiles import awatch
+
+from macroserve.cli import state
+from macroserve.cli.control import ControlServer
+from macroserve.cli.manifest_file import engine_settings, load, loads, model_folder, wish
+from macroserve.core.manifest import Manifest, ManifestError, changes
+from macroserve.engine.settings import EngineSettings
+from macroserve.serving.admin_client import AdminClient
+from macroserve.serving.auth import new_secret
+from macroserve.serving.ingress import IngressOptions
+from macroserve.serving.ray_cluster import ClusterOptions, RayCluster
+from macroserve.serving.reconcile import Reconciler, Wish
+
+READY_TIMEOUT_S = 300.0
+FIRST_CELL = "cell-0"
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    path: Path
+    host: str
+    port: int
+    api_keys: tuple[str, ...]
+
+
+class PortTakenError(Exception):
+    """Something listens there already."""
+
+
+class Progress:
+    """A line a step, with the time since the start and since the step before."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._start = time.monotonic()
+
+    def step(self, text: str) -> None:
+        elapsed = time.monotonic() - self._start
+        self._console.print(f"[dim]{elapsed:7.1f}s[/dim]  {text}", highlight=False)
+
+    def problem(self, text: str) -> None:
+        self.step(f"[red]{text}[/red]")
+
+
+def run(options: UpOptions, console: Console) -> None:
+    """Returns when it was told to stop. Raises ManifestError or PortTakenError before anything is
+    started, StartError when the instances do not come up."""
+    manifest = load(options.path)
+    _check_port(options.host, options.port)
+    progress = Progress(console)
+    progress.step(
+        f"[bold]{manifest.name}[/bold]: {manifest.spec.instances} instances, "
+        f"strategy {manifest.strategy.name}, from {options.path}"
+    )
+    settings = engine_settings(manifest, model_folder(manifest))
+    progress.step(f"Model {settings.model}")
+    try:
+        asyncio.run(Deployment(options, manifest, settings, progress).run())
+    except ExceptionGroup as group:
+        # The tasks of a deployment fall together; the first that fell says why.
+        raise group.exceptions[0] from group
+
+
+class Deployment:
+    def __init__(
+        self, options: UpOptions, manifest: Manifest, settings: EngineSettings, progress: Progress
+    ) -> None:
+        self._options = options
+        self._manifest = manifest
+        self._progress = progress
+        self._admin_token = new_secret()
+        self._endpoint = f"http://{options.host}:{options.port}"
+        self._cluster = RayCluster(
+            ClusterOptions(
+                settings=settings,
+                ingress=IngressOptions(
+                    host=options.host,
+                    port=options.port,
+                    macroinstance=manifest.name,
+                    secret=new_secret(),
+                    admin_token=self._admin_token,
+                    api_keys=options.api_keys,
+                ),
+                ingress_replicas=manifest.spec.ingress.replicas,
+                threads=max(1, (os.cpu_count() or 1) // manifest.spec.instances),
+            )
+        )
+
+    async def run(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            await self._serve()
+        except asyncio.CancelledError:
+            self._progress.step("Stopping")
+        finally:
+            state.remove(self._manifest.name)
+            await asyncio.to_thread(self._cluster.stop)
+            self._progress.step("Stopped: every process has ended")
+
+    async def _serve(self) -> None:
+        await asyncio.to_thread(self._cluster.start)
+        self._progress.step("Ray and Ray Serve are up")
+        admin = AdminClient(self._endpoint, self._admin_token)
+        reconciler = Reconciler(self._cluster, admin, wish(self._manifest), self._progress.step)
+        self._reconciler = reconciler
+        control_token = new_secret()
+        control = ControlServer(control_token, self._apply, self._scale)
+        try:
+            state.write(
+                state.Deployment(
+                    self._manifest.name,
+                    os.getpid(),
+                    self._endpoint,
+                    self._admin_token,
+                    await control.start(),
+                    control_token,
+                )
+            )
+            reconciler.begin(FIRST_CELL)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._deploy_servers())
+                tasks.create_task(reconciler.run())
+                tasks.create_task(self._announce_ready())
+                tasks.create_task(self._watch_manifest())
+        finally:
+            await control.stop()
+            await admin.close()
+
+    async def _deploy_servers(self) -> None:
+        async def cell() -> None:
+            await self._cluster.deploy_cell(FIRST_CELL)
+            self._progress.step(f"Cell scheduler {FIRST_CELL} is up")
+
+        async def ingress() -> None:
+            await self._cluster.deploy_ingress()
+            replicas = self._manifest.spec.ingress.replicas
+            self._progress.step(f"{replicas} ingress replicas listen on {self._endpoint}")
+
+        await asyncio.gather(cell(), ingress())
+
+    async def _announce_ready(self) -> None:
+        async with aiohttp.ClientSession() as http, asyncio.timeout(READY_TIMEOUT_S):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with http.get(self._endpoint + "/ready") as response:
+                        if response.status == 200:
+                            break
+                await asyncio.sleep(0.2)
+        self._progress.step("[bold green]Ready.[/bold green] Try:")
+        print(self._example(), flush=True)
+
+    def _example(self) -> str:
+        key = ' -H "Authorization: Bearer $KEY"' if self._options.api_keys else ""
+        return (
+            f"\n  curl -N {self._endpoint}/v1/chat/completions{key} "
+            "-H 'Content-Type: application/json' \\\n"
+            f'    -d \'{{"model": "{self._manifest.served_name}", "stream": true, '
+            '"max_tokens": 32, "messages": [{"role": "user", "content": "Hello"}]}\'\n\n'
+            "  macroserve status --watch      Ctrl-C here stops everything\n"
+        )
+
+    # -- live changes
+
+    async def _watch_manifest(self) -> None:
+        async for _ in awatch(self._options.path, debounce=200):
+            try:
+                self._change_to(load(self._options.path))
+            except ManifestError as error:
+                self._progress.problem(f"The manifest was not applied. {error}")
+
+    def _apply(self, text: str) -> str:
+        self._change_to(loads(text, "the manifest"))
+        return f"{self._manifest.name} changes to {self._manifest.spec.instances} instances."
+
+    def _scale(self, instances: int) -> str:
+        if instances < 1:
+            raise ManifestError(
+                (f"spec.instances is {instances}, but must be a whole number of at least 1.",)
+            )
+        spec = self._manifest.spec.model_copy(update={"instances": instances})
+        self._change_to(self._manifest.model_copy(update={"spec": spec}))
+        return f"{self._manifest.name} changes to {instances} instances."
+
+    def _change_to(self, manifest: Manifest) -> None:
+        if refused := changes(self._manifest, manifest):
+            raise ManifestError(refused)
+        if manifest != self._manifest:
+            self._manifest = manifest
+            self._reconciler.wish = wish(manifest)
+            self._progress.step(f"The manifest changed: {_described(self._reconciler.wish)}")
+
+
+def _described(wish: Wish) -> str:
+    bounds = f"{wish.bounds.lower} to {wish.bounds.upper} in a cell"
+    return f"{wish.instances} instances, {bounds}, {wish.high_priority_ratio:.0%} high priority"
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            raise PortTakenError(f"{host}:{port} cannot be used: {error.strerror}") from error

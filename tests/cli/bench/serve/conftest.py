@@ -1,0 +1,100 @@
+"""A scripted OpenAI endpoint on 127.0.0.1."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+Answer = Callable[[web.Request, dict], Awaitable[web.StreamResponse]]
+
+
+class ScriptedEndpoint:
+    """``answer`` is what it does with a request; ``bodies`` and ``headers`` are of those so far."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.answer: Answer = self.answer_fully
+        self.models: Callable[[], web.Response] = lambda: web.json_response(
+            {"object": "list", "data": [{"id": "tiny", "object": "model"}]}
+        )
+        self.bodies: list[dict] = []
+        self.headers: list[dict[str, str]] = []
+        app = web.Application(client_max_size=2**24)
+        app.router.add_get("/v1/models", self._list_models)
+        app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        self.server = TestServer(app)
+
+    async def start(self) -> None:
+        await self.server.start_server()
+        self.url = f"http://127.0.0.1:{self.server.port}"
+
+    @staticmethod
+    def event(payload: dict | str) -> bytes:
+        text = payload if isinstance(payload, str) else json.dumps(payload)
+        return f"data: {text}\n\n".encode()
+
+    @classmethod
+    def events(cls, num_prompt: int, num_output: int) -> list[bytes]:
+        """Of a whole answer: one for each token, then the usage, then the end mark."""
+        tokens = [
+            {"choices": [{"text": f" {i}", "finish_reason": "length" if i == num_output else None}]}
+            for i in range(1, num_output + 1)
+        ]
+        usage = {"prompt_tokens": num_prompt, "completion_tokens": num_output}
+        return [cls.event(e) for e in (*tokens, {"choices": [], "usage": usage}, "[DONE]")]
+
+    @staticmethod
+    async def open_stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "X-Request-Id": "served-7"}
+        )
+        await response.prepare(request)
+        return response
+
+    async def answer_fully(self, request: web.Request, body: dict) -> web.StreamResponse:
+        response = await self.open_stream(request)
+        prompt = body["prompt"] if "prompt" in body else body["messages"][0]["content"].split()
+        for data in self.events(len(prompt), body["max_tokens"]):
+            await response.write(data)
+        return response
+
+    async def _list_models(self, request: web.Request) -> web.Response:
+        self.headers.append(dict(request.headers))
+        return self.models()
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+        return await self.answer(request, body)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[ScriptedEndpoint]:
+    """In the event loop of the test."""
+    scripted = ScriptedEndpoint()
+    await scripted.start()
+    yield scripted
+    await scripted.server.close()
+
+
+@pytest.fixture
+def endpoint_in_thread() -> Iterator[ScriptedEndpoint]:
+    """For code that runs an event loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        scripted = ScriptedEndpoint()
+        asyncio.run_coroutine_threadsafe(scripted.start(), loop).result(10)
+        yield scripted
+        asyncio.run_coroutine_threadsafe(scripted.server.close(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,0 +1,19 @@
+"""The ready examples are accepted as they are."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from macroserve.core.manifest import parse
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "manifests").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_it_parses_and_is_named_like_its_file(path: Path) -> None:
+    assert parse(yaml.safe_load(path.read_text())).name == path.stem
+
+
+def test_the_promised_examples_are_there() -> None:
+    assert {path.name for path in EXAMPLES} >= {"quickstart.yaml", "emulated.yaml"}

@@ -1,0 +1,22 @@
+"""Nothing in the tree points into the machine it was written on."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PERSONAL = re.compile(rb"(?<![\w.])/(?:root|work|home|Users)/")
+
+
+def files() -> Iterator[Path]:
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()}
+    for folder, subfolders, names in os.walk(ROOT):
+        subfolders[:] = [name for name in subfolders if name not in ignored | {".git"}]
+        yield from (Path(folder, name) for name in names)
+
+
+def test_no_file_mentions_a_home_path() -> None:
+    found = [path for path in files() if PERSONAL.search(path.read_bytes())]
+    assert found == []
+    assert ROOT / "pyproject.toml" in set(files())
