@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
+
 from macroserve.core.strategy import STRATEGIES
 from macroserve.core.views import InstanceStatus, Pool
 from macroserve.engine.settings import EngineSettings

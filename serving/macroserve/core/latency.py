@@ -18,11 +18,11 @@ PRIOR = (0.25, 1.25, 0.0, 0.0, 0.001)
 PRIOR_DEVIATION = np.array([1.0, 1.0, 1.0, 1.0, 0.005])
 """How far each coefficient may be from its prior; the columns are collinear, so it must be said."""
 
-PRIOR_WEIGHT = 0.1
-"""The prior counts as much as this many observed batches."""
+PRIOR_WEIGHT = 0.01
+"""The prior counts as this much of an observed batch."""
 
-FORGETTING = 0.998
-"""Weight of an observed batch after one more of its kind: some 500 batches are remembered."""
+FORGETTING = 0.995
+"""Weight of an observed batch after one more of its kind: some 200 batches are remembered."""
 
 REFIT_EVERY = 16
 SURPRISE_RATE = 0.05

@@ -32,7 +32,6 @@ class InstanceStatus:
         done or not: the ``pending`` of EcoServe's Algorithm 2.
     saved_tpot_mean_s, saved_tpot_p10_s: slack of the decoding requests, (L-1)*TPOT - (now - first
         token), mean and tenth percentile; infinite when nothing decodes (sent as ``null``).
-    max_step_s: predicted worst case of one full batch here (Ascendra's offload threshold).
     remaining_tokens: predicted output tokens still owed to running and waiting requests.
     admitted: ids taken in since the last status, so that a scheduler stops counting them in flight.
     finished, attained: requests ended so far, and how many of them met both targets.
@@ -49,7 +48,6 @@ class InstanceStatus:
     saved_tpot_mean_s: float | None = None
     saved_tpot_p10_s: float | None = None
     decode_step_s: float = 0.0
-    max_step_s: float = 0.0
     prefill_s_per_token: float = 0.0
     remaining_tokens: int = 0
     free_blocks: int = 0
@@ -89,6 +87,7 @@ class CellView:
     num_ready: instances that take requests: heard from, not draining.
     num_prefilling, num_decoding: running requests before and after their first token.
     num_waiting, waiting_prefill_s, free_blocks: decisions in flight counted as waiting.
+    prefill_s_per_token: of its slowest instance.
     """
 
     name: str
@@ -100,6 +99,7 @@ class CellView:
     num_waiting: int = 0
     num_running: int = 0
     waiting_prefill_s: float = 0.0
+    prefill_s_per_token: float = 0.0
     free_blocks: int = 0
     num_blocks: int = 0
     finished: int = 0

@@ -205,13 +205,16 @@ class CellScheduler:
         decision = self._ledger.assign(request, now)
         self._decisions[decision.reason] += 1
         instance = decision.instance
-        if instance is None:
-            return wire.RouteReply(query.route_id, None, reason=decision.reason)
-        if not (decision.satisfied or query.force):
+        if instance and not (decision.satisfied or query.force):
             self._ledger.settle(query.route_id)
-            return wire.RouteReply(query.route_id, None, reason=decision.reason)
-        address = self._links[instance].handle.address
-        return wire.RouteReply(query.route_id, instance, address, decision.reason)
+            instance = None
+        return wire.RouteReply(
+            query.route_id,
+            instance,
+            self._ledger.waiting_prefill_s,
+            self._links[instance].handle.address if instance else "",
+            decision.reason,
+        )
 
     async def _broadcast(self) -> None:
         while True:

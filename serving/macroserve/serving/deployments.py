@@ -143,8 +143,8 @@ class IngressDeployment:
         await self._server.stop()
 
 
-async def cell_urls() -> Mapping[str, str]:
-    """Names and base URLs of the cell schedulers that run now."""
+async def cell_urls() -> Mapping[str, str | None]:
+    """The cells and the base URLs of their schedulers, None for one that is being restarted."""
     status = await asyncio.to_thread(serve.status)
     names = [name for name in status.applications if name.startswith(CELL_PREFIX)]
 
@@ -157,4 +157,4 @@ async def cell_urls() -> Mapping[str, str]:
             return None
 
     urls = await asyncio.gather(*(ask(name) for name in names))
-    return {name: url for name, url in zip(names, urls, strict=True) if url}
+    return dict(zip(names, urls, strict=True))

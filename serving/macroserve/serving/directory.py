@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 import msgspec
 
 from macroserve.core.routing.cells import choose_cell
+from macroserve.core.views import CellView
 from macroserve.serving import wire
 from macroserve.serving.auth import bearer
 
@@ -40,6 +41,7 @@ class CellLine:
         self.name = name
         self.url = url
         self.summary: wire.CellSummary | None = None
+        self._asked_tokens = 0
         self._socket = socket
         self._on_change = on_change
         self._waiting: dict[str, asyncio.Future[wire.RouteReply]] = {}
@@ -49,17 +51,28 @@ class CellLine:
     def open(self) -> bool:
         return not self._reader.done()
 
+    @property
+    def view(self) -> CellView | None:
+        """The cell with what was asked of it since it last spoke; None before it first did."""
+        if self.summary is None:
+            return None
+        cell = self.summary.cell
+        asked_s = self._asked_tokens * cell.prefill_s_per_token
+        return replace(cell, waiting_prefill_s=cell.waiting_prefill_s + asked_s)
+
     async def route(self, query: wire.RouteQuery) -> wire.RouteReply:
         """Raises ConnectionError or TimeoutError when the scheduler does not answer."""
         if not self.open:
             raise ConnectionResetError(f"{self.name} is gone")
         future = asyncio.get_running_loop().create_future()
         self._waiting[query.route_id] = future
+        self._asked_tokens += query.num_prompt_tokens
         try:
             async with asyncio.timeout(REPLY_TIMEOUT_S):
                 await self._socket.send_bytes(wire.encode(query))
                 return await future
         finally:
+            self._asked_tokens -= query.num_prompt_tokens
             del self._waiting[query.route_id]
 
     async def send(self, message: wire.ToCell) -> None:
@@ -88,6 +101,9 @@ class CellLine:
                 future = self._waiting.get(message.route_id)
                 if future and not future.done():
                     future.set_result(message)
+                if self.summary is not None:
+                    cell = replace(self.summary.cell, waiting_prefill_s=message.waiting_prefill_s)
+                    self.summary = msgspec.structs.replace(self.summary, cell=cell)
             case wire.CellSummary():
                 self.summary = message
                 self._on_change()
@@ -96,13 +112,14 @@ class CellLine:
 class CellDirectory:
     """All cells, kept connected.
 
-    discover: names and base URLs of the cell schedulers that run now.
+    discover: the cells by name, each with the base URL of its scheduler, or None while that is
+        being restarted.
     address: where peers can read this ingress's own metrics.
     """
 
     def __init__(
         self,
-        discover: Callable[[], Awaitable[Mapping[str, str]]],
+        discover: Callable[[], Awaitable[Mapping[str, str | None]]],
         secret: str,
         address: str = "",
     ) -> None:
@@ -158,7 +175,8 @@ class CellDirectory:
     async def place(self, query: wire.RouteQuery) -> Placement | None:
         """The least loaded cell that meets the constraints, else the least loaded one; None
         when no instance is known anywhere."""
-        unasked = {s.cell.name: s.cell for s in self.summaries if s.members}
+        lines = self._lines.values()
+        unasked = {line.name: view for line in lines if line.open and (view := line.view)}
         first = choose_cell(list(unasked.values()))
         while len(unasked) > 1 and (name := choose_cell(list(unasked.values()))):
             del unasked[name]
@@ -208,12 +226,12 @@ class CellDirectory:
                 await self._connect(await self._discover())
             await asyncio.sleep(REFRESH_S)
 
-    async def _connect(self, cells: Mapping[str, str]) -> None:
+    async def _connect(self, cells: Mapping[str, str | None]) -> None:
         for name in set(self._lines) - set(cells):
             await self._lines.pop(name).close()
             self._last_members.pop(name, None)
         for name, url in cells.items():
-            if (line := self._lines.get(name)) and line.open:
+            if url is None or ((line := self._lines.get(name)) and line.open):
                 continue
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with asyncio.timeout(2):

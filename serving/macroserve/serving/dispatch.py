@@ -125,7 +125,6 @@ class Dispatcher:
                     failed.add(placement.instance)
                 except (aiohttp.ClientError, TimeoutError, OSError, BrokenStreamError) as error:
                     self._metrics.rerouted("broken")
-                    await self._directory.settle(placement, query.route_id)
                     failed.add(placement.instance)
                     if emitted and not request.restartable:
                         raise RefusedError(
@@ -184,26 +183,38 @@ class Dispatcher:
         assert self._http is not None, "the dispatcher is not started"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         body = msgspec.json.encode(_body(request, query, emitted))
-        async with self._http.post(
-            placement.address + GENERATE_PATH,
-            data=body,
-            headers={"Content-Type": "application/json"},
-            timeout=timeout,
-        ) as response:
-            if response.status != HTTPStatus.OK:
-                await _refuse(response)
-            self._open[placement.instance].add(response)
-            try:
-                parser = EventParser()
-                while data := await response.content.readany():
-                    for chunk in parser.feed(data):
-                        if chunk.error is not None:
-                            raise BrokenStreamError(chunk.error.message)
-                        for choice in chunk.choices:
-                            _check_handed_back(choice)
-                            yield choice
-            finally:
-                self._open[placement.instance].discard(response)
+        arrived = False
+        try:
+            async with self._http.post(
+                placement.address + GENERATE_PATH,
+                data=body,
+                headers={"Content-Type": "application/json"},
+                timeout=timeout,
+            ) as response:
+                if response.status != HTTPStatus.OK:
+                    await _refuse(response)
+                arrived = True
+                async for choice in self._choices(response, placement):
+                    yield choice
+        finally:
+            if not arrived:
+                await self._directory.settle(placement, query.route_id)
+
+    async def _choices(
+        self, response: aiohttp.ClientResponse, placement: Placement
+    ) -> AsyncIterator[Choice]:
+        self._open[placement.instance].add(response)
+        try:
+            parser = EventParser()
+            while data := await response.content.readany():
+                for chunk in parser.feed(data):
+                    if chunk.error is not None:
+                        raise BrokenStreamError(chunk.error.message)
+                    for choice in chunk.choices:
+                        _check_handed_back(choice)
+                        yield choice
+        finally:
+            self._open[placement.instance].discard(response)
 
     async def _watch(self) -> None:
         """Break off streams from instances that no cell has known for a while: a hung process

@@ -44,13 +44,13 @@ class IngressOptions:
 
 
 class IngressServer:
-    """discover: names and base URLs of the running cell schedulers."""
+    """discover: as ``CellDirectory``'s."""
 
     def __init__(
         self,
         settings: EngineSettings,
         options: IngressOptions,
-        discover: Callable[[], Awaitable[Mapping[str, str]]],
+        discover: Callable[[], Awaitable[Mapping[str, str | None]]],
     ) -> None:
         self._settings = settings
         self._options = options

@@ -46,10 +46,14 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
 
 
 class RouteReply(msgspec.Struct, frozen=True, tag="reply"):
-    """instance is None when the cell has none to offer (or none that meets the constraints)."""
+    """instance is None when the cell has none to offer (or none that meets the constraints).
+
+    waiting_prefill_s: the cell's, with this decision counted.
+    """
 
     route_id: str
     instance: str | None
+    waiting_prefill_s: float
     address: str = ""
     reason: str = ""
 

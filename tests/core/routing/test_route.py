@@ -21,7 +21,6 @@ OFFLOADED = replace(FRESH, offloaded=True)
 STATUS = InstanceStatus(
     seq=1,
     prefill_s_per_token=2**-10,
-    max_step_s=0.25,
     num_blocks=1000,
     free_blocks=1000,
 )
@@ -138,12 +137,8 @@ NO_TICKET = [
         *[([lp("a"), view], OFFLOADED, None, "h", RouteReason.URGENT) for view in NO_TICKET],
         ([lp("a"), hp("g", **BUSIER), hp("h", **BUSY)], OFFLOADED, None, "h", RouteReason.URGENT),
         ([lp("a"), hp("h", draining=True)], OFFLOADED, None, "a", RouteReason.ROUND_ROBIN),
-        # With 1 s left, 0.5 s of prefill and 0.25 s of batch are not urgent; with 0.75 s they are.
-        ([lp("a"), hp("h", in_flight=1)], aged(1.0), None, "a", RouteReason.ROUND_ROBIN),
-        ([lp("a"), hp("h", in_flight=1)], aged(1.25), None, "h", RouteReason.URGENT),
-        # Lost ones must not take the time of those that can be saved.
-        ([lp("a"), hp("h", in_flight=1)], aged(1.75), None, "a", RouteReason.ROUND_ROBIN),
-        ([lp("a"), hp("h", **BUSY)], aged(1.25), None, "a", RouteReason.ROUND_ROBIN),
+        # A request that no instance handed back takes its turn, however little time is left.
+        ([lp("a"), hp("h", in_flight=1)], aged(1.25), None, "a", RouteReason.ROUND_ROBIN),
         # Without LP instances the others stand in.
         (
             [hp("g", num_waiting=1), hp("h", num_waiting=1)],
@@ -188,10 +183,12 @@ def test_pools(
             RouteReason.SATISFIES,
         ),
         ([lp("a"), hp("h", **BUSIER)], OFFLOADED, None, "h", RouteReason.URGENT),
-        ([lp("a"), hp("h", in_flight=1)], aged(1.25), None, "h", RouteReason.URGENT),
-        # None satisfies: least wait among LP, HP is kept for urgent ones.
+        # Only HP still makes the target.
+        ([lp("a", **BUSY), hp("h", num_waiting=1)], FRESH, None, "h", RouteReason.URGENT),
+        # Nobody makes it: HP is kept for those that can be saved.
+        ([lp("a"), hp("h", in_flight=1)], aged(1.75), None, "a", RouteReason.LEAST_WAIT),
         (
-            [lp("a", **BUSIER), lp("b", **BUSY), hp("h", num_waiting=1)],
+            [lp("a", **BUSIER), lp("b", **BUSY), hp("h", **BUSY)],
             FRESH,
             None,
             "b",
@@ -288,7 +285,6 @@ statuses = st.builds(
     saved_tpot_mean_s=st.none() | seconds,
     saved_tpot_p10_s=st.none() | seconds,
     decode_step_s=st.floats(0, 0.2),
-    max_step_s=st.floats(0, 1),
     prefill_s_per_token=st.floats(0, 0.01),
     num_blocks=st.just(100),
     free_blocks=st.integers(0, 100),

@@ -47,7 +47,6 @@ def _exhausted(seq: int, admitted: str) -> InstanceStatus:
         saved_tpot_mean_s=0.5,
         saved_tpot_p10_s=0.5,
         decode_step_s=0.03,
-        max_step_s=0.1,
         prefill_s_per_token=1e-4,
         num_blocks=64,
         free_blocks=40,

@@ -26,7 +26,7 @@ L20 = DeviceShape(flops_per_s=119.5e12, bytes_per_s=864e9)
 SLO = Slo(ttft_s=15.0, tpot_s=0.1)
 NUM_DECODING = 64
 PROMPT_TOKENS = (40, 90, 150, 220, 400, 800, 1600)
-MAX_NEW_TOKENS = 400
+MAX_NEW_TOKENS = 2000
 
 
 def measure(
@@ -50,7 +50,7 @@ def _median_decision_s(num_waiting: int, strategy_name: str, num_decisions: int)
             strategy=strategy(strategy_name),
             pool=Pool.LP,
             slo=SLO,
-            num_blocks=4096,
+            num_blocks=80 * NUM_DECODING,
             block_size=16,
             max_num_seqs=2 * NUM_DECODING,
             max_batch_tokens=2048,

@@ -85,9 +85,7 @@ class InstanceScheduler:
         prefill_s = self._prefill_s(request.num_prompt_tokens)
         kv_s = self._pool_share(request, expected) * expected * request.slo.tpot_s
         cost_s = max(prefill_s / self._prefill_share, kv_s)
-        seq = Sequence(
-            request, self._num_added, expected, prefill_s, cost_s * (1 + 1e-12 * self._num_added)
-        )
+        seq = Sequence(request, self._num_added, expected, prefill_s, cost_s)
         self._num_added += 1
         self._sequences[request.request_id] = seq
         self._waiting.add(seq)

@@ -37,6 +37,8 @@ class Sequence:
     num_tokens: prompt and emitted tokens. num_slots: tokens that its KV blocks have room for.
     predicted_tokens: expected length of the response from here, emitted ones included.
     prefill_s: predicted time of its prefill as part of a full batch.
+    cost_s: what triage counts it as: time that the others lose by it. The ordinal stretches it a
+        little, so that no two are equal and a cost names its sequence.
     paid_until_s: until when the tokens out keep the pace of its TPOT target; minus now, this is
         the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
     started: whether its prefill was ever begun here.
@@ -81,7 +83,7 @@ class Sequence:
         self.num_emitted = 0
         self.predicted_tokens = predicted_tokens
         self.prefill_s = prefill_s
-        self.cost_s = cost_s
+        self.cost_s = cost_s * (1 + 1e-12 * ordinal)
         self.first_token_s = 0.0
         self.paid_until_s = 0.0
 

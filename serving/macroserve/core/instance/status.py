@@ -62,7 +62,6 @@ def snapshot(
         saved_tpot_mean_s=sum(saved) / len(saved) if saved else None,
         saved_tpot_p10_s=percentile_10(saved) if saved else None,
         decode_step_s=decode_s,
-        max_step_s=full_prefill_s + decode_s,
         prefill_s_per_token=full_prefill_s / max_batch_tokens,
         remaining_tokens=waiting.predicted_tokens + sum([seq.num_remaining for seq in running]),
         free_blocks=running.blocks.free,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from macroserve.core.routing.constraints import Demand, wait_s
 from macroserve.core.routing.decision import RouteReason
-from macroserve.core.routing.pools import split, tickets, urgent
+from macroserve.core.routing.pools import soonest, split, tickets
 from macroserve.core.routing.rolling import first_satisfying
 from macroserve.core.views import InstanceView
 
@@ -16,16 +16,25 @@ MIN_PREFILL_SHARE = 0.1
 
 
 def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[InstanceView, RouteReason]:
-    """Urgent requests to HP, tickets that satisfy, LP instances that satisfy, the earliest LP."""
+    """Offloaded requests to HP, tickets that satisfy, LP instances that satisfy, the earliest LP,
+    and HP where only that still makes the TTFT target.
+
+    A request whose target is lost already would take HP's time from those that can be saved.
+    """
     low, high = split(candidates)
-    if view := urgent(high, demand):
-        return view, RouteReason.URGENT
+    rescue = soonest(high, demand) if high else None
+    if rescue and demand.offloaded:
+        return rescue, RouteReason.URGENT
     if view := first_satisfying(tickets(high), demand):
         return view, RouteReason.TICKET
     if view := first_satisfying(low, demand):
         return view, RouteReason.SATISFIES
     roomy = [view for view in low if _has_room(view, demand)] or low
-    return min(roomy, key=lambda view: _first_token_s(view, demand)), RouteReason.LEAST_WAIT
+    earliest = min(roomy, key=lambda view: _first_token_s(view, demand))
+    left_s = demand.ttft_left_s
+    if rescue and wait_s(rescue, demand) <= left_s < _first_token_s(earliest, demand):
+        return rescue, RouteReason.URGENT
+    return earliest, RouteReason.LEAST_WAIT
 
 
 def _has_room(view: InstanceView, demand: Demand) -> bool:

@@ -122,6 +122,13 @@ class CellLedger:
         if request_id in self._in_flight:
             self._drop(request_id)
 
+    @property
+    def waiting_prefill_s(self) -> float:
+        """Predicted time of all prefills that wait here or are on their way, seconds."""
+        return sum(
+            [v.status.waiting_prefill_s + v.in_flight_prefill_s for v in self._views.values()]
+        )
+
     def cell_view(self, name: str) -> CellView:
         """This cell as the overall scheduler and the planner see it, under that name."""
         views = self._views.values()
@@ -137,9 +144,8 @@ class CellLedger:
             num_decoding=decoding,
             num_waiting=sum(v.status.num_waiting + v.in_flight_requests for v in views),
             num_running=running,
-            waiting_prefill_s=sum(
-                v.status.waiting_prefill_s + v.in_flight_prefill_s for v in views
-            ),
+            waiting_prefill_s=self.waiting_prefill_s,
+            prefill_s_per_token=max((s.prefill_s_per_token for s in statuses), default=0.0),
             free_blocks=sum(v.status.free_blocks - v.in_flight_blocks for v in views),
             num_blocks=sum(status.num_blocks for status in statuses),
             finished=sum(status.finished for status in statuses),

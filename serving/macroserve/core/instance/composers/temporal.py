@@ -1,7 +1,5 @@
 """Prefill and decode phases in turn, never mixed: EcoServe, section 3.2."""
 
-from math import inf
-
 from macroserve.core.instance.phase import next_phase, saved_tpot_p10_s
 from macroserve.core.instance.step import Pick, Plan, Step
 from macroserve.core.views import Phase
@@ -15,7 +13,9 @@ def compose(step: Step) -> Plan:
     """
     config = step.config
     picks = step.pick(config.max_batch_tokens, whole=True)
-    paid = _paid(step, picks)
+    begun = [seq for seq in step.decoding.values() if seq.num_emitted > 1]
+    saved_s = saved_tpot_p10_s(begun, step.now, step.decode_s)
+    paid = _within(saved_s, step, picks)
     phase, reason = next_phase(
         step.phase,
         can_prefill=bool(picks),
@@ -27,21 +27,18 @@ def compose(step: Step) -> Plan:
     if phase is Phase.PREFILL:
         if not step.decoding:
             return Plan(picks, (), reason)
-        return Plan(paid or picks[:1], (), reason)
+        # Overdue prompts may take as long as the decode batch before them, and at least one goes.
+        return Plan(paid or _within(step.decode_s, step, picks) or picks[:1], (), reason)
     for seq in step.decoding.values():
         if seq.num_emitted == 1:
             seq.paid_until_s = step.now
     return Plan((), tuple(step.decoding), reason)
 
 
-def _paid(step: Step, picks: list[Pick]) -> list[Pick]:
-    """As many of the picks as the tenth percentile of saved TPOT covers."""
-    if not picks:
+def _within(budget_s: float, step: Step, picks: list[Pick]) -> list[Pick]:
+    """As many of the picks as ``budget_s`` pays for."""
+    if not picks or step.predict(picks, with_decodes=False) <= budget_s:
         return picks
-    decoding = [seq for seq in step.decoding.values() if seq.num_emitted > 1]
-    saved_s = saved_tpot_p10_s(decoding, step.now, step.decode_s)
-    if saved_s == inf or step.predict(picks, with_decodes=False) <= saved_s:
-        return picks
-    limit = step.config.max_batch_tokens
     context = picks[0].seq.num_computed
-    return step.pick(step.latency.prefill_tokens_within(saved_s, limit, context), whole=True)
+    limit = step.config.max_batch_tokens
+    return step.pick(step.latency.prefill_tokens_within(budget_s, limit, context), whole=True)

@@ -1,0 +1,343 @@
+"""What each way of batching picks: decision tables over a linear clock."""
+
+from collections import namedtuple
+
+import pytest
+
+from macroserve.core.batch import BatchKind
+from macroserve.core.instance.composers import COMPOSERS
+from macroserve.core.instance.length import LengthPredictor
+from macroserve.core.instance.running import Running
+from macroserve.core.instance.step import Step
+from macroserve.core.instance.waiting import WaitingQueue
+from macroserve.core.strategy import STRATEGIES, Batching
+from macroserve.core.views import Phase, Pool
+
+Linear = namedtuple("Linear", "tokens decodes")
+
+
+class LinearLatency:
+    """A millisecond a prefill token, two a decode, and ``batch_s`` for any batch."""
+
+    def __init__(self, batch_s):
+        self.batch_s = batch_s
+
+    def work(self, prefills=(), num_decodes=0, decode_context=0):
+        return Linear(sum(tokens for tokens, _ in prefills), num_decodes)
+
+    def predict(self, work):
+        if not sum(work):
+            return 0.0
+        return self.batch_s + 0.001 * work.tokens + 0.002 * work.decodes
+
+    def prefill_tokens_within(
+        self, budget_s, limit, context=0, num_decodes=0, decode_context=0
+    ):
+        left_s = budget_s - self.batch_s - 0.002 * num_decodes
+        return int(min(limit, max(0.0, left_s / 0.001 + 1e-6)))
+
+
+NOW = 100.0
+
+
+@pytest.fixture(scope="session")
+def compose(make_config, make_sequence):
+    """The plan for so many decodes and waiting prompts, as ``(kind, picks, decodes, reason)``.
+
+    decoding: saved TPOT of each, seconds. begun: tokens left of prompts under way. waiting:
+    prompts. waited_s: of the oldest, 0 for the others. fresh: decoding with one token out.
+    """
+
+    def build(
+        strategy,
+        decoding=(),
+        waiting=(),
+        begun=(),
+        *,
+        fresh=0,
+        waited_s=0.1,
+        phase=Phase.DECODE,
+        phase_s=0.0,
+        batch_s=0.02,
+        may_admit=True,
+        **fields,
+    ):
+        config = make_config(strategy, num_blocks=fields.pop("num_blocks", 4096), **fields)
+        running = Running(
+            config.num_blocks, config.block_size, pause_when_full=config.strategy.exact_kv
+        )
+        queue = WaitingQueue(config.strategy.ordering)
+        ordinal = 0
+        for left in begun:
+            seq = make_sequence(f"b{ordinal}", ordinal, arrival_s=NOW - 0.1, prompt=left + 100)
+            running.admit(seq, 2)
+            seq.num_computed = 100
+            ordinal += 1
+        for index, saved_s in enumerate((*decoding, *[0.0] * fresh)):
+            seq = make_sequence(f"d{index}", ordinal, prompt=10, new=1000)
+            running.admit(seq, 2)
+            running.start_decoding(seq)
+            seq.emit(1, NOW - 1.0)
+            if index < len(decoding):
+                seq.emit(1, NOW - 1.0)
+                seq.paid_until_s = NOW + saved_s
+            ordinal += 1
+        for index, prompt in enumerate(waiting):
+            arrival_s = NOW - (0.0 if index else waited_s)
+            queue.add(
+                make_sequence(f"w{index}", ordinal, arrival_s=arrival_s, prompt=prompt, new=50)
+            )
+            ordinal += 1
+        step = Step(
+            NOW,
+            config,
+            LinearLatency(batch_s),
+            LengthPredictor(),
+            queue,
+            running,
+            phase=phase,
+            phase_since_s=NOW - phase_s,
+            may_admit=may_admit,
+        )
+        plan = COMPOSERS[config.strategy.batching](step)
+        picks = [(pick.seq.request_id, pick.num_tokens) for pick in plan.picks]
+        return plan.kind, picks, list(plan.decodes), plan.reason
+
+    return build
+
+
+def test_there_is_a_composer_for_each_way_of_batching():
+    assert set(COMPOSERS) == set(Batching)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("pool", Pool)
+def test_nothing_to_do(compose, strategy, pool):
+    kind, picks, decodes, _ = compose(strategy, pool=pool)
+    assert (kind, picks, decodes) == (BatchKind.IDLE, [], [])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("pool", Pool)
+def test_only_decodes(compose, strategy, pool):
+    kind, picks, decodes, _ = compose(strategy, [0.5, -3.0], pool=pool)
+    assert (kind, picks, decodes) == (BatchKind.DECODE, [], ["d0", "d1"])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("pool", Pool)
+def test_only_prompts(compose, strategy, pool):
+    kind, picks, _, _ = compose(strategy, [], [100, 200], pool=pool)
+    assert kind is BatchKind.PREFILL
+    assert picks == [("w0", 100), ("w1", 200)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nothing_new_is_let_in_where_something_was_preempted(compose, strategy):
+    kind, picks, decodes, _ = compose(strategy, [9.0], [100], may_admit=False)
+    assert (kind, picks, decodes) == (BatchKind.DECODE, [], ["d0"])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_begun_prompts_come_first_and_need_no_admission(compose, strategy):
+    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50], may_admit=False)
+    assert picks == [("b0", 50)]
+    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50, 60])
+    assert [name for name, _ in picks][:2] == ["b0", "b1"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "limit", [{"max_num_seqs": 3}, {"num_blocks": 2 * 2 + 25}], ids=["seats", "memory"]
+)
+def test_the_first_that_finds_no_room_keeps_those_behind_it_out(compose, strategy, limit):
+    """w1 does not fit; w2 would."""
+    _, picks, _, _ = compose(strategy, [90.0, 90.0], [20, 400, 20], **limit)
+    assert picks == [("w0", 20)]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "kind", "expected"),
+    [
+        ([300, 200], BatchKind.PREFILL, [("w0", 300), ("w1", 200)]),
+        ([300, 300], BatchKind.PREFILL, [("w0", 300)]),  # whole prompts only
+        ([700, 10], BatchKind.PREFILL, [("w0", 512)]),  # longer than any batch
+        ([300, 700], BatchKind.PREFILL, [("w0", 300), ("w1", 212)]),
+    ],
+)
+def test_separate(compose, waiting, kind, expected):
+    """Prefills alone and first; 512 tokens a batch here."""
+    assert compose("vllm", [-9.0], waiting)[:3] == (kind, expected, [])
+
+
+@pytest.mark.parametrize(
+    ("decodes", "waiting", "expected"),
+    [
+        (2, [300], [("w0", 62)]),  # 64 tokens with the decodes
+        (2, [30, 30, 30], [("w0", 30), ("w1", 30), ("w2", 2)]),
+        (64, [30], []),
+        (70, [30], []),
+    ],
+)
+def test_chunked(compose, decodes, waiting, expected):
+    kind, picks, chosen, _ = compose(
+        "sarathi", [0.0] * decodes, waiting, chunk_tokens=64, max_num_seqs=100
+    )
+    assert (picks, len(chosen)) == (expected, decodes)
+    assert kind is (BatchKind.MIXED if expected else BatchKind.DECODE)
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "expected", "reason"),
+    [
+        # A batch of 300 takes 0.32 s.
+        (dict(decoding=[0.33], waiting=[300]), BatchKind.PREFILL, [("w0", 300)], "pays"),
+        (dict(decoding=[0.31], waiting=[300]), BatchKind.DECODE, [], "not pay"),
+        # Less than all that waits, but whole prompts.
+        (dict(decoding=[0.33], waiting=[200, 200]), BatchKind.PREFILL, [("w0", 200)], "pays"),
+        (dict(decoding=[0.33], waiting=[700]), BatchKind.PREFILL, [("w0", 310)], "pays"),
+        # The tenth percentile counts, not the mean.
+        (dict(decoding=[9.0] * 9 + [0.1], waiting=[300]), BatchKind.DECODE, [], "not pay"),
+        (dict(decoding=[9.0] * 10 + [0.1], waiting=[300]), BatchKind.PREFILL, [("w0", 300)], "pays"),
+        # Sequences with one token out have not begun to decode: they do not count.
+        (dict(decoding=[0.5], fresh=3, waiting=[300]), BatchKind.PREFILL, [("w0", 300)], "pays"),
+        (
+            dict(fresh=1, waiting=[300], phase=Phase.PREFILL, phase_s=0.9),
+            BatchKind.PREFILL,
+            [("w0", 300)],
+            "pays",
+        ),
+        # A prefill phase lasts one TTFT target at most.
+        (
+            dict(fresh=1, waiting=[300], phase=Phase.PREFILL, phase_s=1.0),
+            BatchKind.DECODE,
+            [],
+            "not pay",
+        ),
+        (dict(fresh=1, waiting=[300], phase_s=1.0), BatchKind.PREFILL, [("w0", 300)], "pays"),
+        # Overdue: as much as the decode batch took (22 ms), at least one prompt, then decode.
+        (
+            dict(decoding=[0.0], waiting=[300, 10], waited_s=2.1),
+            BatchKind.PREFILL,
+            [("w0", 300)],
+            "too long",
+        ),
+        (
+            dict(decoding=[0.0] * 16, waiting=[10, 10, 10], waited_s=2.1),
+            BatchKind.PREFILL,
+            [("w0", 10), ("w1", 10), ("w2", 10)],
+            "too long",
+        ),
+        (dict(decoding=[0.0], waiting=[300], waited_s=1.9), BatchKind.DECODE, [], "not pay"),
+        (
+            dict(decoding=[0.0], waiting=[300], waited_s=2.1, phase=Phase.PREFILL),
+            BatchKind.DECODE,
+            [],
+            "not pay",
+        ),
+    ],
+)
+def test_temporal(compose, case, kind, expected, reason):
+    got, picks, decodes, why = compose("ecoserve", max_num_seqs=32, **case)
+    assert (got, picks) == (kind, expected) and reason in why
+    assert bool(decodes) == (kind is BatchKind.DECODE)
+
+
+def test_piggyback_low_priority(compose):
+    """Decodes first, and no more than 128 sequences, whatever the engine holds."""
+    assert compose("ascendra", [0.0] * 12, [600], pool=Pool.LP)[:2] == (
+        BatchKind.MIXED,
+        [("w0", 500)],
+    )
+    fields = {"pool": Pool.LP, "max_num_seqs": 256}
+    assert compose("ascendra", [0.0] * 127, [5, 5], **fields)[1] == [("w0", 5)]
+    assert compose("ascendra", [0.0] * 128, [5], **fields)[1] == []
+
+
+def test_piggyback_high_priority_puts_prefills_first(compose):
+    kind, picks, decodes, _ = compose("ascendra", [0.3, 0.1, 0.2], [510], pool=Pool.HP)
+    assert (kind, picks) == (BatchKind.MIXED, [("w0", 510)])
+    assert decodes == ["d1", "d2"], "those that saved least"
+    kind, picks, decodes, _ = compose("ascendra", [0.3, 0.1], [600], pool=Pool.HP)
+    assert (kind, picks, decodes) == (BatchKind.PREFILL, [("w0", 512)], [])
+    assert len(compose("ascendra", [0.0] * 130, [5], max_num_seqs=256)[1]) == 1, "elastic"
+
+
+@pytest.mark.parametrize(
+    ("decodes", "num_blocks", "admitted"),
+    [
+        (0, 10, True),  # nothing runs: nothing is held back
+        (1, 2 + 8 + 1, True),  # a tenth of the pool, one block, stays free
+        (1, 2 + 8, False),
+        (20, 40 + 8 + 5, True),
+        (20, 40 + 8 + 4, False),
+    ],
+)
+def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks, admitted):
+    """A prompt of 100 takes 8 blocks of 16 with its next one; each decode may grow by 998."""
+    _, picks, _, _ = compose(
+        "ascendra", [0.0] * decodes, [100], num_blocks=num_blocks, max_num_seqs=32
+    )
+    assert bool(picks) is admitted
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "tokens", "reason"),
+    [
+        # A step may take 93 ms: 20 for the batch, 20 for the decodes, 53 tokens: at least 64.
+        (dict(waiting=[300]), BatchKind.MIXED, 64, "mixing"),
+        (dict(waiting=[300], batch_s=0.04, decodes=1), BatchKind.MIXED, 64, "mixing"),
+        (dict(waiting=[300], batch_s=0.01, decodes=1), BatchKind.MIXED, 81, "mixing"),
+        # Even if the decodes alone exceed the target.
+        (dict(waiting=[300], decodes=50), BatchKind.MIXED, 64, "mixing"),
+        # A batch costs next to nothing: mixing saves nothing, and a burst is paid for by half of
+        # the saved TPOT and what the decodes leave of a step (73 ms).
+        (dict(waiting=[300], batch_s=0.001, saved=0.2), BatchKind.PREFILL, 172, "burst"),
+        (dict(waiting=[300], batch_s=0.001, saved=0.0), BatchKind.PREFILL, 72, "burst"),
+        (dict(waiting=[300], batch_s=0.001, saved=-0.1), BatchKind.DECODE, 0, "not pay"),
+        (
+            dict(waiting=[300], batch_s=0.001, saved=-0.1, waited_s=2.1),
+            BatchKind.MIXED,
+            72,
+            "too long",
+        ),
+    ],
+)
+def test_slack(compose, case, kind, tokens, reason):
+    case = dict(case)
+    decoding = [case.pop("saved", 0.5)] * case.pop("decodes", 10)
+    got, picks, decodes, why = compose(
+        "unified", decoding, case.pop("waiting"), max_num_seqs=64, **case
+    )
+    assert (got, sum(n for _, n in picks)) == (kind, tokens) and reason in why
+    assert len(decodes) == (0 if kind is BatchKind.PREFILL else len(decoding))
+
+
+def test_slack_prefills_all_it_can_when_nothing_decodes(compose):
+    kind, picks, _, _ = compose("unified", [], [300, 300])
+    assert (kind, picks) == (BatchKind.PREFILL, [("w0", 300), ("w1", 212)])
+
+
+@pytest.mark.parametrize("exact_kv", [False, True])
+def test_what_is_reserved(make_config, make_sequence, exact_kv):
+    """A prompt and its next token's block, or the predicted response with 15 % on top."""
+    config = make_config("unified", changes={"exact_kv": exact_kv}, num_blocks=100)
+    lengths = LengthPredictor()
+    lengths.observe(make_sequence().request, 100)
+    queue = WaitingQueue(config.strategy.ordering)
+    queue.add(make_sequence("long", 0, prompt=100, new=400, arrival_s=NOW))
+    queue.add(make_sequence("short", 1, prompt=100, new=5, arrival_s=NOW))
+    step = Step(
+        NOW,
+        config,
+        LinearLatency(0.02),
+        lengths,
+        queue,
+        Running(100, 16, pause_when_full=exact_kv),
+        phase=Phase.IDLE,
+        phase_since_s=0.0,
+        may_admit=True,
+    )
+    blocks = [pick.num_blocks for pick in step.pick(512)]
+    # 100 + 115 tokens, and no more than 105; 100 tokens and one block, and no more than 105.
+    assert blocks == ([14, 7] if exact_kv else [8, 7])

@@ -1,0 +1,47 @@
+"""Moore and Hodgson's rule against every subset."""
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.instance.triage import hopeless
+
+
+def feasible(jobs, free_at_s):
+    done_s = free_at_s
+    for deadline_s, cost_s in sorted(jobs):
+        done_s += cost_s
+        if done_s > deadline_s:
+            return False
+    return True
+
+
+def most_in_time(jobs, free_at_s):
+    for size in range(len(jobs), -1, -1):
+        if any(feasible(kept, free_at_s) for kept in combinations(jobs, size)):
+            return size
+    raise AssertionError
+
+
+# Multiples of 1/64 add up exactly.
+durations = st.integers(0, 640).map(lambda n: n / 64)
+costs = st.lists(st.integers(1, 200).map(lambda n: n / 64), unique=True, max_size=8)
+
+
+@given(costs, st.lists(durations, min_size=8, max_size=8), durations)
+def test_it_gives_up_as_few_as_can_be(some_costs, deadlines, free_at_s):
+    jobs = sorted(zip(deadlines, some_costs, strict=False))
+    given_up = hopeless([d for d, _ in jobs], [c for _, c in jobs], free_at_s)
+    assert given_up <= set(some_costs)
+    kept = [job for job in jobs if job[1] not in given_up]
+    assert feasible(kept, free_at_s)
+    assert len(kept) == most_in_time(jobs, free_at_s)
+
+
+def test_nothing_is_given_up_when_all_can_be_in_time():
+    assert hopeless([1.0, 2.0, 3.0], [0.9, 0.8, 0.7], 0.0) == set()
+
+
+def test_the_costliest_makes_room_for_the_others():
+    assert hopeless([2.0, 2.1, 2.2], [1.5, 0.4, 0.5], 0.0) == {1.5}

@@ -1,0 +1,101 @@
+"""The waiting queue: two orders, sums, ageing of late requests."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.instance.waiting import LATE_SHARE, WaitingQueue
+from macroserve.core.request import Slo
+from macroserve.core.strategy import Ordering
+
+
+def names(sequences):
+    return [seq.request_id for seq in sequences]
+
+
+arrivals = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from((1.0, 2.0)), st.booleans(), st.integers(1, 99)),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("ordering", Ordering)
+@given(arrivals, st.lists(st.integers(0, 29)))
+def test_orders_and_sums_are_those_of_a_sorted_list(make_sequence, ordering, wanted, leaving):
+    queue, model = WaitingQueue(ordering), []
+    for index, (arrival_s, ttft_s, streaming, prompt) in enumerate(wanted):
+        seq = make_sequence(
+            f"r{index}",
+            index,
+            arrival_s=arrival_s,
+            prompt=prompt + 1,
+            slo=Slo(ttft_s, 0.1),
+            streamed=int(streaming),
+        )
+        queue.add(seq)
+        model.append(seq)
+    for index in leaving:
+        if index < len(model):
+            queue.remove(model.pop(index))
+
+    def place(seq):
+        if seq.is_streaming:
+            return (0, seq.arrival_s, seq.ordinal)
+        key = seq.arrival_s if ordering is Ordering.FCFS else seq.deadline_s
+        return (1, key, seq.ordinal)
+
+    assert names(queue) == names(sorted(model, key=place))
+    assert len(queue) == len(model)
+    assert queue.num_tokens == sum(seq.num_prompt for seq in model)
+    assert queue.prefill_s == pytest.approx(sum(seq.prefill_s for seq in model))
+    assert queue.predicted_tokens == sum(seq.num_remaining for seq in model)
+    assert queue.oldest_arrival_s() == min((seq.arrival_s for seq in model), default=None)
+    fresh = [seq for seq in model if not seq.is_streaming]
+    for moment_s in (0.0, 2.0, 3.5):
+        assert queue.num_due_before(moment_s) == sum(s.deadline_s < moment_s for s in fresh)
+
+
+def late_and_on_time(make_sequence, num_late=2):
+    """A queue at time 10: late ones l0, l1..., then a, b, c, and one in mid-stream."""
+    queue = WaitingQueue(Ordering.EDF)
+    for index in range(num_late):
+        queue.add(make_sequence(f"l{index}", index, arrival_s=float(index), prompt=100))
+    for index, name in enumerate("abc"):
+        arrival_s = 9.1 + 0.1 * index
+        queue.add(make_sequence(name, 10 + index, arrival_s=arrival_s, cost_s=1.0 + index))
+    queue.add(make_sequence("streaming", 20, arrival_s=0.0, streamed=3))
+    return queue
+
+
+def test_order_under_triage(make_sequence):
+    queue = late_and_on_time(make_sequence)
+    assert queue.num_due_before(10.0) == 2
+    given_up = {queue.by_deadline.costs_s[2]}
+    assert names(queue.triaged(2, set())) == ["streaming", "a", "b", "c", "l0", "l1"]
+    assert names(queue.triaged(2, given_up)) == ["streaming", "b", "c", "a", "l0", "l1"]
+
+
+def test_the_oldest_late_request_gets_the_tokens_promised(make_sequence):
+    queue = late_and_on_time(make_sequence)
+    l0, l1 = queue.by_deadline.seqs[:2]
+    tokens = round(100 / LATE_SHARE)
+    queue.promise(tokens - 10, 10.0)
+    assert names(queue.triaged(2, set()))[1] == "a"
+    queue.promise(10, 10.0)
+    assert names(queue.triaged(2, set())) == ["streaming", "l0", "a", "b", "c", "l1"]
+    queue.take(l0, 10.0)
+    assert names(queue.triaged(1, set())) == ["streaming", "a", "b", "c", "l1"]
+    queue.promise(tokens, 10.0)
+    assert names(queue.triaged(1, set()))[1] == "l1"
+    queue.take(l1, 10.0)
+    queue.promise(10 * tokens, 10.0)  # nobody is late: nothing is promised
+    queue.add(make_sequence("l2", 30, arrival_s=3.0, prompt=100))
+    assert names(queue.triaged(1, set()))[1] == "a"
+
+
+def test_requests_in_time_do_not_use_up_the_promise(make_sequence):
+    queue = late_and_on_time(make_sequence)
+    queue.promise(round(100 / LATE_SHARE), 10.0)
+    queue.take(queue.by_deadline.seqs[3], 10.0)
+    queue.take(queue.resumed.seqs[0], 10.0)
+    assert names(queue.triaged(2, set()))[0] == "l0"

@@ -1,0 +1,258 @@
+"""The latency model: formulas, inversion, fit."""
+
+import json
+import random
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.latency import FLOOR_S, PRIOR, DeviceShape, LatencyModel, ModelShape, Work
+
+LLAMA_30B = ModelShape(60, 6656, 52, 52, 128, 17920, 32000)
+CODELLAMA_34B = ModelShape(48, 8192, 64, 8, 128, 22016, 32000, tensor_parallel=4)
+OPT_13B = ModelShape(40, 5120, 40, 40, 128, 20480, 50272, gated_mlp=False)
+A100 = DeviceShape(flops_per_s=312e12, bytes_per_s=2e12)
+
+coefficient = st.floats(0.0, 3.0)
+coefficients = st.tuples(coefficient, coefficient, coefficient, coefficient, st.floats(0, 0.01))
+
+
+@pytest.mark.parametrize(
+    ("model", "billion_parameters", "kv_bytes"),
+    [
+        (LLAMA_30B, 32.5, 2 * 60 * 6656 * 2),
+        (CODELLAMA_34B, 33.7, 2 * 48 * 8 * 128 * 2),
+        (OPT_13B, 13.1, 2 * 40 * 5120 * 2),
+    ],
+)
+def test_shapes_have_their_published_sizes(model, billion_parameters, kv_bytes):
+    assert model.weight_bytes / 2e9 == pytest.approx(billion_parameters, rel=0.01)
+    assert model.kv_bytes_per_token == kv_bytes
+
+
+@pytest.mark.parametrize("field", ["num_layers", "head_dim", "vocab_size", "tensor_parallel"])
+def test_a_shape_of_nothing_is_refused(field):
+    sizes = dict.fromkeys(
+        ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim")
+        + ("intermediate_size", "vocab_size", "dtype_bytes", "tensor_parallel"),
+        1,
+    )
+    with pytest.raises(ValueError, match="at least 1"):
+        ModelShape(**{**sizes, field: 0})
+
+
+def test_a_device_without_bandwidth_is_refused():
+    with pytest.raises(ValueError, match="positive"):
+        DeviceShape(flops_per_s=1.0, bytes_per_s=0.0)
+
+
+def test_work_follows_the_model():
+    """Two flops a parameter and token, and attention on top; weights read once."""
+    latency = LatencyModel(LLAMA_30B, A100)
+    parameters = LLAMA_30B.num_layers * LLAMA_30B.layer_parameters
+    work = latency.work(((1000, 0),))
+    attention = 4 * 60 * 6656 * 1000 * 500
+    assert work.flops == pytest.approx(
+        2 * parameters * 1000 + 2 * LLAMA_30B.head_parameters + attention
+    )
+    decode = latency.work((), num_decodes=32, decode_context=32 * 700)
+    kv = 32 * 700 * LLAMA_30B.kv_bytes_per_token
+    assert decode.bytes == pytest.approx(2 * (parameters + 6656 * 32000) + kv, rel=0.01)
+
+
+def test_work_is_shared_by_the_ranks():
+    model = ModelShape(60, 6656, 52, 52, 128, 17920, 32000, tensor_parallel=4)
+    batch = (((700, 100), (50, 0)), 20, 9000)
+    whole, rank = (LatencyModel(m, A100).work(*batch) for m in (LLAMA_30B, model))
+    assert rank.flops == pytest.approx(whole.flops / 4)
+    assert rank.bytes == pytest.approx(whole.bytes / 4)
+
+
+def test_a_chunk_costs_more_after_a_context():
+    latency = LatencyModel(OPT_13B, A100)
+    assert latency.prefill_s(512, context=8000) > 1.05 * latency.prefill_s(512)
+
+
+def test_small_batches_take_the_time_of_reading_the_weights():
+    """The floor without which short prompts look free."""
+    latency = LatencyModel(LLAMA_30B, A100)
+    weights_s = LLAMA_30B.weight_bytes / A100.bytes_per_s
+    assert latency.prefill_s(1) > weights_s
+    assert latency.prefill_s(20) < 1.1 * latency.prefill_s(1)
+    assert latency.batched_prefill_s(20, 2048) < 0.2 * latency.prefill_s(20)
+    assert latency.batched_prefill_s(2048, 2048) == pytest.approx(latency.prefill_s(2048))
+
+
+def test_no_work_takes_no_time():
+    latency = LatencyModel(OPT_13B, A100)
+    assert latency.work() == Work(0.0, 0.0)
+    assert latency.predict(latency.work()) == 0.0
+
+
+@given(
+    coefficients,
+    st.integers(0, 64),
+    st.integers(0, 4000),
+    st.integers(1, 4000),
+    st.integers(0, 3000),
+)
+def test_a_prediction_never_falls_when_work_is_added(numbers, decodes, context, tokens, before):
+    latency = LatencyModel(OPT_13B, A100, numbers)
+    less = latency.predict(latency.work(((tokens, before),), decodes, decodes * context))
+    for more in (
+        latency.work(((tokens + 100, before),), decodes, decodes * context),
+        latency.work(((tokens, before + 100),), decodes, decodes * context),
+        latency.work(((tokens, before),), decodes + 1, decodes * context + context),
+    ):
+        assert latency.predict(more) >= less >= FLOOR_S
+
+
+@given(
+    coefficients,
+    st.floats(-0.1, 1.5),
+    st.integers(1, 8192),
+    st.integers(0, 4000),
+    st.integers(0, 64),
+    st.integers(0, 60000),
+)
+def test_tokens_within_a_budget_are_the_most_that_fit(
+    numbers, budget_s, limit, context, decodes, decode_context
+):
+    latency = LatencyModel(CODELLAMA_34B, A100, numbers)
+
+    def step_s(tokens):
+        return latency.predict(latency.work(((tokens, context),), decodes, decode_context))
+
+    tokens = latency.prefill_tokens_within(budget_s, limit, context, decodes, decode_context)
+    assert 0 <= tokens <= limit
+    if tokens:
+        assert step_s(tokens) <= max(budget_s, FLOOR_S) * (1 + 1e-9)
+    if tokens < limit:
+        assert step_s(tokens + 1) >= budget_s * (1 - 1e-9)
+
+
+def test_an_endless_budget_takes_all():
+    assert LatencyModel(OPT_13B, A100).prefill_tokens_within(float("inf"), 2048) == 2048
+
+
+class Device:
+    """A truth of another form than the model: efficiencies per resource, overlap, noise."""
+
+    def __init__(self, seed, compute=0.55, memory=0.8, overhead_s=0.004, noise=0.03):
+        self.random = random.Random(seed)
+        self.flops_per_s = compute * A100.flops_per_s
+        self.bytes_per_s = memory * A100.bytes_per_s
+        self.overhead_s, self.noise = overhead_s, noise
+
+    def run(self, work):
+        compute_s, memory_s = work.flops / self.flops_per_s, work.bytes / self.bytes_per_s
+        step_s = max(compute_s, memory_s) + 0.1 * min(compute_s, memory_s) + self.overhead_s
+        return step_s * self.random.gauss(1, self.noise)
+
+    def batch(self, latency):
+        kind = self.random.choice(("prefill", "decode", "decode", "mixed"))
+        decodes = 0 if kind == "prefill" else self.random.randrange(1, 100)
+        prefills = []
+        if kind != "decode":
+            for _ in range(self.random.randrange(1, 4)):
+                tokens = int(self.random.lognormvariate(5.5, 1)) + 1
+                prefills.append((tokens, self.random.choice((0, 0, 900))))
+        return latency.work(prefills, decodes, decodes * self.random.randrange(50, 1500))
+
+
+def median_error(latency, device, batches=300):
+    errors = []
+    for _ in range(batches):
+        work = device.batch(latency)
+        truth_s = device.run(work)
+        errors.append(abs(latency.predict(work) - truth_s) / truth_s)
+    return median(errors)
+
+
+@pytest.mark.parametrize("model", [LLAMA_30B, CODELLAMA_34B, OPT_13B])
+@pytest.mark.parametrize("slower", [1.0, 12.0])
+def test_it_learns_a_device_to_within_ten_percent(model, slower):
+    """Ascendra, section 4.1: below 10 % after a few minutes, wherever it starts."""
+    device = Device(1, compute=0.55 / slower, memory=0.8 / slower)
+    latency = LatencyModel(model, A100)
+    before = median_error(latency, device)
+    for _ in range(400):
+        work = device.batch(latency)
+        latency.observe(work, device.run(work))
+    after = median_error(latency, device)
+    assert after < 0.10
+    assert after < before
+
+
+def test_it_follows_a_device_that_changes():
+    latency, device = LatencyModel(OPT_13B, A100), Device(2)
+    for _ in range(1500):
+        work = device.batch(latency)
+        latency.observe(work, device.run(work))
+    throttled = Device(3, compute=0.3, memory=0.5)
+    assert median_error(latency, throttled) > 0.2
+    for _ in range(1500):
+        work = throttled.batch(latency)
+        latency.observe(work, throttled.run(work))
+    assert median_error(latency, throttled) < 0.10
+
+
+def test_outliers_do_not_wreck_it():
+    latency, device = LatencyModel(OPT_13B, A100), Device(4)
+    for index in range(1000):
+        work = device.batch(latency)
+        elapsed_s = device.run(work)
+        if index % 25 == 24:
+            elapsed_s *= device.random.choice((0.01, 30.0, 500.0))
+        latency.observe(work, elapsed_s)
+    assert median_error(latency, device) < 0.10
+
+
+def test_a_long_decode_phase_does_not_make_it_forget_prefills():
+    latency, device = LatencyModel(OPT_13B, A100), Device(5, compute=0.1)
+    for _ in range(400):
+        work = device.batch(latency)
+        latency.observe(work, device.run(work))
+    prefill = latency.work(((2000, 0),))
+    before_s = latency.predict(prefill)
+    for index in range(20_000):
+        decode = latency.work((), 10 + index % 50, 8000 + 300 * (index % 40))
+        latency.observe(decode, device.run(decode))
+    assert latency.predict(prefill) == pytest.approx(before_s, rel=0.1)
+
+
+@pytest.mark.parametrize("elapsed_s", [0.0, -1.0, float("inf"), float("nan")])
+def test_times_that_are_no_times_teach_nothing(elapsed_s):
+    latency = LatencyModel(OPT_13B, A100)
+    latency.observe(latency.work(((100, 0),)), elapsed_s)
+    latency.observe(Work(0.0, 0.0), 0.1)
+    assert latency.coefficients == PRIOR
+
+
+@given(st.lists(st.tuples(st.integers(0, 80), st.integers(0, 3000), st.floats(1e-6, 100))))
+def test_predictions_stay_sane_whatever_is_observed(observed):
+    latency = LatencyModel(CODELLAMA_34B, A100)
+    for decodes, tokens, elapsed_s in observed:
+        prefills = ((tokens, 0),) if tokens else ()
+        latency.observe(latency.work(prefills, decodes, 500 * decodes), elapsed_s)
+        assert all(c >= 0 for c in latency.coefficients)
+        assert FLOOR_S <= latency.prefill_s(100) < 1e4
+
+
+def test_coefficients_are_restored():
+    latency, device = LatencyModel(OPT_13B, A100), Device(6)
+    for _ in range(200):
+        work = device.batch(latency)
+        latency.observe(work, device.run(work))
+    stored = json.loads(json.dumps(latency.coefficients))
+    again = LatencyModel(OPT_13B, A100, stored)
+    assert again.coefficients == latency.coefficients
+    assert again.prefill_s(700) == latency.prefill_s(700)
+
+
+@pytest.mark.parametrize("numbers", [(1.0,) * 4, (1.0, -0.1, 0, 0, 0), (1.0, float("nan"), 0, 0, 0)])
+def test_senseless_coefficients_are_refused(numbers):
+    with pytest.raises(ValueError, match="five coefficients"):
+        LatencyModel(OPT_13B, A100, numbers)

@@ -1,0 +1,243 @@
+"""A request's way through dispatcher, cell and instance, and what happens when a part fails."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from support.emulated_world import SECRET, World, adopt, expected_tokens, running, token_request
+
+from macroserve.core.batch import HandBackReason
+from macroserve.core.request import Slo
+from macroserve.core.views import Pool
+from macroserve.engine.tokens import RefusedError
+from macroserve.serving.auth import bearer
+
+LP, HP = Pool.LP, Pool.HP
+LP3 = {"cell-0": {"a": LP, "b": LP, "c": LP}}
+
+
+async def idle(world: World) -> bool:
+    """Every instance has all its blocks back and nothing counts as in flight."""
+    views = [view for cell in world.cells.values() for view in cell._ledger.views]
+    return all(
+        v.status.free_blocks == v.status.num_blocks
+        and v.status.num_running + v.status.num_waiting + v.in_flight_requests == 0
+        for v in views
+    )
+
+
+def metric(world: World, name: str, **labels: str) -> float:
+    labels = {"namespace": "default", "macroinstance": "test", **labels}
+    return world.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def test_tokens_come_back_and_everything_is_given_back() -> None:
+    async with running(LP3) as world:
+        requests = [token_request(f"r{i}", 10 + i, 20 + i) for i in range(30)]
+        results = await asyncio.gather(*(world.tokens(r) for r in requests))
+        assert results == [expected_tokens(r) for r in requests]
+        await world.until(lambda: idle(world))
+        assert metric(world, "macroserve_requests_total", outcome="ok") == 30
+        assert metric(world, "macroserve_requests_in_flight") == 0
+        assert metric(world, "macroserve_reroutes_total", reason="broken") == 0
+
+
+async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
+    async with running(LP3) as world:
+        requests = [token_request(f"r{i}", 150) for i in range(12)]
+        tasks = [asyncio.create_task(world.tokens(r)) for r in requests]
+
+        async def all_decode() -> bool:
+            statuses = [await world.status(n) for n in "abc"]
+            return sum(s.num_decoding for s in statuses) == 12
+
+        await world.until(all_decode)
+        busy = max("abc", key=lambda n: world.cells["cell-0"]._ledger._views[n].status.num_decoding)
+        world.crash(busy)
+        assert await asyncio.gather(*tasks) == [expected_tokens(r) for r in requests]
+        assert metric(world, "macroserve_reroutes_total", reason="broken") > 0
+        await world.until(lambda: idle(world))
+        assert busy not in world.directory.members
+
+
+async def test_a_stream_under_a_grammar_cannot_go_on_elsewhere() -> None:
+    async with running(LP3) as world:
+        request = token_request("r", 200)
+        request = type(request)(
+            request.request_id, request.token_ids, 200, request.sampling, {}, restartable=False
+        )
+        task = asyncio.create_task(world.tokens(request))
+
+        async def decodes() -> bool:
+            return sum([(await world.status(n)).num_decoding for n in "abc"]) == 1
+
+        await world.until(decodes)
+        busy = next(
+            n for n, v in world.cells["cell-0"]._ledger._views.items() if v.status.num_decoding
+        )
+        await asyncio.sleep(0.1)
+        world.crash(busy)
+        with pytest.raises(RefusedError, match="grammar") as refusal:
+            await task
+        assert refusal.value.status == 503
+
+
+async def test_a_client_that_leaves_frees_the_blocks() -> None:
+    async with running(LP3) as world:
+        tasks = [asyncio.create_task(world.tokens(token_request(f"r{i}", 4000))) for i in range(6)]
+
+        async def six_decode() -> bool:
+            return sum([(await world.status(n)).num_decoding for n in "abc"]) == 6
+
+        await world.until(six_decode)
+        for task in tasks:
+            task.cancel()
+        await world.until(lambda: idle(world), timeout_s=2)
+        assert metric(world, "macroserve_requests_total", outcome="cancelled") == 6
+
+
+async def test_without_its_cell_scheduler_streams_go_on_and_new_ones_start() -> None:
+    async with running(LP3) as world:
+        old = [token_request(f"old{i}", 150) for i in range(4)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in old]
+        await asyncio.sleep(0.2)
+        await world.stop_cell("cell-0")
+        new = [token_request(f"new{i}", 20) for i in range(4)]
+        assert await asyncio.gather(*(world.tokens(r) for r in new)) == [
+            expected_tokens(r) for r in new
+        ]
+        assert metric(world, "macroserve_route_decisions_total", reason="no_scheduler") == 4
+        # Restarted, it knows its instances from what they say of themselves.
+        cell = await world.add_cell("cell-0")
+        assert set(cell._ledger._views) == {"a", "b", "c"}
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in old]
+        await world.until(lambda: idle(world))
+
+
+async def test_a_handle_moves_between_cells_under_streams() -> None:
+    async with running({"cell-0": {"a": LP, "b": LP}, "cell-1": {"c": LP}}) as world:
+        requests = [token_request(f"r{i}", 200) for i in range(20)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
+        await asyncio.sleep(0.2)
+        headers = bearer(SECRET)
+        async with aiohttp.ClientSession(headers=headers) as http:
+            for source, target in [("cell-0", "cell-1"), ("cell-1", "cell-0")] * 5:
+                url = world.urls[source] + "/release"
+                async with http.post(url, json={"name": "a"}) as response:
+                    assert response.status == 200
+                    handle = await response.read()
+                async with http.post(world.urls[target] + "/adopt", data=handle) as response:
+                    assert response.status == 200
+                assert "a" in world.cells[target]._ledger._views
+                assert "a" not in world.cells[source]._ledger._views
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
+        assert metric(world, "macroserve_reroutes_total", reason="broken") == 0
+
+
+async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
+    # 60 long prompts at once: one LP instance cannot give all of them a first token in time.
+    cells = {"cell-0": {"a": LP, "h": HP}}
+    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
+        requests = [token_request(f"r{i}", 2, 1500) for i in range(60)]
+        results = await asyncio.gather(*(world.tokens(r) for r in requests))
+        assert results == [expected_tokens(r) for r in requests]
+        assert metric(world, "macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) > 0
+        assert metric(world, "macroserve_route_decisions_total", reason="urgent") > 0
+
+
+async def test_a_draining_instance_finishes_what_runs_and_hands_back_what_waits() -> None:
+    async with running(LP3, strategy="ecoserve") as world:
+        requests = [token_request(f"r{i}", 60, 800) for i in range(40)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
+        await asyncio.sleep(0.2)
+        async with aiohttp.ClientSession(headers=bearer(SECRET)) as http:
+            order = {"name": "a", "draining": True}
+            async with http.post(world.urls["cell-0"] + "/drain", json=order) as response:
+                assert response.status == 200
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
+        late = [token_request(f"late{i}", 5) for i in range(10)]
+        await asyncio.gather(*(world.tokens(r) for r in late))
+        status = await world.status("a")
+        assert status.draining and status.num_running + status.num_waiting == 0
+        assert metric(world, "macroserve_requests_total", outcome="ok") == 50
+
+
+async def test_overload_is_refused_before_it_is_accepted() -> None:
+    cells = {"cell-0": {"a": LP}}
+    async with running(cells, slo=Slo(0.2, 0.1), drop_late=True) as world:
+        world.dispatcher.admit()
+        flood = [
+            asyncio.create_task(world.tokens(token_request(f"r{i}", 2, 2000))) for i in range(60)
+        ]
+
+        async def late() -> bool:
+            return world.directory.late
+
+        await world.until(late)
+        with pytest.raises(RefusedError) as refusal:
+            world.dispatcher.admit()
+        assert refusal.value.status == 429
+        outcomes = await asyncio.gather(*flood, return_exceptions=True)
+        dropped = [o for o in outcomes if isinstance(o, RefusedError)]
+        assert dropped and all(refusal.status == 429 for refusal in dropped)
+        assert len(dropped) < len(outcomes)
+
+        async def calm() -> bool:
+            return not world.directory.late
+
+        await world.until(calm)
+        world.dispatcher.admit()
+
+
+async def test_a_request_waits_for_the_first_instance() -> None:
+    async with running({"cell-0": {}}) as world:
+        request = token_request("r")
+        stream = asyncio.create_task(world.tokens(request))
+        identity = await world.add_instance("a")
+        await adopt(world.cells["cell-0"], identity)
+        assert await stream == expected_tokens(request)
+
+
+async def test_a_refused_request_is_not_tried_again() -> None:
+    async with running(LP3) as world:
+        with pytest.raises(RefusedError, match="KV cache|length") as refusal:
+            await world.tokens(token_request("r", 10, 5000))
+        assert refusal.value.status == 400
+        await world.until(lambda: idle(world), timeout_s=12)
+
+
+async def test_one_of_two_cells_takes_what_the_other_cannot() -> None:
+    async with running({"cell-0": {"a": LP}, "cell-1": {"b": LP}}) as world:
+        requests = [token_request(f"r{i}", 30, 1000) for i in range(20)]
+        await asyncio.gather(*(world.tokens(r) for r in requests))
+        finished = [(await world.status(n)).finished for n in "ab"]
+        assert min(finished) >= 5 and sum(finished) == 20
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/adopt", b"{}", 400),
+        ("/adopt", b'{"handle": "{}"}', 400),
+        ("/adopt", b"not json", 400),
+        ("/release", b'{"name": "nobody"}', 404),
+        ("/pool", b'{"name": "a", "pool": "middle"}', 400),
+        ("/drain", b'{"name": "nobody", "draining": true}', 404),
+        ("/nothing", b"{}", 404),
+    ],
+)
+async def test_wrong_orders_change_nothing(path: str, body: bytes, status: int) -> None:
+    async with running({"cell-0": {"a": LP}}) as world:
+        async with aiohttp.ClientSession(headers=bearer(SECRET)) as http:
+            async with http.post(world.urls["cell-0"] + path, data=body) as response:
+                assert response.status == status
+        async with aiohttp.ClientSession() as http:
+            async with http.post(world.urls["cell-0"] + path, data=body) as response:
+                assert response.status == 401
+            address = world.directory.members["a"].address
+            async with http.get(address + "/macroserve/status") as response:
+                assert response.status == 401
+            async with http.get(address + "/health") as response:
+                assert response.status == 200
+        request = token_request("r")
+        assert await world.tokens(request) == expected_tokens(request)

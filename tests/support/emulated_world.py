@@ -1,0 +1,154 @@
+"""A deployment in one process: emulated instances, cell schedulers and a dispatcher, no Ray."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from macroserve.core.handle import verify
+from macroserve.core.request import Slo
+from macroserve.core.strategy import strategy
+from macroserve.core.views import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tokens import TokenRequest
+from macroserve.serving import wire
+from macroserve.serving.cell import CellScheduler
+from macroserve.serving.directory import CellDirectory
+from macroserve.serving.dispatch import Dispatcher
+from macroserve.serving.instance import InstanceOptions, InstanceServer
+from macroserve.serving.metrics import IngressMetrics
+
+SECRET = "secret"
+SETTINGS = EngineSettings(
+    model="none",
+    served_name="emulated",
+    max_model_len=4096,
+    strategy="unified",
+    slo=Slo(ttft_s=5.0, tpot_s=0.1),
+    emulated=True,
+    kv_cache_bytes=8 << 30,
+    max_batch_tokens=2048,
+)
+
+
+def token_request(name: str, num_tokens: int = 20, prompt: int = 50) -> TokenRequest:
+    return TokenRequest(
+        request_id=name,
+        token_ids=tuple(range(1, prompt + 1)),
+        max_new_tokens=num_tokens,
+        sampling={"temperature": 0.0, "ignore_eos": True},
+        options={},
+        restartable=True,
+    )
+
+
+def expected_tokens(request: TokenRequest) -> list[int]:
+    """What the emulated engine makes up, whichever instance it runs on."""
+    seed = sum(request.token_ids[:4]) * 31
+    start = len(request.token_ids)
+    return [100 + (seed + (start + i) * 7) % 1000 for i in range(request.max_new_tokens)]
+
+
+@dataclass
+class World:
+    settings: EngineSettings
+    instances: dict[str, InstanceServer] = field(default_factory=dict)
+    cells: dict[str, CellScheduler] = field(default_factory=dict)
+    urls: dict[str, str | None] = field(default_factory=dict)
+    directory: CellDirectory = field(init=False)
+    dispatcher: Dispatcher = field(init=False)
+    metrics: IngressMetrics = field(init=False)
+
+    async def add_instance(self, name: str, pool: Pool = Pool.LP) -> wire.InstanceIdentity:
+        options = InstanceOptions(name, "test", 1, SECRET, pool)
+        server = InstanceServer(self.settings, options)
+        self.instances[name] = server
+        return await server.start()
+
+    async def add_cell(self, name: str) -> CellScheduler:
+        cell = CellScheduler(
+            name,
+            strategy(self.settings.strategy),
+            self.settings.slo,
+            SECRET,
+            self._identities,
+        )
+        self.cells[name] = cell
+        self.urls[name] = await cell.start()
+        return cell
+
+    async def stop_cell(self, name: str) -> None:
+        self.urls[name] = None
+        await self.cells.pop(name).stop()
+
+    def crash(self, name: str) -> None:
+        """As if the process was killed: connections are reset, nothing listens any more."""
+        server = self.instances.pop(name)._server
+        assert server is not None
+        for listener in server.servers:
+            listener.close()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+
+    async def tokens(self, request: TokenRequest) -> list[int]:
+        return [t async for c in self.dispatcher.stream(request) for t in c.token_ids or ()]
+
+    async def status(self, name: str):
+        for cell in self.cells.values():
+            for view in cell._ledger.views:
+                if view.name == name:
+                    return view.status
+        raise AssertionError(f"{name} is in no cell")
+
+    async def until(self, condition, timeout_s: float = 10.0) -> None:
+        async with asyncio.timeout(timeout_s):
+            while not await condition():
+                await asyncio.sleep(0.01)
+
+    async def _identities(self) -> list[wire.InstanceIdentity]:
+        return [server.identity() for server in self.instances.values()]
+
+
+@asynccontextmanager
+async def running(
+    cells: dict[str, dict[str, Pool]], settings: EngineSettings = SETTINGS, **changes
+) -> AsyncIterator[World]:
+    """cells: pools of the instances, by instance and cell."""
+    world = World(replace(settings, **changes))
+    world.metrics = IngressMetrics("default", "test")
+
+    async def discover() -> dict[str, str | None]:
+        return dict(world.urls)
+
+    world.directory = CellDirectory(discover, SECRET)
+    world.dispatcher = Dispatcher(
+        world.directory, world.settings.slo, SECRET, world.metrics, world.settings.drop_late
+    )
+    await world.directory.start()
+    await world.dispatcher.start()
+    try:
+        for cell_name, pools in cells.items():
+            cell = await world.add_cell(cell_name)
+            for name, pool in pools.items():
+                identity = await world.add_instance(name, pool)
+                await adopt(cell, identity)
+        count = sum(map(len, cells.values()))
+
+        async def known() -> bool:
+            return len(world.directory.members) == count
+
+        await world.until(known)
+        yield world
+    finally:
+        await world.dispatcher.stop()
+        await world.directory.stop()
+        for cell in world.cells.values():
+            await cell.stop()
+        for server in world.instances.values():
+            await server.stop()
+
+
+async def adopt(cell: CellScheduler, identity: wire.InstanceIdentity) -> None:
+    """As the admin API does, without HTTP."""
+    link = cell._link(verify(identity.handle, SECRET.encode()))
+    assert await link.joined(5)
