@@ -58,12 +58,9 @@ async def generate(llm: AsyncLLM, request_id: str, work: Work, args: dict | None
         output_kind=RequestOutputKind.FINAL_ONLY,
         extra_args=args,
     )
-    output = None
     prompt = TokensPrompt(prompt_token_ids=work.prompt)
-    async for output in llm.generate(prompt, params, request_id):
-        pass
-    assert output is not None
-    return list(output.outputs[0].token_ids)
+    outputs = [output async for output in llm.generate(prompt, params, request_id)]
+    return list(outputs[-1].outputs[0].token_ids)
 
 
 @pytest.fixture(scope="module")

@@ -200,7 +200,7 @@ async def test_a_request_waits_for_the_first_instance() -> None:
 
 async def test_a_refused_request_is_not_tried_again() -> None:
     async with running(LP3) as world:
-        with pytest.raises(RefusedError, match="KV cache|length") as refusal:
+        with pytest.raises(RefusedError, match="length") as refusal:
             await world.tokens(token_request("r", 10, 5000))
         assert refusal.value.status == 400
         await world.until(lambda: idle(world), timeout_s=12)
@@ -228,11 +228,14 @@ async def test_one_of_two_cells_takes_what_the_other_cannot() -> None:
 )
 async def test_wrong_orders_change_nothing(path: str, body: bytes, status: int) -> None:
     async with running({"cell-0": {"a": LP}}) as world:
-        async with aiohttp.ClientSession(headers=bearer(SECRET)) as http:
-            async with http.post(world.urls["cell-0"] + path, data=body) as response:
-                assert response.status == status
+        url = f"{world.urls['cell-0']}{path}"
+        async with (
+            aiohttp.ClientSession(headers=bearer(SECRET)) as http,
+            http.post(url, data=body) as response,
+        ):
+            assert response.status == status
         async with aiohttp.ClientSession() as http:
-            async with http.post(world.urls["cell-0"] + path, data=body) as response:
+            async with http.post(url, data=body) as response:
                 assert response.status == 401
             address = world.directory.members["a"].address
             async with http.get(address + "/macroserve/status") as response:

@@ -102,7 +102,7 @@ class World:
 
     async def until(self, condition, timeout_s: float = 10.0) -> None:
         async with asyncio.timeout(timeout_s):
-            while not await condition():
+            while not await condition():  # noqa: ASYNC110 - of several processes' parts
                 await asyncio.sleep(0.01)
 
     async def _identities(self) -> list[wire.InstanceIdentity]:

@@ -48,6 +48,7 @@ PREDICTED_DEVICE = DeviceShape(flops_per_s=312e12, bytes_per_s=2.0e12)
 
 class SamplingFields(msgspec.Struct):
     max_tokens: int = 16
+    logprobs: int | None = None
     extra_args: dict[str, Any] | None = None
 
 
@@ -67,6 +68,7 @@ class Stream:
         self._seed = sum(body.token_ids[:4])
         self._num_given = len(body.token_ids)
         self._max_tokens = body.sampling_params.max_tokens
+        self._num_logprobs = body.sampling_params.logprobs
         self.num_emitted = 0
         self.num_computed = 0
         self.choices: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -81,14 +83,28 @@ class Stream:
         token = 100 + (self._seed * 31 + self.num_tokens * 7) % 1000
         self.num_emitted += 1
         done = self.num_emitted >= self._max_tokens
-        self.end("length" if done else None, token_ids=(token,))
+        self._put("length" if done else None, None, [token], self._logprobs(token))
         return done
 
-    def end(
+    def abort(self, stop_reason: str) -> None:
+        self._put("abort", stop_reason, [], None)
+
+    def _logprobs(self, token: int) -> dict[str, Any] | None:
+        """As made up as the token: certain of it, the others equally unlikely."""
+        if self._num_logprobs is None:
+            return None
+        tops = [
+            {"token_id": token + rank, "logprob": -10.0 if rank else 0.0, "rank": rank + 1}
+            for rank in range(max(1, self._num_logprobs))
+        ]
+        return {"content": [{**tops[0], "top_logprobs": tops}]}
+
+    def _put(
         self,
         finish_reason: str | None,
-        stop_reason: str | None = None,
-        token_ids: tuple[int, ...] = (),
+        stop_reason: str | None,
+        token_ids: list[int],
+        logprobs: dict[str, Any] | None,
     ) -> None:
         self.choices.put_nowait(
             {
@@ -96,6 +112,7 @@ class Stream:
                 "token_ids": token_ids,
                 "finish_reason": finish_reason,
                 "stop_reason": stop_reason,
+                "logprobs": logprobs,
             }
         )
 
@@ -230,8 +247,7 @@ class EmulatedEngine:
         while True:
             batch = self._policy.schedule(self._clock())
             for item in batch.handed_back:
-                stream = self._executor.streams[item.request_id]
-                stream.end("abort", HAND_BACK_PREFIX + item.reason)
+                self._executor.streams[item.request_id].abort(HAND_BACK_PREFIX + item.reason)
             if batch.kind is BatchKind.IDLE:
                 self._push_status()
                 await self._work.wait()

@@ -50,8 +50,9 @@ class RayCluster:
 
     def start(self) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Serve's controller warns of every detail of its own; a person watches this terminal.
-        logging.getLogger("ray").setLevel(logging.ERROR)
+        # They tell of every step of their own; a person watches this terminal.
+        for name in ("ray", "ray.serve"):
+            logging.getLogger(name).setLevel(logging.ERROR)
         ray.init(
             address="local",
             namespace=self._namespace,
@@ -66,9 +67,8 @@ class RayCluster:
 
     def stop(self) -> None:
         """End every process; safe to call in any state."""
-        if ray.is_initialized():
-            serve.shutdown()
-            ray.shutdown()
+        # The cluster is ours alone and goes with all its actors: Serve needs no farewell.
+        ray.shutdown()
 
     # -- instances
 

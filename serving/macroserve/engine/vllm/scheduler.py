@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -37,6 +38,8 @@ from macroserve.engine.vllm.shape import assumed_device, model_shape
 OPTIONS_KEY = "macroserve"
 """Our part of vLLM's ``additional_config``."""
 
+ENGINE_NICENESS = 5
+
 COMMAND = "macroserve_command"
 """The name under which a frontend calls ``MacroserveScheduler.command`` in the engine's process."""
 
@@ -54,6 +57,7 @@ class MacroserveScheduler(Scheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _die_with_parent()
+        _yield_to_servers()
         if len(self.kv_cache_config.kv_cache_groups) != 1:
             raise ValueError(
                 "models with several KV cache groups (hybrid attention) are not supported: "
@@ -217,6 +221,12 @@ class MacroserveScheduler(Scheduler):
         status = replace(self._policy.status(now), admitted=tuple(self._admitted))
         if self._sender.send(status):
             self._admitted.clear()
+
+
+def _yield_to_servers() -> None:
+    """On a CPU the model computes on the cores that the servers answer on: they come first."""
+    if current_platform.is_cpu():
+        os.nice(ENGINE_NICENESS)
 
 
 def _die_with_parent() -> None:

@@ -149,6 +149,20 @@ async def test_events_cut_into_single_bytes_are_read(endpoint) -> None:
     assert (record.failure, record.num_tokens, len(record.gaps_s)) == (None, 3, 2)
 
 
+async def test_a_last_token_without_text_counts(endpoint) -> None:
+    async def end_silently(request: web.Request, body: dict) -> web.StreamResponse:
+        response = await endpoint.open_stream(request)
+        first, _, *ending = endpoint.events(8, 2)
+        last = endpoint.event({"choices": [{"text": "", "finish_reason": "length"}]})
+        for data in (first, last, *ending):
+            await response.write(data)
+        return response
+
+    endpoint.answer = end_silently
+    [record] = await run(endpoint.url, at_once(1, 2))
+    assert (record.failure, record.num_tokens, len(record.gaps_s)) == (None, 2, 1)
+
+
 async def server_error(endpoint, request: web.Request) -> web.StreamResponse:
     return web.json_response({"error": {"message": f"bad day, {KEY}"}}, status=500)
 

@@ -100,6 +100,10 @@ def test_tells_of_a_lower_load_that_misses() -> None:
     assert not found.holds_below
 
 
+def test_a_lower_load_just_at_the_level_holds() -> None:
+    assert Goodput(level=0.9, load=8.0, lower_attainment=0.9).holds_below
+
+
 @pytest.mark.parametrize("level", [0.0, -0.1, 1.01, 90, math.nan])
 def test_refuses_levels_that_are_no_share(level: float) -> None:
     with pytest.raises(ValueError, match="above 0 and at most 1"):

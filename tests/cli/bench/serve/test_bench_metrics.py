@@ -29,7 +29,7 @@ GOOD = RequestRecord(
 SLOW_START = replace(GOOD, ttft_s=1.001, e2e_s=1.2)
 SLOW_TOKENS = replace(GOOD, e2e_s=0.9001)
 ONE_TOKEN = replace(GOOD, num_tokens=1, e2e_s=0.5, gaps_s=())
-FAILED = replace(GOOD, failure=Failure.HTTP, http_status=500, detail="boom", num_tokens=0)
+FAILED = replace(GOOD, failure=Failure.HTTP, http_status=500, detail="boom", gaps_s=(9.0,))
 INTERRUPTED = replace(GOOD, failure=Failure.INTERRUPTED)
 
 

@@ -1,6 +1,7 @@
 """Trace files: three forms, and faults that name their line."""
 
 import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,19 @@ def test_reads_the_published_forms(trace_file, text: str, rows: list) -> None:
     assert trace.num_skipped == 0
     assert [(r.num_prompt_tokens, r.num_output_tokens) for r in trace.rows] == [r[1:] for r in rows]
     assert [r.arrival_s for r in trace.rows] == pytest.approx([r[0] for r in rows])
+
+
+def test_dates_without_a_zone_are_utc_wherever_the_client_runs(trace_file, monkeypatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        # On that night, clocks in New York jumped from 2 to 3 o'clock.
+        text = f"{AZURE_HEADER}\n2024-03-10 01:59:59,1,1\n2024-03-10 03:00:00,2,2\n"
+        trace = read_trace(trace_file(text), lenient=False)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert trace.rows[1].arrival_s == 3601.0
 
 
 GOOD_CSV = "2023-11-16 18:15:46,374,44"

@@ -1,6 +1,7 @@
 """Plans: scaled, cut, and the same for the same seed."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,13 @@ def test_another_rate_changes_nothing_but_the_arrivals() -> None:
     assert [r.num_prompt_tokens for r in slow] == [r.num_prompt_tokens for r in fast]
     assert [r.num_output_tokens for r in slow] == [r.num_output_tokens for r in fast]
     assert [r.arrival_s / 4 for r in slow] == pytest.approx([r.arrival_s for r in fast])
+
+
+def test_other_prompts_change_nothing_but_the_prompts() -> None:
+    bounds = Bounds(num_requests=200)
+    other = replace(SYNTHETIC, prompt_lengths=Constant(7))
+    before, after = (plan(load, bounds, seed=1) for load in (SYNTHETIC, other))
+    assert [replace(r, num_prompt_tokens=7) for r in before] == list(after)
 
 
 @given(

@@ -1,0 +1,210 @@
+"""A deployment of emulated instances on Ray: live change and failures, with streams running."""
+
+import asyncio
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from support.deployment import Up, manifest, running
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with running(tmp_path_factory.mktemp("up"), manifest()) as deployment:
+        yield deployment
+
+
+class Load:
+    """Streaming completions, ``rate`` a second, until stopped; counts what came of them."""
+
+    def __init__(self, up: Up, rate: float = 25, num_tokens: int = 40) -> None:
+        self._up = up
+        self._rate = rate
+        self._num_tokens = num_tokens
+        self.complete = 0
+        self.failures: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join(120)
+
+    def after(self, count: int) -> None:
+        """Wait until so many more requests are complete."""
+        wanted = self.complete + count
+        self._up.wait_for(lambda: self.complete >= wanted or self.failures, 120)
+
+    async def _run(self) -> None:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(limits=limits, timeout=60) as http:
+            async with asyncio.TaskGroup() as tasks:
+                while not self._stop.is_set():
+                    tasks.create_task(self._one(http))
+                    await asyncio.sleep(1 / self._rate)
+
+    async def _one(self, http: httpx.AsyncClient) -> None:
+        body = {
+            "model": "tiny-llama",
+            "prompt": [7] * 60,
+            "max_tokens": self._num_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        try:
+            url = self._up.endpoint + "/v1/completions"
+            async with http.stream("POST", url, json=body) as response:
+                text = (await response.aread()).decode()
+            assert response.status_code == 200, text
+            assert text.endswith("data: [DONE]\n\n"), text[-200:]
+            assert f'"completion_tokens":{self._num_tokens}' in text, text[-400:]
+            self.complete += 1
+        except Exception as error:
+            # Whatever happened to the request, it counts as a failure of the deployment.
+            self.failures.append(repr(error))
+
+
+def kill(up: Up, title: str) -> None:
+    os.kill(up.processes(title)[0].pid, signal.SIGKILL)
+
+
+def test_mitosis_under_load_fails_no_request(up: Up) -> None:
+    with Load(up) as load:
+        load.after(50)
+        assert up.command("scale", "5").returncode == 0
+        up.wait_for(lambda: sorted(map(len, up.cells().values())) == [2, 3])
+        load.after(150)
+        assert up.command("scale", "3").returncode == 0
+        up.wait_for(lambda: [len(c) for c in up.cells().values()] == [3])
+        load.after(300)
+    assert load.failures == []
+    assert load.complete >= 500
+    assert "Split cell-0" in up.log and "Merge" in up.log
+
+
+def test_the_priority_ratio_changes_under_load(up: Up) -> None:
+    def pools() -> list[str]:
+        return sorted(i["pool"] for i in up.instances().values())
+
+    assert pools() == ["hp", "lp", "lp"]
+    with Load(up) as load:
+        load.after(20)
+        up.write(manifest(priority={"highPriorityRatio": 0.66}))
+        up.wait_for(lambda: pools() == ["hp", "hp", "lp"])
+        load.after(50)
+        up.write(manifest())
+        up.wait_for(lambda: pools() == ["hp", "lp", "lp"])
+        load.after(50)
+    assert load.failures == []
+
+
+def test_a_killed_cell_scheduler_comes_back_and_no_request_fails(up: Up) -> None:
+    with Load(up) as load:
+        load.after(30)
+        kill(up, "CellDeployment")
+        load.after(200)
+        up.wait_for(lambda: up.cells() and len(up.instances()) == 3)
+        load.after(50)
+    assert load.failures == []
+
+
+def test_a_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
+    before = {i["address"] for i in up.instances().values()}
+    with Load(up) as load:
+        load.after(30)
+        kill(up, "InstanceActor")
+        up.wait_for(lambda: len({i["address"] for i in up.instances().values()} - before) == 1)
+        load.after(100)
+        up.wait_for(lambda: len(up.instances()) == 3)
+    assert load.failures == []
+
+
+def test_a_killed_ingress_replica_breaks_only_its_own_connections(up: Up) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        body = {"model": "tiny-llama", "prompt": [5] * 30, "max_tokens": 400, "ignore_eos": True}
+
+        def ask(_: int) -> bool:
+            try:
+                url = up.endpoint + "/v1/completions"
+                response = httpx.post(url, json=body, timeout=60)
+            except httpx.TransportError:
+                return False
+            return response.json()["usage"]["completion_tokens"] == 400
+
+        answers = [pool.submit(ask, i) for i in range(16)]
+        time.sleep(1)
+        kill(up, "IngressDeployment")
+        outcomes = [answer.result() for answer in answers]
+    # The kernel spreads connections over two replicas: each of the 16 has one of the two.
+    assert True in outcomes
+    assert httpx.get(up.endpoint + "/health", timeout=10).status_code == 200
+    up.wait_for(lambda: len(up.processes("IngressDeployment")) == 2)
+    with Load(up) as load:
+        load.after(50)
+    assert load.failures == []
+
+
+def test_a_changed_manifest_that_cannot_be_is_refused_and_nothing_stops(up: Up) -> None:
+    up.write(manifest(engine={"type": "vLLM"}))
+    up.wait_for_line(r"not applied.*spec.engine.type cannot change")
+    up.write(manifest(instances="many"))
+    up.wait_for_line(r"not applied.*spec.instances")
+    up.write(manifest())
+    assert up.command("scale", "0").returncode == 2
+    assert len(up.instances()) == 3
+
+
+def test_status_shows_cells_and_instances(up: Up) -> None:
+    text = up.command("status").stdout
+    assert "3 instances in 1 cells" in text
+    for name in (*up.instances(), *up.cells()):
+        assert name in text
+
+
+def test_the_admin_api_needs_its_token(up: Up) -> None:
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        response = httpx.get(up.endpoint + "/admin/v1/report", headers=headers)
+        assert response.status_code == 401
+        assert response.json()["error"]["type"] == "AuthenticationError"
+
+
+def test_metrics_tell_of_everything_once(up: Up) -> None:
+    heads = [line for line in metrics_page(up).splitlines() if line.startswith("# TYPE")]
+    assert len(heads) == len(set(heads))
+    sums = up.metrics()
+    assert sums["macroserve_cell_instances"] == 3
+    assert sums["macroserve_requests_total"] > 50
+    assert sums["macroserve_requests_in_flight"] == 0
+    # Both replicas are on the page, whichever was asked.
+    up.wait_for(lambda: len(set(re.findall('ingress="([^"]+)"', metrics_page(up)))) == 2)
+
+
+def metrics_page(up: Up) -> str:
+    return httpx.get(up.endpoint + "/metrics", timeout=10).text
+
+
+def test_secrets_are_not_in_the_log(up: Up) -> None:
+    state = up.state
+    assert state.admin_token not in up.log and state.control_token not in up.log
+    mode = (up.folder / "state" / "macroserve" / "test.json").stat().st_mode
+    assert mode & 0o077 == 0
+
+
+def test_a_second_deployment_on_the_same_port_is_refused(up: Up) -> None:
+    result = up.command("up", "-f", str(up.manifest_path), "--port", str(up.port))
+    assert result.returncode == 1
+    assert "cannot be used" in result.stderr

@@ -1,0 +1,166 @@
+"""``macroserve up`` as a person runs it: a process, a manifest file, a port of its own."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import yaml
+from macroserve.cli.state import Deployment
+
+MACROSERVE = [sys.executable, "-c", "from macroserve.cli.app import main; main()"]
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    """A MacroInstance of three emulated instances, changed by ``spec``'s entries."""
+    return {
+        "apiVersion": "macroserve.io/v1alpha1",
+        "kind": "MacroInstance",
+        "metadata": {"name": "test"},
+        "spec": {
+            "model": {"source": "tiny", "servedName": "tiny-llama", "maxModelLen": 2048},
+            "engine": {"type": "Emulated", "kvCacheMemory": "8GiB"},
+            "slo": {"ttft": "2s", "tpot": "100ms"},
+            "instances": 3,
+            "mitosis": {"lowerBound": 2, "upperBound": 4},
+            "priority": {"highPriorityRatio": 0.33},
+            **spec,
+        },
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Up:
+    """A running deployment."""
+
+    def __init__(self, folder: Path, document: dict[str, Any], *options: str) -> None:
+        self.folder = folder
+        self.manifest_path = folder / "manifest.yaml"
+        self.port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.env = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "200"}
+        self.lines: list[str] = []
+        self.write(document)
+        self.process = subprocess.Popen(
+            [*MACROSERVE, "up", "-f", str(self.manifest_path), "--port", str(self.port), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.env,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def write(self, document: dict[str, Any]) -> None:
+        self.manifest_path.write_text(yaml.safe_dump(document))
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+
+    @property
+    def log(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for(self, condition: Callable[[], object], timeout_s: float = 60) -> Any:
+        """The condition's first true value."""
+        give_up = time.monotonic() + timeout_s
+        while time.monotonic() < give_up:
+            if value := condition():
+                return value
+            assert self.process.poll() is None, f"the deployment ended:\n{self.log}"
+            time.sleep(0.1)
+        raise AssertionError(f"{condition} is not true after {timeout_s} s:\n{self.log}")
+
+    def wait_for_line(self, pattern: str, timeout_s: float = 120) -> str:
+        return self.wait_for(
+            lambda: next((line for line in self.lines if re.search(pattern, line)), None), timeout_s
+        )
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*MACROSERVE, *arguments], env=self.env, capture_output=True, text=True, timeout=60
+        )
+
+    @property
+    def state(self) -> Deployment:
+        path = self.folder / "state" / "macroserve" / "test.json"
+        return Deployment(**json.loads(path.read_text()))
+
+    def report(self) -> list[dict[str, Any]]:
+        """The cells, as the admin API reports them."""
+        headers = {"Authorization": f"Bearer {self.state.admin_token}"}
+        response = httpx.get(self.endpoint + "/admin/v1/report", headers=headers, timeout=10)
+        response.raise_for_status()
+        return response.json()["cells"]
+
+    def cells(self) -> dict[str, list[str]]:
+        return {
+            report["cell"]["name"]: sorted(i["name"] for i in report["instances"])
+            for report in self.report()
+        }
+
+    def instances(self) -> dict[str, dict[str, Any]]:
+        return {i["name"]: i for report in self.report() for i in report["instances"]}
+
+    def processes(self, title: str) -> list[psutil.Process]:
+        """Of this deployment, whose title contains ``title``."""
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                if title in " ".join(process.cmdline()):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """Sums over all label values, by metric name."""
+        sums: dict[str, float] = {}
+        for line in httpx.get(self.endpoint + "/metrics", timeout=10).text.splitlines():
+            if not line.startswith("#"):
+                name = re.split(r"[ {]", line)[0]
+                sums[name] = sums.get(name, 0) + float(line.rsplit(" ", 1)[1])
+        return sums
+
+    def stop(self) -> list[psutil.Process]:
+        """Ctrl-C; the processes that are still there afterwards."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(60)
+        self._reader.join(10)
+        _, alive = psutil.wait_procs(children, timeout=5)
+        return alive
+
+
+@contextmanager
+def running(folder: Path, document: dict[str, Any], *options: str) -> Iterator[Up]:
+    """Ready when entered."""
+    up = Up(folder, document, *options)
+    try:
+        up.wait_for_line(r"Ready\.")
+        up.wait_for(lambda: len(up.instances()) == document["spec"]["instances"])
+        yield up
+    finally:
+        if up.process.poll() is None:
+            alive = up.stop()
+            for process in alive:
+                process.kill()
+            assert not alive, f"left behind: {alive}"
