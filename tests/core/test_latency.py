@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import fields
 from statistics import median
 
 import pytest
@@ -34,11 +35,7 @@ def test_shapes_have_their_published_sizes(model, billion_parameters, kv_bytes):
 
 @pytest.mark.parametrize("field", ["num_layers", "head_dim", "vocab_size", "tensor_parallel"])
 def test_a_shape_of_nothing_is_refused(field):
-    sizes = dict.fromkeys(
-        ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim")
-        + ("intermediate_size", "vocab_size", "dtype_bytes", "tensor_parallel"),
-        1,
-    )
+    sizes = {f.name: 1 for f in fields(ModelShape)}
     with pytest.raises(ValueError, match="at least 1"):
         ModelShape(**{**sizes, field: 0})
 
@@ -199,15 +196,14 @@ def test_it_follows_a_device_that_changes():
     assert median_error(latency, throttled) < 0.10
 
 
-def test_outliers_do_not_wreck_it():
+@pytest.mark.parametrize("factor", [0.01, 0.3, 3.0, 30.0, 500.0])
+def test_outliers_do_not_wreck_it(factor):
+    """Stalls of the machine, and prompts found in a prefix cache: one batch in ten."""
     latency, device = LatencyModel(OPT_13B, A100), Device(4)
     for index in range(1000):
         work = device.batch(latency)
-        elapsed_s = device.run(work)
-        if index % 25 == 24:
-            elapsed_s *= device.random.choice((0.01, 30.0, 500.0))
-        latency.observe(work, elapsed_s)
-    assert median_error(latency, device) < 0.10
+        latency.observe(work, device.run(work) * (factor if index % 10 == 9 else 1.0))
+    assert median_error(latency, device) < 0.06
 
 
 def test_a_long_decode_phase_does_not_make_it_forget_prefills():
@@ -252,7 +248,9 @@ def test_coefficients_are_restored():
     assert again.prefill_s(700) == latency.prefill_s(700)
 
 
-@pytest.mark.parametrize("numbers", [(1.0,) * 4, (1.0, -0.1, 0, 0, 0), (1.0, float("nan"), 0, 0, 0)])
+@pytest.mark.parametrize(
+    "numbers", [(1.0,) * 4, (1.0, -0.1, 0, 0, 0), (1.0, float("nan"), 0, 0, 0)]
+)
 def test_senseless_coefficients_are_refused(numbers):
     with pytest.raises(ValueError, match="five coefficients"):
         LatencyModel(OPT_13B, A100, numbers)

@@ -49,11 +49,13 @@ class Load:
 
     async def _run(self) -> None:
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(limits=limits, timeout=60) as http:
-            async with asyncio.TaskGroup() as tasks:
-                while not self._stop.is_set():
-                    tasks.create_task(self._one(http))
-                    await asyncio.sleep(1 / self._rate)
+        async with (
+            httpx.AsyncClient(limits=limits, timeout=60) as http,
+            asyncio.TaskGroup() as tasks,
+        ):
+            while not self._stop.is_set():
+                tasks.create_task(self._one(http))
+                await asyncio.sleep(1 / self._rate)
 
     async def _one(self, http: httpx.AsyncClient) -> None:
         body = {

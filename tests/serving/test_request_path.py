@@ -145,6 +145,15 @@ async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
         assert metric(world, "macroserve_route_decisions_total", reason="urgent") > 0
 
 
+async def test_nothing_is_offloaded_where_nobody_could_take_it() -> None:
+    cells = {"cell-0": {"a": LP, "b": LP}}
+    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
+        requests = [token_request(f"r{i}", 2, 1500) for i in range(40)]
+        results = await asyncio.gather(*(world.tokens(r) for r in requests))
+        assert results == [expected_tokens(r) for r in requests]
+        assert metric(world, "macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) == 0
+
+
 async def test_a_draining_instance_finishes_what_runs_and_hands_back_what_waits() -> None:
     async with running(LP3, strategy="ecoserve") as world:
         requests = [token_request(f"r{i}", 60, 800) for i in range(40)]

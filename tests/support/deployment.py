@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import yaml
+
 from macroserve.cli.state import Deployment
 
 MACROSERVE = [sys.executable, "-c", "from macroserve.cli.app import main; main()"]

@@ -7,13 +7,15 @@ from macroserve.core.views import Pool
 
 
 def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:
-    """``set_pool`` ("lp" or "hp"), ``drain`` (bool), ``coefficients`` (none: returns the latency
-    model's). Raises ValueError for anything else."""
+    """``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool), ``coefficients`` (none:
+    returns the latency model's). Raises ValueError for anything else."""
     match verb, argument:
         case "set_pool", str():
             policy.set_pool(Pool(argument))
         case "drain", bool():
             policy.drain(argument)
+        case "let_offload", bool():
+            policy.let_offload(argument)
         case "coefficients", None:
             return list(policy.latency.coefficients)
         case _:

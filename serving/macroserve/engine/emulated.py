@@ -185,6 +185,8 @@ class EmulatedEngine:
             ),
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
         )
+        # Until its cell says that somebody is there to take it.
+        self._policy.let_offload(False)
         self._work = asyncio.Event()
         self._on_status: Callable[[bytes], None] = lambda _: None
         self._loop: asyncio.Task[None] | None = None

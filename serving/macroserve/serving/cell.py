@@ -21,7 +21,7 @@ from macroserve.core.request import Slo
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.strategy import Strategy
-from macroserve.core.views import InstanceStatus
+from macroserve.core.views import InstanceStatus, Pool
 from macroserve.serving import wire
 from macroserve.serving.auth import TokenCheck, bearer
 from macroserve.serving.link import InstanceLink
@@ -61,6 +61,7 @@ class CellScheduler:
         self._draining: frozenset[str] = frozenset()
         self._ingresses: dict[web.WebSocketResponse, str] = {}
         self._changed = asyncio.Event()
+        self._members_changed = asyncio.Event()
         self._decisions: collections.Counter[str] = collections.Counter()
         self._history: collections.deque[tuple[int, int]] = collections.deque(maxlen=RECENT_S)
         self._tasks: list[asyncio.Task[None]] = []
@@ -92,6 +93,7 @@ class CellScheduler:
         self._tasks = [
             asyncio.create_task(self._broadcast()),
             asyncio.create_task(self._keep_history()),
+            asyncio.create_task(self._keep_told()),
         ]
         assert self._runner.addresses, "the cell's server listens"
         return f"http://{self._host}:{self._runner.addresses[0][1]}"
@@ -117,6 +119,7 @@ class CellScheduler:
         link = InstanceLink(handle, self._name, self._http, on_status, self._lose)
         self._links[name] = link
         self._changed.set()
+        self._members_changed.set()
         return link
 
     def _lose(self, name: str) -> None:
@@ -124,6 +127,7 @@ class CellScheduler:
             self._draining -= {name}
             self._ledger.remove(name)
             self._changed.set()
+            self._members_changed.set()
 
     async def _adopt(self, request: web.Request) -> web.Response:
         order = await _order(request, wire.AdoptOrder)
@@ -150,6 +154,7 @@ class CellScheduler:
         link.handle = replace(link.handle, pool=order.pool)
         self._ledger.set_pool(order.name, order.pool)
         self._changed.set()
+        self._members_changed.set()
         return web.json_response({})
 
     async def _drain(self, request: web.Request) -> web.Response:
@@ -166,6 +171,20 @@ class CellScheduler:
             return self._links[name]
         except KeyError:
             raise web.HTTPNotFound(text=f"{name} is not in {self._name}") from None
+
+    async def _keep_told(self) -> None:
+        """Every instance knows whether there is an HP instance here to offload to."""
+        while True:
+            await self._members_changed.wait()
+            self._members_changed.clear()
+            allowed = any(view.pool is Pool.HP for view in self._ledger.views)
+            links = [link for link in self._links.values() if link.may_offload != allowed]
+            await asyncio.gather(*(self._tell(link, allowed) for link in links))
+
+    async def _tell(self, link: InstanceLink, allowed: bool) -> None:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            await link.command("let_offload", allowed)
+            link.may_offload = allowed
 
     # -- ingresses
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import aiohttp
 import uvicorn
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import RefusedError, TokenRequest
@@ -75,8 +75,9 @@ class IngressServer:
         await self._directory.start()
         await self._dispatcher.start()
         self._http = aiohttp.ClientSession(headers=bearer(self._options.secret))
+        app = await self._application()
         config = uvicorn.Config(
-            await self._application(),
+            RetryAfter(ApiKeys(BodyLimit(app), self._options.api_keys)),
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -84,6 +85,8 @@ class IngressServer:
             timeout_graceful_shutdown=30,
         )
         self._server = uvicorn.Server(config)
+        # vLLM's error handlers look for it there.
+        app.state.server = self._server
         self._serving = asyncio.create_task(self._server.serve([public, private]))
         self._readiness = asyncio.create_task(self._become_ready())
 
@@ -101,7 +104,7 @@ class IngressServer:
         if self._serving.done():
             raise RuntimeError("the HTTP server has ended")
 
-    async def _application(self) -> ASGIApp:
+    async def _application(self) -> Starlette:
         from macroserve.engine.vllm.environment import prepare_environment
 
         prepare_environment()
@@ -121,7 +124,7 @@ class IngressServer:
                 *admin.routes(),
             ]
         )
-        return RetryAfter(ApiKeys(BodyLimit(app), self._options.api_keys))
+        return app
 
     async def _become_ready(self) -> None:
         """One real token, by the way that every request goes."""

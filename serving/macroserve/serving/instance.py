@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -114,6 +115,7 @@ class InstanceServer:
                 Route(IDENTITY_PATH, self._identity),
                 Route(COMMAND_PATH, self._command, methods=["POST"]),
                 Route("/health", self._health),
+                Route("/metrics", self._metrics),
             ]
         )
         app.add_middleware(SecretOnly, secret=self._options.secret)
@@ -145,6 +147,8 @@ class InstanceServer:
             timeout_graceful_shutdown=5,
         )
         self._server = uvicorn.Server(config)
+        # vLLM's handler of a dead engine stops this server.
+        app.state.server = self._server
         self._serving = asyncio.create_task(self._server.serve())
         while not self._server.started:
             if self._serving.done():
@@ -186,6 +190,10 @@ class InstanceServer:
         if order.verb == "set_pool" and self._handle is not None:
             self._handle = replace(self._handle, pool=Pool(order.argument))
         return JSONResponse({"result": result})
+
+    async def _metrics(self, request: Request) -> Response:
+        """What the engine registered: vLLM's own metrics under their own names."""
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     async def _health(self, request: Request) -> Response:
         return Response(status_code=200 if self.healthy else 503)

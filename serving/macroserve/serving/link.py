@@ -36,6 +36,8 @@ class InstanceLink:
         on_lost: Callable[[str], None],
     ) -> None:
         self.handle = handle
+        self.may_offload: bool | None = None
+        """What the instance was told last; None before it was told anything."""
         self._cell = cell
         self._http = http
         self._on_status = on_status

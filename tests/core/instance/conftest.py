@@ -157,6 +157,7 @@ class Executor:
         ids = [p.request_id for p in batch.prefills] + list(batch.decodes)
         assert len(ids) == len(set(ids)), "one request twice in a batch"
         assert set(ids) <= set(self.alive)
+        assert not set(ids) & set(batch.preempted)
         assert len(ids) <= config.max_num_seqs
         assert batch.num_tokens <= config.max_batch_tokens
         if batch.kind is BatchKind.IDLE:

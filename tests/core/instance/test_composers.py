@@ -1,6 +1,7 @@
 """What each way of batching picks: decision tables over a linear clock."""
 
 from collections import namedtuple
+from itertools import count
 
 import pytest
 
@@ -30,9 +31,7 @@ class LinearLatency:
             return 0.0
         return self.batch_s + 0.001 * work.tokens + 0.002 * work.decodes
 
-    def prefill_tokens_within(
-        self, budget_s, limit, context=0, num_decodes=0, decode_context=0
-    ):
+    def prefill_tokens_within(self, budget_s, limit, context=0, num_decodes=0, decode_context=0):
         left_s = budget_s - self.batch_s - 0.002 * num_decodes
         return int(min(limit, max(0.0, left_s / 0.001 + 1e-6)))
 
@@ -41,11 +40,12 @@ NOW = 100.0
 
 
 @pytest.fixture(scope="session")
-def compose(make_config, make_sequence):
-    """The plan for so many decodes and waiting prompts, as ``(kind, picks, decodes, reason)``.
+def make_step(make_config, make_sequence):
+    """The choice of one iteration at ``NOW``.
 
-    decoding: saved TPOT of each, seconds. begun: tokens left of prompts under way. waiting:
-    prompts. waited_s: of the oldest, 0 for the others. fresh: decoding with one token out.
+    decoding: saved TPOT of each, seconds; ``fresh`` more have one token out. waiting: prompts, of
+    which the oldest came ``waited_s`` ago. begun: tokens left of prompts under way, which came
+    ``begun_s`` ago.
     """
 
     def build(
@@ -56,50 +56,64 @@ def compose(make_config, make_sequence):
         *,
         fresh=0,
         waited_s=0.1,
+        begun_s=0.1,
         phase=Phase.DECODE,
         phase_s=0.0,
         batch_s=0.02,
-        may_admit=True,
+        num_blocks=4096,
+        lengths=(),
+        new=50,
         **fields,
     ):
-        config = make_config(strategy, num_blocks=fields.pop("num_blocks", 4096), **fields)
-        running = Running(
-            config.num_blocks, config.block_size, pause_when_full=config.strategy.exact_kv
-        )
+        config = make_config(strategy, num_blocks=num_blocks, **fields)
+        running = Running(num_blocks, config.block_size, pause_when_full=config.strategy.exact_kv)
         queue = WaitingQueue(config.strategy.ordering)
-        ordinal = 0
-        for left in begun:
-            seq = make_sequence(f"b{ordinal}", ordinal, arrival_s=NOW - 0.1, prompt=left + 100)
+        predictor = LengthPredictor()
+        for length in lengths:
+            predictor.observe(make_sequence().request, length)
+        ordinals = count()
+        for index, left in enumerate(begun):
+            seq = make_sequence(
+                f"b{index}", next(ordinals), arrival_s=NOW - begun_s, prompt=left + 100
+            )
             running.admit(seq, 2)
             seq.num_computed = 100
-            ordinal += 1
         for index, saved_s in enumerate((*decoding, *[0.0] * fresh)):
-            seq = make_sequence(f"d{index}", ordinal, prompt=10, new=1000)
+            seq = make_sequence(f"d{index}", next(ordinals), prompt=10, new=1000)
             running.admit(seq, 2)
             running.start_decoding(seq)
             seq.emit(1, NOW - 1.0)
             if index < len(decoding):
                 seq.emit(1, NOW - 1.0)
                 seq.paid_until_s = NOW + saved_s
-            ordinal += 1
         for index, prompt in enumerate(waiting):
             arrival_s = NOW - (0.0 if index else waited_s)
             queue.add(
-                make_sequence(f"w{index}", ordinal, arrival_s=arrival_s, prompt=prompt, new=50)
+                make_sequence(
+                    f"w{index}", next(ordinals), arrival_s=arrival_s, prompt=prompt, new=new
+                )
             )
-            ordinal += 1
-        step = Step(
+        return Step(
             NOW,
             config,
             LinearLatency(batch_s),
-            LengthPredictor(),
+            predictor,
             queue,
             running,
             phase=phase,
             phase_since_s=NOW - phase_s,
-            may_admit=may_admit,
         )
-        plan = COMPOSERS[config.strategy.batching](step)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def compose(make_step):
+    """What is planned there: ``(kind, picks, decodes, reason)``."""
+
+    def build(*args, **kwargs):
+        step = make_step(*args, **kwargs)
+        plan = COMPOSERS[step.config.strategy.batching](step)
         picks = [(pick.seq.request_id, pick.num_tokens) for pick in plan.picks]
         return plan.kind, picks, list(plan.decodes), plan.reason
 
@@ -133,14 +147,8 @@ def test_only_prompts(compose, strategy, pool):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nothing_new_is_let_in_where_something_was_preempted(compose, strategy):
-    kind, picks, decodes, _ = compose(strategy, [9.0], [100], may_admit=False)
-    assert (kind, picks, decodes) == (BatchKind.DECODE, [], ["d0"])
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_begun_prompts_come_first_and_need_no_admission(compose, strategy):
-    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50], may_admit=False)
+def test_begun_prompts_come_first_and_need_no_seat(compose, strategy):
+    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50], max_num_seqs=2)
     assert picks == [("b0", 50)]
     _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50, 60])
     assert [name for name, _ in picks][:2] == ["b0", "b1"]
@@ -191,46 +199,57 @@ def test_chunked(compose, decodes, waiting, expected):
     ("case", "kind", "expected", "reason"),
     [
         # A batch of 300 takes 0.32 s.
-        (dict(decoding=[0.33], waiting=[300]), BatchKind.PREFILL, [("w0", 300)], "pays"),
-        (dict(decoding=[0.31], waiting=[300]), BatchKind.DECODE, [], "not pay"),
+        ({"decoding": [0.33], "waiting": [300]}, BatchKind.PREFILL, [("w0", 300)], "pays"),
+        ({"decoding": [0.31], "waiting": [300]}, BatchKind.DECODE, [], "not pay"),
+        ({"waiting": [300, 300]}, BatchKind.PREFILL, [("w0", 300)], "nothing to decode"),
         # Less than all that waits, but whole prompts.
-        (dict(decoding=[0.33], waiting=[200, 200]), BatchKind.PREFILL, [("w0", 200)], "pays"),
-        (dict(decoding=[0.33], waiting=[700]), BatchKind.PREFILL, [("w0", 310)], "pays"),
+        ({"decoding": [0.33], "waiting": [200, 200]}, BatchKind.PREFILL, [("w0", 200)], "pays"),
+        ({"decoding": [0.33], "waiting": [700]}, BatchKind.PREFILL, [("w0", 310)], "pays"),
         # The tenth percentile counts, not the mean.
-        (dict(decoding=[9.0] * 9 + [0.1], waiting=[300]), BatchKind.DECODE, [], "not pay"),
-        (dict(decoding=[9.0] * 10 + [0.1], waiting=[300]), BatchKind.PREFILL, [("w0", 300)], "pays"),
-        # Sequences with one token out have not begun to decode: they do not count.
-        (dict(decoding=[0.5], fresh=3, waiting=[300]), BatchKind.PREFILL, [("w0", 300)], "pays"),
+        ({"decoding": [9.0] * 9 + [0.1], "waiting": [300]}, BatchKind.DECODE, [], "not pay"),
         (
-            dict(fresh=1, waiting=[300], phase=Phase.PREFILL, phase_s=0.9),
+            {"decoding": [9.0] * 10 + [0.1], "waiting": [300]},
+            BatchKind.PREFILL,
+            [("w0", 300)],
+            "pays",
+        ),
+        # Sequences with one token out have not begun to decode: they do not count.
+        (
+            {"decoding": [0.5], "fresh": 3, "waiting": [300]},
+            BatchKind.PREFILL,
+            [("w0", 300)],
+            "pays",
+        ),
+        (
+            {"fresh": 1, "waiting": [300], "phase": Phase.PREFILL, "phase_s": 0.9},
             BatchKind.PREFILL,
             [("w0", 300)],
             "pays",
         ),
         # A prefill phase lasts one TTFT target at most.
         (
-            dict(fresh=1, waiting=[300], phase=Phase.PREFILL, phase_s=1.0),
+            {"fresh": 1, "waiting": [300], "phase": Phase.PREFILL, "phase_s": 1.0},
             BatchKind.DECODE,
             [],
             "not pay",
         ),
-        (dict(fresh=1, waiting=[300], phase_s=1.0), BatchKind.PREFILL, [("w0", 300)], "pays"),
+        ({"fresh": 1, "waiting": [300], "phase_s": 1.0}, BatchKind.PREFILL, [("w0", 300)], "pays"),
         # Overdue: as much as the decode batch took (22 ms), at least one prompt, then decode.
         (
-            dict(decoding=[0.0], waiting=[300, 10], waited_s=2.1),
+            {"decoding": [0.0], "waiting": [300, 10], "waited_s": 2.1},
             BatchKind.PREFILL,
             [("w0", 300)],
             "too long",
         ),
         (
-            dict(decoding=[0.0] * 16, waiting=[10, 10, 10], waited_s=2.1),
+            {"decoding": [0.0] * 16, "waiting": [10, 10, 10], "waited_s": 2.1},
             BatchKind.PREFILL,
             [("w0", 10), ("w1", 10), ("w2", 10)],
             "too long",
         ),
-        (dict(decoding=[0.0], waiting=[300], waited_s=1.9), BatchKind.DECODE, [], "not pay"),
+        ({"decoding": [0.0], "waiting": [300], "waited_s": 1.9}, BatchKind.DECODE, [], "not pay"),
         (
-            dict(decoding=[0.0], waiting=[300], waited_s=2.1, phase=Phase.PREFILL),
+            {"decoding": [0.0], "waiting": [300], "waited_s": 2.1, "phase": Phase.PREFILL},
             BatchKind.DECODE,
             [],
             "not pay",
@@ -285,18 +304,18 @@ def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks,
     ("case", "kind", "tokens", "reason"),
     [
         # A step may take 93 ms: 20 for the batch, 20 for the decodes, 53 tokens: at least 64.
-        (dict(waiting=[300]), BatchKind.MIXED, 64, "mixing"),
-        (dict(waiting=[300], batch_s=0.04, decodes=1), BatchKind.MIXED, 64, "mixing"),
-        (dict(waiting=[300], batch_s=0.01, decodes=1), BatchKind.MIXED, 81, "mixing"),
+        ({"waiting": [300]}, BatchKind.MIXED, 64, "mixing"),
+        ({"waiting": [300], "batch_s": 0.04, "decodes": 1}, BatchKind.MIXED, 64, "mixing"),
+        ({"waiting": [300], "decodes": 1}, BatchKind.MIXED, 71, "mixing"),
         # Even if the decodes alone exceed the target.
-        (dict(waiting=[300], decodes=50), BatchKind.MIXED, 64, "mixing"),
+        ({"waiting": [300], "decodes": 45}, BatchKind.MIXED, 64, "mixing"),
         # A batch costs next to nothing: mixing saves nothing, and a burst is paid for by half of
-        # the saved TPOT and what the decodes leave of a step (73 ms).
-        (dict(waiting=[300], batch_s=0.001, saved=0.2), BatchKind.PREFILL, 172, "burst"),
-        (dict(waiting=[300], batch_s=0.001, saved=0.0), BatchKind.PREFILL, 72, "burst"),
-        (dict(waiting=[300], batch_s=0.001, saved=-0.1), BatchKind.DECODE, 0, "not pay"),
+        # the saved TPOT and what the decodes leave of a step (72 ms).
+        ({"waiting": [300], "batch_s": 0.001, "saved": 0.2}, BatchKind.PREFILL, 171, "burst"),
+        ({"waiting": [300], "batch_s": 0.001, "saved": 0.0}, BatchKind.PREFILL, 71, "burst"),
+        ({"waiting": [300], "batch_s": 0.001, "saved": -0.1}, BatchKind.DECODE, 0, "not pay"),
         (
-            dict(waiting=[300], batch_s=0.001, saved=-0.1, waited_s=2.1),
+            {"waiting": [300], "batch_s": 0.001, "saved": -0.1, "waited_s": 2.1},
             BatchKind.MIXED,
             72,
             "too long",
@@ -318,26 +337,70 @@ def test_slack_prefills_all_it_can_when_nothing_decodes(compose):
     assert (kind, picks) == (BatchKind.PREFILL, [("w0", 300), ("w1", 212)])
 
 
-@pytest.mark.parametrize("exact_kv", [False, True])
-def test_what_is_reserved(make_config, make_sequence, exact_kv):
-    """A prompt and its next token's block, or the predicted response with 15 % on top."""
-    config = make_config("unified", changes={"exact_kv": exact_kv}, num_blocks=100)
-    lengths = LengthPredictor()
-    lengths.observe(make_sequence().request, 100)
-    queue = WaitingQueue(config.strategy.ordering)
-    queue.add(make_sequence("long", 0, prompt=100, new=400, arrival_s=NOW))
-    queue.add(make_sequence("short", 1, prompt=100, new=5, arrival_s=NOW))
-    step = Step(
-        NOW,
-        config,
-        LinearLatency(0.02),
-        lengths,
-        queue,
-        Running(100, 16, pause_when_full=exact_kv),
-        phase=Phase.IDLE,
-        phase_since_s=0.0,
-        may_admit=True,
+def test_temporal_counts_tpot_from_the_first_decode_batch(make_step):
+    step = make_step("ecoserve", [-0.2], fresh=1)
+    waiting, begun = step.decoding["d1"], step.decoding["d0"]
+    assert waiting.paid_until_s == pytest.approx(NOW - 1.0)
+    assert COMPOSERS[Batching.TEMPORAL](step).kind is BatchKind.DECODE
+    assert waiting.paid_until_s == NOW
+    assert begun.paid_until_s == NOW - 0.2
+
+
+@pytest.mark.parametrize("begun_s", [1.9, 2.1])
+def test_a_begun_prompt_can_be_overdue_too(compose, begun_s):
+    kind, picks, _, _ = compose("ecoserve", [0.0], begun=[300], begun_s=begun_s)
+    if begun_s < 2:
+        assert kind is BatchKind.DECODE
+    else:
+        assert (kind, picks) == (BatchKind.PREFILL, [("b0", 300)])
+
+
+@pytest.mark.parametrize(
+    ("num_waiting", "begun", "given_up"),
+    [
+        (9, [], 0),  # each costs a little more than 0.1 s, and all are due in 1 s
+        (12, [], 3),
+        (12, [500], 4),  # the begun one goes before them
+    ],
+)
+def test_prompts_alike_are_given_up_one_by_one(make_step, num_waiting, begun, given_up):
+    step = make_step("unified", waiting=[50] * num_waiting, begun=begun, waited_s=0.0)
+    assert len(step.hopeless) == given_up
+
+
+def test_the_late_are_not_triaged(make_step):
+    step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
+    assert step.hopeless == set()
+
+
+@pytest.mark.parametrize(
+    ("exact_kv", "expected"),
+    [
+        # A prompt of 100 and the block of its next token, or 115 more for a response of 100.
+        (False, [8, 2]),
+        (True, [14, 8]),
+    ],
+)
+def test_what_is_reserved(make_step, exact_kv, expected):
+    step = make_step(
+        "unified", waiting=[100, 10], changes={"exact_kv": exact_kv}, lengths=[100], new=400
     )
-    blocks = [pick.num_blocks for pick in step.pick(512)]
-    # 100 + 115 tokens, and no more than 105; 100 tokens and one block, and no more than 105.
-    assert blocks == ([14, 7] if exact_kv else [8, 7])
+    assert [pick.num_blocks for pick in step.pick(512)] == expected
+
+
+@pytest.mark.parametrize("exact_kv", [False, True])
+def test_no_more_is_reserved_than_the_response_can_take(make_step, exact_kv):
+    step = make_step(
+        "unified", waiting=[100, 10], changes={"exact_kv": exact_kv}, lengths=[100], new=3
+    )
+    assert [pick.num_blocks for pick in step.pick(512)] == [7, 1]
+
+
+def test_a_preempted_response_reserves_what_is_left_of_it(make_step, make_sequence):
+    step = make_step("unified", lengths=[100])
+    seq = make_sequence("r", prompt=100, new=400)
+    seq.emit(60, NOW)
+    seq.forget_cache()
+    step._waiting.add(seq)
+    # 160 tokens, and 46 for the 40 that it is expected to add.
+    assert [pick.num_blocks for pick in step.pick(512)] == [13]

@@ -71,11 +71,14 @@ def test_whoever_finds_no_block_pauses_and_goes_on_later(run_up):
 
 
 def test_the_paused_come_before_those_that_run(run_up):
-    running = run_up(7, ("a", 1, 2), ("b", 2, 2), ("c", 3, 3), pause_when_full=True)
+    running = run_up(6, ("a", 1, 2), ("b", 2, 2), pause_when_full=True, prefilling=(("p", 5, 1),))
     running.make_room()
-    assert names(running.paused.values()) == ["a", "b", "c"] or running.decoding
-    """All three are short and nothing is free, so the latest is preempted for the others."""
-    assert names(running.decoding.values()) == ["a", "b"]
+    assert names(running.paused.values()) == ["b"]
+    running.decoding["a"].emit(16, now=1.0)  # short again
+    running.remove(running.prefilling["p"], State.FINISHED)
+    running.make_room()
+    assert names(running.paused.values()) == ["a"]
+    assert names(running.decoding.values()) == ["b"]
 
 
 def test_when_all_are_paused_the_latest_is_preempted(run_up):

@@ -185,6 +185,7 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         "num_waiting": 3,
         "num_running": 10,
         "waiting_prefill_s": cell.waiting_prefill_s,
+        "prefill_s_per_token": 0.001,
         "free_blocks": 190,
         "num_blocks": 200,
         "finished": 14,

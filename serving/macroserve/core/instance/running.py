@@ -56,7 +56,9 @@ class Running:
         """See that each decoding sequence has a slot for its next token; returns the preempted.
 
         Those paused come first, then the order of ``decoding``. Afterwards something can run
-        unless nothing is here: the earliest arrival is preempted last, and alone it fits.
+        unless nothing is here: the earliest arrival is preempted last, and alone it fits. What is
+        left of the preempted ones' blocks is less than the first of them needs to come back, so
+        that none does in the same iteration.
         """
         preempted: list[Sequence] = []
         short = [seq for seq in self.decoding.values() if seq.num_tokens >= seq.num_slots]
@@ -77,8 +79,7 @@ class Running:
         missing = self.blocks.blocks_for(seq.num_tokens + 1) - self.blocks.held_by(seq.request_id)
         if missing > self.blocks.free:
             return False
-        if missing > 0:
-            seq.num_slots = self.blocks.grant(seq.request_id, missing)
+        seq.num_slots = self.blocks.grant(seq.request_id, missing)
         if seq.state is State.PAUSED:
             seq.move(State.DECODING)
             self.decoding[seq.request_id] = self.paused.pop(seq.request_id)

@@ -7,17 +7,10 @@
 A plain synchronous object. Requests may be added and finished between any two calls.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 
-from macroserve.core.batch import (
-    Batch,
-    BatchResult,
-    HandBackReason,
-    HandedBack,
-    Prefill,
-)
+from macroserve.core.batch import Batch, BatchResult, HandBackReason, HandedBack, Prefill
 from macroserve.core.instance.composers import COMPOSERS
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.instance.length import LengthPredictor
@@ -34,6 +27,7 @@ SHARE_WINDOW_S = 5.0
 """The share of time that prefills get is an average over about this long."""
 
 SHARE_FLOOR = 0.1
+"""It is taken for no less, so that a prompt's cost has a bound."""
 
 
 class Refusal(StrEnum):
@@ -62,6 +56,7 @@ class InstanceScheduler:
         self._tally = Tally()
         self._num_added = 0
         self._draining = False
+        self._may_offload = True
         self._phase = Phase.IDLE
         self._phase_since_s = 0.0
         self._phase_prefill_s = 0.0
@@ -75,16 +70,16 @@ class InstanceScheduler:
 
         ``max_new_tokens`` counts from here, without what an earlier instance streamed.
         """
+        num_prompt, blocks = request.num_prompt_tokens, self._running.blocks
         if request.request_id in self._sequences:
             return Refusal.DUPLICATE
-        if request.num_prompt_tokens >= self.config.max_model_len:
+        if num_prompt >= self.config.max_model_len:
             return Refusal.TOO_LONG
-        if self._pool_share(request, request.max_new_tokens) > 1:
+        if blocks.blocks_for(num_prompt + request.max_new_tokens) > blocks.num_blocks:
             return Refusal.NEVER_FITS
         expected = self._lengths.predict(request)
-        prefill_s = self._prefill_s(request.num_prompt_tokens)
-        kv_s = self._pool_share(request, expected) * expected * request.slo.tpot_s
-        cost_s = max(prefill_s / self._prefill_share, kv_s)
+        prefill_s = self._prefill_s(num_prompt)
+        cost_s = self._cost_s(request, prefill_s, expected)
         seq = Sequence(request, self._num_added, expected, prefill_s, cost_s)
         self._num_added += 1
         self._sequences[request.request_id] = seq
@@ -100,6 +95,10 @@ class InstanceScheduler:
 
     def set_pool(self, pool: Pool) -> None:
         self.config = replace(self.config, pool=pool)
+
+    def let_offload(self, allowed: bool) -> None:
+        """Whether its cell has an HP instance to take what is offloaded."""
+        self._may_offload = allowed
 
     def drain(self, draining: bool = True) -> None:
         """The instance is leaving, or stays after all.
@@ -126,7 +125,6 @@ class InstanceScheduler:
             self._running,
             phase=self._phase,
             phase_since_s=self._phase_since_s,
-            may_admit=not preempted,
         )
         plan = COMPOSERS[self.config.strategy.batching](step)
         self._admit(plan, now)
@@ -156,9 +154,9 @@ class InstanceScheduler:
                     running.start_decoding(seq)
         for request_id, num_tokens in result.emitted.items():
             seq = running.decoding.get(request_id)
-            if seq is None and (seq := running.prefilling.get(request_id)) and num_tokens:
+            if seq is None and num_tokens and (seq := running.prefilling.get(request_id)):
                 running.start_decoding(seq)  # a token came out, so its prompt is in
-            if seq is None or not num_tokens:
+            if seq is None:
                 continue
             seq.emit(num_tokens, now)
             if seq.num_emitted >= seq.predicted_tokens:
@@ -206,7 +204,8 @@ class InstanceScheduler:
         5.3), while a prefill still fits in it. With triage, only those that it gives up: the
         others will be in time here.
         """
-        if not self.config.strategy.offload or self.config.pool is Pool.HP or not self._waiting:
+        allowed = self.config.strategy.offload and self._may_offload
+        if not allowed or self.config.pool is Pool.HP or not self._waiting:
             return []
         full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + step.decode_s
         horizon_s = step.now + self.config.offload_threshold_s + full_step_s
@@ -220,7 +219,7 @@ class InstanceScheduler:
         ]
         return self._hand_back(leaving, HandBackReason.OFFLOAD)
 
-    def _hand_back(self, leaving: Iterable[Sequence], reason: HandBackReason) -> list[HandedBack]:
+    def _hand_back(self, leaving: list[Sequence], reason: HandBackReason) -> list[HandedBack]:
         for seq in leaving:
             self._end(seq)
         return [HandedBack(seq.request_id, reason) for seq in leaving]
@@ -265,7 +264,14 @@ class InstanceScheduler:
     def _prefill_s(self, num_tokens: int) -> float:
         return self.latency.batched_prefill_s(num_tokens, self.config.max_batch_tokens)
 
-    def _pool_share(self, request: Request, num_new_tokens: int) -> float:
-        """Of the KV cache, for its prompt and that many tokens more."""
-        blocks = self._running.blocks
-        return blocks.blocks_for(request.num_prompt_tokens + num_new_tokens) / blocks.num_blocks
+    def _cost_s(self, request: Request, prefill_s: float, num_new_tokens: int) -> float:
+        """Time that others lose by it: prefills share the batches with decodes, and where memory
+        binds, KV is held for as long as the response takes."""
+        cost_s = prefill_s / self._prefill_share
+        blocks, waiting = self._running.blocks, self._waiting
+        num_tokens = request.num_prompt_tokens + num_new_tokens
+        claimed = waiting.num_tokens + waiting.predicted_tokens + num_tokens
+        if claimed > blocks.free * blocks.block_size:
+            pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
+            cost_s = max(cost_s, pool_share * num_new_tokens * request.slo.tpot_s)
+        return cost_s

@@ -46,8 +46,7 @@ class Plan(NamedTuple):
 class Step:
     """The sequences that may run at ``now``. Choosing changes nothing here.
 
-    phase, phase_since_s: of the batches before. may_admit: false in an iteration that preempted,
-    where what became free is spoken for.
+    phase, phase_since_s: of the batches before.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class Step:
         *,
         phase: Phase,
         phase_since_s: float,
-        may_admit: bool,
     ) -> None:
         self.now = now
         self.config = config
@@ -74,7 +72,6 @@ class Step:
         self.decode_s = self.predict(())
         self._lengths = lengths
         self._waiting = waiting
-        self._may_admit = may_admit
         self._hopeless: set[float] | None = None
 
     def predict(self, picks: Many[Pick], *, with_decodes: bool = True) -> float:
@@ -111,7 +108,7 @@ class Step:
         picks: list[Pick] = []
         seats = (max_num_seqs or self.config.max_num_seqs) - len(self.running)
         blocks = self.running.blocks.free - held_back_blocks
-        for seq in self._candidates(admit=self._may_admit and seats > 0 and blocks > 0):
+        for seq in self._candidates(admit=seats > 0 and blocks > 0):
             share = seq.num_to_prefill
             if share > num_tokens:
                 if num_tokens <= 0 or (whole and share <= self.config.max_batch_tokens):

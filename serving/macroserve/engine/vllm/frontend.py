@@ -7,6 +7,7 @@ kept per stream, and no engine runs in this process.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -34,6 +35,8 @@ from macroserve.engine.tokens import (
     TokenRequest,
     TokenStreamer,
 )
+
+logger = logging.getLogger(__name__)
 
 # Text is made at this end, so the instance needs none of these.
 _TEXT_FIELDS = (
@@ -134,6 +137,11 @@ class RemoteCore(EngineCoreClient):
             async for choice in self._streamer.stream(_token_request(request)):
                 self._outputs.put_nowait(_output(request.request_id, choice))
         except RefusedError as refusal:
+            self._fail(request.request_id, refusal)
+        except Exception:
+            # A fault of ours: the request must not hang for it.
+            logger.exception("Request %s failed", request.request_id)
+            refusal = RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
             self._fail(request.request_id, refusal)
 
 

@@ -82,6 +82,8 @@ class MacroserveScheduler(Scheduler):
             ),
             LatencyModel(model_shape(self.vllm_config), assumed_device()),
         )
+        # Until its cell says that somebody is there to take it.
+        self._policy.let_offload(False)
         self._admitted: list[str] = []
         self._handed_back: list[tuple[int, EngineCoreOutput]] = []
         self._running_batch: tuple[Batch, float, dict[str, int]] | None = None

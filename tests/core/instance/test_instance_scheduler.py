@@ -1,0 +1,413 @@
+"""The scheduler's verbs, one by one."""
+
+from dataclasses import replace
+
+import pytest
+
+from macroserve.core.batch import BatchKind, BatchResult, HandBackReason, HandedBack
+from macroserve.core.instance.scheduler import SHARE_FLOOR, Refusal
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES, Ordering
+from macroserve.core.views import Phase, Pool
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"num_blocks": 0}, "num_blocks must be at least 1"),
+        ({"chunk_tokens": 0}, "chunk_tokens must be at least 1"),
+        ({"max_num_seqs": 600}, "one token for each sequence"),
+        ({"offload_threshold_s": -0.1}, "offload_threshold_s"),
+        ({"changes": {"ordering": Ordering.FCFS}}, "needs the order of deadlines"),
+    ],
+)
+def test_configurations_that_contradict_themselves(make_config, fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_config(**fields)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "new", "refusal"),
+    [
+        (100, 50, None),
+        (2047, 2049, None),  # 256 blocks of 16
+        (2048, 2049, Refusal.NEVER_FITS),
+        (4096, 1, Refusal.TOO_LONG),
+    ],
+)
+def test_what_could_never_run_is_refused(make_scheduler, make_request, prompt, new, refusal):
+    scheduler = make_scheduler()
+    assert scheduler.add_request(make_request("r", prompt=prompt, new=new), 0.0) == refusal
+    assert scheduler.status(0.0).num_waiting == (refusal is None)
+
+
+def test_an_id_is_taken_once(make_scheduler, make_request):
+    scheduler = make_scheduler()
+    assert scheduler.add_request(make_request("r"), 0.0) is None
+    assert scheduler.add_request(make_request("r"), 0.0) is Refusal.DUPLICATE
+    scheduler.finish("r", 0.0)
+    assert scheduler.add_request(make_request("r"), 0.0) is None
+
+
+def test_a_request_from_prefill_to_its_last_token(make_scheduler, make_executor, make_request):
+    executor = make_executor(make_scheduler(), {"r": 3})
+    executor.add(make_request("r", prompt=700))
+    executor.drain()
+    assert [batch.kind for batch in executor.batches] == [
+        BatchKind.PREFILL,  # 512 tokens
+        BatchKind.PREFILL,  # the rest, and the first token
+        BatchKind.DECODE,
+        BatchKind.DECODE,
+    ]
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 2, 4])
+def test_finish_frees_everything_in_any_state(
+    make_scheduler, make_executor, make_request, iterations
+):
+    scheduler = make_scheduler()
+    executor = make_executor(scheduler, {"r": 10})
+    executor.add(make_request("r", prompt=700))
+    for _ in range(iterations):
+        executor.step()
+    executor.finish("r")
+    executor.finish("r")
+    executor.finish("unknown")
+    status = scheduler.status(executor.now)
+    assert status.free_blocks == status.num_blocks
+    assert (status.num_waiting, status.num_running, status.finished) == (0, 0, 0)
+    assert scheduler.schedule(executor.now).kind is BatchKind.IDLE
+
+
+def test_the_result_of_a_request_that_left_meanwhile_is_ignored(make_scheduler, make_request):
+    """Its id may even be back, waiting, when the old batch reports."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("r"), 0.0)
+    batch = scheduler.schedule(0.0)
+    scheduler.finish("r", 0.1)
+    scheduler.add_request(make_request("r"), 0.1)
+    scheduler.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}, frozenset({"r"})), 0.1)
+    status = scheduler.status(0.1)
+    assert (status.num_waiting, status.num_running, status.finished) == (1, 0, 0)
+
+
+def test_an_executor_may_do_less_than_asked(make_scheduler, make_request):
+    scheduler = make_scheduler("vllm")
+    for name in "ab":
+        scheduler.add_request(make_request(name, prompt=100, new=5), 0.0)
+    batch = scheduler.schedule(0.0)
+    assert [p.num_tokens for p in batch.prefills] == [100, 100]
+    scheduler.update(batch, BatchResult(0.1, {"a": 60}, {"a": 0}), 0.1)
+    batch = scheduler.schedule(0.1)
+    assert [(p.request_id, p.num_tokens) for p in batch.prefills] == [("a", 40), ("b", 100)]
+    scheduler.update(batch, BatchResult(0.1, {"a": 40, "b": 100}, {"a": 1, "b": 1}), 0.2)
+    batch = scheduler.schedule(0.2)
+    assert batch.decodes == ("a", "b")
+    scheduler.update(batch, BatchResult(0.1, {}, {"b": 1, "a": 0}), 0.3)
+    assert scheduler.schedule(0.3).decodes == ("a", "b")
+
+
+def test_a_token_out_means_that_the_prompt_is_in(make_scheduler, make_request):
+    """An executor that reports fewer tokens than it took from a prefix cache."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("r"), 0.0)
+    batch = scheduler.schedule(0.0)
+    scheduler.update(batch, BatchResult(0.1, {"r": 4}, {"r": 1}), 0.1)
+    assert scheduler.schedule(0.1).decodes == ("r",)
+    scheduler.add_request(make_request("s"), 0.1)
+    batch = scheduler.schedule(0.1)
+    scheduler.update(batch, BatchResult(0.1, {"s": 4}, {"s": 1}, frozenset({"s"})), 0.2)
+    assert scheduler.status(0.2).attained == 1
+
+
+def test_a_prompt_may_be_in_before_its_first_token_is_out(make_scheduler, make_request):
+    """An executor that holds the first token back reports it with the next."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("r", new=2), 0.0)
+    batch = scheduler.schedule(0.0)
+    scheduler.update(batch, BatchResult(0.1, {"r": 100}, {"r": 0}), 0.1)
+    batch = scheduler.schedule(0.1)
+    assert batch.decodes == ("r",)
+    scheduler.update(batch, BatchResult(1.0, {}, {"r": 2}, frozenset({"r"})), 1.1)
+    status = scheduler.status(1.1)
+    assert (status.finished, status.attained) == (1, 0), "its TTFT target was 1 s"
+
+
+def test_a_preempted_request_computes_its_tokens_again(make_scheduler, make_executor, make_request):
+    scheduler = make_scheduler("vllm", num_blocks=14)
+    executor = make_executor(scheduler, {"a": 60, "b": 60})
+    executor.add(make_request("a", prompt=90, new=60))
+    executor.add(make_request("b", 0.001, prompt=90, new=60))
+    while not executor.batches or not executor.batches[-1].preempted:
+        executor.step()
+    assert executor.batches[-1].preempted == ("b",)
+    assert not executor.batches[-1].prefills
+    emitted = executor.emitted["b"]
+    while not executor.batches[-1].prefills:
+        executor.step()
+    again = executor.batches[-1].prefills[0]
+    assert (again.request_id, again.num_tokens) == ("b", 90 + emitted)
+    executor.drain()
+    assert executor.ended == {"a": "finished", "b": "finished"}
+
+
+# -- hand-backs
+
+
+def test_late_requests_are_dropped_where_the_operator_chose_so(make_scheduler, make_request):
+    scheduler = make_scheduler("vllm", drop_late=True)
+    scheduler.add_request(make_request("late", 0.0), 1.05)
+    scheduler.add_request(make_request("in time", 0.1), 1.05)
+    scheduler.add_request(make_request("streaming", 0.0, streamed=2), 1.05)
+    batch = scheduler.schedule(1.05)
+    assert batch.handed_back == (HandedBack("late", HandBackReason.DROP),)
+    assert [p.request_id for p in batch.prefills] == ["streaming", "in time"]
+    status = scheduler.status(1.05)
+    assert (status.finished, status.attained) == (1, 0)
+
+
+def test_late_requests_stay_otherwise(make_scheduler, make_request):
+    scheduler = make_scheduler("vllm")
+    scheduler.add_request(make_request("late", 0.0), 9.0)
+    assert scheduler.schedule(9.0).prefills[0].request_id == "late"
+
+
+def stuffed(make_scheduler, make_request, *, now, **fields):
+    """One seat, taken by a long prompt; then requests due at 1 s in steps of 0.1."""
+    scheduler = make_scheduler("ascendra", max_num_seqs=1, **fields)
+    scheduler.add_request(make_request("first", -9.0, prompt=3000), -9.0)
+    scheduler.schedule(-9.0)
+    for index in range(10):
+        scheduler.add_request(make_request(f"r{index}", 0.1 * index, prompt=10), now)
+    return scheduler
+
+
+@pytest.mark.parametrize("pool", Pool)
+@pytest.mark.parametrize("offload", [False, True])
+def test_offload_takes_those_about_to_miss_their_deadline(
+    make_scheduler, make_request, pool, offload
+):
+    """A full batch takes 0.11 s here: with the threshold, 0.31 s before the deadline."""
+    scheduler = stuffed(
+        make_scheduler,
+        make_request,
+        now=1.05,
+        pool=pool,
+        changes={"offload": offload},
+        offload_threshold_s=0.2,
+    )
+    full_s = scheduler.latency.prefill_s(scheduler.config.max_batch_tokens)
+    assert 0.1 < full_s < 0.14
+    handed_back = [item.request_id for item in scheduler.schedule(1.05).handed_back]
+    # r0 is late already; r1 is due at 1.1, r2 at 1.2, r3 at 1.3.
+    expected = ["r1", "r2", "r3"] if offload and pool is Pool.LP else []
+    assert handed_back == expected
+    assert scheduler.schedule(1.05).handed_back == (), "once a visit"
+
+
+def test_nothing_is_offloaded_where_nobody_could_take_it(make_scheduler, make_request):
+    scheduler = stuffed(make_scheduler, make_request, now=1.05, pool=Pool.LP)
+    scheduler.let_offload(False)
+    assert scheduler.schedule(1.05).handed_back == ()
+    scheduler.let_offload(True)
+    assert scheduler.schedule(1.05).handed_back != ()
+
+
+def test_what_cannot_be_prefilled_in_time_anywhere_is_not_offloaded(make_scheduler, make_request):
+    scheduler = make_scheduler("ascendra", pool=Pool.LP, max_num_seqs=1)
+    scheduler.add_request(make_request("first", -9.0, prompt=3000), -9.0)
+    scheduler.schedule(-9.0)
+    scheduler.add_request(make_request("huge", 0.0, prompt=2000), 0.8)
+    scheduler.add_request(make_request("streaming", 0.0, prompt=20, streamed=3), 0.8)
+    assert scheduler.latency.prefill_s(2000) > 0.2
+    assert scheduler.schedule(0.8).handed_back == ()
+
+
+def test_what_runs_is_not_offloaded(make_scheduler, make_request):
+    scheduler = make_scheduler("ascendra", pool=Pool.LP)
+    scheduler.add_request(make_request("r", 0.0), 0.9)
+    batch = scheduler.schedule(0.9)
+    assert batch.prefills and not batch.handed_back
+
+
+def test_with_triage_only_the_hopeless_are_offloaded(make_scheduler, make_request):
+    """The seat is free at once, and three of the four prompts can be in time."""
+    slo = Slo(0.5, 0.1)
+    scheduler = make_scheduler("unified", pool=Pool.LP, max_batch_tokens=512, slo=slo)
+    for name, prompt in (("big", 1500), ("a", 150), ("b", 150), ("c", 150)):
+        scheduler.add_request(make_request(name, 0.0, prompt=prompt, slo=slo), 0.1)
+    batch = scheduler.schedule(0.1)
+    assert [p.request_id for p in batch.prefills][:3] == ["a", "b", "c"]
+    assert batch.handed_back == () or batch.handed_back[0].request_id == "big"
+    assert "big" not in [p.request_id for p in batch.prefills[:-1]]
+
+
+def test_draining_hands_back_what_has_not_started(make_scheduler, make_executor, make_request):
+    scheduler = make_scheduler("sarathi", max_num_seqs=1)
+    executor = make_executor(scheduler, {"a": 5, "b": 5, "c": 5, "d": 5})
+    executor.add(make_request("a"))
+    executor.step()
+    executor.add(make_request("b"))
+    executor.add(make_request("c", streamed=4))
+    scheduler.drain()
+    batch = executor.step()
+    assert {(i.request_id, i.reason) for i in batch.handed_back} == {
+        ("b", HandBackReason.DRAIN),
+        ("c", HandBackReason.DRAIN),
+    }
+    assert scheduler.status(executor.now).draining
+    executor.add(make_request("d"))
+    executor.drain()
+    assert executor.ended == {"a": "finished", "b": "drain", "c": "drain", "d": "drain"}
+    scheduler.drain(False)
+    assert not scheduler.status(executor.now).draining
+
+
+# -- order
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"), [("vllm", ["slack", "tight"]), ("ascendra", ["tight", "slack"])]
+)
+def test_ordering(make_scheduler, make_request, strategy, expected):
+    scheduler = make_scheduler(strategy)
+    scheduler.add_request(make_request("slack", 0.0, slo=Slo(9.0, 0.1)), 0.2)
+    scheduler.add_request(make_request("tight", 0.1, slo=Slo(1.0, 0.1)), 0.2)
+    assert [p.request_id for p in scheduler.schedule(0.2).prefills] == expected
+
+
+def test_a_reader_in_mid_stream_goes_first(make_scheduler, make_request):
+    for strategy in STRATEGIES:
+        scheduler = make_scheduler(strategy)
+        scheduler.add_request(make_request("new", 0.0), 0.2)
+        scheduler.add_request(make_request("streaming", 0.1, streamed=5), 0.2)
+        assert scheduler.schedule(0.2).prefills[0].request_id == "streaming"
+
+
+def test_a_prompt_costs_more_where_decodes_take_the_time(
+    make_scheduler, make_executor, make_request
+):
+    """Prefills are slowed by the decodes beside them: by as much as they were of late."""
+    scheduler = make_scheduler("vllm", max_num_seqs=1, num_blocks=4000)
+    executor = make_executor(scheduler, {"runs": 2000, "waits": 1})
+    prefill_s = scheduler.latency.batched_prefill_s(100, 512)
+
+    def cost_s(name):
+        scheduler.add_request(make_request(name, executor.now), executor.now)
+        cost_s = scheduler._sequences[name].cost_s
+        scheduler.finish(name, executor.now)
+        return cost_s
+
+    executor.add(make_request("runs", prompt=10, new=2000))
+    for _ in range(500):
+        executor.step()
+    assert cost_s("before") == pytest.approx(prefill_s / 0.5, rel=0.05), "nobody waited so far"
+    executor.add(make_request("waits"))
+    for _ in range(1000):
+        executor.step()
+    assert cost_s("after") == pytest.approx(prefill_s / SHARE_FLOOR, rel=0.1)
+
+
+# -- status
+
+
+def test_status_of_an_idle_instance(make_scheduler):
+    status = make_scheduler().status(3.0)
+    assert (status.seq, status.phase) == (1, Phase.IDLE)
+    assert (status.saved_tpot_mean_s, status.saved_tpot_p10_s) == (None, None)
+    assert status.waiting_prefill_s == status.phase_prefill_s == status.oldest_wait_s == 0
+    assert status.free_blocks == status.num_blocks == 256 and status.block_size == 16
+    assert status.prefill_s_per_token > 0
+
+
+def test_status_counts(make_scheduler, make_executor, make_request):
+    scheduler = make_scheduler("vllm", max_num_seqs=2)
+    executor = make_executor(scheduler, {"a": 40, "b": 2, "c": 9})
+    for name in "abc":
+        executor.add(make_request(name, prompt=200, new=40))
+    status = scheduler.status(0.5)
+    assert (status.num_waiting, status.waiting_tokens) == (3, 600)
+    assert status.admitted == ("a", "b", "c")
+    assert status.remaining_tokens == 120
+    assert status.oldest_wait_s == 0.5
+    expected_s = 3 * scheduler.latency.batched_prefill_s(200, 512)
+    assert status.waiting_prefill_s == pytest.approx(expected_s)
+    assert status.phase_prefill_s == pytest.approx(expected_s)
+    executor.step()
+    status = scheduler.status(executor.now)
+    assert status.admitted == ()
+    assert (status.num_waiting, status.num_running, status.num_decoding) == (1, 2, 2)
+    assert (status.phase, status.waiting_tokens) == (Phase.PREFILL, 200)
+    assert status.phase_prefill_s == pytest.approx(expected_s), "done or not"
+    assert status.remaining_tokens == 39 + 39 + 40
+    assert status.saved_tpot_p10_s is None, "nothing but first tokens is out"
+    executor.step()
+    status = scheduler.status(executor.now)
+    assert (status.phase, status.num_running, status.finished, status.attained) == (
+        Phase.DECODE,
+        1,
+        1,
+        1,
+    )
+    assert status.phase_prefill_s == 0, "a new phase began"
+    step_s = executor.batches[-1].predicted_s
+    assert status.saved_tpot_mean_s == pytest.approx(0.1 - step_s, abs=1e-3)
+    assert status.decode_step_s > 0
+    assert status.seq == 3
+
+
+def test_part_of_a_prompt_still_waits(make_scheduler, make_executor, make_request):
+    scheduler = make_scheduler()
+    executor = make_executor(scheduler, {"r": 2})
+    executor.add(make_request("r", -1.0, prompt=700))
+    executor.step()
+    status = scheduler.status(executor.now)
+    assert (status.num_waiting, status.num_running, status.waiting_tokens) == (0, 1, 188)
+    whole_s = scheduler.latency.batched_prefill_s(700, 512)
+    assert 0 < status.waiting_prefill_s < 0.5 * whole_s
+    assert status.oldest_wait_s == pytest.approx(executor.now + 1.0)
+
+
+def test_few_tokens_still_take_a_batch(make_scheduler, make_request):
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("r", prompt=3), 0.0)
+    status = scheduler.status(0.0)
+    one_s = scheduler.latency.prefill_s(1)
+    assert status.waiting_prefill_s == status.phase_prefill_s == one_s
+
+
+def test_in_mixed_batches_pending_is_what_waits(make_scheduler, make_executor, make_request):
+    scheduler = make_scheduler("sarathi", chunk_tokens=64)
+    executor = make_executor(scheduler, {"a": 30, "b": 30})
+    executor.add(make_request("a", prompt=40))
+    executor.step()
+    executor.add(make_request("b", prompt=60))
+    assert executor.step().kind is BatchKind.MIXED
+    assert scheduler.status(executor.now).phase_prefill_s == 0
+
+
+# -- learning
+
+
+def test_batches_that_ran_as_planned_teach_the_latency_model(make_scheduler, make_request):
+    scheduler = make_scheduler()
+    prior = scheduler.latency.coefficients
+    scheduler.add_request(make_request("r", prompt=100), 0.0)
+    batch = scheduler.schedule(0.0)
+    scheduler.update(batch, BatchResult(9.0, {"r": 10}), 9.0)
+    assert scheduler.latency.coefficients == prior, "less was done"
+    batch = scheduler.schedule(9.0)
+    scheduler.update(replace(batch), BatchResult(9.0, {"r": 90}, {"r": 1}), 18.0)
+    assert scheduler.latency.coefficients == prior, "not the batch last planned"
+    batch, predicted_s = scheduler.schedule(18.0), scheduler.latency.prefill_s(100)
+    scheduler.update(batch, BatchResult(9.0, {}, {"r": 1}), 27.0)
+    assert scheduler.latency.prefill_s(100) > predicted_s
+
+
+def test_ended_responses_teach_the_length_predictor(make_scheduler, make_executor, make_request):
+    scheduler = make_scheduler()
+    executor = make_executor(scheduler, {"a": 7})
+    executor.add(make_request("a", new=200))
+    executor.drain()
+    scheduler.add_request(make_request("b", new=200), executor.now)
+    assert scheduler.status(executor.now).remaining_tokens == 7

@@ -1,0 +1,203 @@
+"""The quickstart: three real vLLM instances, used as a person would."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import yaml
+from openai import AsyncOpenAI, OpenAI
+from support.deployment import Up, running
+
+pytestmark = pytest.mark.integration
+
+MODEL = "tiny-llama"
+GREEDY = {"temperature": 0, "extra_body": {"ignore_eos": True, "return_token_ids": True}}
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    document = yaml.safe_load(Path("manifests/quickstart.yaml").read_text())
+    document["metadata"]["name"] = "test"
+    with running(tmp_path_factory.mktemp("quickstart"), document) as deployment:
+        yield deployment
+
+
+@pytest.fixture
+def client(up: Up) -> OpenAI:
+    return OpenAI(base_url=up.endpoint + "/v1", api_key="none", max_retries=0)
+
+
+def prompts(count: int) -> list[list[int]]:
+    return [[(17 * i + 3 * j) % 1900 + 50 for j in range(20 + 7 * i)] for i in range(count)]
+
+
+async def token_streams(up: Up, count: int, max_tokens: int) -> list[list[int]]:
+    """Greedy tokens of ``count`` streams at once."""
+    client = AsyncOpenAI(base_url=up.endpoint + "/v1", api_key="none", max_retries=0)
+
+    async def one(prompt: list[int]) -> list[int]:
+        stream = await client.completions.create(
+            model=MODEL, prompt=prompt, max_tokens=max_tokens, stream=True, **GREEDY
+        )
+        tokens: list[int] = []
+        async for chunk in stream:
+            tokens += chunk.choices[0].model_extra["token_ids"] or []
+        return tokens
+
+    async with client:
+        return await asyncio.gather(*(one(prompt) for prompt in prompts(count)))
+
+
+def all_given_back(up: Up) -> bool:
+    statuses = [instance["status"] for instance in up.instances().values()]
+    return all(
+        s["free_blocks"] == s["num_blocks"] and s["num_running"] + s["num_waiting"] == 0
+        for s in statuses
+    )
+
+
+def decoding(up: Up) -> int:
+    return sum(i["status"]["num_decoding"] for i in up.instances().values())
+
+
+def test_the_printed_curl_line_is_complete(up: Up) -> None:
+    assert f"curl -N {up.endpoint}/v1/chat/completions" in up.log
+    assert any("Ready." in line for line in up.lines)
+
+
+def test_chat_is_streamed(client: OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Hello"}],
+        max_tokens=16,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert sum(bool(c.choices and c.choices[0].delta.content) for c in chunks) > 5
+    assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 16
+
+
+def test_several_choices_logprobs_stop_strings_and_usage(client: OpenAI) -> None:
+    answer = client.completions.create(
+        model=MODEL, prompt="Once upon", n=2, max_tokens=8, logprobs=3, temperature=1.0
+    )
+    assert len(answer.choices) == 2
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None and logprobs.top_logprobs is not None
+    assert all(3 <= len(top) <= 4 for top in logprobs.top_logprobs)
+    full = client.completions.create(model=MODEL, prompt="Once", max_tokens=30, **GREEDY)
+    text = full.choices[0].text
+    stop = text[10:13]
+    cut = client.completions.create(model=MODEL, prompt="Once", max_tokens=30, stop=stop, **GREEDY)
+    assert cut.choices[0].text == text[: text.index(stop)]
+    assert cut.choices[0].finish_reason == "stop"
+
+
+def test_a_structured_answer_keeps_to_its_schema(client: OpenAI) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "x"}],
+        max_tokens=64,
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "s", "schema": {**schema, "additionalProperties": False}},
+        },
+    )
+    text = answer.choices[0].message.content
+    assert text is not None and '"a"' in text and ("true" in text or "false" in text)
+
+
+def test_models_and_tokenization(up: Up, client: OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [MODEL]
+    body = {"model": MODEL, "prompt": "Hello there"}
+    tokens = httpx.post(up.endpoint + "/tokenize", json=body).json()["tokens"]
+    body = {"model": MODEL, "tokens": tokens}
+    assert httpx.post(up.endpoint + "/detokenize", json=body).json()["prompt"] == "Hello there"
+
+
+def test_errors_have_their_openai_classes(client: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="other", prompt="x")
+    with pytest.raises(openai.BadRequestError, match="2048"):
+        client.completions.create(model=MODEL, prompt=[1] * 2500)
+
+
+def test_metrics_pass_through_from_the_instances(up: Up) -> None:
+    text = httpx.get(up.endpoint + "/metrics", timeout=10).text
+    for name in up.instances():
+        assert f'instance="{name}"' in text
+    assert "vllm:num_requests_running" in text and "vllm:kv_cache_usage_perc" in text
+    assert "macroserve_ttft_seconds_bucket" in text
+
+
+def test_a_client_that_leaves_frees_its_blocks_within_an_iteration(up: Up) -> None:
+    body = {"model": MODEL, "prompt": [9] * 100, "max_tokens": 1800, "ignore_eos": True}
+    with httpx.stream(
+        "POST", up.endpoint + "/v1/completions", json={**body, "stream": True}, timeout=30
+    ) as response:
+        next(response.iter_raw())
+        up.wait_for(lambda: not all_given_back(up), timeout_s=2)
+    # An idle instance's iteration takes some milliseconds; the report is asked over HTTP.
+    up.wait_for(lambda: all_given_back(up), timeout_s=1)
+
+
+def test_phases_move_under_load(up: Up) -> None:
+    seen: set[str] = set()
+
+    async def run() -> None:
+        load = asyncio.create_task(token_streams(up, 24, 60))
+        while not load.done():
+            report = await asyncio.to_thread(up.instances)
+            seen.update(instance["status"]["phase"] for instance in report.values())
+        assert all(len(tokens) == 60 for tokens in await load)
+
+    asyncio.run(run())
+    assert {"idle", "decode"} < seen and seen & {"prefill", "mixed"}
+    up.wait_for(lambda: all_given_back(up), timeout_s=5)
+
+
+def busiest(up: Up) -> int:
+    """Process id of the instance whose engine has computed most."""
+    actors = up.processes("InstanceActor")
+    return max(actors, key=lambda p: sum(c.cpu_times().user for c in p.children())).pid
+
+
+async def while_decoding(up: Up, number: signal.Signals) -> tuple[list[list[int]], int]:
+    """Twelve streams of which the busiest instance gets a signal; their tokens, and its pid."""
+    streams = asyncio.create_task(token_streams(up, 12, 120))
+    await asyncio.to_thread(up.wait_for, lambda: decoding(up) > 6)
+    pid = busiest(up)
+    os.kill(pid, number)
+    return await streams, pid
+
+
+def test_a_killed_instance_changes_no_token(up: Up) -> None:
+    expected = asyncio.run(token_streams(up, 12, 120))
+    before = {instance["address"] for instance in up.instances().values()}
+    tokens, _ = asyncio.run(while_decoding(up, signal.SIGKILL))
+    assert tokens == expected
+    assert up.metrics()["macroserve_reroutes_total"] > 0
+    up.wait_for(lambda: len(up.instances()) == 3, timeout_s=90)
+    after = {instance["address"] for instance in up.instances().values()}
+    assert len(after - before) == 1
+    up.wait_for(lambda: all_given_back(up), timeout_s=5)
+
+
+def test_a_hung_instance_changes_no_token(up: Up) -> None:
+    """Stopped, not dead: its connections stay open and say nothing."""
+    expected = asyncio.run(token_streams(up, 12, 120))
+    rerouted = up.metrics()["macroserve_reroutes_total"]
+    tokens, pid = asyncio.run(while_decoding(up, signal.SIGSTOP))
+    os.kill(pid, signal.SIGKILL)
+    assert tokens == expected
+    assert up.metrics()["macroserve_reroutes_total"] > rerouted
+    up.wait_for(lambda: len(up.instances()) == 3, timeout_s=90)
