@@ -144,7 +144,8 @@ def test_a_client_that_leaves_frees_its_blocks_within_an_iteration(up: Up) -> No
     with httpx.stream(
         "POST", up.endpoint + "/v1/completions", json={**body, "stream": True}, timeout=30
     ) as response:
-        next(response.iter_raw())
+        chunks = response.iter_raw()
+        next(chunks)
         up.wait_for(lambda: not all_given_back(up), timeout_s=2)
     # An idle instance's iteration takes some milliseconds; the report is asked over HTTP.
     up.wait_for(lambda: all_given_back(up), timeout_s=1)

@@ -60,6 +60,25 @@ async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
         assert busy not in world.directory.members
 
 
+async def test_an_instance_that_was_out_of_sight_comes_back() -> None:
+    async with running(LP3) as world:
+        cell = world.cells["cell-0"]
+        server = world.instances["a"]._server
+        assert server is not None
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+
+        async def sees(names: set[str]) -> bool:
+            return {view.name for view in cell._ledger.views} == names
+
+        await world.until(lambda: sees({"b", "c"}))
+        await world.until(lambda: sees({"a", "b", "c"}))
+        requests = [token_request(f"r{i}", 10) for i in range(6)]
+        assert await asyncio.gather(*(world.tokens(r) for r in requests)) == [
+            expected_tokens(r) for r in requests
+        ]
+
+
 async def test_a_stream_under_a_grammar_cannot_go_on_elsewhere() -> None:
     async with running(LP3) as world:
         request = token_request("r", 200)

@@ -110,17 +110,28 @@ class CellScheduler:
 
     def _link(self, handle: InstanceHandle) -> InstanceLink:
         name = handle.name
-        self._ledger.add(name, handle.pool, handle.max_num_seqs, handle.incarnation)
 
         def on_status(status: InstanceStatus) -> None:
+            if name not in self._ledger:
+                self._take_in(link)
             self._ledger.observe(name, status, self._clock(), handle.incarnation)
             self._changed.set()
 
-        link = InstanceLink(handle, self._name, self._http, on_status, self._lose)
+        link = InstanceLink(handle, self._name, self._http, on_status, self._lose_sight, self._lose)
         self._links[name] = link
+        self._take_in(link)
+        return link
+
+    def _take_in(self, link: InstanceLink) -> None:
+        handle = link.handle
+        self._ledger.add(handle.name, handle.pool, handle.max_num_seqs, handle.incarnation)
+        self._members_changed.set()
+
+    def _lose_sight(self, name: str) -> None:
+        """Out of the rotation at once; its link goes on trying."""
+        self._ledger.remove(name)
         self._changed.set()
         self._members_changed.set()
-        return link
 
     def _lose(self, name: str) -> None:
         if self._links.pop(name, None):
@@ -250,7 +261,8 @@ class CellScheduler:
     def _summary(self) -> wire.CellSummary:
         members = tuple(
             wire.Member(link.handle.name, link.handle.address, link.handle.pool)
-            for link in self._links.values()
+            for view in self._ledger.views
+            if (link := self._links[view.name])
         )
         return wire.CellSummary(
             self._ledger.cell_view(self._name),

@@ -24,7 +24,8 @@ RETRY_DELAY_S = 0.2
 class InstanceLink:
     """Reads the instance's status stream.
 
-    on_status: each new status. on_lost: called once when the instance is gone for good.
+    on_status: each new status. on_silent: the stream broke, and may come back. on_lost: called
+    once when the instance is gone for good.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class InstanceLink:
         cell: str,
         http: aiohttp.ClientSession,
         on_status: Callable[[InstanceStatus], None],
+        on_silent: Callable[[str], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self.handle = handle
@@ -41,6 +43,7 @@ class InstanceLink:
         self._cell = cell
         self._http = http
         self._on_status = on_status
+        self._on_silent = on_silent
         self._on_lost = on_lost
         self._joined = asyncio.Event()
         self._progress = (-1, 0.0)
@@ -76,6 +79,7 @@ class InstanceLink:
                     self._joined.set()
             except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, StuckError):
                 pass
+            self._on_silent(self.handle.name)
             failures += 1
             await asyncio.sleep(RETRY_DELAY_S)
         self._on_lost(self.handle.name)

@@ -40,6 +40,9 @@ class CellLedger:
         self._in_flight: dict[str, _InFlight] = {}  # by request id, oldest first
         self._last: str | None = None
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._views
+
     @property
     def views(self) -> tuple[InstanceView, ...]:
         return tuple(self._views.values())
