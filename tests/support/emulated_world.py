@@ -54,7 +54,7 @@ class World:
     settings: EngineSettings
     instances: dict[str, InstanceServer] = field(default_factory=dict)
     cells: dict[str, CellScheduler] = field(default_factory=dict)
-    urls: dict[str, str | None] = field(default_factory=dict)
+    urls: dict[str, str] = field(default_factory=dict)
     directory: CellDirectory = field(init=False)
     dispatcher: Dispatcher = field(init=False)
     metrics: IngressMetrics = field(init=False)
@@ -78,7 +78,6 @@ class World:
         return cell
 
     async def stop_cell(self, name: str) -> None:
-        self.urls[name] = None
         await self.cells.pop(name).stop()
 
     def crash(self, name: str) -> None:
@@ -117,7 +116,7 @@ async def running(
     world = World(replace(settings, **changes))
     world.metrics = IngressMetrics("default", "test")
 
-    async def discover() -> dict[str, str | None]:
+    async def discover() -> dict[str, str]:
         return dict(world.urls)
 
     world.directory = CellDirectory(discover, SECRET)

@@ -28,7 +28,8 @@ from macroserve.serving.link import InstanceLink
 
 T = TypeVar("T")
 
-SUMMARY_MIN_S = 0.02
+SUMMARY_MIN_S = 0.1
+"""Between two summaries, unless the members change: replies carry what matters in between."""
 SUMMARY_MAX_S = 1.0
 RECENT_S = 60
 JOIN_TIMEOUT_S = 10.0
@@ -61,6 +62,7 @@ class CellScheduler:
         self._draining: frozenset[str] = frozenset()
         self._ingresses: dict[web.WebSocketResponse, str] = {}
         self._changed = asyncio.Event()
+        self._urgent = asyncio.Event()
         self._members_changed = asyncio.Event()
         self._decisions: collections.Counter[str] = collections.Counter()
         self._history: collections.deque[tuple[int, int]] = collections.deque(maxlen=RECENT_S)
@@ -125,20 +127,23 @@ class CellScheduler:
     def _take_in(self, link: InstanceLink) -> None:
         handle = link.handle
         self._ledger.add(handle.name, handle.pool, handle.max_num_seqs, handle.incarnation)
-        self._members_changed.set()
+        self._note_members()
+
+    def _note_members(self) -> None:
+        """Ingresses learn of it at once, instances too where it matters to them."""
+        for event in (self._changed, self._urgent, self._members_changed):
+            event.set()
 
     def _lose_sight(self, name: str) -> None:
         """Out of the rotation at once; its link goes on trying."""
         self._ledger.remove(name)
-        self._changed.set()
-        self._members_changed.set()
+        self._note_members()
 
     def _lose(self, name: str) -> None:
         if self._links.pop(name, None):
             self._draining -= {name}
             self._ledger.remove(name)
-            self._changed.set()
-            self._members_changed.set()
+            self._note_members()
 
     async def _adopt(self, request: web.Request) -> web.Response:
         order = await _order(request, wire.AdoptOrder)
@@ -164,8 +169,7 @@ class CellScheduler:
         await _taken(link.command("set_pool", order.pool))
         link.handle = replace(link.handle, pool=order.pool)
         self._ledger.set_pool(order.name, order.pool)
-        self._changed.set()
-        self._members_changed.set()
+        self._note_members()
         return web.json_response({})
 
     async def _drain(self, request: web.Request) -> web.Response:
@@ -248,15 +252,14 @@ class CellScheduler:
 
     async def _broadcast(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SUMMARY_MAX_S):
-                    await self._changed.wait()
+            await _wait(self._changed, SUMMARY_MAX_S)
             self._changed.clear()
+            self._urgent.clear()
             summary = wire.encode(self._summary())
             for socket in list(self._ingresses):
                 with contextlib.suppress(ConnectionError, RuntimeError):
                     await socket.send_bytes(summary)
-            await asyncio.sleep(SUMMARY_MIN_S)
+            await _wait(self._urgent, SUMMARY_MIN_S)
 
     def _summary(self) -> wire.CellSummary:
         members = tuple(
@@ -310,6 +313,12 @@ class CellScheduler:
             dict(self._decisions),
         )
         return web.Response(body=wire.encode(report), content_type="application/json")
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
 
 
 async def _order(request: web.Request, kind: type[T]) -> T:

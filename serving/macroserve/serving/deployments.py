@@ -6,7 +6,6 @@ Ray starts, watches and restarts them; requests and tokens do not travel over Ra
 
 import asyncio
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -22,6 +21,7 @@ from macroserve.serving import wire
 from macroserve.serving.cell import CellScheduler
 from macroserve.serving.ingress import IngressOptions, IngressServer
 from macroserve.serving.instance import InstanceOptions, InstanceServer
+from macroserve.serving.registry import announce, cell_urls
 
 INSTANCE_PREFIX = "instance-"
 CELL_PREFIX = "cell-"
@@ -110,10 +110,7 @@ class CellDeployment:
         self._scheduler = CellScheduler(
             name, strategy(strategy_name), Slo(*slo), secret, lambda: instance_identities(namespace)
         )
-        self._url = await self._scheduler.start()
-
-    def url(self) -> str:
-        return self._url
+        announce(name, await self._scheduler.start())
 
     def pid(self) -> int:
         return os.getpid()
@@ -141,20 +138,3 @@ class IngressDeployment:
 
     async def __del__(self) -> None:
         await self._server.stop()
-
-
-async def cell_urls() -> Mapping[str, str | None]:
-    """The cells and the base URLs of their schedulers, None for one that is being restarted."""
-    status = await asyncio.to_thread(serve.status)
-    names = [name for name in status.applications if name.startswith(CELL_PREFIX)]
-
-    async def ask(name: str) -> str | None:
-        try:
-            async with asyncio.timeout(2):
-                return await serve.get_app_handle(name).url.remote()
-        except Exception:
-            # Not deployed yet, restarting, or gone: whatever Serve raises, there is no URL now.
-            return None
-
-    urls = await asyncio.gather(*(ask(name) for name in names))
-    return dict(zip(names, urls, strict=True))

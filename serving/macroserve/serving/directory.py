@@ -112,14 +112,13 @@ class CellLine:
 class CellDirectory:
     """All cells, kept connected.
 
-    discover: the cells by name, each with the base URL of its scheduler, or None while that is
-        being restarted.
+    discover: the cells by name, each with the base URL where its scheduler listened last.
     address: where peers can read this ingress's own metrics.
     """
 
     def __init__(
         self,
-        discover: Callable[[], Awaitable[Mapping[str, str | None]]],
+        discover: Callable[[], Awaitable[Mapping[str, str]]],
         secret: str,
         address: str = "",
     ) -> None:
@@ -226,12 +225,12 @@ class CellDirectory:
                 await self._connect(await self._discover())
             await asyncio.sleep(REFRESH_S)
 
-    async def _connect(self, cells: Mapping[str, str | None]) -> None:
+    async def _connect(self, cells: Mapping[str, str]) -> None:
         for name in set(self._lines) - set(cells):
             await self._lines.pop(name).close()
             self._last_members.pop(name, None)
         for name, url in cells.items():
-            if url is None or ((line := self._lines.get(name)) and line.open):
+            if (line := self._lines.get(name)) and line.open:
                 continue
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with asyncio.timeout(2):

@@ -50,7 +50,7 @@ class IngressServer:
         self,
         settings: EngineSettings,
         options: IngressOptions,
-        discover: Callable[[], Awaitable[Mapping[str, str | None]]],
+        discover: Callable[[], Awaitable[Mapping[str, str]]],
     ) -> None:
         self._settings = settings
         self._options = options

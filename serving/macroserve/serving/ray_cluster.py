@@ -28,6 +28,7 @@ from macroserve.serving.deployments import (
     instance_identities,
 )
 from macroserve.serving.ingress import IngressOptions
+from macroserve.serving.registry import withdraw
 
 OBJECT_STORE_BYTES = 100 << 20
 """No tensor and no token travels through Ray's object store."""
@@ -117,6 +118,7 @@ class RayCluster:
         await asyncio.to_thread(_run, app, name)
 
     async def delete_cell(self, name: str) -> None:
+        withdraw(name)
         await asyncio.to_thread(serve.delete, name)
 
     async def cells(self) -> set[str]:

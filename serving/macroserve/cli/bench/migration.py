@@ -33,7 +33,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
         stop.set()
         streams = [s for streams in await asyncio.gather(*load) for s in streams]
         rerouted = await _rerouted(http, cluster.endpoint)
-    cut = sum(not s.complete or len(s.token_s) < NUM_TOKENS for s in streams)
+    cut = sum(s.num_tokens != NUM_TOKENS for s in streams)
     return {
         "migration.p95_ms": 1e3 * _quantile(seconds, 0.95),
         "migration.disturbed_streams": cut + rerouted,

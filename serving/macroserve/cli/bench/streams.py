@@ -2,23 +2,29 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import msgspec
 
 
 @dataclass(slots=True)
 class TimedStream:
-    """started_s, token_s: on ``time.perf_counter``'s clock; one time a token event."""
+    """Times on ``time.perf_counter``'s clock.
+
+    num_tokens: by the server's own count, None if the stream ended without it: an event may carry
+    several tokens.
+    """
 
     started_s: float
-    token_s: list[float] = field(default_factory=list)
-    complete: bool = False
+    first_s: float = 0.0
+    last_s: float = 0.0
+    num_tokens: int | None = None
 
     @property
     def ttft_s(self) -> float:
-        return self.token_s[0] - self.started_s
+        return self.first_s - self.started_s
 
 
 async def stream(
@@ -28,11 +34,15 @@ async def stream(
     timed = TimedStream(time.perf_counter())
     async with http.post(url, json=body, headers=headers) as response:
         response.raise_for_status()
+        event = b""
         async for line in response.content:
-            if line.startswith(b"data: [DONE]"):
-                timed.complete = True
-            elif line.startswith(b"data: "):
-                timed.token_s.append(time.perf_counter())
+            if line.startswith(b"data: {"):
+                timed.last_s = time.perf_counter()
+                timed.first_s = timed.first_s or timed.last_s
+                event = line
+            elif line.startswith(b"data: [DONE]"):
+                usage = msgspec.json.decode(event[len(b"data: ") :]).get("usage")
+                timed.num_tokens = usage and usage["completion_tokens"]
     return timed
 
 
@@ -44,14 +54,14 @@ def completion(model: str, prompt: list[int], max_tokens: int) -> dict[str, Any]
         "temperature": 0,
         "ignore_eos": True,
         "stream": True,
+        "stream_options": {"include_usage": True},
     }
 
 
 async def tokens_per_s(
     http: aiohttp.ClientSession, endpoint: str, model: str, num_streams: int, num_tokens: int
 ) -> float:
-    """Of ``num_streams`` at once, from the moment that all have their first token until the
-    first is done: the steady state."""
+    """Of ``num_streams`` at once, from the first token of all to the last."""
     prompts = [[100 + i] * 32 for i in range(num_streams)]
     streams = await asyncio.gather(
         *(
@@ -59,6 +69,6 @@ async def tokens_per_s(
             for p in prompts
         )
     )
-    begin = max(s.token_s[0] for s in streams)
-    end = min(s.token_s[-1] for s in streams)
-    return sum(begin < t <= end for s in streams for t in s.token_s) / (end - begin)
+    assert all(s.num_tokens == num_tokens for s in streams), "a stream was cut short"
+    elapsed_s = max(s.last_s for s in streams) - min(s.first_s for s in streams)
+    return num_streams * num_tokens / elapsed_s

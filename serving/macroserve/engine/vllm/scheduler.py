@@ -38,7 +38,7 @@ from macroserve.engine.vllm.shape import assumed_device, model_shape
 OPTIONS_KEY = "macroserve"
 """Our part of vLLM's ``additional_config``."""
 
-ENGINE_NICENESS = 5
+ENGINE_NICENESS = 10
 
 COMMAND = "macroserve_command"
 """The name under which a frontend calls ``MacroserveScheduler.command`` in the engine's process."""
