@@ -309,10 +309,7 @@ LIVE = [
     ("spec.instances", 4),
     ("spec.mitosis.upperBound", 6),
     ("spec.priority.highPriorityRatio", 0.5),
-    ("spec.slo.ttft", "1s"),
-    ("spec.slo.attainment", 0.5),
     ("spec.autoscaling", AUTOSCALING),
-    ("spec.scheduling.dropLate", True),
 ]
 FIXED = [
     ("metadata.name", "other", "'llama' to 'other'"),
@@ -321,6 +318,8 @@ FIXED = [
     ("spec.engine.tensorParallel", 2, "1 to 2"),
     ("spec.engine.args.seed", 1, "null to 1"),
     ("spec.scheduling.strategy", "vllm", "'unified' to 'vllm'"),
+    ("spec.scheduling.dropLate", True, "false to true"),
+    ("spec.slo.ttft", "1s", "2.0 to 1.0"),
     ("spec.ingress.replicas", 3, "2 to 3"),
     ("spec.template.spec", "x", "null to 'x'"),
 ]

@@ -50,6 +50,7 @@ def up(
     """Run a whole deployment on this machine until Ctrl-C."""
     from macroserve.cli.up import PortTakenError, UpOptions, run
     from macroserve.core.manifest import ManifestError
+    from macroserve.serving.ray_cluster import DeployError
     from macroserve.serving.reconcile import StartError
 
     try:
@@ -60,6 +61,8 @@ def up(
         _fail(str(error), 1)
     except StartError as error:
         _fail(f"The instances do not start: {error}", 1)
+    except DeployError as error:
+        _fail(f"The servers do not start: {error}", 1)
 
 
 @app.command()

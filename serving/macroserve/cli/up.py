@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class PortTakenError(Exception):
 
 
 class Progress:
-    """A line a step, with the time since the start and since the step before."""
+    """A line a step, with the time since the start."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -49,7 +50,8 @@ class Progress:
 
     def step(self, text: str) -> None:
         elapsed = time.monotonic() - self._start
-        self._console.print(f"[dim]{elapsed:7.1f}s[/dim]  {text}", highlight=False)
+        line = f"[dim]{elapsed:7.1f}s[/dim]  {text}"
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def problem(self, text: str) -> None:
         self.step(f"[red]{text}[/red]")
@@ -67,6 +69,8 @@ def run(options: UpOptions, console: Console) -> None:
     )
     settings = engine_settings(manifest, model_folder(manifest))
     progress.step(f"Model {settings.model}")
+    if manifest.spec.autoscaling is not None:
+        progress.problem("spec.autoscaling has no effect here: only the operator scales by itself")
     try:
         asyncio.run(Deployment(options, manifest, settings, progress).run())
     except ExceptionGroup as group:
@@ -102,10 +106,12 @@ class Deployment:
     async def run(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
+        _on_stop_signal(task.cancel)
         try:
+            await asyncio.to_thread(self._cluster.start)
+            # Ray has put handlers of its own in place, which end the process on the spot.
+            _on_stop_signal(task.cancel)
+            self._progress.step("Ray and Ray Serve are up")
             await self._serve()
         except asyncio.CancelledError:
             self._progress.step("Stopping")
@@ -115,8 +121,6 @@ class Deployment:
             self._progress.step("Stopped: every process has ended")
 
     async def _serve(self) -> None:
-        await asyncio.to_thread(self._cluster.start)
-        self._progress.step("Ray and Ray Serve are up")
         admin = AdminClient(self._endpoint, self._admin_token)
         reconciler = Reconciler(self._cluster, admin, wish(self._manifest), self._progress.step)
         self._reconciler = reconciler
@@ -205,6 +209,12 @@ class Deployment:
             self._manifest = manifest
             self._reconciler.wish = wish(manifest)
             self._progress.step(f"The manifest changed: {_described(self._reconciler.wish)}")
+
+
+def _on_stop_signal(stop: Callable[[], object]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
 
 
 def _described(wish: Wish) -> str:

@@ -33,9 +33,7 @@ _LIVE_FIELDS = (
     "spec.instances",
     "spec.mitosis",
     "spec.priority",
-    "spec.slo",
     "spec.autoscaling",
-    "spec.scheduling.dropLate",
 )
 """What may change while instances run; the rest is built into them or into their addresses."""
 

@@ -48,7 +48,11 @@ class InstanceActor:
 
     async def start(self) -> tuple[str, str, str | None]:
         """Its identity once the instance serves; raises what kept it from starting."""
-        await self._server.start()
+        try:
+            await self._server.start()
+        except Exception as error:
+            # An engine's exceptions may not survive the way to another process; their text does.
+            raise RuntimeError(f"{type(error).__name__}: {error}") from None
         self._watcher = asyncio.create_task(self._watch())
         return self.identity()
 

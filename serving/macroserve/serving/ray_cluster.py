@@ -44,6 +44,10 @@ class ClusterOptions:
     threads: int
 
 
+class DeployError(Exception):
+    """A server of the deployment does not start; the message says why."""
+
+
 class RayCluster:
     def __init__(self, options: ClusterOptions) -> None:
         self._options = options
@@ -139,7 +143,22 @@ class RayCluster:
 
 
 def _run(app: Any, name: str) -> None:
-    serve.run(app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"})
+    """Raises DeployError with what kept the application from starting."""
+    try:
+        serve.run(app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"})
+    except RuntimeError as error:
+        raise DeployError(_last_error(name) or str(error)) from error
+
+
+def _last_error(name: str) -> str:
+    """The last line of what a replica's constructor raised, as Serve reports it."""
+    application = serve.status().applications.get(name)
+    if application is None:
+        return ""
+    for deployment in application.deployments.values():
+        if lines := deployment.message.strip().splitlines():
+            return lines[-1].strip()
+    return application.message
 
 
 def _pair(slo: Slo) -> tuple[float, float]:

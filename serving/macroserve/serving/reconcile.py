@@ -49,6 +49,7 @@ class Reconciler:
         self._admin = admin
         self._on_event = on_event
         self._starting: dict[str, tuple[str, Pool]] = {}
+        self._start_tasks: dict[str, asyncio.Task[None]] = {}
         self._draining: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
@@ -76,7 +77,7 @@ class Reconciler:
     async def round(self) -> tuple[Command, ...]:
         """One look and the commands that it led to."""
         if self._failures >= MAX_START_FAILURES:
-            raise StartError(str(self._failure)) from self._failure
+            raise StartError(_cause(self._failure)) from self._failure
         cell_names = await self._cluster.cells()
         report = await self._admin.report()
         if {r.cell.name for r in report.cells} != cell_names:
@@ -135,6 +136,8 @@ class Reconciler:
         match command:
             case Add(cell=cell):
                 self._add(cell, command)
+            case Remove(instance=name) if name in self._starting:
+                self._start_tasks[name].cancel()
             case Remove(instance=name):
                 self._draining.add(name)
                 self._background(self._remove(name))
@@ -149,8 +152,9 @@ class Reconciler:
                 await self._set_pool(name, pool)
 
     def _add(self, cell: str, command: Add) -> None:
-        self._starting[command.instance] = (cell, command.pool)
-        self._background(self._start(command.instance, command.pool))
+        name = command.instance
+        self._starting[name] = (cell, command.pool)
+        self._start_tasks[name] = self._background(self._start(name, command.pool))
 
     async def _move(self, source: str, target: str, instances: set[str]) -> None:
         for name in sorted(instances):
@@ -181,9 +185,9 @@ class Reconciler:
             # Whatever the engine raised: a bad model, no memory, a dead process.
             self._failures += 1
             self._failure = error
-            self._on_event(f"{name} did not start: {error}")
+            self._on_event(f"{name} did not start: {_cause(error)}")
         finally:
-            del self._starting[name]
+            del self._starting[name], self._start_tasks[name]
 
     async def _remove(self, name: str) -> None:
         """Out of the rotation, drained, stopped (two phases, so that nothing is cut off)."""
@@ -218,10 +222,11 @@ class Reconciler:
                 return report.cell.name
         return None
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 async def _retry(call: Callable[[], Awaitable[Any]]) -> None:
@@ -235,6 +240,11 @@ async def _retry(call: Callable[[], Awaitable[Any]]) -> None:
             if asyncio.get_running_loop().time() > give_up:
                 raise
             await asyncio.sleep(0.1)
+
+
+def _cause(error: BaseException | None) -> str:
+    """What the instance itself raised, without the trace of how it came here."""
+    return str(getattr(error, "cause", None) or error).strip().splitlines()[0]
 
 
 def _sentence(command: Command) -> str:
