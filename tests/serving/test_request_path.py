@@ -217,6 +217,18 @@ async def test_overload_is_refused_before_it_is_accepted() -> None:
         world.dispatcher.admit()
 
 
+async def test_when_all_instances_die_the_next_one_finishes_their_streams() -> None:
+    async with running(LP3) as world:
+        requests = [token_request(f"r{i}", 100) for i in range(6)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
+        await asyncio.sleep(0.3)
+        for name in "abc":
+            world.crash(name)
+        await asyncio.sleep(1)
+        await adopt(world.cells["cell-0"], await world.add_instance("d"))
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
+
+
 async def test_a_request_waits_for_the_first_instance() -> None:
     async with running({"cell-0": {}}) as world:
         request = token_request("r")

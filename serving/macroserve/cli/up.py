@@ -23,9 +23,10 @@ from macroserve.serving.admin_client import AdminClient
 from macroserve.serving.auth import new_secret
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.ray_cluster import ClusterOptions, RayCluster
-from macroserve.serving.reconcile import Reconciler, Wish
+from macroserve.serving.reconcile import Reconciler, StartError, Wish
 
-READY_TIMEOUT_S = 300.0
+READY_TIMEOUT_S = 1800.0
+"""Large checkpoints take their time to load."""
 FIRST_CELL = "cell-0"
 
 
@@ -160,15 +161,22 @@ class Deployment:
         await asyncio.gather(cell(), ingress())
 
     async def _announce_ready(self) -> None:
-        async with aiohttp.ClientSession() as http, asyncio.timeout(READY_TIMEOUT_S):
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self._ready()
+        except TimeoutError:
+            raise StartError(f"nothing was ready after {READY_TIMEOUT_S:.0f} s") from None
+        self._progress.step("[bold green]Ready.[/bold green] Try:")
+        print(self._example(), flush=True)
+
+    async def _ready(self) -> None:
+        async with aiohttp.ClientSession() as http:
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with http.get(self._endpoint + "/ready") as response:
                         if response.status == 200:
-                            break
+                            return
                 await asyncio.sleep(0.2)
-        self._progress.step("[bold green]Ready.[/bold green] Try:")
-        print(self._example(), flush=True)
 
     def _example(self) -> str:
         key = ' -H "Authorization: Bearer $KEY"' if self._options.api_keys else ""

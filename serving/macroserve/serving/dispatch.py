@@ -31,9 +31,10 @@ from macroserve.serving.auth import bearer
 from macroserve.serving.directory import CellDirectory, Placement
 from macroserve.serving.metrics import IngressMetrics
 
-MAX_ATTEMPTS = 16
-PLACE_TIMEOUT_S = 60.0
-"""How long a request waits for any instance to be there at all."""
+GIVE_UP_S = 60.0
+"""A request that has made no progress for so long, on any instance, ends with 503."""
+RETRY_S = 0.5
+"""Before a request goes again to instances that all have failed it."""
 PATIENCE_S = 5.0
 """How long a stream is trusted when no cell knows its instance (it may be on its way between)."""
 CONNECT_TIMEOUT_S = 2.0
@@ -103,9 +104,9 @@ class Dispatcher:
         failed: set[str] = set()
         offloaded = False
         with self._metrics.request(arrival, request, self._slo) as record:
-            for _ in range(MAX_ATTEMPTS):
+            while True:
                 query = self._query(accepted, len(emitted), failed, offloaded)
-                placement = await self._place(query)
+                placement = await self._place(query, give_up_s=record.last_s + GIVE_UP_S)
                 try:
                     async for choice in self._attempt(request, placement, query, emitted):
                         emitted += choice.token_ids or ()
@@ -123,7 +124,12 @@ class Dispatcher:
                         ) from None
                     offloaded = offloaded or handed_back.reason == HandBackReason.OFFLOAD
                     failed.add(placement.instance)
-                except (aiohttp.ClientError, TimeoutError, OSError, BrokenStreamError) as error:
+                except (
+                    aiohttp.ClientError,
+                    OSError,
+                    msgspec.MsgspecError,
+                    BrokenStreamError,
+                ) as error:
                     self._metrics.rerouted("broken")
                     failed.add(placement.instance)
                     if emitted and not request.restartable:
@@ -134,7 +140,6 @@ class Dispatcher:
                 if len(emitted) >= request.max_new_tokens:
                     yield Choice([], "length")
                     return
-        raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"gave up after {MAX_ATTEMPTS} attempts")
 
     # -- one attempt
 
@@ -158,20 +163,20 @@ class Dispatcher:
             offloaded=offloaded,
         )
 
-    async def _place(self, query: wire.RouteQuery) -> Placement:
-        """An instance, waiting for one if there is none; those that failed come last."""
-        give_up = self._clock() + PLACE_TIMEOUT_S
-        while True:
+    async def _place(self, query: wire.RouteQuery, give_up_s: float) -> Placement:
+        """An instance, waiting for one if there is none, and a moment if all have failed it.
+
+        Raises RefusedError (503) when the clock is past ``give_up_s``.
+        """
+        while self._clock() < give_up_s:
             placement = await self._directory.place(query)
-            if placement is None and query.exclude:
+            if placement is None:
+                await self._directory.changed(RETRY_S)
                 placement = await self._directory.place(msgspec.structs.replace(query, exclude=()))
             if placement is not None:
                 self._metrics.placed(placement.reason)
                 return placement
-            left = give_up - self._clock()
-            if left <= 0:
-                raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "no instance is available")
-            await self._directory.changed(min(left, 1.0))
+        raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "no instance could take the request")
 
     async def _attempt(
         self,

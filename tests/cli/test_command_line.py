@@ -1,0 +1,102 @@
+"""What the command line refuses, and how: a sentence, an exit code, nothing started."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from macroserve.cli import state
+from macroserve.cli.app import app
+
+GOOD = Path("manifests/emulated.yaml").read_text()
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("kind: [", "is not YAML"),
+        ("- a list", "mapping"),
+        (GOOD.replace("instances: 8", "instances: none"), "spec.instances"),
+        (GOOD.replace("source: tiny", "source: ./nowhere"), "spec.model.source"),
+        (GOOD.replace("upperBound: 6", "upperBound: 2"), "spec.mitosis.upperBound"),
+        (GOOD + "\n  surprise: 1\n", "surprise"),
+    ],
+)
+def test_up_refuses_a_wrong_manifest(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "manifest.yaml"
+    path.write_text(text)
+    for command in (("up", "-f", str(path), "--port", "18999"), ("apply", "-f", str(path))):
+        if command[0] == "apply" and "nowhere" in text:
+            continue  # only the one who loads a model looks for it
+        result = invoke(*command)
+        assert result.exit_code == 2, result.output
+        assert says in result.output
+        assert "Traceback" not in result.output
+
+
+def test_up_refuses_a_file_that_is_not_there(tmp_path: Path) -> None:
+    result = invoke("up", "-f", str(tmp_path / "nothing.yaml"))
+    assert result.exit_code == 2
+    assert "cannot be read" in result.output
+
+
+def test_up_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.yaml"
+    path.write_text(GOOD)
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        result = invoke("up", "-f", str(path), "--port", str(sock.getsockname()[1]))
+    assert result.exit_code == 1
+    assert "cannot be used" in result.output
+
+
+@pytest.mark.parametrize("command", [("status",), ("scale", "3"), ("status", "--name", "x")])
+def test_nothing_runs(command: tuple[str, ...]) -> None:
+    result = invoke(*command)
+    assert result.exit_code == 1
+    assert "runs on this machine" in result.output
+
+
+def test_scale_wants_at_least_one() -> None:
+    assert invoke("scale", "0").exit_code == 2
+    assert invoke("scale", "many").exit_code == 2
+
+
+def deployment(name: str, pid: int) -> state.Deployment:
+    return state.Deployment(name, pid, "http://e", "admin", "http://c", "control")
+
+
+def test_state_files_are_private_and_found_by_name() -> None:
+    for name in ("a", "b"):
+        state.write(deployment(name, os.getpid()))
+    path = next(state._folder().glob("a.json"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert state.find("b") == deployment("b", os.getpid())
+    with pytest.raises(state.NotRunningError, match="a, b"):
+        state.find(None)
+    state.remove("a")
+    assert state.find(None).name == "b"
+
+
+def test_a_state_file_of_a_dead_process_does_not_count() -> None:
+    state.write(deployment("dead", 2**22 + 1))
+    with pytest.raises(state.NotRunningError):
+        state.find(None)
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "admin" not in repr(deployment("a", 1)) and "'control'" not in repr(deployment("a", 1))
