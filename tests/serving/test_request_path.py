@@ -229,6 +229,16 @@ async def test_when_all_instances_die_the_next_one_finishes_their_streams() -> N
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
 
 
+async def test_a_new_instance_takes_over_the_name_of_a_dead_one() -> None:
+    async with running({"cell-0": {"a": LP}}) as world:
+        cell = world.cells["cell-0"]
+        world.crash("a")
+        # At once: the old one's link has not given up yet.
+        await adopt(cell, await world.add_instance("a", incarnation=2))
+        request = token_request("r")
+        assert await world.tokens(request) == expected_tokens(request)
+
+
 async def test_a_request_waits_for_the_first_instance() -> None:
     async with running({"cell-0": {}}) as world:
         request = token_request("r")

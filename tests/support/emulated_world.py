@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from macroserve.core.handle import verify
 from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
@@ -13,6 +12,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import TokenRequest
 from macroserve.serving import wire
 from macroserve.serving.cell import CellScheduler
+from macroserve.serving.cell_server import CellServer
 from macroserve.serving.directory import CellDirectory
 from macroserve.serving.dispatch import Dispatcher
 from macroserve.serving.instance import InstanceOptions, InstanceServer
@@ -54,30 +54,30 @@ class World:
     settings: EngineSettings
     instances: dict[str, InstanceServer] = field(default_factory=dict)
     cells: dict[str, CellScheduler] = field(default_factory=dict)
+    cell_servers: dict[str, CellServer] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
     directory: CellDirectory = field(init=False)
     dispatcher: Dispatcher = field(init=False)
     metrics: IngressMetrics = field(init=False)
 
-    async def add_instance(self, name: str, pool: Pool = Pool.LP) -> wire.InstanceIdentity:
-        options = InstanceOptions(name, "test", 1, SECRET, pool)
+    async def add_instance(
+        self, name: str, pool: Pool = Pool.LP, incarnation: int = 1
+    ) -> wire.InstanceIdentity:
+        options = InstanceOptions(name, "test", incarnation, SECRET, pool)
         server = InstanceServer(self.settings, options)
         self.instances[name] = server
         return await server.start()
 
     async def add_cell(self, name: str) -> CellScheduler:
-        cell = CellScheduler(
-            name,
-            strategy(self.settings.strategy),
-            self.settings.slo,
-            SECRET,
-            self._identities,
-        )
+        cell = CellScheduler(name, strategy(self.settings.strategy), self.settings.slo, SECRET)
         self.cells[name] = cell
-        self.urls[name] = await cell.start()
+        self.cell_servers[name] = CellServer(cell, SECRET)
+        await cell.start([server.identity() for server in self.instances.values()])
+        self.urls[name] = await self.cell_servers[name].start()
         return cell
 
     async def stop_cell(self, name: str) -> None:
+        await self.cell_servers.pop(name).stop()
         await self.cells.pop(name).stop()
 
     def crash(self, name: str) -> None:
@@ -103,9 +103,6 @@ class World:
         async with asyncio.timeout(timeout_s):
             while not await condition():  # noqa: ASYNC110 - of several processes' parts
                 await asyncio.sleep(0.01)
-
-    async def _identities(self) -> list[wire.InstanceIdentity]:
-        return [server.identity() for server in self.instances.values()]
 
 
 @asynccontextmanager
@@ -141,13 +138,12 @@ async def running(
     finally:
         await world.dispatcher.stop()
         await world.directory.stop()
-        for cell in world.cells.values():
-            await cell.stop()
+        for name in list(world.cells):
+            await world.stop_cell(name)
         for server in world.instances.values():
             await server.stop()
 
 
 async def adopt(cell: CellScheduler, identity: wire.InstanceIdentity) -> None:
     """As the admin API does, without HTTP."""
-    link = cell._link(verify(identity.handle, SECRET.encode()))
-    assert await link.joined(5)
+    assert await cell.adopt(identity.handle)

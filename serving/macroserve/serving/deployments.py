@@ -19,6 +19,7 @@ from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving import wire
 from macroserve.serving.cell import CellScheduler
+from macroserve.serving.cell_server import CellServer
 from macroserve.serving.ingress import IngressOptions, IngressServer
 from macroserve.serving.instance import InstanceOptions, InstanceServer
 from macroserve.serving.registry import announce, cell_urls
@@ -111,15 +112,16 @@ class CellDeployment:
     async def __init__(
         self, name: str, strategy_name: str, slo: tuple[float, float], secret: str, namespace: str
     ) -> None:
-        self._scheduler = CellScheduler(
-            name, strategy(strategy_name), Slo(*slo), secret, lambda: instance_identities(namespace)
-        )
-        announce(name, await self._scheduler.start())
+        self._scheduler = CellScheduler(name, strategy(strategy_name), Slo(*slo), secret)
+        self._server = CellServer(self._scheduler, secret)
+        await self._scheduler.start(await instance_identities(namespace))
+        announce(name, await self._server.start())
 
     def pid(self) -> int:
         return os.getpid()
 
     async def __del__(self) -> None:
+        await self._server.stop()
         await self._scheduler.stop()
 
 

@@ -1,0 +1,167 @@
+"""A cell scheduler's HTTP server, for holders of the deployment's secret.
+
+``GET /ingress`` is a WebSocket: an ingress asks for decisions and is told how the cell stands.
+``GET /report`` and ``POST /{adopt,release,pool,drain}`` are what the admin API passes on.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+from aiohttp import WSMsgType, web
+
+from macroserve.core.handle import HandleError
+from macroserve.serving import wire
+from macroserve.serving.auth import TokenCheck
+from macroserve.serving.cell import CellScheduler, UnknownInstanceError
+
+T = TypeVar("T")
+
+SUMMARY_MIN_S = 0.1
+"""Between two summaries, unless the members change: replies carry what matters in between."""
+SUMMARY_MAX_S = 1.0
+SEND_TIMEOUT_S = 2.0
+"""An ingress that takes nothing for so long is cut off, so that the others hear on time."""
+
+
+class CellServer:
+    def __init__(self, scheduler: CellScheduler, secret: str, host: str = "127.0.0.1") -> None:
+        self._scheduler = scheduler
+        self._secret = secret
+        self._host = host
+        self._ingresses: dict[web.WebSocketResponse, str] = {}
+
+    async def start(self) -> str:
+        """The base URL."""
+        app = web.Application(middlewares=[_secret_only(self._secret), _told_apart])
+        app.add_routes(
+            [
+                web.get("/ingress", self._serve_ingress),
+                web.get("/report", self._report),
+                web.post("/adopt", self._adopt),
+                web.post("/release", self._release),
+                web.post("/pool", self._set_pool),
+                web.post("/drain", self._drain),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, 0).start()
+        self._broadcaster = asyncio.create_task(self._broadcast())
+        return f"http://{self._host}:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        self._broadcaster.cancel()
+        await self._runner.cleanup()
+
+    # -- ingresses
+
+    async def _serve_ingress(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=5, compress=False)
+        await socket.prepare(request)
+        self._ingresses[socket] = ""
+        self._scheduler.changed.set()
+        try:
+            async for message in socket:
+                if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    await self._answer(socket, wire.decode_to_cell(message.data))
+        except msgspec.MsgspecError:
+            await socket.close(code=1003)
+        finally:
+            self._ingresses.pop(socket, None)
+        return socket
+
+    async def _answer(self, socket: web.WebSocketResponse, message: wire.ToCell) -> None:
+        match message:
+            case wire.RouteQuery():
+                await socket.send_bytes(wire.encode(self._scheduler.route(message)))
+            case wire.Settled(route_id=route_id):
+                self._scheduler.settle(route_id)
+            case wire.Hello(address=address):
+                self._ingresses[socket] = address
+                self._scheduler.changed.set()
+
+    async def _broadcast(self) -> None:
+        scheduler = self._scheduler
+        while True:
+            await _wait(scheduler.changed, SUMMARY_MAX_S)
+            scheduler.changed.clear()
+            scheduler.members_changed.clear()
+            known = filter(None, self._ingresses.values())
+            summary = wire.encode(scheduler.summary(known))
+            await asyncio.gather(*(self._send(socket, summary) for socket in self._ingresses))
+            await _wait(scheduler.members_changed, SUMMARY_MIN_S)
+
+    async def _send(self, socket: web.WebSocketResponse, summary: bytes) -> None:
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await socket.send_bytes(summary)
+        except (ConnectionError, RuntimeError, TimeoutError):
+            self._ingresses.pop(socket, None)
+
+    # -- orders
+
+    async def _report(self, request: web.Request) -> web.Response:
+        body = wire.encode(self._scheduler.report())
+        return web.Response(body=body, content_type="application/json")
+
+    async def _adopt(self, request: web.Request) -> web.Response:
+        order = await _order(request, wire.AdoptOrder)
+        if not await self._scheduler.adopt(order.handle):
+            raise web.HTTPGatewayTimeout(text="the instance sent no status")
+        return web.json_response({})
+
+    async def _release(self, request: web.Request) -> web.Response:
+        order = await _order(request, wire.ReleaseOrder)
+        return web.json_response({"handle": await self._scheduler.release(order.name)})
+
+    async def _set_pool(self, request: web.Request) -> web.Response:
+        order = await _order(request, wire.PoolOrder)
+        await self._scheduler.set_pool(order.name, order.pool)
+        return web.json_response({})
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        order = await _order(request, wire.DrainOrder)
+        await self._scheduler.drain(order.name, order.draining)
+        return web.json_response({})
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def _told_apart(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Whose fault it is: the caller's, or the instance's that did not follow an order."""
+    try:
+        return await handler(request)
+    except (msgspec.MsgspecError, HandleError) as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+    except UnknownInstanceError as error:
+        raise web.HTTPNotFound(text=str(error)) from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise web.HTTPBadGateway(text=f"the instance did not take the order: {error}") from error
+
+
+def _secret_only(secret: str):
+    check = TokenCheck([secret])
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not check.allows(request.headers):
+            raise web.HTTPUnauthorized(text="not authorized")
+        return await handler(request)
+
+    return middleware
+
+
+async def _order(request: web.Request, kind: type[T]) -> T:
+    return msgspec.json.decode(await request.read(), type=kind)
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
