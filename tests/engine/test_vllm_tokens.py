@@ -90,13 +90,18 @@ def stock_tokens(settings: EngineSettings) -> list[list[int]]:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("pool", [Pool.LP, Pool.HP])
-@pytest.mark.parametrize("name", sorted(STRATEGIES))
+@pytest.mark.parametrize(
+    ("name", "pool"),
+    [
+        (strategy.name, pool)
+        for strategy in STRATEGIES.values()
+        for pool in Pool
+        if pool is Pool.LP or strategy.uses_pools
+    ],
+)
 def test_same_tokens_as_stock_vllm(
     name: str, pool: Pool, settings: EngineSettings, stock_tokens: list[list[int]]
 ) -> None:
-    if pool is Pool.HP and not STRATEGIES[name].uses_pools:
-        pytest.skip("this strategy has one pool")
     statuses: list[InstanceStatus] = []
     # Loose targets: nothing is offloaded, everything is generated here.
     tags = [RequestTag(f"route-{i}", 0.0, 60.0, 0.2) for i in range(NUM_REQUESTS)]
