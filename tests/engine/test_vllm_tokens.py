@@ -135,3 +135,26 @@ def test_same_tokens_as_stock_vllm(
 def test_status_survives_the_wire() -> None:
     status = InstanceStatus(seq=3, saved_tpot_p10_s=None, admitted=("a", "b"))
     assert decode(msgspec.json.encode(status)) == status
+
+
+def test_one_seat_serves_all_in_turn(
+    settings: EngineSettings, stock_tokens: list[list[int]]
+) -> None:
+    """What waits is still known to vLLM when nothing runs."""
+    one_seat = replace(settings, strategy="ecoserve", max_num_seqs=1)
+
+    async def run() -> list[list[int]]:
+        engine = VllmEngine(one_seat, Pool.LP)
+        try:
+            await engine.start(lambda data: None)
+            async with asyncio.timeout(60):
+                return await asyncio.gather(
+                    *(
+                        generate(engine.llm, str(i), replace(work, delay_s=0.0), None)
+                        for i, work in enumerate(workload()[:5])
+                    )
+                )
+        finally:
+            await engine.stop()
+
+    assert asyncio.run(run()) == stock_tokens[:5]
