@@ -171,6 +171,12 @@ class EmulatedEngine:
             settings.block_size,
             settings.max_num_seqs,
         )
+        pool_tokens = self._shape.num_blocks * settings.block_size
+        if pool_tokens < settings.max_model_len:
+            raise ValueError(
+                f"the KV cache holds {pool_tokens} tokens of the emulated model, fewer than the "
+                f"{settings.max_model_len} of the longest request: enlarge engine.kvCacheMemory"
+            )
         self._policy = InstanceScheduler(
             InstanceConfig(
                 strategy=strategy(settings.strategy),
