@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import openai
+import psutil
 import pytest
 import yaml
 from openai import AsyncOpenAI, OpenAI
@@ -167,9 +168,14 @@ def test_phases_move_under_load(up: Up) -> None:
 
 
 def busiest(up: Up) -> int:
-    """Process id of the instance whose engine has computed most."""
-    actors = up.processes("InstanceActor")
-    return max(actors, key=lambda p: sum(c.cpu_times().user for c in p.children())).pid
+    """Process id of the instance that decodes most streams now."""
+    instance = max(up.instances().values(), key=lambda i: i["status"]["num_decoding"])
+    port = int(instance["address"].rsplit(":", 1)[1])
+    return next(
+        process.pid
+        for process in up.processes("InstanceActor")
+        if any(c.laddr.port == port for c in process.net_connections() if c.status == "LISTEN")
+    )
 
 
 async def while_decoding(up: Up, number: signal.Signals) -> tuple[list[list[int]], int]:
@@ -198,7 +204,7 @@ def test_a_hung_instance_changes_no_token(up: Up) -> None:
     expected = asyncio.run(token_streams(up, 12, 120))
     rerouted = up.metrics()["macroserve_reroutes_total"]
     tokens, pid = asyncio.run(while_decoding(up, signal.SIGSTOP))
-    os.kill(pid, signal.SIGKILL)
+    up.wait_for(lambda: not psutil.pid_exists(pid))
     assert tokens == expected
     assert up.metrics()["macroserve_reroutes_total"] > rerouted
     up.wait_for(lambda: len(up.instances()) == 3, timeout_s=90)

@@ -30,6 +30,9 @@ from macroserve.serving.deployments import (
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.registry import withdraw
 
+FREE_NAME_TIMEOUT_S = 10.0
+"""How long Ray may take to forget an actor that was killed."""
+
 OBJECT_STORE_BYTES = 100 << 20
 """No tensor and no token travels through Ray's object store."""
 
@@ -78,8 +81,12 @@ class RayCluster:
     # -- instances
 
     async def start_instance(self, name: str, pool: Pool) -> wire.InstanceIdentity:
-        """Returns once it has generated a token; raises what kept it from starting."""
+        """Returns once it has generated a token; raises what kept it from starting.
+
+        Whatever holds that name still, hung or left behind, is in no cell any more and goes.
+        """
         options = self._options
+        await self._free(name)
         remote_class: Any = ray.remote(InstanceActor)
         actor = remote_class.options(
             name=name,
@@ -106,6 +113,12 @@ class RayCluster:
     async def instance_names(self) -> set[str]:
         """Of the actors that live, started or still starting."""
         return set(await asyncio.to_thread(instance_actors, self._namespace))
+
+    async def _free(self, name: str) -> None:
+        give_up = time.monotonic() + FREE_NAME_TIMEOUT_S
+        while name in await self.instance_names() and time.monotonic() < give_up:
+            await self.kill_instance(name)
+            await asyncio.sleep(0.2)
 
     async def kill_instance(self, name: str) -> None:
         if actor := (await asyncio.to_thread(instance_actors, self._namespace)).get(name):

@@ -82,7 +82,8 @@ class Reconciler:
         report = await self._admin.report()
         if {r.cell.name for r in report.cells} != cell_names:
             return ()  # a cell scheduler is on its way up: its members are not known
-        await self._adopt_strays(report)
+        if await self._adopt_strays(report):
+            return ()
         wish = self.wish
         commands = plan(
             self._planned_cells(report),
@@ -117,20 +118,25 @@ class Reconciler:
             for cell, instances in members.items()
         ]
 
-    async def _adopt_strays(self, report: Report) -> None:
+    async def _adopt_strays(self, report: Report) -> bool:
         """Take back living instances that no cell holds, because a move was cut short or the cell
-        lost sight of them: into the cell that they name, else into the smallest."""
+        lost sight of them: into the cell that they name, else into the smallest. Whether any
+        came back; one that does not answer is left to be replaced under its name."""
         known = {i.name for r in report.cells for i in r.instances}
         known |= self._draining | set(self._starting)
         if not (await self._cluster.instance_names()) - known:
-            return
+            return False
+        adopted = False
         sizes = {r.cell.name: len(r.instances) for r in report.cells}
         for identity in await self._cluster.instances():
             if identity.name not in known and sizes:
                 cell = (
                     identity.cell if identity.cell in sizes else min(sizes, key=sizes.__getitem__)
                 )
-                await self._admin.adopt(cell, identity.handle)
+                with contextlib.suppress(AdminError):
+                    await self._admin.adopt(cell, identity.handle)
+                    adopted = True
+        return adopted
 
     async def _apply(self, command: Command, report: Report) -> None:
         match command:
