@@ -62,9 +62,6 @@ class InstanceActor:
         identity = self._server.identity()
         return identity.name, identity.handle, identity.cell
 
-    def pid(self) -> int:
-        return os.getpid()
-
     async def _watch(self) -> None:
         """An instance whose engine has died must not look alive."""
         while True:
@@ -117,9 +114,6 @@ class CellDeployment:
         await self._scheduler.start(await instance_identities(namespace))
         announce(name, await self._server.start())
 
-    def pid(self) -> int:
-        return os.getpid()
-
     async def __del__(self) -> None:
         await self._server.stop()
         await self._scheduler.stop()
@@ -138,9 +132,6 @@ class IngressDeployment:
 
     def check_health(self) -> None:
         self._server.check()
-
-    def pid(self) -> int:
-        return os.getpid()
 
     async def __del__(self) -> None:
         await self._server.stop()
