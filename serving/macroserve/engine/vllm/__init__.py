@@ -16,6 +16,9 @@ What is touched, and where it would break:
 
 SUPPORTED_VLLM = "0.32.0"
 
+OPTIONS_KEY = "macroserve"
+"""Our part of vLLM's ``additional_config``, written by ``options``, read by ``scheduler``."""
+
 
 def check_version() -> None:
     """Raises RuntimeError unless the installed vLLM is the one that this adapter is for."""

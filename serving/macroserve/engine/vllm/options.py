@@ -8,6 +8,7 @@ from vllm.platforms import current_platform
 
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm import OPTIONS_KEY
 
 SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
 
@@ -47,7 +48,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str) -> Async
         },
         scheduler_cls=SCHEDULER_CLASS,
         additional_config={
-            "macroserve": {
+            OPTIONS_KEY: {
                 "strategy": settings.strategy,
                 "pool": pool.value,
                 "ttft_s": settings.slo.ttft_s,

@@ -33,10 +33,8 @@ from macroserve.core.views import Pool
 from macroserve.engine.commands import carry_out
 from macroserve.engine.status import StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
+from macroserve.engine.vllm import OPTIONS_KEY
 from macroserve.engine.vllm.shape import assumed_device, model_shape
-
-OPTIONS_KEY = "macroserve"
-"""Our part of vLLM's ``additional_config``."""
 
 ENGINE_NICENESS = 10
 
