@@ -1,0 +1,73 @@
+"""How a deployment says that it stands: what the admin API answers and the operator reads, as JSON.
+
+Durations only: the two ends may be on different machines.
+"""
+
+import msgspec
+
+from macroserve.core.views import CellView, InstanceStatus, Pool
+
+
+class InstanceReport(msgspec.Struct, frozen=True):
+    """One instance in a cell's report. age_s: of its last status."""
+
+    name: str
+    pool: Pool
+    address: str
+    status: InstanceStatus
+    age_s: float
+    in_flight: int
+    draining: bool = False
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs or waits there, and nothing is on its way."""
+        return not (self.status.num_running + self.status.num_waiting + self.in_flight)
+
+
+class CellReport(msgspec.Struct, frozen=True):
+    """recent_*: of the last minute. decisions: routing decisions so far, by reason."""
+
+    cell: CellView
+    instances: tuple[InstanceReport, ...]
+    recent_finished: int = 0
+    recent_attained: int = 0
+    decisions: dict[str, int] = {}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Of all cells that answered, by name."""
+
+    cells: tuple[CellReport, ...]
+
+
+class InstanceIdentity(msgspec.Struct, frozen=True):
+    """What an instance says of itself: its signed handle, and the cell that it belongs to."""
+
+    name: str
+    handle: str
+    cell: str | None
+
+
+class LoadBucket(msgspec.Struct, frozen=True):
+    """Requests that were placed in one stretch of time. age_s: of its end."""
+
+    age_s: float
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+class LoadReport(msgspec.Struct, frozen=True):
+    """What was asked for lately.
+
+    buckets: ``bucket_s`` long each, newest first, ten minutes of them.
+    lengths: (prompt, output) tokens of a sample of recent requests; outputs as predicted at
+        placement.
+    coefficients: the latency model's, of an instance; None before one was asked.
+    """
+
+    bucket_s: float
+    buckets: tuple[LoadBucket, ...] = ()
+    lengths: tuple[tuple[int, int], ...] = ()
+    coefficients: tuple[float, ...] | None = None

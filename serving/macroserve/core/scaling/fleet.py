@@ -1,0 +1,270 @@
+"""From the instances as they are to the next steps: the one way in which a fleet is changed.
+
+Level-triggered: ``plan_steps`` compares what is there with the wish and knows nothing of earlier
+rounds. Every step is small, may be repeated, and leaves a fleet from which the next round goes on;
+so whoever carries steps out may die between any two. ``macroserve up`` does it with processes of
+one machine, the operator with pods.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from macroserve.core.scaling.commands import Cell, Command, Remove, apply, in_order
+from macroserve.core.scaling.mitosis import Bounds, plan
+from macroserve.core.views import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """high_priority_ratio: share of each cell in the HP pool, 0 for strategies without pools."""
+
+    instances: int
+    bounds: Bounds
+    high_priority_ratio: float
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    """Has yet to generate its first token."""
+    SERVING = "serving"
+    """Has generated a token; a cell may take it."""
+    FAILED = "failed"
+    """Has ended, and nothing will start it again."""
+    LEAVING = "leaving"
+    """Was told to stop; its name is not free yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One instance.
+
+    cell: the one that holds its handle (``joined``), else the one that it is meant for.
+    draining: takes no new requests. drained: nothing is left to do there, or its time is up.
+    outdated: built from an earlier form of the manifest.
+    remaining_tokens: predicted output tokens still owed by it.
+    """
+
+    name: str
+    state: State
+    pool: Pool
+    cell: str
+    joined: bool = False
+    draining: bool = False
+    drained: bool = False
+    outdated: bool = False
+    remaining_tokens: int = 0
+
+    @property
+    def stays(self) -> bool:
+        """Whether it counts towards the wished number."""
+        hopeless = self.outdated and self.state is State.STARTING
+        return self.state in (State.STARTING, State.SERVING) and not (self.draining or hopeless)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """cells: those whose schedulers run; None when they cannot all be asked just now."""
+
+    members: tuple[Member, ...] = ()
+    cells: frozenset[str] | None = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DeployCell:
+    """Start a cell's scheduler; done when it answers."""
+
+    cell: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start an instance that will join the cell when it serves."""
+
+    instance: str
+    cell: str
+    pool: Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Note another cell or pool for an instance that has joined none yet."""
+
+    instance: str
+    cell: str
+    pool: Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Hand an instance's handle to a cell."""
+
+    instance: str
+    cell: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Migrate an instance's handle; its streams do not notice."""
+
+    instance: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPool:
+    instance: str
+    cell: str
+    pool: Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Take an instance out of its cell's rotation; it finishes what runs there."""
+
+    instance: str
+    cell: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Take an instance out of its cell, if one holds it, and end it."""
+
+    instance: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCell:
+    """End the scheduler of a cell that has no members."""
+
+    cell: str
+
+
+Step = DeployCell | Start | Assign | Adopt | Move | SetPool | Drain | Stop | DeleteCell
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """commands: what is decided, each with its reason. steps: what to do about it now, in order."""
+
+    commands: tuple[Command, ...]
+    steps: tuple[Step, ...]
+
+
+def plan_steps(fleet: Fleet, wish: Wish) -> FleetPlan:
+    """No steps when the fleet is as wished, or when there is only to wait.
+
+    While the cells cannot be asked, instances that serve are left as they are. Raises ValueError
+    as ``mitosis.plan`` does.
+    """
+    staying = [member for member in fleet.members if member.stays]
+    before = _cells(staying)
+    commands = plan(
+        before,
+        wish.instances + _surge(staying, wish),
+        wish.bounds,
+        wish.high_priority_ratio,
+        {m.name: m.remaining_tokens if m.state is State.SERVING else -1 for m in staying},
+        [member.name for member in fleet.members if not member.stays],
+    )
+    after = before
+    for command in commands:
+        after = apply(after, command)
+    steps = _Steps(fleet, after, {c.instance: c.reason for c in commands if isinstance(c, Remove)})
+    rollout = () if commands else _rollout(fleet)
+    return FleetPlan(commands, (*steps, *rollout))
+
+
+def _cells(members: list[Member]) -> tuple[Cell, ...]:
+    cells: dict[str, Cell] = {}
+    for member in members:
+        cell = cells.get(member.cell, Cell(member.cell))
+        cell = replace(cell, instances=(*cell.instances, member.name))
+        cells[member.cell] = cell.with_pool(member.name, member.pool)
+    return in_order(cells.values())
+
+
+def _surge(staying: list[Member], wish: Wish) -> int:
+    """An only instance is replaced by one that serves already; of several, one may be missing,
+    so that a rollout needs no spare device."""
+    return int(wish.instances == 1 and any(member.outdated for member in staying))
+
+
+def _rollout(fleet: Fleet) -> Iterator[Step]:
+    """The next outdated instance to replace: one at a time, and only while all others serve."""
+    outdated = [m for m in fleet.members if m.stays and m.outdated]
+    others_serve = all(m.stays and m.joined for m in fleet.members)
+    if fleet.cells is None or not outdated or not others_serve or len(fleet.members) < 2:
+        return
+    victim = min(outdated, key=lambda member: member.remaining_tokens)
+    yield Drain(victim.name, victim.cell, "It is replaced by one of the manifest's present form.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """From a fleet to the cells ``after``; a removal's reason by the instance's name."""
+
+    fleet: Fleet
+    after: tuple[Cell, ...]
+    removed: dict[str, str]
+
+    def __iter__(self) -> Iterator[Step]:
+        yield from self._start()
+        yield from self._stop()
+        if self.fleet.cells is not None:
+            yield from self._place(self.fleet.cells)
+
+    def _start(self) -> Iterator[Step]:
+        there = {member.name: member for member in self.fleet.members}
+        for name, (cell, pool) in self._places().items():
+            member = there.get(name)
+            if member is None:
+                yield Start(name, cell, pool)
+            elif not member.joined and (member.cell, member.pool) != (cell, pool):
+                yield Assign(name, cell, pool)
+
+    def _stop(self) -> Iterator[Step]:
+        for member in self.fleet.members:
+            if member.state is State.FAILED:
+                yield Stop(member.name, "It has failed.")
+            elif member.state is State.STARTING and not member.stays:
+                yield Stop(member.name, "It does not serve yet, and is not wanted any more.")
+            elif member.name in self.removed and not member.joined:
+                yield Stop(member.name, self.removed[member.name])
+            elif member.draining and member.drained and member.state is State.SERVING:
+                yield Stop(member.name, "It has drained.")
+
+    def _place(self, running: frozenset[str]) -> Iterator[Step]:
+        """Schedulers first, for all that follows needs them; the ones left over last."""
+        wanted = {cell.name for cell in self.after}
+        for cell in self.after:
+            if cell.name not in running:
+                yield DeployCell(cell.name)
+        places = self._places()
+        serving = [m for m in self.fleet.members if m.stays and m.state is State.SERVING]
+        for member in serving:
+            if member.name in self.removed:
+                if member.joined:
+                    yield Drain(member.name, member.cell, self.removed[member.name])
+                continue
+            cell, pool = places[member.name]
+            if not member.joined:
+                yield Adopt(member.name, cell)
+            elif member.cell != cell:
+                yield Move(member.name, member.cell, cell)
+            if member.pool is not pool:
+                yield SetPool(member.name, cell, pool)
+        # A scheduler stays while anything drains in its cell.
+        held = {member.cell for member in self.fleet.members if member.draining and member.joined}
+        for name in sorted(running - wanted - held):
+            yield DeleteCell(name)
+
+    def _places(self) -> dict[str, tuple[str, Pool]]:
+        return {
+            name: (cell.name, Pool.HP if name in cell.high_priority else Pool.LP)
+            for cell in self.after
+            for name in cell.instances
+        }
