@@ -1,0 +1,64 @@
+"""What the objects of a MacroInstance are called, and the labels that tell them apart."""
+
+GROUP = "macroserve.io"
+VERSION = "v1alpha1"
+PLURAL = "macroinstances"
+KIND = "MacroInstance"
+MANAGER = "macroserve-operator"
+"""Field manager of server-side apply, value of ``managed-by``, name of the leader's Lease."""
+
+FINALIZER = f"{GROUP}/drain"
+
+MACROINSTANCE = f"{GROUP}/macroinstance"
+COMPONENT = f"{GROUP}/component"
+INSTANCE = f"{GROUP}/instance"
+CELL = f"{GROUP}/cell"
+POOL = f"{GROUP}/pool"
+
+REVISION = f"{GROUP}/revision"
+"""Annotation: hash of all that is built into a pod."""
+DRAINING_SINCE = f"{GROUP}/draining-since"
+"""Annotation, RFC 3339: so that a drain's budget outlives the operator that began it."""
+
+HEAD_PORT = 8100
+PUBLIC_PORT = 8000
+PRIVATE_PORT = 8001
+INSTANCE_PORT = 8000
+
+
+def labels(macroinstance: str, component: str | None = None) -> dict[str, str]:
+    """Of every object that belongs to a MacroInstance."""
+    own = {
+        "app.kubernetes.io/name": "macroserve",
+        "app.kubernetes.io/managed-by": MANAGER,
+        MACROINSTANCE: macroinstance,
+    }
+    return own if component is None else {**own, COMPONENT: component}
+
+
+def selector(macroinstance: str, component: str) -> dict[str, str]:
+    return {MACROINSTANCE: macroinstance, COMPONENT: component}
+
+
+def head(macroinstance: str) -> str:
+    return f"{macroinstance}-head"
+
+
+def ingress(macroinstance: str) -> str:
+    return f"{macroinstance}-ingress"
+
+
+def instances_service(macroinstance: str) -> str:
+    return f"{macroinstance}-instances"
+
+
+def pod(macroinstance: str, instance: str) -> str:
+    return f"{macroinstance}-{instance}"
+
+
+def config_map(macroinstance: str) -> str:
+    return f"{macroinstance}-manifest"
+
+
+def secret(macroinstance: str) -> str:
+    return f"{macroinstance}-tokens"

@@ -1,0 +1,89 @@
+"""A MacroInstance and all that belongs to it, as one round of reconciling finds it: plain data.
+
+What is planned, reported and told follows from an Observation alone, so it can be tested without a
+cluster.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from macroserve.core.manifest import Manifest
+from macroserve.core.reports import CellReport, InstanceReport, Report
+from macroserve.core.views import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something does not run. reason: CamelCase, as conditions and events have it (such as
+    ``Unschedulable``, ``ImagePullBackOff``, ``OOMKilled``). message: a sentence for people."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePod:
+    """An instance's pod. cell, pool: of its labels. address: its IP, once it has one.
+
+    failed: ended, and the kubelet will not start it again. problem: what keeps it from serving, or
+    what ended it last.
+    """
+
+    instance: str
+    name: str
+    cell: str
+    pool: Pool
+    revision: str
+    created: datetime
+    address: str | None = None
+    ready: bool = False
+    failed: bool = False
+    deleting: bool = False
+    draining_since: datetime | None = None
+    restarts: int = 0
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A Deployment of ours: the head's or the ingresses'."""
+
+    ready: int
+    wanted: int
+    revision: str = ""
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """now: wall clock, with a time zone. revision: what pods made now would carry.
+
+    head, ingress: None where there is no Deployment yet.
+    report: None when the head does not answer. running_cells: schedulers that run, None likewise.
+    status: as the resource had it before this round.
+    """
+
+    now: datetime
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    deleting: bool
+    manifest: Manifest
+    revision: str
+    pods: tuple[InstancePod, ...]
+    head: Server | None
+    ingress: Server | None
+    report: Report | None
+    running_cells: frozenset[str] | None
+    status: Mapping[str, Any]
+
+    def located(self, instance: str) -> tuple[CellReport, InstanceReport] | None:
+        """The cell that holds the instance, and what it says of it."""
+        for cell in self.report.cells if self.report else ():
+            for found in cell.instances:
+                if found.name == instance:
+                    return cell, found
+        return None

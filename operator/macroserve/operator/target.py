@@ -1,0 +1,31 @@
+"""How many instances a MacroInstance should have now, and who says so."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of ``status.scalingHistory``; from_instances is ``from`` there."""
+
+    time: datetime
+    from_instances: int
+    to_instances: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """instances: to plan for. reason: why so many, a sentence.
+
+    able: whether it may be changed just now; a hold (no metrics, a window not yet over) keeps the
+    last target, and ``reason`` says what it waits for.
+    metrics_available: None where nothing depends on metrics, as without ``spec.autoscaling``.
+    change: set in the round that changes the target.
+    """
+
+    instances: int
+    reason: str
+    able: bool = True
+    metrics_available: bool | None = None
+    change: Change | None = None
