@@ -166,7 +166,7 @@ SENTENCES = [
     ),
     (
         edited(("spec.ingress.a b\n", 1)),
-        r"spec.ingress.'a b\n' is 1, but spec.ingress has only the fields replicas.",
+        r"spec.ingress.'a b\n' is 1, but spec.ingress has only the fields replicas, apiKeysSecret.",
     ),
     (
         edited(("spec.engine.args.schedulerCls", "my.Scheduler")),

@@ -200,7 +200,15 @@ class Autoscaling(_Part):
 
 
 class Ingress(_Part):
+    """Where clients come in. api_keys_secret: the Kubernetes Secret whose values, one or several
+    keys each, let a client in; without it everyone may call."""
+
     replicas: Count = 2
+    api_keys_secret: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$",
+        description="a DNS name: up to 253 of a-z, 0-9, - and ., a letter or digit at either end",
+    )
 
 
 class Spec(_Part):

@@ -5,6 +5,7 @@ Durations only: the two ends may be on different machines.
 
 import msgspec
 
+from macroserve.core.latency import DeviceShape, ModelShape
 from macroserve.core.views import CellView, InstanceStatus, Pool
 
 
@@ -64,10 +65,13 @@ class LoadReport(msgspec.Struct, frozen=True):
     buckets: ``bucket_s`` long each, newest first, ten minutes of them.
     lengths: (prompt, output) tokens of a sample of recent requests; outputs as predicted at
         placement.
-    coefficients: the latency model's, of an instance; None before one was asked.
+    coefficients, model, device: what an instance's latency model is made of; None before one was
+        asked.
     """
 
     bucket_s: float
     buckets: tuple[LoadBucket, ...] = ()
     lengths: tuple[tuple[int, int], ...] = ()
     coefficients: tuple[float, ...] | None = None
+    model: ModelShape | None = None
+    device: DeviceShape | None = None

@@ -88,6 +88,8 @@ class CellView:
     num_prefilling, num_decoding: running requests before and after their first token.
     num_waiting, waiting_prefill_s, free_blocks: decisions in flight counted as waiting.
     prefill_s_per_token: of its slowest instance.
+    finished, attained: requests that ended in the cell since its scheduler began, and how many of
+        them met both targets; neither ever falls.
     """
 
     name: str

@@ -166,12 +166,10 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         num_running=5,
         num_decoding=3,
         waiting_prefill_s=0.5,
-        finished=7,
-        attained=6,
     )
     ledger = ledger_of("a", "b", status=status)
     ledger.set_pool("b", Pool.HP)
-    ledger.observe("b", replace(status, seq=2, draining=True), now=0.0)
+    ledger.observe("b", replace(status, seq=2, draining=True, finished=7, attained=6), now=0.0)
     ledger.assign(request("r"), now=0.0)
     cell = ledger.cell_view("cell-0")
     assert cell.waiting_prefill_s == pytest.approx(1.1)
@@ -188,9 +186,37 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         "prefill_s_per_token": 0.001,
         "free_blocks": 190,
         "num_blocks": 200,
-        "finished": 14,
-        "attained": 12,
+        "finished": 7,
+        "attained": 6,
     }
+
+
+def test_what_has_ended_in_the_cell_stays_counted() -> None:
+    def counts() -> tuple[int, int]:
+        cell = ledger.cell_view("cell-0")
+        return cell.finished, cell.attained
+
+    def status(seq: int, finished: int, attained: int) -> InstanceStatus:
+        return replace(STATUS, seq=seq, finished=finished, attained=attained)
+
+    # What ended before it came here is another cell's.
+    ledger = ledger_of("a", "b", status=status(1, 100, 90))
+    assert counts() == (0, 0)
+    ledger.observe("a", status(3, 103, 92), now=1.0)
+    ledger.observe("b", status(2, 101, 91), now=1.0)
+    assert counts() == (4, 3)
+    ledger.observe("a", status(2, 102, 91), now=1.1)  # late
+    assert counts() == (4, 3)
+    ledger.remove("a")
+    assert counts() == (4, 3)
+    # Out of sight for a moment, moved away and back, or started anew: counted from where it is.
+    ledger.add("a", Pool.LP, max_num_seqs=64)
+    ledger.observe("a", status(9, 120, 95), now=2.0)
+    ledger.observe("a", status(10, 121, 95), now=2.0)
+    assert counts() == (5, 3)
+    ledger.observe("a", status(1, 0, 0), now=3.0, incarnation=1)
+    ledger.observe("a", status(2, 1, 1), now=3.0, incarnation=1)
+    assert counts() == (6, 4)
 
 
 class LedgerMachine(RuleBasedStateMachine):

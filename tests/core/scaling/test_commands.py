@@ -32,6 +32,10 @@ B = Cell("cell-1", ("x", "y"), ("x",))
             Split("cell-0", "cell-2", ("b", "c"), ""),
             [Cell("cell-0", ("a",)), B, Cell("cell-2", ("b", "c"), ("b",))],
         ),
+        (
+            Split("cell-0", "cell-1", ("b", "c"), ""),
+            [Cell("cell-0", ("a",)), Cell("cell-1", ("x", "y", "b", "c"), ("x", "b"))],
+        ),
         (Merge("cell-1", "cell-0", ""), [Cell("cell-0", ("a", "b", "c", "x", "y"), ("b", "x"))]),
         (SetPriority("a", Pool.HP, ""), [Cell("cell-0", ("a", "b", "c"), ("b", "a")), B]),
         (SetPriority("x", Pool.LP, ""), [A, Cell("cell-1", ("x", "y"))]),
@@ -49,7 +53,7 @@ def test_apply(command: Command, expected: list[Cell]) -> None:
         Remove("cell-0", "x", ""),
         Split("cell-0", "cell-2", ("x",), ""),
         Split("cell-0", "cell-2", ("a", "b", "c"), ""),
-        Split("cell-0", "cell-1", ("a",), ""),
+        Split("cell-0", "cell-0", ("a",), ""),
     ],
 )
 def test_commands_that_do_not_fit_the_cells_are_a_broken_invariant(command: Command) -> None:

@@ -30,7 +30,8 @@ class CellLedger:
     """Routes the requests of one cell, counting each decision until the instance reports it.
 
     A decision stops counting when a status lists the request as admitted, when it is settled or
-    decided anew, when its instance leaves or restarts, or after IN_FLIGHT_TIMEOUT_S.
+    decided anew, when its instance leaves or restarts, or after IN_FLIGHT_TIMEOUT_S. What ends at
+    an instance between two of its statuses is counted as ended in the cell, for good.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -39,6 +40,7 @@ class CellLedger:
         self._incarnations: dict[str, int] = {}
         self._in_flight: dict[str, _InFlight] = {}  # by request id, oldest first
         self._last: str | None = None
+        self._finished = self._attained = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
@@ -89,6 +91,9 @@ class CellLedger:
         view = self._views[name]
         if status.seq <= view.status.seq:
             return False
+        if view.status is not _UNHEARD:
+            self._finished += status.finished - view.status.finished
+            self._attained += status.attained - view.status.attained
         self._views[name] = replace(view, status=status, as_of_s=now)
         return True
 
@@ -151,8 +156,8 @@ class CellLedger:
             prefill_s_per_token=max((s.prefill_s_per_token for s in statuses), default=0.0),
             free_blocks=sum(v.status.free_blocks - v.in_flight_blocks for v in views),
             num_blocks=sum(status.num_blocks for status in statuses),
-            finished=sum(status.finished for status in statuses),
-            attained=sum(status.attained for status in statuses),
+            finished=self._finished,
+            attained=self._attained,
         )
 
     def _drop_all_at(self, name: str) -> None:

@@ -76,7 +76,8 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Move instances of a cell to a new one. They keep running."""
+    """Move instances of a cell to another, which begins with them if there is none of that name.
+    They keep running."""
 
     cell: str
     new_cell: str
@@ -120,10 +121,11 @@ def apply(cells: Iterable[Cell], command: Command) -> tuple[Cell, ...]:
         case Split():
             cell = by_name[command.cell]
             moved = set(command.instances)
-            assert moved < set(cell.instances) and command.new_cell not in by_name, command
-            by_name[cell.name] = cell.without(moved)
-            stayed = by_name[cell.name].instances
-            by_name[command.new_cell] = replace(cell.without(stayed), name=command.new_cell)
+            assert moved < set(cell.instances) and command.new_cell != cell.name, command
+            stays = cell.without(moved)
+            other = by_name.get(command.new_cell) or Cell(command.new_cell)
+            by_name[cell.name] = stays
+            by_name[other.name] = other.joined_by(cell.without(stays.instances))
         case Merge():
             source = by_name.pop(command.source)
             by_name[command.into] = by_name[command.into].joined_by(source)

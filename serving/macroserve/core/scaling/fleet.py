@@ -26,7 +26,7 @@ class Wish:
 
 class State(StrEnum):
     STARTING = "starting"
-    """Has yet to generate its first token."""
+    """Has yet to generate its first token, or does not answer just now."""
     SERVING = "serving"
     """Has generated a token; a cell may take it."""
     FAILED = "failed"
@@ -56,9 +56,14 @@ class Member:
     remaining_tokens: int = 0
 
     @property
+    def serves(self) -> bool:
+        """Whether it may have work: one that a cell holds does, though it be not ready just now."""
+        return self.state is State.SERVING or (self.state is State.STARTING and self.joined)
+
+    @property
     def stays(self) -> bool:
         """Whether it counts towards the wished number."""
-        hopeless = self.outdated and self.state is State.STARTING
+        hopeless = self.outdated and not self.serves
         return self.state in (State.STARTING, State.SERVING) and not (self.draining or hopeless)
 
 
@@ -167,7 +172,7 @@ def plan_steps(fleet: Fleet, wish: Wish) -> FleetPlan:
         wish.instances + _surge(staying, wish),
         wish.bounds,
         wish.high_priority_ratio,
-        {m.name: m.remaining_tokens if m.state is State.SERVING else -1 for m in staying},
+        {m.name: m.remaining_tokens if m.serves else -1 for m in staying},
         [member.name for member in fleet.members if not member.stays],
     )
     after = before
@@ -196,11 +201,13 @@ def _surge(staying: list[Member], wish: Wish) -> int:
 def _rollout(fleet: Fleet) -> Iterator[Step]:
     """The next outdated instance to replace: one at a time, and only while all others serve."""
     outdated = [m for m in fleet.members if m.stays and m.outdated]
-    others_serve = all(m.stays and m.joined for m in fleet.members)
-    if fleet.cells is None or not outdated or not others_serve or len(fleet.members) < 2:
+    if fleet.cells is None or not outdated:
         return
-    victim = min(outdated, key=lambda member: member.remaining_tokens)
-    yield Drain(victim.name, victim.cell, "It is replaced by one of the manifest's present form.")
+    victim = min(outdated, key=lambda m: (m.state is State.SERVING, m.remaining_tokens))
+    others = [member for member in fleet.members if member is not victim]
+    if victim.joined and all(m.stays and m.joined and m.state is State.SERVING for m in others):
+        reason = "It is replaced by one of the manifest's present form."
+        yield Drain(victim.name, victim.cell, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,19 +230,27 @@ class _Steps:
             member = there.get(name)
             if member is None:
                 yield Start(name, cell, pool)
-            elif not member.joined and (member.cell, member.pool) != (cell, pool):
+            elif member.joined or self._is_out_of_reach(member):
+                continue
+            elif (member.cell, member.pool) != (cell, pool):
                 yield Assign(name, cell, pool)
 
     def _stop(self) -> Iterator[Step]:
         for member in self.fleet.members:
             if member.state is State.FAILED:
                 yield Stop(member.name, "It has failed.")
-            elif member.state is State.STARTING and not member.stays:
+            elif member.state is State.STARTING and not (member.joined or member.stays):
                 yield Stop(member.name, "It does not serve yet, and is not wanted any more.")
-            elif member.name in self.removed and not member.joined:
-                yield Stop(member.name, self.removed[member.name])
-            elif member.draining and member.drained and member.state is State.SERVING:
+            elif member.draining and member.drained and member.serves:
                 yield Stop(member.name, "It has drained.")
+            elif member.joined or self._is_out_of_reach(member):
+                continue
+            elif member.name in self.removed:
+                yield Stop(member.name, self.removed[member.name])
+
+    def _is_out_of_reach(self, member: Member) -> bool:
+        """It serves, and which cell holds it is not known."""
+        return self.fleet.cells is None and member.state is State.SERVING
 
     def _place(self, running: frozenset[str]) -> Iterator[Step]:
         """Schedulers first, for all that follows needs them; the ones left over last."""
@@ -244,7 +259,7 @@ class _Steps:
             if cell.name not in running:
                 yield DeployCell(cell.name)
         places = self._places()
-        serving = [m for m in self.fleet.members if m.stays and m.state is State.SERVING]
+        serving = [m for m in self.fleet.members if m.stays and m.serves]
         for member in serving:
             if member.name in self.removed:
                 if member.joined:
@@ -257,8 +272,8 @@ class _Steps:
                 yield Move(member.name, member.cell, cell)
             if member.pool is not pool:
                 yield SetPool(member.name, cell, pool)
-        # A scheduler stays while anything drains in its cell.
-        held = {member.cell for member in self.fleet.members if member.draining and member.joined}
+        # A scheduler stays while anything is in its cell that goes nowhere else, such as to drain.
+        held = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
         for name in sorted(running - wanted - held):
             yield DeleteCell(name)
 

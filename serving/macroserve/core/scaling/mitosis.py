@@ -97,37 +97,45 @@ class _Rules:
         return self._set_priority(cells)
 
     def _split(self, cells: tuple[Cell, ...]) -> Split | None:
-        """Of a cell above the upper bound, a new one of the lower bound, or a full one if enough
-        is left. At least the lower bound stays, as upper + 1 >= 2 * lower."""
+        """Of a cell above the upper bound, to one with room (as a split that was cut short
+        leaves behind) or a new one: what is too many, at least what the other lacks."""
         lower, upper = self.bounds.lower, self.bounds.upper
         cell = next((cell for cell in cells if cell.size > upper), None)
         if cell is None:
             return None
-        size = upper if cell.size - upper >= lower else lower
-        high = cell.high_priority[: self._high_priority_count(size)]
-        low = cell.low_priority[: size - len(high)]
-        rest = [name for name in cell.high_priority if name not in high]
-        moved = (*high, *low, *rest)[:size]
-        new_cell = _unused("cell", {cell.name for cell in cells})
+        roomy = [other for other in _by_size(cells) if other.size < upper]
+        other = roomy[0] if roomy else Cell(_unused("cell", {cell.name for cell in cells}))
+        size = min(max(cell.size - upper, lower - other.size), upper - other.size)
         reason = f"{cell.name} has {cell.size} instances, more than {upper}"
-        return Split(cell.name, new_cell, moved, f"{reason}, so {size} of them form {new_cell}.")
+        verb = "join" if other.size else "form"
+        return self._moved(cell, other, size, f"{reason}, so {size} of them {verb} {other.name}.")
 
-    def _merge(self, cells: tuple[Cell, ...], missing: int) -> Merge | None:
-        """The two smallest cells, if one can hold them and all that is still to come. One below
-        its lower bound merges anyway, once nothing is missing that could fill it up; where that
-        makes a cell too large, the next step splits it."""
+    def _merge(self, cells: tuple[Cell, ...], missing: int) -> Merge | Split | None:
+        """The two smallest cells, if one can hold them and all that is still to come. Where it
+        cannot, one below its lower bound is filled up by the other, once nothing is missing that
+        could do it."""
         if len(cells) < 2:
             return None
+        upper, lower = self.bounds.upper, self.bounds.lower
         source, into = _by_size(cells)[:2]
         sizes = f"{source.name} has {source.size} instances and {into.name} {into.size}"
         if source.size == 0:
             return Merge(source.name, into.name, f"{source.name} has no instances.")
-        if source.size + into.size + max(0, missing) <= self.bounds.upper:
+        if source.size + into.size + max(0, missing) <= upper:
             return Merge(source.name, into.name, f"{sizes}, which fit into one cell.")
-        if missing == 0 and source.size < self.bounds.lower:
-            reason = f"{sizes}, and a cell has at least {self.bounds.lower}."
-            return Merge(source.name, into.name, reason)
+        if missing == 0 and source.size < lower:
+            size = lower - source.size
+            reason = f"{sizes}, and a cell has at least {lower}, so {size} change over."
+            return self._moved(into, source, size, reason)
         return None
+
+    def _moved(self, cell: Cell, other: Cell, size: int, reason: str) -> Split:
+        """Some of ``cell`` to ``other``, with as many of the HP pool as it then wants."""
+        wanted = self._high_priority_count(other.size + size) - len(other.high_priority)
+        high = cell.high_priority[: max(0, min(wanted, size))]
+        low = cell.low_priority[: size - len(high)]
+        rest = [name for name in cell.high_priority if name not in high]
+        return Split(cell.name, other.name, (*high, *low, *rest)[:size], reason)
 
     def _add(self, cells: tuple[Cell, ...]) -> Add:
         """To a cell below its lower bound, else to the fullest that is not full, else to the

@@ -1,0 +1,23 @@
+"""What a manifest wishes for, as the planner of a fleet reads it."""
+
+from macroserve.core.manifest import Manifest
+from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.mitosis import Bounds
+
+AUTO_HIGH_PRIORITY_RATIO = 1 / 3
+"""2 LP + 1 HP: the best of the configurations that Ascendra tried (section 7.5)."""
+
+
+def wish(manifest: Manifest, instances: int | None = None) -> Wish:
+    """instances: instead of the manifest's own number, where something else scales."""
+    ratio = manifest.spec.priority.high_priority_ratio
+    if not manifest.strategy.uses_pools:
+        ratio = 0.0
+    elif ratio == "Auto":
+        ratio = AUTO_HIGH_PRIORITY_RATIO
+    mitosis = manifest.spec.mitosis
+    return Wish(
+        manifest.spec.instances if instances is None else instances,
+        Bounds(mitosis.lower_bound, mitosis.upper_bound),
+        float(ratio),
+    )

@@ -1,0 +1,6 @@
+"""A simulator in virtual time: the same schedulers and the same routing, another executor.
+
+It holds no policy of its own. A batch takes the time that a latency model gives it, an arrival is
+drawn from rates and lengths, and nothing depends on a clock: the same input and seed give the same
+outcome.
+"""

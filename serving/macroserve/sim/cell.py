@@ -1,0 +1,145 @@
+"""One cell in virtual time: its router, its instances, and requests that arrive."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from macroserve.core.batch import HandBackReason
+from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.length import LengthPredictor
+from macroserve.core.request import Request
+from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.scaling.priority import high_priority_count
+from macroserve.core.views import Pool
+from macroserve.sim.arrivals import Arrival
+from macroserve.sim.events import EventQueue
+from macroserve.sim.instance import MAX_RUN_STEPS, Exact, Run, SimulatedInstance
+from macroserve.sim.record import Outcome, Record, Verdicts
+
+
+class SimulatedCell:
+    """Instances of one kind, the share ``high_priority_ratio`` of them in the HP pool.
+
+    latency: how long batches take; the instances' schedulers know it as well.
+    max_run_steps: decode steps that one event may stand for; with 1 each step is decided anew.
+    num_iterations: what the instances' schedulers decided so far, together.
+    """
+
+    def __init__(
+        self,
+        config: InstanceConfig,
+        latency: Exact,
+        num_instances: int,
+        high_priority_ratio: float = 0.0,
+        max_run_steps: int = MAX_RUN_STEPS,
+    ) -> None:
+        self.num_iterations = 0
+        self._config = config
+        self._ledger = CellLedger(config.strategy)
+        self._lengths = LengthPredictor()
+        self._instances: dict[str, SimulatedInstance] = {}
+        self._events: EventQueue[Record | tuple[SimulatedInstance, Run]] = EventQueue()
+        self._verdicts = Verdicts(())
+        num_high = high_priority_count(num_instances, high_priority_ratio)
+        for index in range(num_instances):
+            pool = Pool.HP if index < num_high else Pool.LP
+            name = f"instance-{index}"
+            instance = SimulatedInstance(name, replace(config, pool=pool), latency, max_run_steps)
+            instance.policy.let_offload(num_high > 0)
+            self._instances[name] = instance
+            self._ledger.add(name, pool, config.max_num_seqs)
+            self._report(instance, 0.0)
+
+    def serve(
+        self,
+        arrivals: Sequence[Arrival],
+        *,
+        num_before: int = 0,
+        goal: float = 0.0,
+        max_iterations: int | None = None,
+    ) -> Outcome:
+        """Serve ``arrivals``, in the order of their times; the first ``num_before`` do not count.
+
+        Ends once all that count are decided, as soon as ``goal``, an attainment, is out of reach,
+        or after ``max_iterations`` of the instances together.
+        """
+        records = [self._record(index, arrival) for index, arrival in enumerate(arrivals)]
+        self._verdicts = Verdicts(records[num_before:], goal)
+        for record in records:
+            self._events.put(record.request.arrival_s, record)
+        while self._events and not self._verdicts.are_in:
+            if max_iterations is not None and self.num_iterations >= max_iterations:
+                break
+            now, event = self._events.pop()
+            self._verdicts.pass_time(now)
+            if isinstance(event, Record):
+                self._place(event, now)
+            else:
+                instance, run = event
+                if instance.run is run:
+                    self._settle(instance, now)
+        return self._verdicts.outcome
+
+    def _record(self, index: int, arrival: Arrival) -> Record:
+        """As clients mostly ask: for no particular length, so that nobody knows it beforehand."""
+        longest = self._config.max_model_len
+        num_prompt = min(arrival.num_prompt_tokens, longest - 1)
+        request = Request(
+            f"request-{index}", arrival.at_s, num_prompt, longest - num_prompt, self._config.slo
+        )
+        return Record(request, min(arrival.num_output_tokens, request.max_new_tokens))
+
+    def _place(
+        self,
+        record: Record,
+        now: float,
+        *,
+        offloaded: bool = False,
+        exclude: frozenset[str] = frozenset(),
+    ) -> None:
+        for instance in self._instances.values():
+            self._settle(instance, now)
+        request = record.request
+        route = RouteRequest(request, self._lengths.predict(request), offloaded, exclude)
+        name = self._ledger.assign(route, now).instance
+        if name is None:
+            name = self._ledger.assign(replace(route, exclude=frozenset()), now).instance
+        assert name is not None, "a cell has instances, and none of them drains"
+        instance = self._instances[name]
+        if instance.add(record, now):
+            self._ledger.settle(request.request_id)
+            self._verdicts.missed(record)
+            return
+        self._report(instance, now)
+        if instance.run is None:
+            self._begin(instance, now)
+        else:
+            self._events.put(instance.run.ends_s[-1], (instance, instance.run))
+
+    def _settle(self, instance: SimulatedInstance, now: float) -> None:
+        """Bring an instance to ``now``: what has ended by then, and what it runs since."""
+        settled = instance.settle(now)
+        if settled is None:
+            return
+        end_s, finished = settled
+        for record in finished:
+            self._lengths.observe(record.request, record.num_emitted)
+            self._verdicts.ended(record)
+        self._report(instance, end_s)
+        self._begin(instance, end_s)
+
+    def _begin(self, instance: SimulatedInstance, now: float) -> None:
+        self.num_iterations += 1
+        left = instance.begin(now)
+        if instance.run is None:
+            self._report(instance, now)
+        else:
+            self._events.put(instance.run.ends_s[-1], (instance, instance.run))
+        for record, reason in left:
+            if reason is HandBackReason.DROP:
+                self._verdicts.missed(record)
+            else:
+                self._place(record, now, offloaded=True, exclude=frozenset({instance.name}))
+
+    def _report(self, instance: SimulatedInstance, now: float) -> None:
+        self._ledger.observe(instance.name, instance.status(now), now)

@@ -1,0 +1,124 @@
+"""The simulator's executor: one instance that runs batches in virtual time."""
+
+from bisect import bisect_right
+from itertools import accumulate
+
+from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason
+from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.scheduler import InstanceScheduler, Refusal
+from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.views import InstanceStatus
+from macroserve.sim.record import Record
+
+MAX_RUN_STEPS = 32
+"""Decode steps that one event may stand for."""
+
+
+class Exact(LatencyModel):
+    """A latency model that is also the truth: there is nothing to learn from what took place."""
+
+    def observe(self, work: Work, elapsed_s: float) -> None:
+        pass
+
+
+class Run:
+    """A batch that is being run: once, or, when it only decodes, until something may change it.
+
+    ends_s: when each repetition ends. While all that is here decodes and nothing waits, the
+    scheduler would decide the same batch again, so that one event can stand for many steps. Only
+    its guesses of how long responses get, which routing by load reads, are renewed less often.
+    """
+
+    __slots__ = ("batch", "ends_s")
+
+    def __init__(self, batch: Batch, ends_s: list[float]) -> None:
+        self.batch = batch
+        self.ends_s = ends_s
+
+
+class SimulatedInstance:
+    """run: what it does now, None while it idles."""
+
+    def __init__(
+        self, name: str, config: InstanceConfig, latency: Exact, max_run_steps: int = MAX_RUN_STEPS
+    ) -> None:
+        self.name = name
+        self.policy = InstanceScheduler(config, latency)
+        self.run: Run | None = None
+        self._latency = latency
+        self._block_size = config.block_size
+        self._free_blocks = config.num_blocks
+        self._max_run_steps = max_run_steps
+        self._records: dict[str, Record] = {}
+
+    def add(self, record: Record, now: float) -> Refusal | None:
+        """Let it wait here. Of a run that was settled at ``now``, only the present step is left."""
+        refusal = self.policy.add_request(record.request, now)
+        if refusal is None:
+            self._records[record.request.request_id] = record
+            if self.run is not None:
+                del self.run.ends_s[1:]
+        return refusal
+
+    def begin(self, now: float) -> list[tuple[Record, HandBackReason]]:
+        """Decide the next batch and run it; what has to leave, and why."""
+        batch = self.policy.schedule(now)
+        left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
+        for request_id in batch.preempted:
+            self._records[request_id].num_computed = 0
+        self.run = None if batch.kind is BatchKind.IDLE else Run(batch, self._ends_s(batch, now))
+        return left
+
+    def settle(self, now: float) -> tuple[float, list[Record]] | None:
+        """Take in the steps that have ended by ``now``; from the end of the last of them on, which
+        is returned with the requests that ended then, it waits for ``begin``. None where none has
+        ended."""
+        if self.run is None or self.run.ends_s[0] > now:
+            return None
+        batch, num_steps = self.run.batch, bisect_right(self.run.ends_s, now)
+        end_s = self.run.ends_s[num_steps - 1]
+        self.run = None
+        prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
+        emitted: dict[str, int] = {}
+        finished: list[Record] = []
+        for request_id in (*prefilled, *batch.decodes):
+            record = self._records[request_id]
+            record.num_computed += prefilled.get(request_id, num_steps)
+            if record.num_computed >= record.num_tokens:
+                emitted[request_id] = num_steps
+                if record.emit(num_steps, end_s):
+                    finished.append(self._records.pop(request_id))
+        ended = frozenset([record.request.request_id for record in finished])
+        # Its latency model is exact: nobody asks how long it took.
+        self.policy.update(batch, BatchResult(0.0, prefilled, emitted, ended), end_s)
+        return end_s, finished
+
+    def status(self, now: float) -> InstanceStatus:
+        status = self.policy.status(now)
+        self._free_blocks = status.free_blocks
+        return status
+
+    def _ends_s(self, batch: Batch, now: float) -> list[float]:
+        latency, num_decodes = self._latency, len(batch.decodes)
+        prefills = [
+            (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
+        ]
+        context = sum([self._records[request_id].num_tokens for request_id in batch.decodes])
+        steps_s = (
+            latency.predict(latency.work(prefills, num_decodes, context + step * num_decodes))
+            for step in range(self._num_steps(batch))
+        )
+        return list(accumulate(steps_s, initial=now))[1:]
+
+    def _num_steps(self, batch: Batch) -> int:
+        """How often the same batch runs, as far as this instance can know: until the first
+        response ends, as long as every sequence is sure to find its KV blocks."""
+        num_decodes = len(batch.decodes)
+        if num_decodes < len(self._records):
+            return 1
+        blocks_each = self._max_run_steps // self._block_size + 2
+        if num_decodes * blocks_each > self._free_blocks:
+            return 1
+        records = [self._records[request_id] for request_id in batch.decodes]
+        to_first_end = min([record.num_output - record.num_emitted for record in records])
+        return min(to_first_end, self._max_run_steps)

@@ -1,0 +1,373 @@
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.scaling.autoscale import (
+    GAP_S,
+    PATIENCE_S,
+    REBOUND_S,
+    REMEMBERED_S,
+    SETTLE_S,
+    Limits,
+    Move,
+    Need,
+    Signals,
+    decide,
+    resume,
+)
+
+LIMITS = Limits(least=1, most=16, up_s=0.0, down_s=300.0)
+ALERT = "MacroserveSLOAttainmentLow"
+DEAF = "Nothing is heard from Alertmanager."
+UNKNOWN = "The head does not answer."
+ROUND_S = 5.0
+
+
+def need(enough, survivors=None, **fields):
+    return Need(10.0, enough, enough if survivors is None else survivors, **fields)
+
+
+def signals(enough=4, survivors=None, *, ready=4, **fields):
+    """What is known of four instances that are all needed, unless it says otherwise."""
+    fields.setdefault("need", need(enough, survivors))
+    return Signals(ready=ready, **fields)
+
+
+def spare(survivors, **fields):
+    """Those who are there are enough, and so few would be as well."""
+    return lambda target: signals(target, min(survivors, target), ready=target, **fields)
+
+
+def first(given, *, target=4, limits=LIMITS, moves=(), now=10_000.0):
+    """The decision of the first round."""
+    decision, _ = decide(resume(target, moves, now), limits, given, now)
+    return decision
+
+
+class Loop:
+    """Rounds every few seconds; ``targets`` are all that there were, with their times."""
+
+    def __init__(self, target=4, limits=LIMITS, moves=(), now=10_000.0):
+        self.limits = limits
+        self.now = now
+        self.scaling = resume(target, moves, now)
+        self.targets = [(now, target)]
+        self.decision = None
+
+    def round(self, given):
+        before = self.scaling.target
+        self.decision, self.scaling = decide(self.scaling, self.limits, given, self.now)
+        assert self.decision.target == self.scaling.target
+        assert self.decision.reason.endswith("."), self.decision
+        if self.decision.target != before:
+            self.targets.append((self.now, self.decision.target))
+        return self.decision.target
+
+    def run(self, given, for_s):
+        """``given``: signals, or a function of the present target that makes them."""
+        end_s = self.now + for_s
+        while self.now < end_s:
+            self.now += ROUND_S
+            self.round(given(self.scaling.target) if callable(given) else given)
+        return self.scaling.target
+
+    def restart(self):
+        """Only what the status holds is left."""
+        self.scaling = resume(self.scaling.target, self.scaling.moves, self.now)
+
+
+# -- one round
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "able", "says"),
+    [
+        pytest.param(signals(), 4, True, "4 instances are needed", id="just enough"),
+        pytest.param(signals(6), 6, True, "10 requests/s", id="forecast"),
+        pytest.param(signals(40), 8, True, "need", id="at most doubled"),
+        pytest.param(signals(alert=ALERT), 5, True, ALERT, id="alert alone adds one"),
+        pytest.param(signals(7, alert=ALERT), 7, True, ALERT, id="alert and forecast"),
+        pytest.param(signals(alert=ALERT, need=None), 5, True, ALERT, id="alert, not simulated"),
+        pytest.param(signals(need=None), 4, True, "yet to be simulated", id="not simulated"),
+        pytest.param(signals(4, 2), 4, False, "300 s", id="fewer would do: wait"),
+        pytest.param(signals(need=None, idle=True), 4, False, "Nothing was asked", id="idle: wait"),
+        pytest.param(
+            signals(need=None, idle=True, alert=ALERT), 4, False, "", id="alert without load"
+        ),
+        pytest.param(
+            signals(alert=ALERT, need=need(4, helps=False)), 4, True, "not help", id="no help"
+        ),
+        pytest.param(
+            signals(alert=ALERT, need=need(8, helps=False)), 4, True, "not help", id="no help at 8"
+        ),
+        pytest.param(signals(4, 2, struggling=True), 4, True, "attainment", id="struggling"),
+        pytest.param(signals(4, 2, deaf=DEAF), 4, False, DEAF, id="deaf"),
+        pytest.param(signals(6, deaf=DEAF), 6, True, "requests/s", id="deaf, but more needed"),
+        pytest.param(signals(need=None, unknown=UNKNOWN), 4, False, UNKNOWN, id="unknown"),
+        pytest.param(
+            signals(9, 9, alert=ALERT, unknown=UNKNOWN), 4, False, UNKNOWN, id="alert, unknown load"
+        ),
+    ],
+)
+def test_decisions(given, target, able, says):
+    decision = first(given)
+    assert (decision.target, decision.able) == (target, able)
+    assert says in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "expected"),
+    [
+        (20, signals(unknown=UNKNOWN), 16),
+        (2, signals(deaf=DEAF), 3),
+        (16, signals(30, alert=ALERT), 16),
+        (3, signals(3, 1), 3),
+        (5, signals(5, 1), 3),
+        (10, signals(17), 16),
+    ],
+)
+def test_bounds_hold_at_once_whatever_is_known(target, given, expected):
+    limits = Limits(least=3, most=16, up_s=0.0, down_s=0.0)
+    assert first(given, target=target, limits=limits).target == expected
+
+
+def test_an_alert_at_the_most_allowed_says_so():
+    decision = first(signals(alert=ALERT), target=16)
+    assert (decision.target, decision.able) == (16, False)
+    assert "no more are allowed" in decision.reason
+
+
+def test_at_the_fewest_allowed_too_it_says_what_is_not_known():
+    assert first(signals(1, deaf=DEAF), target=1).reason.startswith(DEAF)
+    assert first(signals(1), target=1).reason == "1 is the fewest allowed."
+
+
+def test_one_instance_is_one():
+    assert "1 instance is enough." in first(signals(2, 1), target=2).reason
+    assert (
+        "with 1 instance,"
+        in first(signals(1, alert=ALERT, need=need(1, helps=False)), target=1).reason
+    )
+
+
+# -- down, after a window
+
+
+def test_fewer_remain_after_a_whole_window_and_not_before():
+    loop = Loop()
+    assert loop.run(spare(2), LIMITS.down_s - ROUND_S) == 4
+    assert loop.run(spare(2), ROUND_S) == 2
+    assert "has held for 300 s" in loop.decision.reason
+
+
+def test_the_highest_number_in_the_window_counts():
+    loop = Loop()
+    loop.run(spare(2), 200)
+    loop.run(spare(3), ROUND_S)
+    loop.run(spare(1), 200)
+    assert [target for _, target in loop.targets] == [4, 3]
+
+
+def test_one_round_in_which_all_are_needed_begins_the_window_anew():
+    loop = Loop()
+    loop.run(spare(2), 280)
+    loop.run(spare(4), ROUND_S)
+    assert loop.run(spare(2), LIMITS.down_s - ROUND_S) == 4
+    assert loop.run(spare(2), 2 * ROUND_S) == 2
+
+
+def test_uncertain_simulations_remove_one_at_a_time_each_after_its_own_window():
+    loop = Loop(target=8)
+    loop.run(lambda target: signals(need=need(target, 2, certain=False)), 1000)
+    assert [target for _, target in loop.targets] == [8, 7, 6, 5]
+    times = [at_s for at_s, _ in loop.targets]
+    assert all(b - a >= LIMITS.down_s for a, b in pairwise(times))
+
+
+@pytest.mark.parametrize(
+    "interruption",
+    [
+        pytest.param(signals(4, 2, alert=ALERT, need=need(4, 2, helps=False)), id="alert"),
+        pytest.param(signals(4, 2, struggling=True), id="struggling"),
+        pytest.param(signals(4, 2, deaf=DEAF), id="deaf"),
+        pytest.param(signals(need=None, unknown=UNKNOWN), id="unknown"),
+        pytest.param(signals(need=None), id="not simulated"),
+    ],
+)
+def test_whatever_speaks_against_it_begins_the_window_anew(interruption):
+    loop = Loop()
+    loop.run(spare(2), 290)
+    loop.run(interruption, ROUND_S)
+    assert loop.run(spare(2), LIMITS.down_s - ROUND_S) == 4
+    assert loop.run(spare(2), 2 * ROUND_S) == 2
+
+
+def test_nothing_is_removed_after_a_gap_in_what_is_known():
+    loop = Loop()
+    loop.run(spare(2), 100)
+    loop.now += LIMITS.down_s + GAP_S
+    assert loop.run(spare(2), LIMITS.down_s - ROUND_S) == 4
+    assert loop.run(spare(2), 2 * ROUND_S) == 2
+
+
+@given(st.floats(1, 3000), st.integers(1, 4))
+def test_a_metrics_outage_of_any_length_holds_the_target(outage_s, survivors):
+    loop = Loop()
+    loop.run(spare(survivors), 250)
+    assert loop.run(signals(need=None, unknown=UNKNOWN), outage_s) == 4
+    assert loop.run(spare(survivors), LIMITS.down_s - ROUND_S) == 4
+
+
+@given(st.floats(0, 290), st.integers(1, 4))
+def test_a_restart_keeps_the_instances_and_costs_a_window_at_most(before_s, survivors):
+    loop = Loop()
+    loop.run(spare(survivors), before_s)
+    loop.restart()
+    assert loop.run(spare(survivors), LIMITS.down_s - ROUND_S) == 4
+    assert loop.run(spare(survivors), 3 * ROUND_S) == survivors
+
+
+def test_a_window_of_nothing_waits_for_nothing():
+    assert first(signals(4, 2), limits=replace(LIMITS, down_s=0.0)).target == 2
+
+
+# -- up, at once
+
+
+def test_up_waits_for_its_own_window_where_there_is_one():
+    loop = Loop(limits=replace(LIMITS, up_s=30.0))
+    assert loop.run(signals(8), 25) == 4
+    assert not loop.decision.able
+    loop.run(signals(6), ROUND_S)
+    assert loop.run(signals(8), ROUND_S) == 6, "the lowest number in the window counts"
+
+
+def test_an_alert_that_goes_on_adds_one_instance_for_each_time_it_takes_to_help():
+    loop = Loop()
+    loop.run(lambda target: signals(ready=target, alert=ALERT, need=None), SETTLE_S * 3)
+    assert [target for _, target in loop.targets] == [4, 5, 6, 7]
+    times = [at_s for at_s, _ in loop.targets[1:]]
+    assert all(b - a >= SETTLE_S for a, b in pairwise(times))
+
+
+def test_instances_that_do_not_come_up_are_waited_for_but_not_for_ever():
+    """One pod that never gets ready must not freeze scaling, nor call for dozens of others."""
+    loop = Loop()
+    stuck = signals(ready=4, alert=ALERT, need=None)
+    assert loop.run(stuck, PATIENCE_S) == 5
+    assert loop.run(stuck, 2 * ROUND_S) == 6
+
+
+def test_an_alert_after_a_removal_is_acted_on_at_once():
+    removed = Move(9_999.0, 5, 4)
+    assert first(signals(alert=ALERT), moves=[removed]).target == 5
+
+
+def test_added_instances_have_their_time_after_a_restart_too():
+    added = Move(9_980.0, 3, 4)
+    assert first(signals(alert=ALERT), moves=[added]).target == 4
+    assert first(signals(alert=ALERT), moves=[added], now=9_980.0 + SETTLE_S).target == 5
+
+
+def test_a_burst_doubles_until_there_are_enough():
+    loop = Loop(target=2)
+    loop.run(lambda target: signals(min(13, 2 * target), 1, ready=2), 20)
+    assert [target for _, target in loop.targets] == [2, 4, 8, 13]
+
+
+# -- no swinging
+
+
+def test_a_need_on_the_edge_does_not_swing():
+    """2, 1, 2, 1...: what a noisy measure asks for."""
+    loop = Loop(target=1)
+    for _ in range(500):
+        loop.run(lambda target: signals(target if target == 2 else 2, 2, ready=2), 20)
+        loop.run(lambda target: signals(target, 1, ready=2), 20)
+    assert [target for _, target in loop.targets] == [1, 2]
+
+
+def test_each_mistake_doubles_the_wait_for_the_next():
+    """Simulations keep saying that one instance would do; whenever it is tried, it does not."""
+    loop = Loop(target=2)
+
+    def given(target):
+        fires = target == 1
+        return signals(target, 1, ready=target, alert=ALERT if fires else None)
+
+    loop.run(given, 6 * 3600)
+    lowered = [at_s for at_s, target in loop.targets if target == 1]
+    waits = [b - a for a, b in pairwise(lowered)]
+    assert 2 * LIMITS.down_s <= waits[0] < waits[1] < waits[2]
+    assert waits[1] >= 4 * LIMITS.down_s
+    at_one = sum(
+        later - at_s for (at_s, target), (later, _) in pairwise(loop.targets) if target == 1
+    )
+    assert at_one < 0.01 * 6 * 3600
+
+
+def test_mistakes_of_long_ago_are_forgotten():
+    def mistakes(at_s):
+        return [Move(at_s, 5, 4), Move(at_s + REBOUND_S, 4, 5)]
+
+    recent, old = mistakes(9_000.0), mistakes(9_000.0 - REMEMBERED_S)
+    for moves, factor in ((recent, 2), (old, 1)):
+        loop = Loop(target=5, moves=moves)
+        assert loop.run(spare(4), factor * LIMITS.down_s - ROUND_S) == 5
+        assert loop.run(spare(4), 3 * ROUND_S) == 4
+
+
+def test_a_rise_long_after_a_removal_is_no_mistake():
+    moves = [Move(8_000.0, 5, 4), Move(8_000.0 + REBOUND_S + 1, 4, 5)]
+    loop = Loop(target=5, moves=moves)
+    assert loop.run(spare(4), LIMITS.down_s + 2 * ROUND_S) == 4
+
+
+# -- whatever happens
+
+anything = st.builds(
+    Signals,
+    ready=st.integers(0, 20),
+    alert=st.sampled_from([None, ALERT]),
+    need=st.none()
+    | st.builds(
+        Need,
+        st.floats(0, 100),
+        st.integers(1, 40),
+        st.integers(1, 40),
+        st.booleans(),
+        st.booleans(),
+    ),
+    idle=st.booleans(),
+    struggling=st.booleans(),
+    unknown=st.sampled_from([None, UNKNOWN]),
+    deaf=st.sampled_from([None, DEAF]),
+)
+rounds = st.lists(st.tuples(st.floats(0.1, 400), anything), max_size=40)
+
+
+@given(rounds, st.integers(1, 20), st.integers(1, 8), st.integers(0, 12), st.floats(0, 600))
+def test_bounds_doubling_and_holding(rounds, target, least, spread, down_s):
+    limits = Limits(least, least + spread, 0.0, down_s)
+    loop = Loop(target=target, limits=limits)
+    last_reason_to_keep = loop.now
+    for passed_s, given_ in rounds:
+        loop.now += passed_s
+        before = loop.scaling.target
+        after = loop.round(given_)
+        assert limits.least <= after <= limits.most
+        if before not in range(limits.least, limits.most + 1):
+            last_reason_to_keep = loop.now
+            continue
+        assert after <= 2 * before
+        if given_.unknown:
+            assert after == before
+        if after < before:
+            assert not (given_.deaf or (given_.alert and not given_.idle))
+            assert loop.now - last_reason_to_keep >= down_s
+        has_need = given_.need is not None and given_.need.survivors < before
+        if after != before or given_.unknown or not (given_.idle or has_need):
+            last_reason_to_keep = loop.now

@@ -1,0 +1,449 @@
+"""A fleet's next steps: decisions one by one, and a model that carries out any part of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macroserve.core.scaling.fleet import (
+    Adopt,
+    Assign,
+    DeleteCell,
+    DeployCell,
+    Drain,
+    Fleet,
+    FleetPlan,
+    Member,
+    Move,
+    SetPool,
+    Start,
+    State,
+    Step,
+    Stop,
+    Wish,
+    plan_steps,
+)
+from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.scaling.priority import high_priority_count
+from macroserve.core.views import Pool
+
+LP, HP = Pool.LP, Pool.HP
+ONE_CELL, TWO_CELLS = frozenset({"cell-0"}), frozenset({"cell-0", "cell-1"})
+UNKNOWN = None
+
+
+def member(name: str, cell: str = "cell-0", **more: Any) -> Member:
+    """Serves in the cell, unless said otherwise."""
+    given: dict[str, Any] = {"state": State.SERVING, "pool": LP, "joined": True, **more}
+    return Member(name=name, cell=cell, **given)
+
+
+def starting(name: str, cell: str = "cell-0", **more: Any) -> Member:
+    return member(name, cell, **{"state": State.STARTING, "joined": False, **more})
+
+
+def planned(
+    members: list[Member],
+    instances: int,
+    cells: frozenset[str] | None = ONE_CELL,
+    ratio: float = 0.0,
+) -> FleetPlan:
+    return plan_steps(Fleet(tuple(members), cells), Wish(instances, Bounds(2, 4), ratio))
+
+
+def plain(steps: tuple[Step, ...]) -> list[Step]:
+    """Without their reasons."""
+    return [replace(s, reason="") if isinstance(s, Drain | Stop) else s for s in steps]
+
+
+LEFT = member("left", state=State.LEAVING, draining=True, drained=True)
+A, B, C, D, E = (member(name) for name in "abcde")
+
+DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
+    "from nothing, instances start while their cell does": (
+        [],
+        {"instances": 2, "cells": frozenset(), "ratio": 0.5},
+        [
+            Start("instance-0", "cell-0", LP),
+            Start("instance-1", "cell-0", HP),
+            DeployCell("cell-0"),
+        ],
+    ),
+    "they start also while no cell can be asked": (
+        [A],
+        {"instances": 2, "cells": UNKNOWN},
+        [Start("instance-0", "cell-0", LP)],
+    ),
+    "nothing to do": ([A, B], {"instances": 2}, []),
+    "nothing but to wait": (
+        [A, starting("b"), member("c", draining=True), LEFT],
+        {"instances": 2},
+        [],
+    ),
+    "what serves joins the cell that it is meant for": (
+        [A, member("b", joined=False)],
+        {"instances": 2},
+        [Adopt("b", "cell-0")],
+    ),
+    "its scheduler comes first": (
+        [member("a", joined=False), member("b", joined=False)],
+        {"instances": 2, "cells": frozenset()},
+        [DeployCell("cell-0"), Adopt("a", "cell-0"), Adopt("b", "cell-0")],
+    ),
+    "what is yet to join may go elsewhere": (
+        [A, B, starting("c", "cell-3"), member("d", "cell-3", joined=False)],
+        {"instances": 4},
+        [Assign("c", "cell-0", LP), Assign("d", "cell-0", LP), Adopt("d", "cell-0")],
+    ),
+    "a cell that has outgrown its bound divides": (
+        [A, B, C, D, E],
+        {"instances": 5},
+        [DeployCell("cell-1"), Move("a", "cell-0", "cell-1"), Move("b", "cell-0", "cell-1")],
+    ),
+    "two that fit into one become one": (
+        [A, B, member("c", "cell-1"), member("d", "cell-1")],
+        {"instances": 4, "cells": TWO_CELLS},
+        [
+            Move("c", "cell-1", "cell-0"),
+            Move("d", "cell-1", "cell-0"),
+            DeleteCell("cell-1"),
+        ],
+    ),
+    "a scheduler without members ends": (
+        [A, B],
+        {"instances": 2, "cells": TWO_CELLS},
+        [DeleteCell("cell-1")],
+    ),
+    "but not while an instance drains in its cell": (
+        [A, B, member("c", "cell-1", draining=True)],
+        {"instances": 2, "cells": TWO_CELLS},
+        [],
+    ),
+    "nor in the round that has it drain": (
+        [A, B, member("c", "cell-1")],
+        {"instances": 2, "cells": TWO_CELLS},
+        [Drain("c", "cell-1", "")],
+    ),
+    "pools change where they are": (
+        [A, B, C],
+        {"instances": 3, "ratio": 0.33},
+        [SetPool("a", "cell-0", HP)],
+    ),
+    "the one with the least work drains": (
+        [replace(A, remaining_tokens=5), B, replace(C, remaining_tokens=9)],
+        {"instances": 2},
+        [Drain("b", "cell-0", "")],
+    ),
+    "drained, it stops": (
+        [A, B, member("c", draining=True, drained=True)],
+        {"instances": 2},
+        [Stop("c", "")],
+    ),
+    "also when it is not ready any more": (
+        [A, B, starting("c", joined=True, draining=True, drained=True)],
+        {"instances": 2},
+        [Stop("c", "")],
+    ),
+    "but not before it has drained": (
+        [A, B, starting("c", joined=True, draining=True)],
+        {"instances": 2},
+        [],
+    ),
+    "what does not serve yet is the first to go, at once": (
+        [starting("a"), B, C],
+        {"instances": 2},
+        [Stop("a", "")],
+    ),
+    "what no cell holds needs no drain": (
+        [A, B, member("c", joined=False, remaining_tokens=-1)],
+        {"instances": 2},
+        [Stop("c", "")],
+    ),
+    "what has failed makes place, and another comes": (
+        [A, member("b", state=State.FAILED, joined=False)],
+        {"instances": 2},
+        [Start("instance-0", "cell-0", LP), Stop("b", "")],
+    ),
+    "a name is not given out before it is free": (
+        [A, member("instance-0", state=State.LEAVING)],
+        {"instances": 2},
+        [Start("instance-1", "cell-0", LP)],
+    ),
+    "one is added for one that leaves": (
+        [A, member("b", draining=True)],
+        {"instances": 2},
+        [Start("instance-0", "cell-0", LP)],
+    ),
+    "while no cell can be asked, what serves is left as it is": (
+        [
+            *(A, B, C, D, E),
+            member("f", joined=False),
+            member("g", joined=False, pool=HP),
+            member("h", "cell-1"),
+            member("i", draining=True),
+        ],
+        {"instances": 2, "cells": UNKNOWN, "ratio": 0.5},
+        [],
+    ),
+    "and the rest goes on": (
+        [
+            A,
+            member("b", draining=True, drained=True),
+            member("c", state=State.FAILED),
+            starting("d"),
+        ],
+        {"instances": 1, "cells": UNKNOWN},
+        [Stop("b", ""), Stop("c", ""), Stop("d", "")],
+    ),
+    "an outdated one makes place, one with the least work": (
+        [replace(A, outdated=True, remaining_tokens=2), replace(B, outdated=True), C],
+        {"instances": 3},
+        [Drain("b", "cell-0", "")],
+    ),
+    "not while anything else is to be done": (
+        [replace(A, outdated=True), B],
+        {"instances": 2, "ratio": 0.5},
+        [SetPool("a", "cell-0", HP)],
+    ),
+    "nor before its cell has it": (
+        [member("a", joined=False, outdated=True), B],
+        {"instances": 2},
+        [Adopt("a", "cell-0")],
+    ),
+    "one after the other": (
+        [replace(A, outdated=True), member("b", outdated=True, draining=True), C],
+        {"instances": 2},
+        [],
+    ),
+    "once the new one has joined": (
+        [replace(A, outdated=True), member("b", joined=False)],
+        {"instances": 2},
+        [Adopt("b", "cell-0")],
+    ),
+    "and answers": (
+        [replace(A, outdated=True), starting("b", joined=True)],
+        {"instances": 2},
+        [],
+    ),
+    "one that does not answer first": (
+        [replace(A, outdated=True), starting("b", joined=True, outdated=True)],
+        {"instances": 2},
+        [Drain("b", "cell-0", "")],
+    ),
+    "not while it is unknown who serves": (
+        [replace(A, outdated=True), replace(B, outdated=True)],
+        {"instances": 2, "cells": UNKNOWN},
+        [],
+    ),
+    "an only one waits for another": (
+        [replace(A, outdated=True)],
+        {"instances": 1},
+        [Start("instance-0", "cell-0", LP)],
+    ),
+    "and goes when that serves": (
+        [replace(A, outdated=True), B],
+        {"instances": 1},
+        [Drain("a", "cell-0", "")],
+    ),
+    "an outdated one that has never served is no loss": (
+        [A, starting("b", outdated=True)],
+        {"instances": 2},
+        [Start("instance-0", "cell-0", LP), Stop("b", "")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("members", "wish", "expected"), DECISIONS.values(), ids=DECISIONS.keys())
+def test_decision(members: list[Member], wish: dict[str, Any], expected: list[Step]) -> None:
+    assert plain(planned(members, **wish).steps) == expected
+
+
+def test_whatever_ends_says_why() -> None:
+    found = planned([A, B, member("c", draining=True, drained=True)], 1).steps
+    assert [step.reason for step in found if isinstance(step, Drain | Stop)] == [
+        "It has drained.",
+        "2 instances are there, 1 are wanted; b has the least work: 0 tokens.",
+    ]
+
+
+class World:
+    """A fleet as it really is. Steps that no executor could carry out fail here."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.cells: set[str] = set()
+
+    def fleet(self, cells_answer: bool = True) -> Fleet:
+        return Fleet(tuple(self.members.values()), frozenset(self.cells) if cells_answer else None)
+
+    def change(self, name: str, **changes: object) -> None:
+        self.members[name] = replace(self.members[name], **changes)
+
+    def carry_out(self, step: Step) -> None:
+        match step:
+            case DeployCell(cell=cell):
+                self.cells.add(cell)
+            case Start(instance=name, cell=cell, pool=pool):
+                assert name not in self.members, "a name is given out twice"
+                self.members[name] = Member(name, State.STARTING, pool, cell)
+            case Assign(instance=name, cell=cell, pool=pool):
+                assert not self.members[name].joined
+                self.change(name, cell=cell, pool=pool)
+            case Adopt(instance=name, cell=cell):
+                found = self.members[name]
+                assert cell in self.cells and found.state is State.SERVING and not found.joined
+                self.change(name, cell=cell, joined=True)
+            case Move(instance=name, source=source, target=target):
+                found = self.members[name]
+                assert target in self.cells and found.joined and found.cell == source
+                self.change(name, cell=target)
+            case SetPool(instance=name, cell=cell, pool=pool):
+                found = self.members[name]
+                assert found.joined and found.cell == cell
+                self.change(name, pool=pool)
+            case Drain(instance=name, cell=cell):
+                found = self.members[name]
+                assert found.joined and found.cell == cell
+                self.change(name, draining=True)
+            case Stop(instance=name):
+                found = self.members[name]
+                has_work = found.serves and found.joined and not (found.draining and found.drained)
+                assert not has_work, "something still runs there"
+                self.change(name, state=State.LEAVING, joined=False)
+            case DeleteCell(cell=cell):
+                held = [m.name for m in self.members.values() if m.joined and m.cell == cell]
+                assert not held, f"{cell} still holds {held}"
+                self.cells.remove(cell)
+
+    def pass_time(self) -> None:
+        """What is under way comes to its end."""
+        for member in list(self.members.values()):
+            match member.state:
+                case State.STARTING:
+                    self.change(member.name, state=State.SERVING)
+                case State.LEAVING:
+                    del self.members[member.name]
+                case State.SERVING if member.draining:
+                    self.change(member.name, drained=True)
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is under way."""
+        return all(m.joined and m.stays and m.state is State.SERVING for m in self.members.values())
+
+
+WISHES = st.builds(
+    lambda instances, lower, room, ratio: Wish(
+        instances, Bounds(lower, 2 * lower - 1 + room), ratio
+    ),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.integers(0, 4),
+    st.sampled_from([0.0, 0.33, 0.5]),
+)
+FATES = st.sampled_from(
+    ["serves", "fails", "stumbles", "is lost", "ages", "ends", "has work", "nothing"]
+)
+
+
+def befall(world: World, name: str, fate: str) -> None:
+    """What happens to an instance without being asked for."""
+    found = world.members[name]
+    match fate:
+        case "serves" if found.state is State.STARTING:
+            world.change(name, state=State.SERVING)
+        case "fails" if found.state in (State.STARTING, State.SERVING):
+            world.change(name, state=State.FAILED, joined=False)
+        case "stumbles" if found.state is State.SERVING:
+            world.change(name, state=State.STARTING)
+        case "is lost":
+            world.change(name, joined=False)
+        case "ages":
+            world.change(name, outdated=True)
+        case "ends" if found.state is State.LEAVING:
+            del world.members[name]
+        case "ends" if found.draining:
+            world.change(name, drained=True)
+        case "has work":
+            world.change(name, remaining_tokens=100)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """After some rounds with any wishes, each cut short anywhere, and accidents in between."""
+    world = World()
+    for _ in range(draw(st.integers(0, 12))):
+        for name in list(world.members):
+            befall(world, name, draw(FATES))
+        fleet = world.fleet(draw(st.integers(0, 4)) > 0)
+        steps = plan_steps(fleet, draw(WISHES)).steps
+        for step in steps[: draw(st.integers(0, len(steps)))]:
+            world.carry_out(step)
+    return world
+
+
+@given(worlds(), WISHES, st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_part_of_every_plan_leads_to_what_is_wished(
+    world: World, wish: Wish, data: st.DataObject
+) -> None:
+    at_once = data.draw(st.integers(1, 20), "steps a round")
+    for _ in range(200):
+        plan = plan_steps(world.fleet(), wish)
+        if not plan.steps and not plan.commands and world.is_calm:
+            break
+        for step in plan.steps[:at_once]:
+            world.carry_out(step)
+        world.pass_time()
+    else:
+        raise AssertionError(f"not as wished after 200 rounds: {world.members}")
+    members = world.members.values()
+    assert len(members) == wish.instances
+    assert all(m.joined and m.state is State.SERVING and not m.outdated for m in members)
+    cells = {cell: [m for m in members if m.cell == cell] for cell in world.cells}
+    for inside in cells.values():
+        assert len(inside) <= wish.bounds.upper
+        assert len(inside) >= min(wish.bounds.lower, wish.instances)
+        high = sum(m.pool is HP for m in inside)
+        assert high == high_priority_count(len(inside), wish.high_priority_ratio)
+
+
+@given(worlds(), WISHES)
+@settings(max_examples=150, deadline=None)
+def test_nothing_that_serves_is_touched_while_no_cell_can_be_asked(
+    world: World, wish: Wish
+) -> None:
+    for step in plan_steps(world.fleet(cells_answer=False), wish).steps:
+        if not isinstance(step, Start):
+            assert isinstance(step, Assign | Stop)
+            found = world.members[step.instance]
+            assert not found.serves or (found.draining and found.drained)
+
+
+@given(worlds(), WISHES)
+@settings(max_examples=150, deadline=None)
+def test_a_rollout_replaces_one_at_a_time_and_never_the_last_that_serves(
+    world: World, wish: Wish
+) -> None:
+    for name in list(world.members):
+        world.change(name, outdated=True)
+    for _ in range(200):
+        plan = plan_steps(world.fleet(), wish)
+        replaced = [step for step in plan.steps if _replaces(step)]
+        away = [m for m in world.members.values() if not m.stays or not m.joined]
+        assert len(replaced) <= 1
+        if replaced:
+            others = set(world.members) - {replaced[0].instance}
+            assert not away and others, "another one is away already"
+        if not plan.steps and not plan.commands and world.is_calm:
+            return
+        for step in plan.steps:
+            world.carry_out(step)
+        world.pass_time()
+    raise AssertionError("the rollout does not end")
+
+
+def _replaces(step: Step) -> bool:
+    return isinstance(step, Drain) and "replaced" in step.reason

@@ -1,0 +1,96 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.reports import LoadBucket, LoadReport
+from macroserve.core.scaling.forecast import CAP, forecast
+
+BUCKET_S = 10.0
+
+
+def load_of(counts, prompt=100, output=50):
+    """A report of so many requests in each bucket, the oldest first."""
+    buckets = [
+        LoadBucket(age * BUCKET_S, count, count * prompt, count * output)
+        for age, count in enumerate(reversed(counts))
+    ]
+    return LoadReport(BUCKET_S, tuple(buckets))
+
+
+def requests_per_s(counts, horizon_s=60.0):
+    demand = forecast(load_of(counts), horizon_s)
+    assert demand is not None
+    return demand.requests
+
+
+counts = st.lists(st.integers(0, 500), min_size=1, max_size=60)
+
+
+def test_nothing_known_is_not_nothing_asked():
+    assert forecast(load_of([]), 60.0) is None
+    assert requests_per_s([0] * 60) == 0.0
+
+
+@given(st.integers(0, 1000), st.integers(1, 60), st.floats(0, 600))
+def test_a_steady_load_stays(count, num_buckets, horizon_s):
+    assert requests_per_s([count] * num_buckets, horizon_s) == pytest.approx(count / BUCKET_S)
+
+
+def test_growth_goes_on_for_a_while_but_never_as_a_straight_line():
+    ramp = list(range(20, 80))
+    now, soon, later, much_later = (requests_per_s(ramp, s) for s in (0.0, 60.0, 120.0, 3600.0))
+    assert 7.4 < now < 7.9  # the last bucket had 79
+    assert now < soon < 7.9 + 0.6
+    assert soon < later < much_later < later + 0.5, "the trend fades"
+
+
+def test_decline_is_expected_to_go_on_and_ends_at_nothing():
+    assert requests_per_s(list(range(120, 60, -1))) < 6.1
+    assert requests_per_s([300, 250, 200, 150, 100, 50, 0, 0, 0, 0, 0, 0]) == 0.0
+
+
+def test_a_burst_counts_at_once_and_in_full():
+    calm = [10] * 58
+    assert requests_per_s([*calm, 100, 100]) >= 10.0
+    assert requests_per_s([*calm, 10, 100]) >= 5.0
+
+
+def test_chance_is_no_burst():
+    """Of twenty seconds at one request a second, one or two more mean nothing."""
+    assert requests_per_s([10] * 58 + [12, 13]) < 1.2
+
+
+def test_one_odd_bucket_makes_no_trend():
+    steady = [50] * 60
+    steady[-9] = 400
+    assert requests_per_s(steady) == pytest.approx(5.0)
+
+
+@given(counts, st.floats(0, 3600))
+def test_bounds(counts, horizon_s):
+    """Never negative, and never much more than was ever seen in a burst."""
+    expected = requests_per_s(counts, horizon_s)
+    recent = counts[-6:]
+    assert 0 <= expected <= CAP * max(recent) / BUCKET_S + 1e-9
+
+
+@given(counts, st.integers(1, 4000), st.integers(1, 2000), st.floats(0, 600))
+def test_tokens_go_with_the_requests(counts, prompt, output, horizon_s):
+    demand = forecast(load_of(counts, prompt, output), horizon_s)
+    assert demand is not None
+    assert demand.prompt_tokens == pytest.approx(demand.requests * prompt)
+    assert demand.output_tokens == pytest.approx(demand.requests * output)
+
+
+def test_longer_prompts_of_late_are_expected_to_stay_long():
+    old, new = load_of([10] * 54, prompt=100).buckets, load_of([10] * 6, prompt=1000).buckets
+    demand = forecast(LoadReport(BUCKET_S, (*new, *old)), 60.0)
+    assert demand is not None
+    assert demand.prompt_tokens == pytest.approx(1000 * demand.requests)
+
+
+@given(st.lists(st.integers(0, 500), min_size=30, max_size=60))
+def test_order_of_what_is_long_past_does_not_matter(counts):
+    """Only the last three minutes make the trend."""
+    past, recent = counts[:-18], counts[-18:]
+    assert requests_per_s([*past, *recent]) == requests_per_s([*reversed(past), *recent])

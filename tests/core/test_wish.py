@@ -1,0 +1,46 @@
+"""What a manifest wishes for."""
+
+from typing import Any
+
+import pytest
+
+from macroserve.core.manifest import parse
+from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.wish import wish
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "macroserve.io/v1alpha1",
+        "kind": "MacroInstance",
+        "metadata": {"name": "llama"},
+        "spec": {
+            "model": {"source": "tiny", "maxModelLen": 2048},
+            "engine": {"type": "Emulated"},
+            "slo": {"ttft": "2s", "tpot": "100ms"},
+            "instances": 3,
+            "mitosis": {"lowerBound": 2, "upperBound": 4},
+            **spec,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "ratio"),
+    [
+        ({}, 1 / 3),
+        ({"priority": {"highPriorityRatio": 0.5}}, 0.5),
+        ({"priority": {"highPriorityRatio": 0}}, 0.0),
+        # Strategies without pools have no use for a high-priority share.
+        ({"scheduling": {"strategy": "vllm"}}, 0.0),
+        ({"scheduling": {"strategy": "ecoserve"}, "priority": {"highPriorityRatio": 0.5}}, 0.0),
+        ({"scheduling": {"strategy": "ascendra"}}, 1 / 3),
+    ],
+)
+def test_the_ratio_is_of_strategies_with_pools(spec: dict[str, Any], ratio: float) -> None:
+    assert wish(parse(document(**spec))) == Wish(3, Bounds(2, 4), pytest.approx(ratio))
+
+
+def test_something_else_may_say_how_many() -> None:
+    assert wish(parse(document()), instances=7).instances == 7

@@ -1,0 +1,95 @@
+"""What the tests of the simulator share: small instances, and loads as deployments report them."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.latency import DeviceShape, ModelShape
+from macroserve.core.reports import LoadBucket, LoadReport
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+from macroserve.core.views import Pool
+from macroserve.sim.instance import Exact
+from macroserve.sim.survivors import Design
+
+MODEL = ModelShape(32, 4096, 32, 8, 128, 14336, 32000)
+DEVICE = DeviceShape(flops_per_s=40e12, bytes_per_s=0.5e12)
+BUCKET_S = 10.0
+
+
+def build_latency():
+    return Exact(MODEL, DEVICE)
+
+
+def build_config(strategy="unified", **fields):
+    defaults = {
+        "strategy": STRATEGIES[strategy],
+        "pool": Pool.LP,
+        "slo": Slo(ttft_s=2.0, tpot_s=0.1),
+        "num_blocks": 1024,
+        "block_size": 32,
+        "max_num_seqs": 64,
+        "max_batch_tokens": 2048,
+        "max_model_len": 2048,
+    }
+    return InstanceConfig(**{**defaults, **fields})
+
+
+def build_lengths(seed=0, prompt=5.0, output=4.5):
+    """Like a chat's: most short, some long. ``prompt``, ``output``: logarithms of the medians."""
+    random = Random(seed)
+
+    def one(median, most):
+        return min(most, 1 + int(random.lognormvariate(median, 0.8)))
+
+    return tuple((one(prompt, 1500), one(output, 500)) for _ in range(256))
+
+
+def build_load(rates, lengths=None):
+    """rates: requests per second in each bucket, the oldest first."""
+    lengths = build_lengths() if lengths is None else lengths
+    prompt = sum(prompt for prompt, _ in lengths) / len(lengths)
+    output = sum(output for _, output in lengths) / len(lengths)
+    buckets = [
+        LoadBucket(
+            age * BUCKET_S,
+            num := round(rate * BUCKET_S),
+            round(num * prompt),
+            round(num * output),
+        )
+        for age, rate in enumerate(reversed(rates))
+    ]
+    return LoadReport(BUCKET_S, tuple(buckets), lengths)
+
+
+def build_design(**fields):
+    ratio = fields.pop("high_priority_ratio", 1 / 3)
+    design = Design(build_config(), build_latency(), ratio, fields.pop("max_cell", 6))
+    return replace(design, config=build_config(**fields))
+
+
+@pytest.fixture(scope="session")
+def make_config():
+    return build_config
+
+
+@pytest.fixture(scope="session")
+def make_latency():
+    return build_latency
+
+
+@pytest.fixture(scope="session")
+def make_lengths():
+    return build_lengths
+
+
+@pytest.fixture(scope="session")
+def make_load():
+    return build_load
+
+
+@pytest.fixture(scope="session")
+def make_design():
+    return build_design

@@ -1,0 +1,260 @@
+"""The simulator against the schedulers that it is made of, and against the emulated executor."""
+
+from collections import deque
+from random import Random
+
+import pytest
+
+from macroserve.core.batch import BatchKind, HandBackReason
+from macroserve.core.instance.scheduler import InstanceScheduler
+from macroserve.core.request import Request, Slo
+from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.strategy import STRATEGIES, Routing
+from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
+from macroserve.sim.arrivals import Arrival, poisson
+from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.instance import SimulatedInstance
+from macroserve.sim.record import Verdicts
+
+LATE = Arrival(1000.0, 10, 10)
+"""Until this one is decided, all others have ended, whether they were late or not."""
+
+
+def log_batches(policy, log):
+    """Every decision of a scheduler, with its time."""
+    schedule = policy.schedule
+
+    def recording(now):
+        batch = schedule(now)
+        if batch.kind is not BatchKind.IDLE:
+            log.append((now, batch))
+        return batch
+
+    policy.schedule = recording
+
+
+async def emulated_batches(config, latency, arrivals):
+    """The same requests on one instance under the emulated executor, with a manual clock."""
+    log, now, to_come = [], 0.0, deque(enumerate(arrivals))
+    policy = InstanceScheduler(config, latency)
+    policy.let_offload(False)
+    log_batches(policy, log)
+
+    async def sleep(seconds):
+        nonlocal now
+        end_s = now + seconds
+        while to_come and to_come[0][1].at_s <= end_s:
+            arrive()
+        now = end_s
+
+    executor = EmulatedExecutor(latency, lambda: now, sleep)
+
+    def arrive():
+        index, arrival = to_come.popleft()
+        request_id, num_prompt = f"request-{index}", arrival.num_prompt_tokens
+        longest = config.max_model_len - num_prompt
+        body = GenerateBody([1] * num_prompt, request_id, SamplingFields(arrival.num_output_tokens))
+        executor.streams[request_id] = Stream(body)
+        request = Request(request_id, arrival.at_s, num_prompt, longest, config.slo)
+        assert policy.add_request(request, arrival.at_s) is None
+
+    while to_come or executor.streams:
+        if not executor.streams:
+            now = to_come[0][1].at_s
+            arrive()
+        batch = policy.schedule(now)
+        result = await executor.run(batch)
+        policy.update(batch, result, now)
+        for request_id in result.finished:
+            del executor.streams[request_id]
+    return log
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_decisions_are_those_of_the_emulated_executor(
+    strategy, make_config, make_latency, make_lengths
+):
+    config = make_config(strategy, num_blocks=128)  # tight, so that some are preempted
+    arrivals = poisson([0.5, 6.0], 20.0, make_lengths(), Random(4))
+    cell = SimulatedCell(config, make_latency(), 1, max_run_steps=1)
+    log = []
+    log_batches(cell._instances["instance-0"].policy, log)
+    outcome = cell.serve(arrivals)
+    assert outcome.complete and outcome.requests == len(arrivals)
+    expected = await emulated_batches(config, make_latency(), arrivals)
+    # The simulator need not wait for the last token of those that are late.
+    assert log == expected[: len(log)]
+    assert len(log) > 500
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """When each request's first and last token came, and how many there were, by its id; in the
+    order of their ends."""
+    times = {}
+    ended = Verdicts.ended
+
+    def recording(self, record):
+        assert record.request.request_id not in times, "it ended twice"
+        assert record.num_emitted == record.num_output
+        tokens = record.first_s, record.last_s, record.num_emitted
+        times[record.request.request_id] = tokens
+        ended(self, record)
+
+    monkeypatch.setattr(Verdicts, "ended", recording)
+    return times
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("num_instances", "rate", "num_blocks"), [(1, 2, 1024), (4, 16, 128)])
+def test_a_run_of_steps_in_one_event_changes_no_token(
+    strategy, num_instances, rate, num_blocks, make_config, make_latency, make_lengths, ends
+):
+    arrivals = [*poisson([rate], 30.0, make_lengths(), Random(5)), LATE]
+    config = make_config(strategy, num_blocks=num_blocks)
+
+    def serve(max_run_steps):
+        ends.clear()
+        cell = SimulatedCell(config, make_latency(), num_instances, 1 / 3, max_run_steps)
+        outcome = cell.serve(arrivals)
+        return outcome, dict(ends), cell.num_iterations
+
+    outcome, exact_ends, num_steps = serve(1)
+    assert len(exact_ends) == outcome.requests == len(arrivals)
+    merged_outcome, merged_ends, num_events = serve(32)
+    assert num_events < num_steps
+    if num_instances > 1 and STRATEGIES[strategy].routing is Routing.LEAST_LOAD:
+        # It reads how long responses are guessed to be, and guesses are renewed less often.
+        assert merged_outcome.attainment == pytest.approx(outcome.attainment, abs=0.05)
+    else:
+        assert merged_outcome == outcome
+        assert merged_ends == exact_ends
+
+
+def test_the_same_again(make_config, make_latency, make_lengths, ends):
+    arrivals = poisson([20.0], 10.0, make_lengths(), Random(6))
+    runs = []
+    for _ in range(2):
+        ends.clear()
+        SimulatedCell(make_config(), make_latency(), 3, 1 / 3).serve(arrivals)
+        runs.append(list(ends.items()))
+    assert runs[0] == runs[1]
+
+
+def test_a_lone_request_takes_the_time_of_its_batches(make_config, make_latency, ends):
+    latency = make_latency()
+    SimulatedCell(make_config(), latency, 1).serve([Arrival(3.0, 500, 4)])
+    prefill_s = latency.prefill_s(500)
+    decodes_s = [latency.predict(latency.work((), 1, 501 + done)) for done in range(3)]
+    first_s, last_s, _ = ends["request-0"]
+    assert first_s == pytest.approx(3.0 + prefill_s)
+    assert last_s == pytest.approx(3.0 + prefill_s + sum(decodes_s))
+
+
+def test_urgent_requests_are_handed_to_the_high_priority_pool(
+    make_config, make_latency, make_lengths, ends, monkeypatch
+):
+    offloaded, moved = set(), []
+    begin, add = SimulatedInstance.begin, SimulatedInstance.add
+
+    def beginning(self, now):
+        left = begin(self, now)
+        for record, reason in left:
+            assert reason is HandBackReason.OFFLOAD
+            assert self.name != "instance-0", "the only HP instance"
+            offloaded.add(record)
+        return left
+
+    def adding(self, record, now):
+        if record in offloaded:
+            moved.append(self.name)
+        return add(self, record, now)
+
+    monkeypatch.setattr(SimulatedInstance, "begin", beginning)
+    monkeypatch.setattr(SimulatedInstance, "add", adding)
+    arrivals = [*poisson([20.0], 20.0, make_lengths(), Random(7)), LATE]
+    outcome = SimulatedCell(make_config("ascendra"), make_latency(), 3, 1 / 3).serve(arrivals)
+    assert set(moved) == {"instance-0"} and len(moved) == len(offloaded) > 5
+    assert len(ends) == outcome.requests == len(arrivals), "none is lost on its way"
+
+
+def test_the_router_knows_what_the_instances_do_and_how_long_responses_get(
+    make_config, make_latency, monkeypatch
+):
+    routed = []
+    assign = CellLedger.assign
+
+    def recording(self, request, now):
+        routed.append((request.num_output_tokens, *(view.status for view in self.views)))
+        return assign(self, request, now)
+
+    monkeypatch.setattr(CellLedger, "assign", recording)
+    arrivals = [Arrival(0.0, 200, 40), Arrival(0.5, 300, 2000), Arrival(100.0, 10, 10)]
+    SimulatedCell(make_config(), make_latency(), 1).serve(arrivals)
+    guess, before = routed[0]
+    assert (guess, before.num_running, before.num_waiting) == (256, 0, 0)
+    guess, meanwhile = routed[1]
+    assert (meanwhile.num_decoding, meanwhile.waiting_tokens) == (1, 0)
+    assert meanwhile.remaining_tokens < 256
+    guess, after = routed[2]
+    assert guess > 256, "of the responses that ended the longer one"
+    assert (after.num_running, after.finished) == (0, 2)
+
+
+def test_what_is_dropped_or_refused_has_missed(make_config, make_latency, make_lengths):
+    arrivals = poisson([60.0], 10.0, make_lengths(), Random(8))
+    config = make_config(drop_late=True)
+    outcome = SimulatedCell(config, make_latency(), 1).serve(arrivals)
+    assert outcome.complete and outcome.requests == len(arrivals)
+    assert 0 < outcome.attained < len(arrivals)
+    never_fits = make_config(num_blocks=4)
+    outcome = SimulatedCell(never_fits, make_latency(), 1).serve(arrivals)
+    assert (outcome.requests, outcome.attained) == (len(arrivals), 0)
+
+
+def test_longer_than_the_model_allows_is_cut(make_config, make_latency, ends):
+    config = make_config(max_model_len=128)
+    outcome = SimulatedCell(config, make_latency(), 1).serve(
+        [Arrival(0.0, 500, 10), Arrival(1.0, 100, 5000)]
+    )
+    assert outcome.requests == 2
+    assert [num_tokens for _, _, num_tokens in ends.values()] == [1, 28]
+
+
+def test_each_target_that_is_missed_counts(make_config, make_latency):
+    for slo in (Slo(ttft_s=1e-4, tpot_s=1.0), Slo(ttft_s=10.0, tpot_s=1e-4)):
+        cell = SimulatedCell(make_config(slo=slo), make_latency(), 1)
+        assert cell.serve([Arrival(0.0, 100, 10), Arrival(1.0, 100, 10)]).attained == 0
+    cell = SimulatedCell(make_config(slo=Slo(10.0, 1.0)), make_latency(), 1)
+    assert cell.serve([Arrival(0.0, 100, 10), Arrival(1.0, 100, 10)]).attained == 2
+
+
+def test_the_first_arrivals_need_not_count(make_config, make_latency, make_lengths):
+    arrivals = poisson([5.0], 10.0, make_lengths(), Random(9))
+    outcome = SimulatedCell(make_config(), make_latency(), 1).serve(arrivals, num_before=20)
+    assert outcome.requests == len(arrivals) - 20
+
+
+def test_no_arrivals_are_all_attained(make_config, make_latency):
+    outcome = SimulatedCell(make_config(), make_latency(), 2).serve([])
+    assert (outcome.requests, outcome.complete, outcome.attainment) == (0, True, 1.0)
+
+
+def test_a_goal_out_of_reach_ends_it(make_config, make_latency, make_lengths):
+    arrivals = poisson([60.0], 20.0, make_lengths(), Random(10))
+    whole = SimulatedCell(make_config(), make_latency(), 1)
+    assert whole.serve(arrivals).attainment < 0.5
+    early = SimulatedCell(make_config(), make_latency(), 1)
+    outcome = early.serve(arrivals, goal=0.9)
+    assert outcome.attainment < 0.9 and not outcome.complete
+    assert early.num_iterations < 0.5 * whole.num_iterations
+    in_reach = SimulatedCell(make_config(), make_latency(), 1)
+    assert in_reach.serve(arrivals[::60], goal=0.9).complete
+
+
+def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_lengths):
+    arrivals = poisson([20.0], 60.0, make_lengths(), Random(11))
+    cell = SimulatedCell(make_config(), make_latency(), 2)
+    outcome = cell.serve(arrivals, max_iterations=300)
+    assert cell.num_iterations <= 302
+    assert not outcome.complete and outcome.requests < len(arrivals)

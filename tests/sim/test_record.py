@@ -1,0 +1,68 @@
+import pytest
+
+from macroserve.core.request import Request, Slo
+from macroserve.sim.record import Record, Verdicts
+
+SLO = Slo(ttft_s=2.0, tpot_s=0.1)
+
+
+def record(name="r", arrival_s=0.0, num_output=11):
+    return Record(Request(name, arrival_s, 10, 100, SLO), num_output)
+
+
+@pytest.mark.parametrize(
+    ("first_s", "last_s", "attained"),
+    [
+        (2.0, 3.0, True),
+        (2.1, 3.0, False),
+        (1.0, 2.0, True),
+        (1.0, 2.01, False),
+        (1.0, None, False),
+    ],
+)
+def test_both_targets_count_and_the_end(first_s, last_s, attained):
+    request = record()
+    assert not request.emit(1, first_s)
+    if last_s is not None:
+        assert not request.emit(3, first_s + 0.1)
+        assert request.emit(7, last_s)
+        assert (request.first_s, request.last_s, request.num_tokens) == (first_s, last_s, 21)
+    assert request.attained is attained
+
+
+def test_a_single_token_has_no_pace():
+    request = record(num_output=1)
+    assert request.emit(1, 1.9) and request.attained
+
+
+def test_verdicts_are_in_when_nothing_is_open():
+    records = [record(str(i), arrival_s=float(i)) for i in range(4)]
+    verdicts = Verdicts(records)
+    records[0].emit(1, 0.5)
+    records[0].emit(10, 1.0)
+    verdicts.ended(records[0])
+    verdicts.missed(records[1])
+    verdicts.missed(record("somebody else's"))
+    records[2].emit(1, 3.0)
+    verdicts.pass_time(5.0)
+    assert not verdicts.are_in
+    assert verdicts.outcome.requests == 2
+    verdicts.pass_time(5.1)
+    assert verdicts.outcome.requests == 3, "the last is late, the third only has to go on"
+    records[2].emit(10, 9.0)
+    verdicts.ended(records[2])
+    verdicts.ended(records[2])
+    assert verdicts.are_in
+    outcome = verdicts.outcome
+    assert (outcome.requests, outcome.attained, outcome.complete) == (4, 1, True)
+    assert outcome.attainment == 0.25
+
+
+def test_verdicts_are_in_when_the_goal_is_lost():
+    records = [record(str(i)) for i in range(10)]
+    verdicts = Verdicts(records, goal=0.8)
+    for missed in records[:2]:
+        verdicts.missed(missed)
+    assert not verdicts.are_in
+    verdicts.missed(records[2])
+    assert verdicts.are_in and not verdicts.outcome.complete

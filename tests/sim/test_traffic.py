@@ -1,0 +1,53 @@
+from random import Random
+
+import pytest
+
+from macroserve.core.reports import LoadBucket, LoadReport
+from macroserve.sim.traffic import BUSY_S, HEADROOM, WARM_UP_S, Traffic, busiest, expected
+
+
+def test_without_requests_there_is_no_traffic(make_load):
+    for load in (make_load([]), make_load([0.0] * 60)):
+        assert expected(load, 5) is None
+        assert busiest(load, 5) is None
+
+
+def test_what_is_expected_is_the_forecast(make_load):
+    traffic = expected(make_load([4.0] * 60), 3)
+    assert traffic is not None
+    assert (traffic.rates, traffic.duration_s, traffic.num_waiting) == ((4.0,), BUSY_S, 3)
+
+
+def test_the_busiest_minute_is_the_one_with_the_most_tokens(make_load):
+    many = make_load([1.0] * 20 + [9.0] * 6 + [1.0] * 34, [(10, 10)])
+    long = make_load([5.0] * 6, [(1000, 200)])
+    assert busiest(many, 0).rates == pytest.approx([HEADROOM * 9.0] * 6)
+    mixed = LoadReport(10.0, (*long.buckets, *many.buckets), many.lengths)
+    traffic = busiest(mixed, 0)
+    assert traffic.rates == pytest.approx([HEADROOM * 5.0] * 6)
+    assert traffic.lengths == [(1000, 200)], "as long as they were in that minute"
+
+
+def test_the_shape_of_the_busiest_minute_is_kept_oldest_first():
+    counts = [0, 0, 10, 20, 30, 0, 0, 0]
+    buckets = [LoadBucket(10.0 * i, n, 100 * n, 50 * n) for i, n in enumerate(reversed(counts))]
+    traffic = busiest(LoadReport(10.0, tuple(buckets), ((100, 50),)), 0)
+    rates = [rate / HEADROOM for rate in traffic.rates if rate]
+    assert rates == pytest.approx([1.0, 2.0, 3.0])
+
+
+def test_a_load_without_a_sample_of_lengths_has_those_of_its_sums():
+    load = LoadReport(10.0, (LoadBucket(0.0, 10, 3000, 500),))
+    assert expected(load, 0).lengths == [(300, 50)]
+
+
+def test_a_share_of_the_traffic_comes_after_what_warms_up_and_what_waits():
+    traffic = Traffic((8.0,), 60.0, [(5, 5)], num_waiting=40)
+    arrivals, num_before = traffic.arrivals(0.25, 3, Random(0))
+    times = [arrival.at_s for arrival in arrivals]
+    assert times == sorted(times)
+    warm_up = [t for t in times if t < WARM_UP_S]
+    assert times[len(warm_up) : num_before] == [WARM_UP_S] * 10
+    assert len(warm_up) == pytest.approx(0.25 * 8 * WARM_UP_S, rel=0.4)
+    assert len(times) - num_before == pytest.approx(0.25 * 8 * 180, rel=0.2)
+    assert times[-1] > WARM_UP_S + 150
