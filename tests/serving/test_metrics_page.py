@@ -24,7 +24,7 @@ def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def counted(requests: int) -> IngressMetrics:
-    metrics = IngressMetrics("ns", "llama")
+    metrics = IngressMetrics("ns", "llama", 0.9)
     for _ in range(requests):
         with metrics.request(0.0, token_request("r"), SLO) as record:
             record.tokens(1, 0.5)
@@ -93,7 +93,7 @@ def test_a_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) ->
     ],
 )
 def test_outcomes(end: BaseException | None, outcome: str) -> None:
-    metrics = IngressMetrics("ns", "llama")
+    metrics = IngressMetrics("ns", "llama", 0.9)
     try:
         with metrics.request(0.0, token_request("r"), SLO):
             if end is not None:

@@ -1,6 +1,7 @@
 """A request's way through dispatcher, cell and instance, and what happens when a part fails."""
 
 import asyncio
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -188,6 +189,109 @@ async def test_a_draining_instance_finishes_what_runs_and_hands_back_what_waits(
         status = await world.status("a")
         assert status.draining and status.num_running + status.num_waiting == 0
         assert metric(world, "macroserve_requests_total", outcome="ok") == 50
+
+
+async def test_an_instance_that_leaves_finishes_what_runs_and_closes() -> None:
+    async with running(LP3, strategy="ecoserve") as world:
+        requests = [token_request(f"r{i}", 100, 400) for i in range(20)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
+
+        async def runs() -> bool:
+            return (await world.status("a")).num_running > 0
+
+        await world.until(runs)
+        leaving = world.instances.pop("a")
+        late = [token_request(f"late{i}", 5) for i in range(10)]
+        await asyncio.gather(leaving.leave(), *(world.tokens(r) for r in late))
+        await leaving.stop()
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
+        # It handed back what waited, and broke nothing off.
+        assert metric(world, "macroserve_reroutes_total", reason="broken") == 0
+
+        async def is_gone() -> bool:
+            return "a" not in world.directory.members
+
+        await world.until(is_gone)
+
+
+async def test_an_instance_that_has_no_time_left_leaves_anyway() -> None:
+    async with running(LP3, strategy="vllm") as world:
+        requests = [token_request(f"r{i}", 800) for i in range(9)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
+
+        async def runs() -> bool:
+            return (await world.status("a")).num_running > 0
+
+        await world.until(runs)
+        leaving = world.instances.pop("a")
+        leaving._options = replace(leaving._options, grace_s=0.1)
+        await leaving.leave()
+        for connection in list(leaving._server.server_state.connections):
+            connection.transport.abort()
+        await leaving.stop()
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
+        assert metric(world, "macroserve_reroutes_total", reason="broken") > 0
+
+
+async def test_load_tells_of_each_request_once() -> None:
+    # Of 60 long prompts at once, LP instances hand some over to HP: those are no new requests.
+    cells = {"cell-0": {"a": LP, "h": HP}, "cell-1": {"b": LP, "i": HP}}
+    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
+        requests = [token_request(f"r{i}", 2, 1500) for i in range(60)]
+        await asyncio.gather(*(world.tokens(r) for r in requests))
+        assert metric(world, "macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) > 0
+        reports = [await cell.load() for cell in world.cells.values()]
+        lengths = [length for report in reports for length in report.lengths]
+        assert lengths == [(1500, 2)] * 60
+        assert all(report.model and len(report.coefficients or ()) == 5 for report in reports)
+
+
+async def test_load_does_without_an_instance_that_does_not_answer() -> None:
+    async with running({"cell-0": {"a": LP}}) as world:
+        cell = world.cells["cell-0"]
+        world.crash("a")
+        assert (await cell.load()).coefficients is None
+
+
+async def test_an_instance_that_comes_back_is_told_again_whom_to_offload_to() -> None:
+    async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
+        policy = world.instances["a"]._engine._policy
+
+        async def may_offload() -> bool:
+            return policy._may_offload
+
+        await world.until(may_offload)
+        policy.let_offload(False)  # as a process that was started anew
+        for connection in list(world.instances["a"]._server.server_state.connections):
+            connection.transport.abort()
+        await world.until(may_offload)
+
+
+async def test_counts_of_a_cell_do_not_fall_when_an_instance_leaves() -> None:
+    async with running(LP3, strategy="vllm") as world:
+        cell = world.cells["cell-0"]
+        requests = [token_request(f"r{i}", 5) for i in range(12)]
+        await asyncio.gather(*(world.tokens(r) for r in requests))
+
+        async def all_counted() -> bool:
+            return cell.report().cell.finished == 12
+
+        await world.until(all_counted)
+        await cell.release("a")
+        assert cell.report().cell.finished == 12
+        assert 0 < cell.report().cell.attained <= 12
+
+
+async def test_a_cell_is_busy_while_it_has_work() -> None:
+    async with running({"cell-0": {"a": LP}}) as world:
+        cell = world.cells["cell-0"]
+        stream = asyncio.create_task(world.tokens(token_request("r", 300)))
+
+        async def is_busy() -> bool:
+            return cell.summary(()).busy > 0.3
+
+        await world.until(is_busy)
+        await stream
 
 
 async def test_overload_is_refused_before_it_is_accepted() -> None:

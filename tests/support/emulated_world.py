@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from macroserve.core.reports import InstanceIdentity
 from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import TokenRequest
-from macroserve.serving import wire
 from macroserve.serving.cell import CellScheduler
 from macroserve.serving.cell_server import CellServer
 from macroserve.serving.directory import CellDirectory
@@ -62,7 +62,7 @@ class World:
 
     async def add_instance(
         self, name: str, pool: Pool = Pool.LP, incarnation: int = 1
-    ) -> wire.InstanceIdentity:
+    ) -> InstanceIdentity:
         options = InstanceOptions(name, "test", incarnation, SECRET, pool)
         server = InstanceServer(self.settings, options)
         self.instances[name] = server
@@ -111,7 +111,7 @@ async def running(
 ) -> AsyncIterator[World]:
     """cells: pools of the instances, by instance and cell."""
     world = World(replace(settings, **changes))
-    world.metrics = IngressMetrics("default", "test")
+    world.metrics = IngressMetrics("default", "test", 0.9)
 
     async def discover() -> dict[str, str]:
         return dict(world.urls)
@@ -144,6 +144,6 @@ async def running(
             await server.stop()
 
 
-async def adopt(cell: CellScheduler, identity: wire.InstanceIdentity) -> None:
+async def adopt(cell: CellScheduler, identity: InstanceIdentity) -> None:
     """As the admin API does, without HTTP."""
     assert await cell.adopt(identity.handle)

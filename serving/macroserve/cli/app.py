@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,8 +27,10 @@ Name = Annotated[str | None, typer.Option(help="Which deployment, if several run
 
 def main() -> None:
     from macroserve.cli.bench.app import bench
+    from macroserve.cli.run import run
 
     app.add_typer(bench, name="bench")
+    app.add_typer(run, name="run")
     app()
 
 
@@ -50,7 +53,7 @@ def up(
     """Run a whole deployment on this machine until Ctrl-C."""
     from macroserve.cli.up import PortTakenError, UpOptions, run
     from macroserve.core.manifest import ManifestError
-    from macroserve.serving.ray_cluster import DeployError
+    from macroserve.serving.ray_cells import DeployError
     from macroserve.serving.reconcile import StartError
 
     try:
@@ -131,5 +134,5 @@ def _api_keys(path: Path | None) -> tuple[str, ...]:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    errors.print(f"[red]error:[/red] {message}", soft_wrap=True)
+    errors.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
     raise typer.Exit(code)

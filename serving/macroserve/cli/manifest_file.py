@@ -5,12 +5,7 @@ from pathlib import Path
 import yaml
 
 from macroserve.core.manifest import TINY, Manifest, ManifestError, parse
-from macroserve.core.scaling.mitosis import Bounds
 from macroserve.engine.settings import EngineSettings
-from macroserve.serving.reconcile import Wish
-
-AUTO_HIGH_PRIORITY_RATIO = 1 / 3
-"""2 LP + 1 HP: the best of the configurations that Ascendra tried (section 7.5)."""
 
 
 def load(path: Path) -> Manifest:
@@ -72,16 +67,4 @@ def engine_settings(manifest: Manifest, model: str) -> EngineSettings:
         max_num_seqs=engine.max_num_seqs,
         max_batch_tokens=engine.max_batch_tokens,
         args=dict(engine.args),
-    )
-
-
-def wish(manifest: Manifest) -> Wish:
-    ratio = manifest.spec.priority.high_priority_ratio
-    if not manifest.strategy.uses_pools:
-        ratio = 0.0
-    elif ratio == "Auto":
-        ratio = AUTO_HIGH_PRIORITY_RATIO
-    mitosis = manifest.spec.mitosis
-    return Wish(
-        manifest.spec.instances, Bounds(mitosis.lower_bound, mitosis.upper_bound), float(ratio)
     )

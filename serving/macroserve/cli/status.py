@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from macroserve.cli.state import Deployment
-from macroserve.serving.admin_client import AdminClient, Report
-from macroserve.serving.wire import CellReport, InstanceReport
+from macroserve.core.reports import CellReport, InstanceReport, Report
+from macroserve.serving.admin_client import AdminClient
 
 REFRESH_S = 0.5
 PHASE_STYLES = {"prefill": "bold yellow", "decode": "green", "mixed": "cyan", "idle": "dim"}

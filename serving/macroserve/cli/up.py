@@ -16,18 +16,19 @@ from watchfiles import awatch
 
 from macroserve.cli import state
 from macroserve.cli.control import ControlServer
-from macroserve.cli.manifest_file import engine_settings, load, loads, model_folder, wish
+from macroserve.cli.manifest_file import engine_settings, load, loads, model_folder
 from macroserve.core.manifest import Manifest, ManifestError, changes
+from macroserve.core.scaling.fleet import Wish
+from macroserve.core.wish import wish
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.admin_client import AdminClient
 from macroserve.serving.auth import new_secret
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.ray_cluster import ClusterOptions, RayCluster
-from macroserve.serving.reconcile import Reconciler, StartError, Wish
+from macroserve.serving.reconcile import Reconciler, StartError
 
 READY_TIMEOUT_S = 1800.0
 """Large checkpoints take their time to load."""
-FIRST_CELL = "cell-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ def run(options: UpOptions, console: Console) -> None:
     progress.step(f"Model {settings.model}")
     if manifest.spec.autoscaling is not None:
         progress.problem("spec.autoscaling has no effect here: only the operator scales by itself")
+    if manifest.spec.ingress.api_keys_secret is not None:
+        progress.problem("spec.ingress.apiKeysSecret has no effect here: use --api-keys")
     try:
         asyncio.run(Deployment(options, manifest, settings, progress).run())
     except ExceptionGroup as group:
@@ -98,6 +101,7 @@ class Deployment:
                     secret=new_secret(),
                     admin_token=self._admin_token,
                     api_keys=options.api_keys,
+                    attainment=manifest.spec.slo.attainment,
                 ),
                 ingress_replicas=manifest.spec.ingress.replicas,
                 threads=max(1, (os.cpu_count() or 1) // manifest.spec.instances),
@@ -123,8 +127,13 @@ class Deployment:
 
     async def _serve(self) -> None:
         admin = AdminClient(self._endpoint, self._admin_token)
-        reconciler = Reconciler(self._cluster, admin, wish(self._manifest), self._progress.step)
-        self._reconciler = reconciler
+        self._reconciler = Reconciler(
+            self._cluster,
+            admin,
+            wish(self._manifest),
+            self._manifest.slo.tpot_s,
+            self._progress.step,
+        )
         control_token = new_secret()
         control = ControlServer(control_token, self._apply, self._scale)
         try:
@@ -138,27 +147,19 @@ class Deployment:
                     control_token,
                 )
             )
-            reconciler.begin(FIRST_CELL)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._deploy_servers())
-                tasks.create_task(reconciler.run())
+                tasks.create_task(self._deploy_ingress())
+                tasks.create_task(self._reconciler.run())
                 tasks.create_task(self._announce_ready())
                 tasks.create_task(self._watch_manifest())
         finally:
             await control.stop()
             await admin.close()
 
-    async def _deploy_servers(self) -> None:
-        async def cell() -> None:
-            await self._cluster.deploy_cell(FIRST_CELL)
-            self._progress.step(f"Cell scheduler {FIRST_CELL} is up")
-
-        async def ingress() -> None:
-            await self._cluster.deploy_ingress()
-            replicas = self._manifest.spec.ingress.replicas
-            self._progress.step(f"{replicas} ingress replicas listen on {self._endpoint}")
-
-        await asyncio.gather(cell(), ingress())
+    async def _deploy_ingress(self) -> None:
+        await self._cluster.deploy_ingress()
+        replicas = self._manifest.spec.ingress.replicas
+        self._progress.step(f"{replicas} ingress replicas listen on {self._endpoint}")
 
     async def _announce_ready(self) -> None:
         try:

@@ -1,5 +1,6 @@
 """Orders that an instance server gives to its engine's scheduler, between two iterations."""
 
+from dataclasses import asdict
 from typing import Any
 
 from macroserve.core.instance.scheduler import InstanceScheduler
@@ -7,8 +8,9 @@ from macroserve.core.views import Pool
 
 
 def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:
-    """``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool), ``coefficients`` (none:
-    returns the latency model's). Raises ValueError for anything else."""
+    """``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool), ``latency`` (none:
+    returns what the latency model is made of, as its constructor's arguments). Raises ValueError
+    for anything else."""
     match verb, argument:
         case "set_pool", str():
             policy.set_pool(Pool(argument))
@@ -16,8 +18,13 @@ def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any
             policy.drain(argument)
         case "let_offload", bool():
             policy.let_offload(argument)
-        case "coefficients", None:
-            return list(policy.latency.coefficients)
+        case "latency", None:
+            latency = policy.latency
+            return {
+                "model": asdict(latency.model),
+                "device": asdict(latency.device),
+                "coefficients": list(latency.coefficients),
+            }
         case _:
             raise ValueError(f"no such order: {verb} {argument!r}")
     return None

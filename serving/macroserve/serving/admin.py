@@ -1,11 +1,13 @@
-"""The admin API of an ingress: how the deployment stands, and orders to its cells.
+"""The admin API: how the deployment stands, and orders to its cells.
 
-``GET /admin/v1/report`` and ``POST /admin/v1/{adopt,release,pool,drain,migrate}``, each with the
-admin token. The operator and ``macroserve status`` speak to it.
+``GET /admin/v1/report``, ``POST /admin/v1/migrate`` and
+``POST /admin/v1/cells/{cell}/{adopt,release,pool,drain}``, each with the admin token. ``macroserve
+status`` asks an ingress for it, the operator the head.
 """
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +18,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from macroserve.serving.auth import TokenCheck
-from macroserve.serving.directory import CellDirectory
 from macroserve.serving.guard import error_response
 
 ADMIN_PREFIX = "/admin/v1"
@@ -33,21 +34,30 @@ class OrderError(Exception):
 
 
 class AdminApi:
-    def __init__(self, directory: CellDirectory, http: aiohttp.ClientSession, token: str) -> None:
-        self._directory = directory
+    """discover: the cells by name, each with the base URL of its scheduler."""
+
+    def __init__(
+        self,
+        discover: Callable[[], Awaitable[Mapping[str, str]]],
+        http: aiohttp.ClientSession,
+        token: str,
+    ) -> None:
+        self._discover = discover
         self._http = http
         self._check = TokenCheck([token])
 
     def routes(self) -> list[Route]:
         return [
-            Route(ADMIN_PREFIX + "/report", self._guarded(self._report)),
-            Route(ADMIN_PREFIX + "/migrate", self._guarded(self._migrate), methods=["POST"]),
+            Route(ADMIN_PREFIX + "/report", self.guarded(self._report)),
+            Route(ADMIN_PREFIX + "/migrate", self.guarded(self._migrate), methods=["POST"]),
             Route(
-                ADMIN_PREFIX + "/cells/{cell}/{order}", self._guarded(self._order), methods=["POST"]
+                ADMIN_PREFIX + "/cells/{cell}/{order}", self.guarded(self._order), methods=["POST"]
             ),
         ]
 
-    def _guarded(self, handler):
+    def guarded(self, handler):
+        """Wants the token, and tells what went wrong by its status."""
+
         async def guarded(request: Request) -> Response:
             if not self._check.allows(request.headers):
                 return error_response(HTTPStatus.UNAUTHORIZED, "the admin token is wrong")
@@ -62,7 +72,7 @@ class AdminApi:
 
     async def _report(self, request: Request) -> Response:
         """``{"cells": [CellReport, ...]}``, cells by name; one that does not answer is left out."""
-        urls = sorted(self._directory.urls.items())
+        urls = sorted((await self._discover()).items())
         reports = await asyncio.gather(*(self._cell_report(url) for _, url in urls))
         return JSONResponse({"cells": [report for report in reports if report is not None]})
 
@@ -99,7 +109,7 @@ class AdminApi:
         return JSONResponse({"seconds": time.perf_counter() - started})
 
     async def _send(self, cell: str, order: str, body: bytes) -> Any:
-        url = self._directory.urls.get(cell)
+        url = (await self._discover()).get(cell)
         if url is None:
             raise OrderError(HTTPStatus.NOT_FOUND, f"there is no cell {cell}")
         try:

@@ -5,6 +5,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from macroserve.core.reports import Report
 from macroserve.core.views import Pool
 from macroserve.serving import wire
 from macroserve.serving.admin import ADMIN_PREFIX, MigrateOrder
@@ -13,10 +14,6 @@ from macroserve.serving.auth import bearer
 
 class AdminError(Exception):
     """The admin API refused, or did not answer."""
-
-
-class Report(msgspec.Struct, frozen=True):
-    cells: tuple[wire.CellReport, ...]
 
 
 class AdminClient:

@@ -7,13 +7,16 @@ Restarted, it asks the instances which of them are its own. It never sees a toke
 import asyncio
 import collections
 import contextlib
+import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import aiohttp
+import msgspec
 
 from macroserve.core.handle import HandleError, InstanceHandle, sign, verify
+from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport, LoadReport
 from macroserve.core.request import Slo
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
@@ -21,10 +24,13 @@ from macroserve.core.strategy import Strategy
 from macroserve.core.views import InstanceStatus, Pool
 from macroserve.serving import wire
 from macroserve.serving.auth import bearer
+from macroserve.serving.busy import BusyMeter
 from macroserve.serving.link import InstanceLink
+from macroserve.serving.load import LoadRecorder
 
 RECENT_S = 60
 JOIN_TIMEOUT_S = 10.0
+LATENCY_TIMEOUT_S = 1.0
 
 
 class UnknownInstanceError(LookupError):
@@ -57,9 +63,11 @@ class CellScheduler:
         self._pools_changed = asyncio.Event()
         self._decisions: collections.Counter[str] = collections.Counter()
         self._history: collections.deque[tuple[int, int]] = collections.deque(maxlen=RECENT_S)
+        self._busy = BusyMeter()
+        self._load = LoadRecorder(clock(), random.Random())
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self, identities: Iterable[wire.InstanceIdentity]) -> None:
+    async def start(self, identities: Iterable[InstanceIdentity]) -> None:
         """Take back the instances that say that they are ours."""
         self._http = aiohttp.ClientSession(
             headers=bearer(self._secret), connector=aiohttp.TCPConnector(limit=0)
@@ -137,6 +145,8 @@ class CellScheduler:
         if instance and not (decision.satisfied or query.force):
             self._ledger.settle(query.route_id)
             instance = None
+        if instance and query.first:
+            self._load.add(query.num_prompt_tokens, query.predicted_new_tokens, now)
         return wire.RouteReply(
             query.route_id,
             instance,
@@ -156,7 +166,7 @@ class CellScheduler:
             for view in self._ledger.views
         )
         cell = self._ledger.cell_view(self.name)
-        return wire.CellSummary(cell, members, self._late(), tuple(ingresses))
+        return wire.CellSummary(cell, members, self._late(), self._busy.share, tuple(ingresses))
 
     def _late(self) -> bool:
         """Whether whatever comes now waits longer than its TTFT target for its prefill."""
@@ -165,11 +175,11 @@ class CellScheduler:
         ]
         return bool(waits) and min(waits) > self._slo.ttft_s
 
-    def report(self) -> wire.CellReport:
+    def report(self) -> CellReport:
         now = self._clock()
         cell = self._ledger.cell_view(self.name)
         instances = tuple(
-            wire.InstanceReport(
+            InstanceReport(
                 name=view.name,
                 pool=view.pool,
                 address=self._links[view.name].handle.address,
@@ -181,18 +191,30 @@ class CellScheduler:
             for view in self._ledger.views
         )
         finished, attained = self._history[0] if self._history else (0, 0)
-        return wire.CellReport(
+        return CellReport(
             cell,
             instances,
-            max(0, cell.finished - finished),
-            max(0, cell.attained - attained),
+            cell.finished - finished,
+            cell.attained - attained,
             dict(self._decisions),
         )
+
+    async def load(self) -> LoadReport:
+        """With what one instance's latency model is made of, if one tells."""
+        report = self._load.report(self._clock())
+        for link in self._links.values():
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+                async with asyncio.timeout(LATENCY_TIMEOUT_S):
+                    answer = await link.command("latency")
+                told = msgspec.convert(answer, wire.LatencyAnswer)
+                return msgspec.structs.replace(report, **msgspec.structs.asdict(told))
+        return report
 
     async def _keep_history(self) -> None:
         while True:
             cell = self._ledger.cell_view(self.name)
             self._history.append((cell.finished, cell.attained))
+            self._busy.tick(self._clock())
             await asyncio.sleep(1)
 
     # -- members
@@ -204,6 +226,8 @@ class CellScheduler:
             if name not in self._ledger:
                 self._take_in(link)
             self._ledger.observe(name, status, self._clock(), handle.incarnation)
+            working = status.num_running + status.num_waiting > 0
+            self._busy.observe(name, working, self._clock())
             self.changed.set()
 
         link = InstanceLink(handle, self.name, self._http, on_status, self._lose_sight, self._lose)
@@ -219,6 +243,7 @@ class CellScheduler:
     def _lose_sight(self, name: str) -> None:
         """Out of the rotation at once; its link goes on trying."""
         self._ledger.remove(name)
+        self._busy.forget(name)
         self._note_members()
 
     def _lose(self, name: str) -> None:

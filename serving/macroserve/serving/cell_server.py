@@ -1,7 +1,7 @@
 """A cell scheduler's HTTP server, for holders of the deployment's secret.
 
 ``GET /ingress`` is a WebSocket: an ingress asks for decisions and is told how the cell stands.
-``GET /report`` and ``POST /{adopt,release,pool,drain}`` are what the admin API passes on.
+``GET /report``, ``GET /load`` and ``POST /{adopt,release,pool,drain}`` are for the admin API.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ class CellServer:
             [
                 web.get("/ingress", self._serve_ingress),
                 web.get("/report", self._report),
+                web.get("/load", self._load),
                 web.post("/adopt", self._adopt),
                 web.post("/release", self._release),
                 web.post("/pool", self._set_pool),
@@ -106,6 +107,10 @@ class CellServer:
 
     async def _report(self, request: web.Request) -> web.Response:
         body = wire.encode(self._scheduler.report())
+        return web.Response(body=body, content_type="application/json")
+
+    async def _load(self, request: web.Request) -> web.Response:
+        body = wire.encode(await self._scheduler.load())
         return web.Response(body=body, content_type="application/json")
 
     async def _adopt(self, request: web.Request) -> web.Response:

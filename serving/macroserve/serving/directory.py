@@ -164,11 +164,6 @@ class CellDirectory:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
-    @property
-    def urls(self) -> dict[str, str]:
-        """Base URLs of the cell schedulers that answer."""
-        return {name: line.url for name, line in self._lines.items() if line.open}
-
     # -- where a request goes
 
     async def place(self, query: wire.RouteQuery) -> Placement | None:
@@ -226,16 +221,20 @@ class CellDirectory:
             await asyncio.sleep(REFRESH_S)
 
     async def _connect(self, cells: Mapping[str, str]) -> None:
+        if not cells:
+            return  # a head that has just begun: a deployment is never without a cell
         for name in set(self._lines) - set(cells):
             await self._lines.pop(name).close()
             self._last_members.pop(name, None)
         for name, url in cells.items():
-            if (line := self._lines.get(name)) and line.open:
+            if (line := self._lines.get(name)) and line.open and line.url == url:
                 continue
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with asyncio.timeout(2):
                     socket = await self._http.ws_connect(
                         url + "/ingress", heartbeat=5, max_msg_size=0, compress=0
                     )
+                if line is not None:
+                    await line.close()
                 self._lines[name] = line = CellLine(name, url, socket, self._on_change)
                 await line.send(wire.Hello(self._address))

@@ -56,6 +56,22 @@ class RetryAfter:
         await self._app(scope, receive, send_with_header)
 
 
+class Farewell:
+    """Once ``leaving``, asks clients to connect anew: they then come to another replica."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.leaving = False
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_header(message: Message) -> None:
+            if self.leaving and message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receive, send_with_header)
+
+
 class BodyLimit:
     """Reads the whole body first, within bounds of size (413) and time (408).
 

@@ -1,17 +1,15 @@
 """An ingress replica: text in, text out; tokens inside.
 
-Every replica listens on the same port (SO_REUSEPORT: the kernel spreads connections, no proxy
-stands between a client and its tokens) and on one of its own for its peers.
+Replicas on one machine listen on the same port (SO_REUSEPORT: the kernel spreads connections, no
+proxy stands between a client and its tokens), and each on one of its own for its peers.
 """
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -23,24 +21,37 @@ from macroserve.serving.admin import AdminApi
 from macroserve.serving.auth import bearer
 from macroserve.serving.directory import CellDirectory
 from macroserve.serving.dispatch import Dispatcher
-from macroserve.serving.guard import ApiKeys, BodyLimit, RetryAfter, error_response
+from macroserve.serving.guard import ApiKeys, BodyLimit, Farewell, RetryAfter, error_response
+from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.metrics import IngressMetrics, cell_page, merge, scrape
 
-OWN_METRICS_PATH = "/macroserve/metrics"
+METRICS_PATH = "/macroserve/metrics"
+"""What one replica knows, the cells included: for a Prometheus that scrapes every replica."""
+REQUEST_METRICS_PATH = "/macroserve/metrics/requests"
+"""What one replica counted itself: for its peers."""
+LEAVING_S = 5.0
+"""How long a replica that leaves goes on taking requests: until nobody sends it any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressOptions:
-    """secret: shared inside the deployment. admin_token: for /admin. api_keys: none = open."""
+    """private_host, private_port: where peers and Prometheus reach this replica; any free port by
+    default. secret: shared inside the deployment. admin_token: for /admin, which is not served
+    without. api_keys: none = open. attainment: the share of requests that should meet the targets.
+    grace_s: how long accepted requests may take when it stops.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
     private_host: str = "127.0.0.1"
+    private_port: int = 0
     namespace: str = "default"
     macroinstance: str
     secret: str = field(repr=False)
-    admin_token: str = field(repr=False)
+    admin_token: str | None = field(default=None, repr=False)
     api_keys: tuple[str, ...] = field(default=(), repr=False)
+    attainment: float = 0.9
+    grace_s: float = 30.0
 
 
 class IngressServer:
@@ -55,13 +66,13 @@ class IngressServer:
         self._settings = settings
         self._options = options
         self._discover = discover
-        self._metrics = IngressMetrics(options.namespace, options.macroinstance)
+        self._metrics = IngressMetrics(options.namespace, options.macroinstance, options.attainment)
         self._ready = False
 
     async def start(self) -> None:
         """Listening when it returns; ready (``/ready``) once a token came back from an instance."""
-        public = _bound(self._options.host, self._options.port, shared=True)
-        private = _bound(self._options.private_host, 0)
+        public = bound(self._options.host, self._options.port, shared=True)
+        private = bound(self._options.private_host, self._options.private_port)
         port = private.getsockname()[1]
         self._own_address = f"http://{self._options.private_host}:{port}"
         self._directory = CellDirectory(self._discover, self._options.secret, self._own_address)
@@ -76,32 +87,29 @@ class IngressServer:
         await self._dispatcher.start()
         self._http = aiohttp.ClientSession(headers=bearer(self._options.secret))
         app = await self._application()
-        config = uvicorn.Config(
-            RetryAfter(ApiKeys(BodyLimit(app), self._options.api_keys)),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=30,
-        )
-        self._server = uvicorn.Server(config)
+        self._farewell = Farewell(ApiKeys(BodyLimit(app), self._options.api_keys))
+        self._server = HttpServer(RetryAfter(self._farewell), self._options.grace_s)
         # vLLM's error handlers look for it there.
         app.state.server = self._server
-        self._serving = asyncio.create_task(self._server.serve([public, private]))
+        await self._server.start(public, private)
         self._readiness = asyncio.create_task(self._become_ready())
 
+    async def leave(self) -> None:
+        """Not ready any more, but there until those who send requests have noticed."""
+        self._farewell.leaving = True
+        await asyncio.sleep(LEAVING_S)
+
     async def stop(self) -> None:
-        """Accepted requests are finished first, within the server's grace."""
+        """Accepted requests are finished first, within the grace."""
         self._readiness.cancel()
-        self._server.should_exit = True
-        await self._serving
+        await self._server.stop()
         await self._dispatcher.stop()
         await self._directory.stop()
         await self._http.close()
 
     def check(self) -> None:
         """Raises RuntimeError when the replica can serve no more."""
-        if self._serving.done():
+        if not self._server.alive:
             raise RuntimeError("the HTTP server has ended")
 
     async def _application(self) -> Starlette:
@@ -114,16 +122,17 @@ class IngressServer:
 
         llm = RemoteLLM(frontend_config(self._settings), self._dispatcher, self._dispatcher.admit)
         app = await text_app(llm, self._settings)
-        admin = AdminApi(self._directory, self._http, self._options.admin_token)
         app.router.routes.extend(
             [
                 Route("/health", self._health),
                 Route("/ready", self._ready_endpoint),
                 Route("/metrics", self._metrics_endpoint),
-                Route(OWN_METRICS_PATH, self._own_metrics),
-                *admin.routes(),
+                Route(METRICS_PATH, self._own_metrics),
+                Route(REQUEST_METRICS_PATH, self._request_metrics),
             ]
         )
+        if token := self._options.admin_token:
+            app.router.routes.extend(AdminApi(self._discover, self._http, token).routes())
         return app
 
     async def _become_ready(self) -> None:
@@ -148,47 +157,52 @@ class IngressServer:
         return Response()
 
     async def _ready_endpoint(self, request: Request) -> Response:
+        if self._farewell.leaving:
+            return error_response(503, "this replica is about to stop")
         if self._ready and self._directory.members:
             return Response()
         return error_response(503, "no instance has generated a token yet")
 
+    async def _request_metrics(self, request: Request) -> Response:
+        return _metrics_response(self._metrics.page())
+
     async def _own_metrics(self, request: Request) -> Response:
-        return PlainTextResponse(self._metrics.page())
+        pages = [(self._metrics.page(), {}), (self._cell_page(), {})]
+        return _metrics_response(merge(pages))
 
     async def _metrics_endpoint(self, request: Request) -> Response:
         """All ingress replicas', the cells' and the instances', whichever replica is asked."""
-        summaries = self._directory.summaries
-        peers = {a for s in summaries for a in s.ingresses} - {self._own_address}
+        peers = {a for s in self._directory.summaries for a in s.ingresses} - {self._own_address}
         members = self._directory.members.values()
         peer_pages, instance_pages = await asyncio.gather(
-            asyncio.gather(*(scrape(self._http, peer + OWN_METRICS_PATH) for peer in peers)),
+            asyncio.gather(*(scrape(self._http, peer + REQUEST_METRICS_PATH) for peer in peers)),
             asyncio.gather(*(scrape(self._http, m.address + "/metrics") for m in members)),
         )
-        names = {
-            "namespace": self._options.namespace,
-            "macroinstance": self._options.macroinstance,
-        }
         pages = [
             (self._metrics.page(), {"ingress": _replica(self._own_address)}),
             *((page, {"ingress": _replica(a)}) for page, a in zip(peer_pages, peers, strict=True)),
-            (cell_page(summaries, names), {}),
+            (self._cell_page(), {}),
             *(
-                (page, {**names, "instance": m.name, "pool": m.pool.value})
+                (page, {**self._names, "instance": m.name, "pool": m.pool.value})
                 for page, m in zip(instance_pages, members, strict=True)
             ),
         ]
-        return PlainTextResponse(merge(pages), media_type="text/plain; version=0.0.4")
+        return _metrics_response(merge(pages))
+
+    def _cell_page(self) -> str:
+        return cell_page(self._directory.summaries, self._names)
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return {
+            "namespace": self._options.namespace,
+            "macroinstance": self._options.macroinstance,
+        }
+
+
+def _metrics_response(page: str) -> Response:
+    return PlainTextResponse(page, media_type="text/plain; version=0.0.4")
 
 
 def _replica(address: str) -> str:
     return address.removeprefix("http://")
-
-
-def _bound(host: str, port: int, shared: bool = False) -> socket.socket:
-    """Raises OSError when the address is taken."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if shared:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    sock.bind((host, port))
-    return sock

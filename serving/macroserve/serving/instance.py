@@ -15,9 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 import msgspec
-import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -25,16 +23,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from macroserve.core.handle import InstanceHandle, sign
+from macroserve.core.reports import InstanceIdentity
 from macroserve.core.views import Pool
 from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
+from macroserve.engine.status import decode
 from macroserve.serving import wire
 from macroserve.serving.auth import TokenCheck
+from macroserve.serving.http_server import HttpServer, bound
 
-STATUS_PATH = "/macroserve/status"
-IDENTITY_PATH = "/macroserve/identity"
-COMMAND_PATH = "/macroserve/command"
-HEARTBEAT_S = 1.0
+STOP_GRACE_S = 5.0
+"""For responses that are under way when the server stops."""
 
 OPEN_PATHS = ("/health", "/metrics")
 
@@ -42,7 +41,8 @@ OPEN_PATHS = ("/health", "/metrics")
 @dataclass(frozen=True, slots=True)
 class InstanceOptions:
     """incarnation: grows with every start under that name. secret: the deployment's, also signs
-    handles. host: address to listen on."""
+    handles. host, port: where to listen, at any free port by default. grace_s: how long requests
+    may take when it leaves."""
 
     name: str
     namespace: str
@@ -50,6 +50,8 @@ class InstanceOptions:
     secret: str = field(repr=False)
     pool: Pool = Pool.LP
     host: str = "127.0.0.1"
+    port: int = 0
+    grace_s: float = 30.0
 
 
 def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
@@ -81,6 +83,17 @@ class StatusFeed:
         self._unread.append(status)
         self._changed.set()
 
+    @property
+    def idle(self) -> bool:
+        """Nothing runs or waits, by the latest status."""
+        status = decode(self._latest) if self._latest else None
+        return status is None or not (status.num_running + status.num_waiting)
+
+    def close(self) -> None:
+        """No more for the present reader."""
+        self._reader += 1
+        self._changed.set()
+
     async def read(self) -> AsyncIterator[bytes]:
         """JSON lines: the latest status at once, then each as it comes, or again every second."""
         self._reader = me = self._reader + 1
@@ -91,7 +104,7 @@ class StatusFeed:
             self._changed.clear()
             yield b"".join(line + b"\n" for line in lines)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_S):
+                async with asyncio.timeout(wire.HEARTBEAT_S):
                     await self._changed.wait()
 
 
@@ -103,23 +116,27 @@ class InstanceServer:
         self._feed = StatusFeed()
         self._cell: str | None = None
         self._handle: InstanceHandle | None = None
-        self._server: uvicorn.Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._server: HttpServer | None = None
 
-    async def start(self) -> wire.InstanceIdentity:
+    async def start(self) -> InstanceIdentity:
         """Returns once a real token has been generated and the server listens."""
         app = await self._engine.start(self._feed.publish)
         app.router.routes.extend(
             [
-                Route(STATUS_PATH, self._status),
-                Route(IDENTITY_PATH, self._identity),
-                Route(COMMAND_PATH, self._command, methods=["POST"]),
+                Route(wire.STATUS_PATH, self._status),
+                Route(wire.IDENTITY_PATH, self._identity),
+                Route(wire.COMMAND_PATH, self._command, methods=["POST"]),
                 Route("/health", self._health),
                 Route("/metrics", self._metrics),
             ]
         )
         app.add_middleware(SecretOnly, secret=self._options.secret)
-        port = await self._listen(app)
+        listener = bound(self._options.host, self._options.port)
+        port = listener.getsockname()[1]
+        self._server = HttpServer(app, STOP_GRACE_S)
+        # vLLM's handler of a dead engine stops this server.
+        app.state.server = self._server
+        await self._server.start(listener)
         shape = self._engine.shape
         self._handle = InstanceHandle(
             name=self._options.name,
@@ -136,40 +153,33 @@ class InstanceServer:
         )
         return self.identity()
 
-    async def _listen(self, app: Starlette) -> int:
-        config = uvicorn.Config(
-            app,
-            host=self._options.host,
-            port=0,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=5,
-        )
-        self._server = uvicorn.Server(config)
-        # vLLM's handler of a dead engine stops this server.
-        app.state.server = self._server
-        self._serving = asyncio.create_task(self._server.serve())
-        while not self._server.started:
-            if self._serving.done():
-                self._serving.result()
-                raise RuntimeError("the instance's HTTP server ended while it started")
-            await asyncio.sleep(0.01)
-        return self._server.servers[0].sockets[0].getsockname()[1]
-
-    def identity(self) -> wire.InstanceIdentity:
+    def identity(self) -> InstanceIdentity:
         assert self._handle is not None, "the instance is not started"
         handle = sign(self._handle, self._options.secret.encode())
-        return wire.InstanceIdentity(self._options.name, handle, self._cell)
+        return InstanceIdentity(self._options.name, handle, self._cell)
 
     @property
     def healthy(self) -> bool:
-        return self._engine.healthy and self._serving is not None and not self._serving.done()
+        return self._engine.healthy and self._server is not None and self._server.alive
+
+    def check(self) -> None:
+        """Raises RuntimeError when the instance can serve no more."""
+        if not self.healthy:
+            raise RuntimeError("the engine has died")
+
+    async def leave(self) -> None:
+        """Take no more requests, hand back those that wait, and let the others end within the
+        grace: what is still there then goes on elsewhere."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.grace_s):
+                await self._engine.command("drain", True)
+                while not self._feed.idle:  # noqa: ASYNC110 - only its statuses tell
+                    await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
-        if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
-            await self._serving
+        self._feed.close()
+        if self._server is not None:
+            await self._server.stop()
         await self._engine.stop()
 
     # -- endpoints

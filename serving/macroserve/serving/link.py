@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -11,9 +12,8 @@ from macroserve.core.handle import InstanceHandle
 from macroserve.core.views import InstanceStatus
 from macroserve.engine.status import decode
 from macroserve.serving import wire
-from macroserve.serving.instance import COMMAND_PATH, HEARTBEAT_S, STATUS_PATH
 
-SILENCE_S = 5 * HEARTBEAT_S
+SILENCE_S = 5 * wire.HEARTBEAT_S
 """An instance that sends nothing for this long is taken for dead."""
 STUCK_S = 60.0
 """So is one that has work but has not finished an iteration for this long."""
@@ -56,13 +56,15 @@ class InstanceLink:
                 await self._joined.wait()
         return self._joined.is_set()
 
-    async def command(self, verb: str, argument: str | bool | None) -> None:
-        """Raises aiohttp.ClientError or TimeoutError if the instance does not take the order."""
+    async def command(self, verb: str, argument: str | bool | None = None) -> Any:
+        """The engine's answer. Raises aiohttp.ClientError or TimeoutError if the instance does not
+        take the order."""
         body = wire.encode(wire.CommandOrder(verb, argument))
-        url = self.handle.address + COMMAND_PATH
+        url = self.handle.address + wire.COMMAND_PATH
         timeout = aiohttp.ClientTimeout(total=10)
         async with self._http.post(url, data=body, timeout=timeout) as response:
             response.raise_for_status()
+            return (await response.json())["result"]
 
     async def close(self) -> None:
         self._task.cancel()
@@ -79,6 +81,8 @@ class InstanceLink:
                     self._joined.set()
             except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, StuckError):
                 pass
+            # What comes back may be another process, which was told nothing.
+            self.may_offload = None
             self._on_silent(self.handle.name)
             failures += 1
             await asyncio.sleep(RETRY_DELAY_S)
@@ -87,7 +91,7 @@ class InstanceLink:
     async def _statuses(self):
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=SILENCE_S)
         async with self._http.get(
-            self.handle.address + STATUS_PATH, params={"cell": self._cell}, timeout=timeout
+            self.handle.address + wire.STATUS_PATH, params={"cell": self._cell}, timeout=timeout
         ) as response:
             response.raise_for_status()
             async for line in response.content:

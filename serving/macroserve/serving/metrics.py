@@ -54,7 +54,9 @@ class RequestRecord:
 
 
 class IngressMetrics:
-    def __init__(self, namespace: str, macroinstance: str) -> None:
+    """attainment: the share of requests that should meet both targets."""
+
+    def __init__(self, namespace: str, macroinstance: str, attainment: float) -> None:
         self.registry = CollectorRegistry()
         names = ("namespace", "macroinstance")
         self._names = {"namespace": namespace, "macroinstance": macroinstance}
@@ -64,6 +66,9 @@ class IngressMetrics:
 
         def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
             return Histogram(name, text, names, buckets=buckets, registry=self.registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(name, text, names, registry=self.registry).labels(**self._names)
 
         self._requests = counter(
             "macroserve_requests", "Requests ended, by outcome: ok, failed, cancelled", "outcome"
@@ -84,12 +89,13 @@ class IngressMetrics:
         self._tpot = histogram(
             "macroserve_tpot_seconds", "Mean time per token after the first", TPOT_BUCKETS_S
         )
-        self._in_flight = Gauge(
-            "macroserve_requests_in_flight",
-            "Accepted requests without their last token",
-            names,
-            registry=self.registry,
-        ).labels(**self._names)
+        self._in_flight = gauge(
+            "macroserve_requests_in_flight", "Accepted requests without their last token"
+        )
+        gauge(
+            "macroserve_slo_attainment_target",
+            "Share of requests that should be within both targets",
+        ).set(attainment)
 
     def refused(self, reason: str) -> None:
         self._refused.labels(**self._names, reason=reason).inc()
@@ -147,6 +153,7 @@ def cell_page(summaries: Iterable[wire.CellSummary], names: dict[str, str]) -> s
         "running": gauge("requests_running", "Requests that hold KV blocks"),
         "free_blocks": gauge("kv_blocks_free", "Free KV blocks"),
         "blocks": gauge("kv_blocks", "KV blocks"),
+        "busy": gauge("busy", "Share of the instances' time, of late, in which they had work"),
         "late": gauge("late", "1 when every queue of the cell is past its TTFT target"),
     }
     for summary in summaries:
@@ -160,6 +167,7 @@ def cell_page(summaries: Iterable[wire.CellSummary], names: dict[str, str]) -> s
             "running": cell.num_running,
             "free_blocks": cell.free_blocks,
             "blocks": cell.num_blocks,
+            "busy": summary.busy,
             "late": int(summary.late),
         }
         for key, value in values.items():

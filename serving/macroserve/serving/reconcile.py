@@ -1,251 +1,227 @@
-"""From what is wished to what runs: observe, plan, apply, again and again.
+"""From what is wished to what runs: observe, plan, carry out, again and again.
 
-Level-triggered: every round looks at what is there and carries out the plan's next commands. What
-takes long (an instance's start, a drain) goes on beside the rounds, and counts as what it will be.
+Level-triggered: every round looks at what is there, and ``core.scaling.fleet`` says what to do
+next. A round that fails leaves a state from which the next one goes on. What takes long (an
+instance's start, a drain) goes on beside the rounds.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import assert_never
 
-from macroserve.core.scaling.commands import Add, Cell, Command, Merge, Remove, SetPriority, Split
-from macroserve.core.scaling.mitosis import Bounds, plan
+from macroserve.core.reports import InstanceIdentity, InstanceReport, Report
+from macroserve.core.scaling.commands import Add, Command, Merge, Remove, SetPriority, Split
+from macroserve.core.scaling.drain import drain_budget_s
+from macroserve.core.scaling.fleet import (
+    Adopt,
+    Assign,
+    DeleteCell,
+    DeployCell,
+    Drain,
+    Fleet,
+    Member,
+    Move,
+    SetPool,
+    Start,
+    State,
+    Step,
+    Stop,
+    Wish,
+    plan_steps,
+)
 from macroserve.core.views import Pool
-from macroserve.serving.admin_client import AdminClient, AdminError, Report
+from macroserve.serving.admin_client import AdminClient, AdminError
+from macroserve.serving.ray_cells import DeployError
 from macroserve.serving.ray_cluster import RayCluster
 
 ROUND_S = 0.5
-DRAIN_BUDGET_S = 120.0
-"""After this a draining instance is stopped; what still runs there goes on elsewhere."""
-MAX_START_FAILURES = 3
-ORDER_TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    instances: int
-    bounds: Bounds
-    high_priority_ratio: float
+MAX_FAILURES = 3
+FIRST_CELL = "cell-0"
 
 
 class StartError(Exception):
-    """Instances fail to start, again and again; the message is the last one's."""
+    """Something does not start, again and again; the message is the last failure's."""
 
 
 class Reconciler:
-    """on_event: told what is done, a sentence each."""
+    """tpot_s: the latency target, by which drains are bounded. on_event: told what is done, a
+    sentence each."""
 
     def __init__(
         self,
         cluster: RayCluster,
         admin: AdminClient,
         wish: Wish,
+        tpot_s: float,
         on_event: Callable[[str], None],
     ) -> None:
         self.wish = wish
         self._cluster = cluster
         self._admin = admin
+        self._tpot_s = tpot_s
         self._on_event = on_event
-        self._starting: dict[str, tuple[str, Pool]] = {}
-        self._start_tasks: dict[str, asyncio.Task[None]] = {}
-        self._draining: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting: dict[str, asyncio.Task[None]] = {}
+        self._places: dict[str, tuple[str, Pool]] = {}
+        """Cells and pools of instances that are to join."""
+        self._drain_ends_s: dict[str, float] = {}
+        # As last observed: instances in cells, with their cell, and those outside.
+        self._inside: dict[str, tuple[str, InstanceReport]] = {}
+        self._outside: dict[str, InstanceIdentity] = {}
+        self._decided: tuple[Command, ...] = ()
         self._failures = 0
-        self._failure: BaseException | None = None
-
-    def begin(self, cell: str) -> None:
-        """Start the first instances while the servers that will know them are on their way."""
-        wish = self.wish
-        for command in plan([Cell(cell)], wish.instances, wish.bounds, wish.high_priority_ratio):
-            if isinstance(command, Add):
-                self._add(cell, command)
+        self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Until cancelled; raises StartError when instances cannot be started."""
+        """Until cancelled; raises StartError when instances or cells cannot be started."""
         try:
-            while True:
-                # An ingress or a cell scheduler may be on its way up: look again.
-                with contextlib.suppress(AdminError):
-                    await self.round()
+            while self._failures < MAX_FAILURES:
+                try:
+                    await self._change(await self._observe())
+                except AdminError:
+                    pass  # an ingress, a cell or an instance is on its way up or down: look again
+                except DeployError as error:
+                    self._failed("A cell scheduler", error)
                 await asyncio.sleep(ROUND_S)
+            raise StartError(_cause(self._failure)) from self._failure
         finally:
-            for task in self._tasks:
+            for task in self._starting.values():
                 task.cancel()
 
-    async def round(self) -> tuple[Command, ...]:
-        """One look and the commands that it led to."""
-        if self._failures >= MAX_START_FAILURES:
-            raise StartError(_cause(self._failure)) from self._failure
-        cell_names = await self._cluster.cells()
-        report = await self._admin.report()
-        if {r.cell.name for r in report.cells} != cell_names:
-            return ()  # a cell scheduler is on its way up: its members are not known
-        if await self._adopt_strays(report):
-            return ()
-        wish = self.wish
-        commands = plan(
-            self._planned_cells(report),
-            wish.instances,
-            wish.bounds,
-            wish.high_priority_ratio,
-            {i.name: i.status.remaining_tokens for r in report.cells for i in r.instances},
-            self._draining,
+    async def _change(self, fleet: Fleet) -> None:
+        plan = plan_steps(fleet, self.wish)
+        for command in plan.commands:
+            if command not in self._decided:
+                self._on_event(_sentence(command))
+        self._decided = plan.commands
+        for step in plan.steps:
+            await self._carry_out(step)
+
+    # -- what is there
+
+    async def _observe(self) -> Fleet:
+        """An instance that hangs is left out, and so replaced under its name."""
+        starting = tuple(self._starting)  # one that serves from now on may count in the next round
+        alive = await self._cluster.instance_names()
+        self._drain_ends_s = {n: end for n, end in self._drain_ends_s.items() if n in alive}
+        cells = await self._cluster.cells()
+        report = await self._report()
+        self._inside = {
+            found.name: (cell.cell.name, found) for cell in report.cells for found in cell.instances
+        }
+        known = {*self._inside, *starting}
+        outside = await self._cluster.instances() if alive - known else []
+        self._outside = {i.name: i for i in outside if i.name not in known}
+        members = (
+            *(self._member_inside(*place) for place in self._inside.values()),
+            *(self._member_starting(name) for name in starting),
+            *(self._member_outside(identity) for identity in self._outside.values()),
         )
-        for command in commands:
-            self._on_event(_sentence(command))
-            await self._apply(command, report)
-        return commands
+        all_told = {cell.cell.name for cell in report.cells} == cells
+        return Fleet(members, cells if all_told else None)
 
-    def _planned_cells(self, report: Report) -> list[Cell]:
-        """Cells as they will be once all that is under way is done."""
-        members: dict[str, list[tuple[str, Pool]]] = {r.cell.name: [] for r in report.cells}
-        for cell_report in report.cells:
-            for instance in cell_report.instances:
-                if instance.name not in self._draining:
-                    members[cell_report.cell.name].append((instance.name, instance.pool))
-        present = {name for cell in members.values() for name, _ in cell}
-        for name, (cell, pool) in self._starting.items():
-            if name not in present:
-                members.setdefault(cell, []).append((name, pool))
-        return [
-            Cell(
-                cell,
-                tuple(name for name, _ in instances),
-                tuple(name for name, pool in instances if pool is Pool.HP),
-            )
-            for cell, instances in members.items()
-        ]
+    async def _report(self) -> Report:
+        try:
+            return await self._admin.report()
+        except AdminError:
+            return Report(())
 
-    async def _adopt_strays(self, report: Report) -> bool:
-        """Take back living instances that no cell holds, because a move was cut short or the cell
-        lost sight of them: into the cell that they name, else into the smallest. Whether any
-        came back; one that does not answer is left to be replaced under its name."""
-        known = {i.name for r in report.cells for i in r.instances}
-        known |= self._draining | set(self._starting)
-        if not (await self._cluster.instance_names()) - known:
-            return False
-        adopted = False
-        sizes = {r.cell.name: len(r.instances) for r in report.cells}
-        for identity in await self._cluster.instances():
-            if identity.name not in known and sizes:
-                cell = (
-                    identity.cell if identity.cell in sizes else min(sizes, key=sizes.__getitem__)
-                )
-                with contextlib.suppress(AdminError):
-                    await self._admin.adopt(cell, identity.handle)
-                    adopted = True
-        return adopted
+    def _member_inside(self, cell: str, found: InstanceReport) -> Member:
+        end_s = self._drain_ends_s.get(found.name)
+        return Member(
+            found.name,
+            State.SERVING,
+            found.pool,
+            cell,
+            joined=True,
+            draining=end_s is not None,
+            drained=end_s is not None and (found.idle or _now() > end_s),
+            remaining_tokens=found.status.remaining_tokens,
+        )
 
-    async def _apply(self, command: Command, report: Report) -> None:
-        match command:
-            case Add(cell=cell):
-                self._add(cell, command)
-            case Remove(instance=name) if name in self._starting:
-                self._start_tasks[name].cancel()
-            case Remove(instance=name):
-                self._draining.add(name)
-                self._background(self._remove(name))
-            case Split(cell=cell, new_cell=new_cell, instances=instances):
-                await self._cluster.deploy_cell(new_cell)
-                await self._move(cell, new_cell, set(instances))
-            case Merge(source=source, into=into):
-                members = next(r for r in report.cells if r.cell.name == source).instances
-                await self._move(source, into, {i.name for i in members} | set(self._starting))
-                await self._cluster.delete_cell(source)
-            case SetPriority(instance=name, pool=pool):
-                await self._set_pool(name, pool)
+    def _member_starting(self, name: str) -> Member:
+        cell, pool = self._places[name]
+        return Member(name, State.STARTING, pool, cell)
 
-    def _add(self, cell: str, command: Add) -> None:
-        name = command.instance
-        self._starting[name] = (cell, command.pool)
-        self._start_tasks[name] = self._background(self._start(name, command.pool))
+    def _member_outside(self, identity: InstanceIdentity) -> Member:
+        """It serves, but no cell holds it: it is to join its first one, a move was cut short, or
+        its cell lost sight of it."""
+        name = identity.name
+        named = identity.cell or FIRST_CELL, self._cluster.pool(identity)
+        cell, pool = self._places.get(name, named)
+        leaves = name in self._drain_ends_s
+        return Member(name, State.SERVING, pool, cell, draining=leaves, drained=leaves)
 
-    async def _move(self, source: str, target: str, instances: set[str]) -> None:
-        for name in sorted(instances):
-            if name in self._starting:
-                cell, pool = self._starting[name]
-                self._starting[name] = (target if cell == source else cell, pool)
-            else:
-                await _retry(lambda name=name: self._admin.migrate(name, source, target))
+    # -- what is done about it
 
-    async def _set_pool(self, name: str, pool: Pool) -> None:
-        if name in self._starting:
-            self._starting[name] = (self._starting[name][0], pool)
-        elif cell := await self._cell_of(name):
-            await self._admin.set_pool(cell, name, pool)
+    async def _carry_out(self, step: Step) -> None:
+        """Raises AdminError when a cell does not take an order."""
+        match step:
+            case DeployCell(cell=cell):
+                await self._cluster.deploy_cell(cell)
+                self._on_event(f"Cell scheduler {cell} is up.")
+            case Start(instance=name, cell=cell, pool=pool):
+                self._places[name] = cell, pool
+                self._starting[name] = asyncio.create_task(self._start(name, pool))
+            case Assign(instance=name, cell=cell, pool=pool):
+                self._places[name] = cell, pool
+            case Adopt(instance=name, cell=cell):
+                await self._adopt(name, cell)
+            case Move(instance=name, source=source, target=target):
+                await self._admin.migrate(name, source, target)
+            case SetPool(instance=name, cell=cell, pool=pool):
+                await self._admin.set_pool(cell, name, pool)
+            case Drain(instance=name, cell=cell):
+                await self._drain(name, cell)
+            case Stop(instance=name, reason=reason):
+                await self._stop(name, reason)
+            case DeleteCell(cell=cell):
+                await self._cluster.delete_cell(cell)
+            case _:
+                assert_never(step)
 
     async def _start(self, name: str, pool: Pool) -> None:
         try:
-            identity = await self._cluster.start_instance(name, pool)
-            await _retry(lambda: self._admin.adopt(self._starting[name][0], identity.handle))
-            cell, wished_pool = self._starting[name]
-            if wished_pool != pool:
-                await self._admin.set_pool(cell, name, wished_pool)
+            await self._cluster.start_instance(name, pool)
             self._failures = 0
-            self._on_event(f"{name} serves in {cell}.")
-        except AdminError:
-            pass  # it lives, so the next round adopts it
         except Exception as error:
             # Whatever the engine raised: a bad model, no memory, a dead process.
-            self._failures += 1
-            self._failure = error
-            self._on_event(f"{name} did not start: {_cause(error)}")
+            self._failed(name, error)
         finally:
-            del self._starting[name], self._start_tasks[name]
+            del self._starting[name]
 
-    async def _remove(self, name: str) -> None:
-        """Out of the rotation, drained, stopped (two phases, so that nothing is cut off)."""
-        give_up = asyncio.get_running_loop().time() + DRAIN_BUDGET_S
-        while asyncio.get_running_loop().time() < give_up:
+    def _failed(self, name: str, error: Exception) -> None:
+        self._failures += 1
+        self._failure = error
+        self._on_event(f"{name} did not start: {_cause(error)}")
+
+    async def _adopt(self, name: str, cell: str) -> None:
+        await self._admin.adopt(cell, self._outside[name].handle)
+        self._places.pop(name, None)
+        self._on_event(f"{name} serves in {cell}.")
+
+    async def _drain(self, name: str, cell: str) -> None:
+        _, found = self._inside[name]
+        status = found.status
+        budget_s = drain_budget_s(status.remaining_tokens, status.num_running, self._tpot_s)
+        await self._admin.drain(cell, name)
+        self._drain_ends_s[name] = _now() + budget_s
+
+    async def _stop(self, name: str, reason: str) -> None:
+        self._places.pop(name, None)
+        if task := self._starting.get(name):
+            task.cancel()  # it takes its process with it
+            return
+        if name in self._inside:
+            cell, _ = self._inside[name]
             with contextlib.suppress(AdminError):
-                if not await self._drained(name):
-                    await asyncio.sleep(ROUND_S)
-                    continue
-                break
-        with contextlib.suppress(AdminError):
-            if cell := await self._cell_of(name):
                 await self._admin.release(cell, name)
         await self._cluster.kill_instance(name)
-        self._draining.discard(name)
-        self._on_event(f"{name} has drained and is gone.")
-
-    async def _drained(self, name: str) -> bool:
-        for report in (await self._admin.report()).cells:
-            for instance in report.instances:
-                if instance.name == name:
-                    if not instance.draining:
-                        await self._admin.drain(report.cell.name, name)
-                        return False
-                    status = instance.status
-                    return not (status.num_running + status.num_waiting + instance.in_flight)
-        return True
-
-    async def _cell_of(self, name: str) -> str | None:
-        for report in (await self._admin.report()).cells:
-            if any(instance.name == name for instance in report.instances):
-                return report.cell.name
-        return None
-
-    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        self._on_event(f"{name} is gone. {reason}")
 
 
-async def _retry(call: Callable[[], Awaitable[Any]]) -> None:
-    """Again until it works: an ingress may be on its way up, or has yet to learn of a new cell."""
-    give_up = asyncio.get_running_loop().time() + ORDER_TIMEOUT_S
-    while True:
-        try:
-            await call()
-            return
-        except AdminError:
-            if asyncio.get_running_loop().time() > give_up:
-                raise
-            await asyncio.sleep(0.1)
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _cause(error: BaseException | None) -> str:

@@ -5,8 +5,16 @@ Durations only: the two ends may be on different machines.
 
 import msgspec
 
+from macroserve.core.latency import DeviceShape, ModelShape
 from macroserve.core.request import Request, Slo
-from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.core.views import CellView, Pool
+
+# Of an instance's server, see ``instance``.
+STATUS_PATH = "/macroserve/status"
+IDENTITY_PATH = "/macroserve/identity"
+COMMAND_PATH = "/macroserve/command"
+HEARTBEAT_S = 1.0
+"""A status is repeated when nothing has happened for so long."""
 
 
 class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
@@ -27,6 +35,11 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
     exclude: tuple[str, ...] = ()
     offloaded: bool = False
     force: bool = True
+
+    @property
+    def first(self) -> bool:
+        """Whether no instance has had the request yet."""
+        return not (self.num_streamed_tokens or self.exclude or self.offloaded)
 
     def request(self, now: float) -> Request:
         return Request(
@@ -67,12 +80,14 @@ class Member(msgspec.Struct, frozen=True):
 class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     """A cell scheduler tells its ingresses how it stands, on change and once a second.
 
-    late: every queue of the cell is past its TTFT target.
+    late: every queue of the cell is past its TTFT target. busy: share of its instances' time, of
+    late, in which they had work.
     """
 
     cell: CellView
     members: tuple[Member, ...] = ()
     late: bool = False
+    busy: float = 0.0
     ingresses: tuple[str, ...] = ()
 
 
@@ -80,34 +95,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """An ingress introduces itself: where its peers can read its own metrics."""
 
     address: str
-
-
-class InstanceReport(msgspec.Struct, frozen=True):
-    """One instance in a full status report. age_s: of its last status."""
-
-    name: str
-    pool: Pool
-    address: str
-    status: InstanceStatus
-    age_s: float
-    in_flight: int
-    draining: bool = False
-
-
-class CellReport(msgspec.Struct, frozen=True):
-    cell: CellView
-    instances: tuple[InstanceReport, ...]
-    recent_finished: int = 0
-    recent_attained: int = 0
-    decisions: dict[str, int] = {}
-
-
-class InstanceIdentity(msgspec.Struct, frozen=True):
-    """What an instance says of itself: its signed handle, and the cell that it belongs to."""
-
-    name: str
-    handle: str
-    cell: str | None
 
 
 class AdoptOrder(msgspec.Struct, frozen=True):
@@ -133,6 +120,14 @@ class CommandOrder(msgspec.Struct, frozen=True):
 
     verb: str
     argument: str | bool | None = None
+
+
+class LatencyAnswer(msgspec.Struct, frozen=True):
+    """What an instance's latency model is made of."""
+
+    model: ModelShape
+    device: DeviceShape
+    coefficients: tuple[float, ...]
 
 
 ToCell = RouteQuery | Settled | Hello

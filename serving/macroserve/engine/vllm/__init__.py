@@ -10,6 +10,7 @@ What is touched, and where it would break:
   our own, and reads ``OutputProcessor.request_states`` to fail a request.
 - ``tokens.py`` wires ``ServingTokens`` (``entrypoints.scale_out``) to an engine.
 - ``options.py`` names ``EngineArgs`` fields.
+- ``last_words.py`` reads how an ``EngineCore`` process that failed is reported.
 
 ``tests/engine`` guards all of it by comparing greedy tokens with stock vLLM in every strategy.
 """

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from starlette.applications import Starlette
+from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -16,6 +17,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
+from macroserve.engine.vllm.last_words import LastWords
 from macroserve.engine.vllm.options import engine_args
 from macroserve.engine.vllm.scheduler import COMMAND
 
@@ -41,7 +43,7 @@ class VllmEngine:
         path = f"{self._folder.name}/status"
         self._status = await StatusReceiver.listen(path, on_status)
         args = engine_args(self._settings, self._pool, path)
-        self._llm = AsyncLLM.from_engine_args(args)
+        self._llm = _started(args)
         await self._warm_up()
         return await tokens_app(self._llm, self._settings)
 
@@ -85,3 +87,17 @@ class VllmEngine:
         if self._status is not None:
             self._status.close()
         self._folder.cleanup()
+
+
+def _started(args: AsyncEngineArgs) -> AsyncLLM:
+    """Raises RuntimeError with the cause when the engine's process ends instead of starting."""
+    last_words = LastWords()
+    try:
+        return AsyncLLM.from_engine_args(args)
+    except RuntimeError as error:
+        last_words.close()
+        if "Engine core initialization failed" not in str(error):
+            raise
+        raise RuntimeError(last_words.cause(error)) from error
+    finally:
+        last_words.close()

@@ -1,0 +1,117 @@
+"""What the three kinds of pods have in common: what they are given as files, and how they end."""
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+TERMINATION_LOG = Path("/dev/termination-log")
+"""What a container writes there, Kubernetes shows as the reason of its end."""
+CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+CHECK_S = 1.0
+
+
+class PodError(Exception):
+    """What the pod was given cannot be used; the message is a sentence for people."""
+
+
+class Server(Protocol):
+    async def start(self) -> object:
+        """Serving when it returns; raises what kept it from that."""
+        ...
+
+    def check(self) -> None:
+        """Raises RuntimeError when it can serve no more."""
+        ...
+
+    async def leave(self) -> None:
+        """Finish what was accepted, within bounds."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+async def serve(server: Server, what: str) -> None:
+    """Until SIGTERM or Ctrl-C, and then until what was accepted is finished. what: for the log."""
+    # There is nothing to finish yet, and loading a model holds the event loop for minutes.
+    signal.signal(signal.SIGTERM, _end_now)
+    await server.start()
+    print(f"Up: {what}", flush=True)
+    await _until_told(server)
+    print(f"Told to stop, finishing what was accepted: {what}", flush=True)
+    await server.leave()
+    await server.stop()
+
+
+async def _until_told(server: Server) -> None:
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    while not told.is_set():
+        server.check()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CHECK_S):
+                await told.wait()
+    # A second Ctrl-C does not wait.
+    loop.remove_signal_handler(signal.SIGINT)
+
+
+def _end_now(number: int, frame: object) -> NoReturn:
+    sys.exit(0)
+
+
+def fail(sentence: str, code: int) -> NoReturn:
+    """End with the sentence as the last line of stderr and as Kubernetes' termination message."""
+    print(f"error: {sentence}", file=sys.stderr, flush=True)
+    if TERMINATION_LOG.exists():
+        with contextlib.suppress(OSError):
+            TERMINATION_LOG.write_text(sentence)
+    sys.exit(code)
+
+
+def read_token(folder: Path, name: str) -> str:
+    """Raises PodError for a file that is missing or empty."""
+    path = folder / name
+    try:
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PodError(f"the token file {path} cannot be read: {_why(error)}") from error
+    if not token:
+        raise PodError(f"the token file {path} is empty")
+    return token
+
+
+def read_api_keys(folder: Path) -> tuple[str, ...]:
+    """Of every file of a mounted Secret, one a line. Raises PodError where there is none: a
+    deployment that was to be guarded must not stand open."""
+    try:
+        # Kubernetes keeps what it links to in folders whose names begin with dots.
+        files = [path for path in sorted(folder.iterdir()) if not path.name.startswith("..")]
+        keys = tuple(key for path in files for key in path.read_text().split())
+    except (OSError, UnicodeDecodeError) as error:
+        raise PodError(f"the API keys in {folder} cannot be read: {_why(error)}") from error
+    if not keys:
+        raise PodError(f"there is no API key in {folder}")
+    return keys
+
+
+def use_cpu_limit() -> None:
+    """As many compute threads as the container has cores, unless somebody has said how many."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(_num_cpus()))
+
+
+def _num_cpus() -> int:
+    """Of the container's limit, rounded up (control groups, version 2); else those of the node."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = CGROUP_CPU_MAX.read_text().split()
+        return math.ceil(int(quota) / int(period))
+    return len(os.sched_getaffinity(0))
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or "it is not text"

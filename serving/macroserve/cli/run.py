@@ -1,0 +1,196 @@
+"""``macroserve run``: one part of a deployment in a pod of its own, as the operator starts it.
+
+Exit codes: 0 told to stop, 1 failed, 2 wrong options, manifest or files.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+
+from macroserve.cli.manifest_file import engine_settings, load, model_folder
+from macroserve.cli.pod import (
+    PodError,
+    fail,
+    read_token,
+    serve,
+    use_cpu_limit,
+)
+from macroserve.core.manifest import Manifest, ManifestError
+from macroserve.core.views import Pool
+
+MAX_CAUSE_CHARS = 1000
+"""Kubernetes takes a termination message of 4096 bytes."""
+
+SECRET = "secret"
+ADMIN_TOKEN = "admin-token"
+
+run = typer.Typer(
+    no_args_is_help=True, help="Run one part of a deployment, as a pod of Kubernetes does."
+)
+
+ManifestPath = Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance, whole.")]
+Host = Annotated[str, typer.Option(envvar="POD_IP", help="This pod's address.")]
+Namespace = Annotated[
+    str, typer.Option(envvar="MACROSERVE_NAMESPACE", help="Kubernetes' namespace.")
+]
+Tokens = Annotated[Path, typer.Option(help="Folder with the deployment's tokens, a file each.")]
+Grace = Annotated[
+    float, typer.Option(help="Seconds that accepted requests may take after SIGTERM.", min=0)
+]
+
+DEFAULT_MANIFEST = Path("/etc/macroserve/manifest/macroinstance.json")
+DEFAULT_TOKENS = Path("/etc/macroserve/tokens")
+DEFAULT_API_KEYS = Path("/etc/macroserve/api-keys")
+
+
+@run.command()
+def head(
+    host: Host,
+    manifest: ManifestPath = DEFAULT_MANIFEST,
+    port: Annotated[int, typer.Option(help="Port of the control API.", min=1, max=65535)] = 8100,
+    tokens: Tokens = DEFAULT_TOKENS,
+    instances_service: Annotated[
+        str | None,
+        typer.Option(
+            help="host:port, or several with commas, whose addresses are the instances'. "
+            "By default port 8000 of the Service NAME-instances."
+        ),
+    ] = None,
+) -> None:
+    """Run the cell schedulers and their control API."""
+
+    def prepared() -> Coroutine[Any, Any, None]:
+        resource = load(manifest)
+        secret, admin_token = read_token(tokens, SECRET), read_token(tokens, ADMIN_TOKEN)
+        services = instances_service or f"{resource.name}-instances:8000"
+
+        from macroserve.serving.finders import DnsInstances
+        from macroserve.serving.head import HeadOptions, HeadServer
+        from macroserve.serving.ray_cells import CellOptions, RayCells
+
+        finder = DnsInstances(tuple(services.split(",")), secret)
+        cells = RayCells(
+            f"macroserve-{resource.name}",
+            CellOptions(
+                strategy=resource.strategy.name,
+                slo=resource.slo,
+                finder=finder,
+                secret=secret,
+                host=host,
+            ),
+        )
+        options = HeadOptions(host=host, port=port, secret=secret, admin_token=admin_token)
+        return serve(HeadServer(cells, finder, options), f"the head on {host}:{port}")
+
+    _run("the head", prepared)
+
+
+@run.command()
+def ingress(
+    host: Host,
+    manifest: ManifestPath = DEFAULT_MANIFEST,
+    listen: Annotated[str, typer.Option(help="Address of the public endpoint.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(help="Its port.", min=1, max=65535)] = 8000,
+    private_port: Annotated[
+        int, typer.Option(help="Port for peers and Prometheus.", min=1, max=65535)
+    ] = 8001,
+    head: Annotated[
+        str | None,
+        typer.Option(help="URL of the head. By default port 8100 of the Service NAME-head."),
+    ] = None,
+    namespace: Namespace = "default",
+    tokens: Tokens = DEFAULT_TOKENS,
+    api_keys: Annotated[
+        Path, typer.Option(help="Folder of API keys, if spec.ingress.apiKeysSecret is set.")
+    ] = DEFAULT_API_KEYS,
+    grace: Grace = 285.0,
+) -> None:
+    """Run a replica of the OpenAI endpoint."""
+
+    def prepared() -> Coroutine[Any, Any, None]:
+        resource = load(manifest)
+        secret = read_token(tokens, SECRET)
+        keys = ()
+        settings = engine_settings(resource, model_folder(resource))
+        head_url = (head or f"http://{resource.name}-head:8100").rstrip("/")
+
+        from macroserve.serving.head_cells import cells_of
+        from macroserve.serving.ingress import IngressOptions, IngressServer
+
+        options = IngressOptions(
+            host=listen,
+            port=port,
+            private_host=host,
+            private_port=private_port,
+            namespace=namespace,
+            macroinstance=resource.name,
+            secret=secret,
+            api_keys=keys,
+            attainment=resource.spec.slo.attainment,
+            grace_s=grace,
+        )
+        server = IngressServer(settings, options, lambda: cells_of(head_url, secret))
+        return serve(server, f"the ingress on {listen}:{port}")
+
+    _run("the ingress", prepared)
+
+
+@run.command()
+def instance(
+    host: Host,
+    name: Annotated[str, typer.Option(envvar="MACROSERVE_INSTANCE", help="Its name.")],
+    pool: Annotated[Pool, typer.Option(envvar="MACROSERVE_POOL", help="Its pool.")] = Pool.LP,
+    manifest: ManifestPath = DEFAULT_MANIFEST,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    namespace: Namespace = "default",
+    tokens: Tokens = DEFAULT_TOKENS,
+    grace: Grace = 290.0,
+) -> None:
+    """Run one engine."""
+
+    def prepared() -> Coroutine[Any, Any, None]:
+        resource = load(manifest)
+        secret = read_token(tokens, SECRET)
+        settings = engine_settings(resource, _model(resource))
+        use_cpu_limit()
+
+        from macroserve.serving.instance import InstanceOptions, InstanceServer
+
+        options = InstanceOptions(
+            name,
+            namespace,
+            incarnation=int(time.time() * 1000),
+            secret=secret,
+            pool=pool,
+            host=host,
+            port=port,
+            grace_s=grace,
+        )
+        return serve(InstanceServer(settings, options), f"{name} ({pool}) on {host}:{port}")
+
+    _run(name, prepared)
+
+
+def _model(manifest: Manifest) -> str:
+    """An emulated engine reads no checkpoint."""
+    emulated = manifest.spec.engine.type == "Emulated"
+    return manifest.spec.model.source if emulated else model_folder(manifest)
+
+
+def _run(what: str, prepared: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    try:
+        serving = prepared()
+    except (ManifestError, PodError) as error:
+        fail(str(error), 2)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serving)
+    except Exception as error:
+        # Whatever an engine or a server raises: a bad model, no memory, a port that is taken.
+        cause = " ".join(str(error).split()) or type(error).__name__
+        fail(f"{what} has ended: {cause[:MAX_CAUSE_CHARS]}", 1)

@@ -1,0 +1,39 @@
+"""A cell scheduler as Ray Serve runs it: a process that is started again when it ends."""
+
+from ray import serve
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import strategy
+from macroserve.serving.cell import CellScheduler
+from macroserve.serving.cell_server import CellServer
+from macroserve.serving.finders import InstanceFinder
+from macroserve.serving.registry import announce
+
+HEALTH_CHECK_S = 1.0
+
+
+@serve.deployment(
+    num_replicas=1,
+    health_check_period_s=HEALTH_CHECK_S,
+    health_check_timeout_s=5,
+    graceful_shutdown_timeout_s=5,
+    ray_actor_options={"num_cpus": 0},
+)
+class CellDeployment:
+    async def __init__(
+        self,
+        name: str,
+        strategy_name: str,
+        slo: tuple[float, float],
+        secret: str,
+        host: str,
+        finder: InstanceFinder,
+    ) -> None:
+        self._scheduler = CellScheduler(name, strategy(strategy_name), Slo(*slo), secret)
+        self._server = CellServer(self._scheduler, secret, host)
+        await self._scheduler.start(await finder.find())
+        announce(name, await self._server.start())
+
+    async def __del__(self) -> None:
+        await self._server.stop()
+        await self._scheduler.stop()

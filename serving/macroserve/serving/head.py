@@ -1,0 +1,166 @@
+"""The head of a deployment whose parts are pods: a Ray for the cell schedulers, and their control.
+
+Nothing but schedulers depends on it. While it is away, ingresses send requests to the instances
+that they know; when it comes back, the instances say which cells there were.
+
+- ``GET /health``, ``GET /ready``: open.
+- ``GET /cells``: for ingresses, with the deployment's secret; where the cell schedulers are.
+- ``/admin/v1``: with the admin token, as in ``admin``, and ``GET /cells``, ``PUT`` and ``DELETE``
+  of ``/cells/{cell}``, ``GET /load``.
+"""
+
+import asyncio
+import contextlib
+import re
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import aiohttp
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from macroserve.serving import wire
+from macroserve.serving.admin import ADMIN_PREFIX, AdminApi, OrderError
+from macroserve.serving.auth import TokenCheck, bearer
+from macroserve.serving.finders import InstanceFinder
+from macroserve.serving.guard import error_response
+from macroserve.serving.head_cells import CELLS_PATH, HeadCells
+from macroserve.serving.head_load import DeploymentLoad
+from macroserve.serving.http_server import HttpServer, bound
+from macroserve.serving.ray_cells import DeployError, RayCells
+from macroserve.serving.registry import cell_urls
+
+CELL_NAME = re.compile(r"cell-[0-9]{1,9}")
+DEPLOY_TIMEOUT_S = 60.0
+HEALTH_TIMEOUT_S = 5.0
+STOP_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadOptions:
+    """secret: shared inside the deployment. admin_token: for /admin."""
+
+    host: str
+    port: int
+    secret: str = field(repr=False)
+    admin_token: str = field(repr=False)
+
+
+class HeadServer:
+    def __init__(self, cells: RayCells, finder: InstanceFinder, options: HeadOptions) -> None:
+        self._cells = cells
+        self._finder = finder
+        self._options = options
+        self._secret = TokenCheck([options.secret])
+        self._ready = False
+
+    async def start(self) -> None:
+        """Ready when it returns: the cells that instances name have their schedulers again."""
+        self._http = aiohttp.ClientSession(headers=bearer(self._options.secret))
+        self._server = HttpServer(self._application(), STOP_GRACE_S)
+        await self._server.start(bound(self._options.host, self._options.port))
+        try:
+            await asyncio.to_thread(self._cells.start)
+            named = {identity.cell for identity in await self._finder.find()}
+            await asyncio.gather(*(self._restore(cell) for cell in named if cell))
+        except BaseException:
+            self._cells.stop()
+            raise
+        self._ready = True
+
+    async def _restore(self, cell: str) -> None:
+        # One that does not start now is missing; whoever watches over the fleet has it deployed.
+        with contextlib.suppress(DeployError, TimeoutError):
+            async with asyncio.timeout(DEPLOY_TIMEOUT_S):
+                await self._cells.deploy_cell(cell)
+
+    async def leave(self) -> None:
+        """Nothing that was accepted depends on the head."""
+        self._ready = False
+
+    async def stop(self) -> None:
+        await self._server.stop()
+        await asyncio.to_thread(self._cells.stop)
+        await self._http.close()
+
+    def check(self) -> None:
+        """Raises RuntimeError when the head can serve no more."""
+        if not self._server.alive:
+            raise RuntimeError("the HTTP server has ended")
+
+    def _application(self) -> Starlette:
+        admin = AdminApi(cell_urls, self._http, self._options.admin_token)
+        self._load = DeploymentLoad(cell_urls, self._http)
+        cells, cell = ADMIN_PREFIX + "/cells", ADMIN_PREFIX + "/cells/{cell}"
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/ready", self._ready_endpoint),
+                Route(CELLS_PATH, self._cell_urls),
+                Route(ADMIN_PREFIX + "/load", admin.guarded(self._load_report)),
+                Route(cells, admin.guarded(self._names)),
+                Route(cell, admin.guarded(self._deploy), methods=["PUT"]),
+                Route(cell, admin.guarded(self._delete), methods=["DELETE"]),
+                *admin.routes(),
+            ]
+        )
+
+    # -- endpoints
+
+    async def _health(self, request: Request) -> Response:
+        """503 when Ray does not answer: only a new head helps then."""
+        if self._ready:
+            try:
+                async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                    await cell_urls()
+            except Exception as error:  # whatever Ray raises
+                return error_response(HTTPStatus.SERVICE_UNAVAILABLE, f"Ray is gone: {error!r}")
+        return Response()
+
+    async def _ready_endpoint(self, request: Request) -> Response:
+        if self._ready:
+            return Response()
+        return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")
+
+    async def _cell_urls(self, request: Request) -> Response:
+        if not self._secret.allows(request.headers):
+            return error_response(HTTPStatus.UNAUTHORIZED, "not authorized")
+        if not self._ready:
+            return await self._ready_endpoint(request)
+        body = wire.encode(HeadCells(dict(await cell_urls())))
+        return Response(body, media_type="application/json")
+
+    async def _names(self, request: Request) -> Response:
+        self._check_ready()
+        return JSONResponse({"cells": sorted(await self._cells.cells())})
+
+    async def _deploy(self, request: Request) -> Response:
+        self._check_ready()
+        cell = request.path_params["cell"]
+        if not CELL_NAME.fullmatch(cell):
+            raise OrderError(HTTPStatus.BAD_REQUEST, "a cell's name is cell- and a number")
+        try:
+            async with asyncio.timeout(DEPLOY_TIMEOUT_S):
+                await asyncio.shield(self._cells.deploy_cell(cell))
+        except TimeoutError:
+            raise OrderError(HTTPStatus.GATEWAY_TIMEOUT, f"{cell} is still starting") from None
+        except DeployError as error:
+            raise OrderError(HTTPStatus.BAD_GATEWAY, f"{cell} does not start: {error}") from error
+        return JSONResponse({})
+
+    async def _delete(self, request: Request) -> Response:
+        self._check_ready()
+        cell = request.path_params["cell"]
+        await self._load.remember(cell)
+        await self._cells.delete_cell(cell)
+        return JSONResponse({})
+
+    async def _load_report(self, request: Request) -> Response:
+        self._check_ready()
+        return Response(wire.encode(await self._load.report()), media_type="application/json")
+
+    def _check_ready(self) -> None:
+        if not self._ready:
+            raise OrderError(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")

@@ -1,0 +1,61 @@
+"""An ASGI application on sockets that are bound already, in a process that does other things."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+KEEP_ALIVE_S = 75
+
+
+class HttpServer(uvicorn.Server):
+    """grace_s: how long requests may take that are under way when it stops."""
+
+    def __init__(self, app: ASGIApp, grace_s: float) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=round(grace_s),
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self, *sockets: socket.socket) -> None:
+        """Listening when it returns."""
+        self._serving = asyncio.create_task(self.serve(list(sockets)))
+        while not self.started:
+            if self._serving.done():
+                self._serving.result()
+                raise RuntimeError("the HTTP server ended while it started")
+            await asyncio.sleep(0.01)
+
+    @property
+    def alive(self) -> bool:
+        return self._serving is not None and not self._serving.done()
+
+    async def stop(self) -> None:
+        self.should_exit = True
+        if self._serving is not None:
+            await self._serving
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are for the process, which knows what else there is to end."""
+        yield
+
+
+def bound(host: str, port: int, shared: bool = False) -> socket.socket:
+    """shared: several processes may listen there. Raises OSError when the address is taken."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind((host, port))
+    return sock

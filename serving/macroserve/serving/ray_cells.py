@@ -1,0 +1,120 @@
+"""A Ray of this machine that runs the cell schedulers of one deployment, as Serve applications."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.schema import ApplicationStatus
+
+from macroserve.core.request import Slo
+from macroserve.serving.cell_deployment import CellDeployment
+from macroserve.serving.finders import InstanceFinder
+from macroserve.serving.registry import withdraw
+
+CELL_PREFIX = "cell-"
+OBJECT_STORE_BYTES = 100 << 20
+"""No tensor and no token travels through Ray's object store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOptions:
+    """What every cell scheduler of a deployment is made of.
+
+    host: address that they listen on. secret: the deployment's. finder: how one that starts again
+    finds its instances.
+    """
+
+    strategy: str
+    slo: Slo
+    finder: InstanceFinder
+    secret: str = field(repr=False)
+    host: str = "127.0.0.1"
+
+
+class DeployError(Exception):
+    """A server of the deployment does not start; the message says why."""
+
+
+class RayCells:
+    """namespace: Ray's, for the names of actors."""
+
+    def __init__(self, namespace: str, options: CellOptions) -> None:
+        self._namespace = namespace
+        self._cell_options = options
+        self._deploying: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def start(self) -> None:
+        # They tell of every step of their own; a person watches this terminal.
+        for name in ("ray", "ray.serve"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        ray.init(
+            address="local",
+            namespace=self._namespace,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            num_cpus=1,
+        )
+        # Clients talk to the ingress replicas themselves.
+        serve.start(proxy_location="Disabled")
+
+    def stop(self) -> None:
+        """End every process; safe to call in any state."""
+        # The cluster is ours alone and goes with all its actors: Serve needs no farewell.
+        ray.shutdown()
+
+    async def deploy_cell(self, name: str) -> None:
+        """Returns when its scheduler runs, at once if it does already; raises DeployError."""
+        options = self._cell_options
+        async with self._deploying[name]:
+            if (await self._applications()).get(name) == ApplicationStatus.RUNNING:
+                return
+            deployment: Any = CellDeployment
+            slo = options.slo.ttft_s, options.slo.tpot_s
+            app = deployment.bind(
+                name, options.strategy, slo, options.secret, options.host, options.finder
+            )
+            await asyncio.to_thread(run_application, app, name)
+
+    async def delete_cell(self, name: str) -> None:
+        """Nothing happens when there is none of that name."""
+        async with self._deploying[name]:
+            withdraw(name)
+            if name in await self._applications():
+                await asyncio.to_thread(serve.delete, name)
+
+    async def cells(self) -> frozenset[str]:
+        """Of the cell schedulers that run or are being started again."""
+        return frozenset(
+            name
+            for name, status in (await self._applications()).items()
+            if name.startswith(CELL_PREFIX) and status != ApplicationStatus.DELETING
+        )
+
+    async def _applications(self) -> dict[str, ApplicationStatus]:
+        status = await asyncio.to_thread(serve.status)
+        return {name: app.status for name, app in status.applications.items()}
+
+
+def run_application(app: Any, name: str) -> None:
+    """Raises DeployError with what kept the application from starting."""
+    try:
+        serve.run(app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"})
+    except RuntimeError as error:
+        raise DeployError(_last_error(name) or str(error)) from error
+
+
+def _last_error(name: str) -> str:
+    """The last line of what a replica's constructor raised, as Serve reports it."""
+    application = serve.status().applications.get(name)
+    if application is None:
+        return ""
+    for deployment in application.deployments.values():
+        if lines := deployment.message.strip().splitlines():
+            return lines[-1].strip()
+    return application.message

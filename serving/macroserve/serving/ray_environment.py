@@ -1,0 +1,22 @@
+"""What Ray reads from the environment when it is first imported.
+
+Whoever reaches Ray's ports can have code run: it unpickles what arrives there. A deployment talks
+over its own HTTP servers and its Ray is of one machine, so nobody else is let in.
+"""
+
+import os
+
+from macroserve.serving.auth import new_secret
+
+DEFAULTS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # As on a laptop's operating system, its servers then listen on the loopback alone...
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # ...but for one in each Serve replica, which like the others wants the token.
+    "RAY_AUTH_MODE": "token",
+}
+
+
+def prepare_environment() -> None:
+    for name, value in {**DEFAULTS, "RAY_AUTH_TOKEN": new_secret()}.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,148 @@
+"""What a pod is given, and how it ends."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from macroserve.cli import pod
+from macroserve.cli.pod import PodError, fail, read_api_keys, read_token, serve, use_cpu_limit
+
+
+def test_a_token_is_read_without_its_line_end(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret\n")
+    assert read_token(tmp_path, "secret") == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "No such file"), (b"", "is empty"), (b" \n", "is empty"), (b"\xff", "not text")],
+)
+def test_a_token_that_cannot_be(tmp_path: Path, content: bytes | None, says: str) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(PodError, match=says) as refused:
+        read_token(tmp_path, "secret")
+    assert str(tmp_path / "secret") in str(refused.value)
+
+
+def test_api_keys_are_those_of_all_files_of_a_mounted_secret(tmp_path: Path) -> None:
+    """As the kubelet mounts it: links to files in a folder that is swapped as a whole."""
+    versions = tmp_path / "..2026_01_01"
+    versions.mkdir()
+    (versions / "team-a").write_text("a1\na2\n")
+    (versions / "team-b").write_text("b1")
+    (tmp_path / "..data").symlink_to(versions.name)
+    for name in ("team-a", "team-b"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    assert read_api_keys(tmp_path) == ("a1", "a2", "b1")
+
+
+def test_without_a_key_nothing_stands_open(tmp_path: Path) -> None:
+    with pytest.raises(PodError, match="no API key"):
+        read_api_keys(tmp_path)
+    with pytest.raises(PodError, match="cannot be read"):
+        read_api_keys(tmp_path / "nowhere")
+
+
+def test_what_it_fails_of_is_the_termination_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "termination-log"
+    monkeypatch.setattr(pod, "TERMINATION_LOG", log)
+    with pytest.raises(SystemExit) as end:
+        fail("the engine has died", 1)
+    assert end.value.code == 1
+    assert capsys.readouterr().err == "error: the engine has died\n"
+    assert not log.exists(), "only Kubernetes makes that file"
+    log.touch()
+    with pytest.raises(SystemExit):
+        fail("the engine has died", 1)
+    assert log.read_text() == "the engine has died"
+
+
+@pytest.mark.parametrize(
+    ("limit", "threads"),
+    [("150000 100000", "2"), ("400000 100000", "4"), ("20000 100000", "1"), ("max 100000", None)],
+)
+def test_threads_follow_the_cpu_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, threads: str | None
+) -> None:
+    path = tmp_path / "cpu.max"
+    path.write_text(limit)
+    monkeypatch.setattr(pod, "CGROUP_CPU_MAX", path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    use_cpu_limit()
+    assert os.environ["OMP_NUM_THREADS"] == threads or str(len(os.sched_getaffinity(0)))
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    use_cpu_limit()
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+class Played:
+    """Notes what it is told. after_start: what happens once it serves."""
+
+    def __init__(self, after_start=lambda: None, healthy: bool = True) -> None:
+        self.told: list[str] = []
+        self._after_start = after_start
+        self._healthy = healthy
+
+    async def start(self) -> None:
+        self.told.append("start")
+        self._after_start()
+
+    def check(self) -> None:
+        if not self._healthy:
+            raise RuntimeError("the engine has died")
+
+    async def leave(self) -> None:
+        self.told.append("leave")
+
+    async def stop(self) -> None:
+        self.told.append("stop")
+
+
+def run(server: Played) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(5):
+            await serve(server, "it")
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(bounded())
+
+
+@pytest.fixture
+def own_signals():
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("own_signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_leaves_first(number: signal.Signals) -> None:
+    server = Played(
+        lambda: asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), number)
+    )
+    run(server)
+    assert server.told == ["start", "leave", "stop"]
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_told_to_end_before_it_serves_it_ends_at_once() -> None:
+    server = Played(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit) as end:
+        run(server)
+    assert end.value.code == 0
+    assert server.told == ["start"]
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_what_can_serve_no_more_ends() -> None:
+    server = Played(healthy=False)
+    with pytest.raises(RuntimeError, match="died"):
+        run(server)
+    assert server.told == ["start"]

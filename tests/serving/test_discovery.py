@@ -1,0 +1,139 @@
+"""How ingresses find cells and cells find instances, also when those are away or elsewhere."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from aiohttp import web
+from support.emulated_world import SECRET, World, expected_tokens, running, token_request
+
+from macroserve.core.views import Pool
+from macroserve.serving.cell_server import CellServer
+from macroserve.serving.finders import DnsInstances
+from macroserve.serving.head_cells import CELLS_PATH, cells_of
+
+LP = Pool.LP
+
+
+def service(world: World, name: str) -> str:
+    """``host:port`` of an instance, as a name that resolves to it."""
+    server = world.instances[name]._server
+    assert server is not None
+    host, port = server.servers[0].sockets[0].getsockname()
+    return f"{host}:{port}"
+
+
+async def test_instances_are_found_by_name() -> None:
+    async with running({"cell-0": {"a": LP}, "cell-1": {"b": LP}}) as world:
+        services = [service(world, name) for name in "ab"]
+        gone = "127.0.0.1:9"
+        unknown = "no-such-service.invalid:8000"
+        found = await DnsInstances((*services, gone, unknown), SECRET).find()
+        assert {i.name: i.cell for i in found} == {"a": "cell-0", "b": "cell-1"}
+        assert await DnsInstances(tuple(services), "another secret").find() == []
+
+
+async def test_a_name_with_many_addresses_is_asked_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running({"cell-0": {"a": LP, "b": LP}}) as world:
+        addresses = [service(world, name).split(":") for name in "ab"]
+
+        async def getaddrinfo(host: str, port: str, **_: object) -> list[tuple]:
+            assert (host, port) == ("llama-instances", "8000")
+            return [(0, 0, 0, "", (ip, int(number))) for ip, number in addresses]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        found = await DnsInstances(("llama-instances:8000",), SECRET).find()
+        assert {identity.name for identity in found} == {"a", "b"}
+
+
+def test_the_secret_is_not_shown() -> None:
+    assert "s3cret" not in repr(DnsInstances(("a:1",), "s3cret"))
+
+
+async def served(handler) -> tuple[web.AppRunner, str]:
+    app = web.Application()
+    app.add_routes([web.get(CELLS_PATH, handler)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+async def test_the_head_tells_where_cells_are() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == f"Bearer {SECRET}"
+        return web.json_response({"cells": {"cell-0": "http://a:1"}})
+
+    runner, url = await served(handler)
+    try:
+        assert await cells_of(url, SECRET) == {"cell-0": "http://a:1"}
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_head_that_starts_tells_nothing() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        raise web.HTTPServiceUnavailable
+
+    runner, url = await served(handler)
+    try:
+        with pytest.raises(aiohttp.ClientResponseError):
+            await cells_of(url, SECRET)
+    finally:
+        await runner.cleanup()
+
+
+async def tokens_come(world: World, count: int = 4) -> bool:
+    requests = [token_request(f"r{i}", 10) for i in range(count)]
+    results = await asyncio.gather(*(world.tokens(r) for r in requests))
+    return results == [expected_tokens(r) for r in requests]
+
+
+@pytest.mark.parametrize("answer", [{}, ConnectionError("no head")])
+async def test_while_no_cell_is_known_the_last_members_are(
+    answer: dict | Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running({"cell-0": {"a": LP, "b": LP}}) as world:
+
+        async def discover() -> dict[str, str]:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        world.directory._discover = discover
+        urls = dict(world.urls)
+        await world.stop_cell("cell-0")
+        await asyncio.sleep(1.2)  # a look at the cells that are not there
+        assert set(world.directory.members) == {"a", "b"}
+        assert await tokens_come(world)
+        assert urls
+
+
+async def test_a_scheduler_that_listens_elsewhere_is_asked_there() -> None:
+    async with running({"cell-0": {"a": LP, "b": LP}}) as world:
+        old = world.cell_servers["cell-0"]
+        # As with a head that came up on another node while the old one is not known to be dead.
+        other = CellServer(world.cells["cell-0"], SECRET)
+        world.urls["cell-0"] = await other.start()
+
+        async def is_asked() -> bool:
+            return bool(other._ingresses) and not old._ingresses
+
+        await world.until(is_asked)
+        assert await tokens_come(world)
+        world.cell_servers["cell-0"] = other
+        await old.stop()
+        assert await tokens_come(world)
+
+
+async def test_a_cell_that_is_gone_is_forgotten() -> None:
+    async with running({"cell-0": {"a": LP}, "cell-1": {"b": LP}}) as world:
+        del world.urls["cell-1"]
+
+        async def knows_a_alone() -> bool:
+            return set(world.directory.members) == {"a"}
+
+        await world.until(knows_a_alone)
+        assert await tokens_come(world)

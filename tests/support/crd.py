@@ -1,0 +1,54 @@
+"""The CRD's schema, to check documents against it without an API server."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft4Validator
+
+PATH = Path(__file__).parents[2] / "crds" / "macroinstances.yaml"
+CRD: dict[str, Any] = yaml.safe_load(PATH.read_text())
+(VERSION,) = CRD["spec"]["versions"]
+SCHEMA: dict[str, Any] = VERSION["schema"]["openAPIV3Schema"]
+
+
+def at(path: str) -> dict[str, Any]:
+    """The schema of a dotted path."""
+    schema = SCHEMA
+    for field in path.split("."):
+        schema = schema["properties"][field]
+    return schema
+
+
+def refused(document: Any) -> list[str]:
+    """What the schema says against a document, unknown fields among it; CEL rules are not known
+    here."""
+    validator = Draft4Validator(_strict(copy.deepcopy(SCHEMA)))
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+
+
+def defaulted(document: dict[str, Any]) -> dict[str, Any]:
+    """As an API server stores it: a field that is missing gets its default, down to the leaves."""
+    result = copy.deepcopy(document)
+    _fill(result, SCHEMA)
+    return result
+
+
+def _fill(value: dict[str, Any], schema: dict[str, Any]) -> None:
+    for name, field in schema.get("properties", {}).items():
+        if name not in value and "default" in field:
+            value[name] = copy.deepcopy(field["default"])
+        if isinstance(value.get(name), dict):
+            _fill(value[name], field)
+
+
+def _strict(schema: dict[str, Any]) -> dict[str, Any]:
+    preserves = schema.get("x-kubernetes-preserve-unknown-fields")
+    fields = schema.get("properties")
+    # Kubernetes itself knows all of an object's metadata.
+    if fields and not preserves and schema is not SCHEMA and set(fields) != {"name"}:
+        schema["additionalProperties"] = False
+    for inner in (*(fields or {}).values(), *filter(None, [schema.get("items")])):
+        _strict(inner)
+    return schema

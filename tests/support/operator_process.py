@@ -1,0 +1,117 @@
+"""The operator as its container runs it, as a process of this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+_T = TypeVar("_T")
+
+COMMAND = (sys.executable, "-m", "kopf", "run", "-A", "-m", "macroserve.operator.handlers")
+IMAGE = "registry.local/engine:test"
+
+
+@dataclass
+class OperatorProcess:
+    """env: more of its environment. Leave it as a context manager to end it."""
+
+    kubeconfig: Path
+    folder: Path
+    name: str = "operator-0"
+    env: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> "OperatorProcess":
+        self.metrics_port, self.alerts_port, self.liveness_port = _free_ports(3)
+        env = {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig),
+            "MACROSERVE_ENGINE_IMAGE": IMAGE,
+            "MACROSERVE_METRICS_PORT": str(self.metrics_port),
+            "MACROSERVE_ALERTS_PORT": str(self.alerts_port),
+            "POD_NAME": self.name,
+            "POD_NAMESPACE": "default",
+            **self.env,
+        }
+        liveness = f"http://127.0.0.1:{self.liveness_port}/healthz"
+        self._log = (self.folder / f"{self.name}.log").open("w+")
+        self._process = subprocess.Popen(
+            [*COMMAND, f"--liveness={liveness}", "--log-format=json"],
+            env=env,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(30)
+        self._log.close()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def log(self) -> str:
+        return (self.folder / f"{self.name}.log").read_text()
+
+    @property
+    def leads(self) -> bool:
+        return "macroserve_operator_leader 1.0" in self.metrics
+
+    @property
+    def metrics(self) -> str:
+        """Nothing while it does not answer."""
+        return self._get(self.metrics_port, "/metrics")
+
+    @property
+    def lives(self) -> bool:
+        return bool(self._get(self.liveness_port, "/healthz"))
+
+    def _get(self, port: int, path: str) -> str:
+        try:
+            return httpx.get(f"http://127.0.0.1:{port}{path}").raise_for_status().text
+        except httpx.HTTPError:
+            return ""
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [found.getsockname()[1] for found in sockets]
+    for found in sockets:
+        found.close()
+    return ports
+
+
+def wait_for(condition: Callable[[], _T], what: str, timeout_s: float = 20.0) -> _T:
+    """The first value that is true."""
+    give_up = time.monotonic() + timeout_s
+    while time.monotonic() < give_up:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"not within {timeout_s:g} s: {what}")
+
+
+def emulated(name: str, instances: int = 3, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "macroserve.io/v1alpha1",
+        "kind": "MacroInstance",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"source": "tiny", "maxModelLen": 2048},
+            "engine": {"type": "Emulated"},
+            "slo": {"ttft": "2s", "tpot": "100ms"},
+            "instances": instances,
+            "mitosis": {"lowerBound": 2, "upperBound": 4},
+            **spec,
+        },
+    }

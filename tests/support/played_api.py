@@ -1,0 +1,147 @@
+"""A Kubernetes API server in memory, as far as the operator uses one, for tests without a cluster.
+
+It takes the place of ``operator.api.Api``. What a real one makes of the same calls, the tests on a
+real API server show.
+"""
+
+import base64
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from macroserve.operator.api import ApiError
+from macroserve.operator.kinds import MACROINSTANCE, Kind
+
+Raw = dict[str, Any]
+
+OWN_GRACE_S = 300
+"""Of every pod."""
+
+
+class PlayedApi:
+    """before_call: may raise what a call fails with. on_change: told of each change, with None for
+    an object that is gone."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.before_call: Callable[[str], None] = lambda verb: None
+        self.on_change: Callable[[Kind, Raw, bool], None] = lambda kind, obj, gone: None
+        self._objects: dict[tuple[Kind, str, str], Raw] = {}
+        self._versions = itertools.count(1)
+
+    # -- the operator's side
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
+        self._called("get", kind, name)
+        return _copy(self._objects.get((kind, namespace, name)))
+
+    async def list(
+        self, kind: Kind, labels: Mapping[str, str], namespace: str = "*"
+    ) -> tuple[str, list[Raw]]:
+        self._called("list", kind)
+        return str(next(self._versions)), list(self.all(kind))
+
+    async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
+        self._called("create", kind, obj["metadata"]["name"])
+        if self._key(kind, obj) in self._objects:
+            raise ApiError(409, "it exists already", "AlreadyExists")
+        return self.put(kind, obj)
+
+    async def replace(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
+        self._called("replace", kind, obj["metadata"]["name"])
+        self._check_version(kind, obj["metadata"]["name"], obj["metadata"])
+        return self.put(kind, obj)
+
+    async def apply(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
+        self._called("apply", kind, obj["metadata"]["name"])
+        return self.put(kind, _merged(self._objects.get(self._key(kind, obj), {}), obj))
+
+    async def apply_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
+        self._called("apply_status", MACROINSTANCE, name)
+        found = self._objects.get((MACROINSTANCE, namespace, name))
+        if found is None:
+            raise ApiError(404, "there is none", "NotFound")
+        self.put(MACROINSTANCE, {**found, "status": dict(status)})
+
+    async def merge(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any]) -> Raw:
+        self._called("merge", kind, name)
+        self._check_version(kind, name, patch["metadata"])
+        found = self._objects.get((kind, namespace, name))
+        if found is None:
+            raise ApiError(404, "there is none", "NotFound")
+        return self.put(kind, _merged(found, patch))
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, grace_s: int | None = None
+    ) -> None:
+        """Pods are marked; ``remove`` is what a kubelet would do."""
+        self._called("delete", kind, name)
+        found = self._objects.get((kind, namespace, name))
+        if found is None:
+            return
+        if kind.__name__ == "Pod" and grace_s != 0:
+            metadata = found["metadata"]
+            metadata.setdefault("deletionTimestamp", _now())
+            metadata.setdefault("deletionGracePeriodSeconds", grace_s or OWN_GRACE_S)
+            self.put(kind, found)
+        else:
+            self.remove(kind, found)
+
+    # -- everybody else's side
+
+    def all(self, kind: Kind) -> Iterator[Raw]:
+        found = [obj for (of, _, _), obj in self._objects.items() if of is kind]
+        return (_copy(obj) for obj in found)
+
+    def put(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
+        """As it is now, whatever it was."""
+        stored = _copy(dict(obj))
+        metadata = stored["metadata"]
+        metadata.setdefault("uid", f"uid-{next(self._versions)}")
+        metadata.setdefault("creationTimestamp", _now())
+        metadata["resourceVersion"] = str(next(self._versions))
+        for name, text in stored.pop("stringData", {}).items():
+            stored.setdefault("data", {})[name] = base64.b64encode(text.encode()).decode()
+        self._objects[self._key(kind, stored)] = stored
+        self.on_change(kind, _copy(stored), False)
+        return _copy(stored)
+
+    def remove(self, kind: Kind, obj: Mapping[str, Any]) -> None:
+        if found := self._objects.pop(self._key(kind, obj), None):
+            self.on_change(kind, found, True)
+
+    def _called(self, verb: str, kind: Kind, name: str = "") -> None:
+        self.calls.append(f"{verb} {kind.__name__} {name}".strip())
+        self.before_call(verb)
+
+    def _check_version(self, kind: Kind, name: str, metadata: Mapping[str, Any]) -> None:
+        version = metadata.get("resourceVersion")
+        for (of, _, of_name), found in self._objects.items():
+            present = found["metadata"]["resourceVersion"]
+            if (of, of_name) == (kind, name) and version not in (None, present):
+                raise ApiError(409, "the object has been modified", "Conflict")
+
+    @staticmethod
+    def _key(kind: Kind, obj: Mapping[str, Any]) -> tuple[Kind, str, str]:
+        return kind, obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> Raw:
+    result = dict(base)
+    for key, value in patch.items():
+        if isinstance(value, Mapping):
+            result[key] = _merged(result.get(key) or {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _copy(obj: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(obj))
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

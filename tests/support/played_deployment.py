@@ -1,0 +1,354 @@
+"""All that stands around the operator, in memory: kubelets, a head with its cells, engines.
+
+The operator's own code runs against it unchanged, from a round of a Reconciler down to the
+requests that it makes.
+"""
+
+import contextlib
+import itertools
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import aiohttp
+import msgspec
+from support.played_api import OWN_GRACE_S, PlayedApi, Raw
+
+from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport
+from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.operator import names
+from macroserve.operator.api import Api
+from macroserve.operator.autoscaler import Autoscaler
+from macroserve.operator.kinds import BUDGET, DEPLOYMENT, MACROINSTANCE, POD, Kind
+from macroserve.operator.names import Key
+from macroserve.operator.options import OperatorOptions
+from macroserve.operator.reconcile import Pace, Reconciler, World
+from macroserve.operator.store import Store
+
+NAME, NAMESPACE = "llama", "team"
+KEY = Key(NAMESPACE, NAME)
+HEAD_ADDRESS = "10.0.0.1"
+
+
+def resource(instances: int = 3, **spec: Any) -> Raw:
+    return {
+        "apiVersion": f"{names.GROUP}/{names.VERSION}",
+        "kind": names.KIND,
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "generation": 1, "uid": "uid-llama"},
+        "spec": {
+            "model": {"source": "tiny", "maxModelLen": 2048},
+            "engine": {"type": "Emulated"},
+            "slo": {"ttft": "2s", "tpot": "100ms"},
+            "instances": instances,
+            "mitosis": {"lowerBound": 2, "upperBound": 4},
+            **spec,
+        },
+    }
+
+
+@dataclass
+class Engine:
+    """A process. cell: the one that adopted it last. tokens: what it still owes."""
+
+    name: str
+    address: str
+    pool: Pool
+    cell: str | None = None
+    draining: bool = False
+    tokens: int = 0
+
+
+@dataclass
+class Answer:
+    """As of aiohttp."""
+
+    status: int
+    body: bytes
+
+    async def read(self) -> bytes:
+        return self.body
+
+
+@dataclass
+class PlayedDeployment:
+    """cut: pods that the operator ended in a hurry while they worked, before their budget."""
+
+    api: PlayedApi = field(default_factory=PlayedApi)
+    cells: dict[str, dict[str, Engine]] = field(default_factory=dict)
+    engines: dict[str, Engine] = field(default_factory=dict)
+    """By the name of their pod."""
+    head_answers: bool = True
+    head_token: str | None = None
+    """Which admin token it has; None: it takes any."""
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    before_request: Callable[[str], None] = lambda path: None
+    requests: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+    in_round: bool = False
+
+    def __post_init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self.store = Store(lambda key: None)
+        self.api.on_change = self._changed
+        self.world = World(
+            api=cast(Api, self.api),
+            http=cast(aiohttp.ClientSession, self),
+            store=self.store,
+            autoscaler=Autoscaler(lambda namespace, name: None),
+            options=OperatorOptions("registry.local/engine:1", "IfNotPresent", "op", "system"),
+            budget=BUDGET,
+            now=lambda: self.now,
+        )
+
+    # -- a person's side
+
+    def apply(self, wanted: Raw) -> None:
+        found = self.resource()
+        if found is None:
+            self.api.put(MACROINSTANCE, wanted)
+        elif found["spec"] != wanted["spec"]:
+            found["spec"] = wanted["spec"]
+            found["metadata"]["generation"] += 1
+            self.api.put(MACROINSTANCE, found)
+
+    def delete(self) -> None:
+        found = self.resource()
+        assert found is not None
+        found["metadata"]["deletionTimestamp"] = self.now.isoformat()
+        self.api.put(MACROINSTANCE, found)
+
+    def resource(self) -> Raw | None:
+        return next(iter(self.api.all(MACROINSTANCE)), None)
+
+    def pods(self, component: str = "instance") -> dict[str, Raw]:
+        """By the name that labels give an instance, else by their own."""
+        return {
+            pod["metadata"]["labels"].get(names.INSTANCE, pod["metadata"]["name"]): pod
+            for pod in self.api.all(POD)
+            if pod["metadata"]["labels"][names.COMPONENT] == component
+        }
+
+    # -- the operator's side
+
+    def reconciler(self) -> Reconciler:
+        found = self.resource()
+        assert found is not None
+        return Reconciler(self.world, found)
+
+    async def round(self, reconciler: Reconciler) -> Pace:
+        found = self.resource()
+        assert found is not None
+        self.in_round = True
+        try:
+            return await reconciler.round(found)
+        finally:
+            self.in_round = False
+
+    # -- the nodes' side
+
+    def kubelets(self) -> None:
+        """What was made runs and is ready, what was to end has ended."""
+        deployments = {obj["metadata"]["name"]: obj for obj in self.api.all(DEPLOYMENT)}
+        for name, deployment in deployments.items():
+            replicas = deployment["spec"]["replicas"]
+            if deployment.get("status", {}).get("readyReplicas") != replicas:
+                self.api.put(DEPLOYMENT, {**deployment, "status": {"readyReplicas": replicas}})
+            component = deployment["metadata"]["labels"][names.COMPONENT]
+            if not self.pods(component):
+                labels = deployment["spec"]["template"]["metadata"]["labels"]
+                metadata = {"name": f"{name}-0", "namespace": NAMESPACE, "labels": labels}
+                self.api.put(POD, {"metadata": metadata, "spec": {"containers": []}})
+        for component in ("head", "ingress", "instance"):
+            for pod in self.pods(component).values():
+                if "lost" in pod["metadata"]["labels"]:
+                    continue
+                if "deletionTimestamp" in pod["metadata"] or (
+                    component != "instance" and f"{NAME}-{component}" not in deployments
+                ):
+                    self.end(pod)
+                elif not pod.get("status"):
+                    self._start(pod, component)
+
+    def _start(self, pod: Raw, component: str) -> None:
+        name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
+        address = HEAD_ADDRESS
+        if component == "instance":
+            number = next(self._numbers)
+            address = f"10.1.{number // 250}.{number % 250 + 1}"
+            pool = Pool(labels[names.POOL])
+            self.engines[name] = Engine(labels[names.INSTANCE], address, pool)
+        self._set_status(pod, address, ready=True)
+
+    def _set_status(self, pod: Raw, address: str, ready: bool, phase: str = "Running") -> None:
+        if "lost" in pod["metadata"]["labels"]:
+            return
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        status = {"phase": phase, "podIP": address, "conditions": conditions}
+        self.api.put(POD, {**pod, "status": status})
+
+    def end(self, pod: Raw) -> None:
+        """Its processes are gone, and so is it."""
+        self._forget(pod["metadata"]["name"])
+        self.api.remove(POD, pod)
+
+    def crash(self, pod: Raw) -> None:
+        """The container ends; ``restarted`` is its next one."""
+        if engine := self._forget(pod["metadata"]["name"]):
+            self._set_status(pod, engine.address, ready=False)
+
+    def fail(self, pod: Raw) -> None:
+        """As when a node evicts it."""
+        if engine := self._forget(pod["metadata"]["name"]):
+            self._set_status(pod, engine.address, ready=False, phase="Failed")
+
+    def lose(self, pod: Raw, kubelet_only: bool) -> None:
+        """Its node does not answer, so the control plane lets it go; its kubelet never will."""
+        if "status" not in pod or "deletionTimestamp" in pod["metadata"]:
+            return
+        name, labels = pod["metadata"]["name"], {"lost": "yes", **pod["metadata"]["labels"]}
+        if not kubelet_only:
+            self._forget(name)
+        pod["metadata"] |= {"labels": labels, "deletionTimestamp": self.now.isoformat()}
+        pod["status"] |= {
+            "conditions": [{"type": "Ready", "status": "False"}],
+            "containerStatuses": [{"name": "engine", "ready": True, "restartCount": 0}],
+        }
+        self.api.put(POD, pod)
+
+    def restarted(self) -> None:
+        for pod in self.pods().values():
+            status, name = pod.get("status", {}), pod["metadata"]["name"]
+            is_there = "lost" not in pod["metadata"]["labels"]
+            if is_there and status.get("phase") == "Running" and name not in self.engines:
+                labels = pod["metadata"]["labels"]
+                pool, address = Pool(labels[names.POOL]), status["podIP"]
+                self.engines[name] = Engine(labels[names.INSTANCE], address, pool)
+                self._set_status(pod, address, ready=True)
+
+    def _forget(self, pod: str) -> Engine | None:
+        engine = self.engines.pop(pod, None)
+        for cell in self.cells.values():
+            for name in [name for name, held in cell.items() if held is engine]:
+                del cell[name]
+        return engine
+
+    def restart_head(self) -> None:
+        """It knows nothing of its cells any more; the instances do."""
+        self.cells.clear()
+
+    def _changed(self, kind: Kind, obj: Raw, gone: bool) -> None:
+        (self.store.drop if gone else self.store.put)(kind, obj)
+        metadata = obj["metadata"]
+        if kind is not POD or gone or not self.in_round or "deletionTimestamp" not in metadata:
+            return
+        engine = self.engines.get(metadata["name"])
+        since = metadata.get("annotations", {}).get(names.DRAINING_SINCE)
+        budget = float(metadata.get("annotations", {}).get(names.DRAIN_BUDGET, 0))
+        waited = self.now - datetime.fromisoformat(since) if since else timedelta(0)
+        # With all of its grace, an instance finishes what it works on by itself.
+        grace_s = metadata.get("deletionGracePeriodSeconds", OWN_GRACE_S)
+        is_hasty = grace_s < OWN_GRACE_S
+        if engine and engine.tokens and is_hasty and not waited > timedelta(seconds=budget):
+            self.cut.append(metadata["name"])
+
+    # -- HTTP, as of aiohttp
+
+    @contextlib.asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        json: Any = None,
+        **_: Any,
+    ) -> AsyncIterator[Answer]:
+        found = re.fullmatch(r"http://([^:]+):(\d+)(/.*)", url)
+        assert found, url
+        address, port, path = found.groups()
+        self.requests.append(f"{method} {path}")
+        self.before_request(path)
+        if int(port) == names.HEAD_PORT:
+            if not self.head_answers or address != HEAD_ADDRESS:
+                raise aiohttp.ClientConnectionError("nobody is there")
+            if self.head_token not in (None, headers["Authorization"].removeprefix("Bearer ")):
+                yield Answer(401, b"the admin token is wrong")
+                return
+            yield self._answer_as_head(method, path, json)
+            return
+        engine = next((e for e in self.engines.values() if e.address == address), None)
+        if engine is None:
+            raise aiohttp.ClientConnectionError("nobody is there")
+        yield _ok(InstanceIdentity(engine.name, engine.address, engine.cell))
+
+    def _answer_as_head(self, method: str, path: str, order: Mapping[str, Any]) -> Answer:
+        match (method, *path.removeprefix("/admin/v1/").split("/")):
+            case "GET", "cells":
+                return _ok({"cells": sorted(self.cells)})
+            case "GET", "report":
+                return _ok({"cells": [self._report(cell) for cell in self.cells]})
+            case "PUT", "cells", cell:
+                named = {e.name: e for e in self.engines.values() if e.cell == cell}
+                self.cells.setdefault(cell, named)
+            case "DELETE", "cells", cell:
+                assert not self.cells.get(cell), "a cell with members was ended"
+                self.cells.pop(cell, None)
+            case "POST", "migrate":
+                source, target = self.cells[order["source"]], self.cells[order["target"]]
+                engine = source.pop(order["instance"], None)
+                if engine is None:
+                    return Answer(404, b"it is not there")
+                target[engine.name], engine.cell = engine, order["target"]
+            case "POST", "cells", cell, verb:
+                return self._order(cell, verb, order)
+            case _:
+                raise AssertionError(path)
+        return _ok({})
+
+    def _order(self, cell: str, verb: str, order: Mapping[str, Any]) -> Answer:
+        members = self.cells.get(cell)
+        if members is None:
+            return Answer(404, b"there is no such cell")
+        if verb == "adopt":
+            engine = next(e for e in self.engines.values() if e.address == order["handle"])
+            members[engine.name], engine.cell = engine, cell
+            return _ok({})
+        engine = members.get(order["name"])
+        if engine is None:
+            return Answer(404, b"it is not there")
+        match verb:
+            case "release":
+                del members[engine.name]
+            case "pool":
+                engine.pool = Pool(order["pool"])
+            case "drain":
+                engine.draining = order["draining"]
+            case _:
+                raise AssertionError(verb)
+        return _ok({})
+
+    def _report(self, cell: str) -> CellReport:
+        members = self.cells[cell]
+        high = tuple(name for name, engine in members.items() if engine.pool is Pool.HP)
+        reports = tuple(
+            InstanceReport(
+                name=name,
+                pool=engine.pool,
+                address=f"http://{engine.address}:{names.INSTANCE_PORT}",
+                status=InstanceStatus(
+                    seq=1, num_running=int(engine.tokens > 0), remaining_tokens=engine.tokens
+                ),
+                age_s=0.1,
+                in_flight=0,
+                draining=engine.draining,
+            )
+            for name, engine in members.items()
+        )
+        working = sum(engine.tokens > 0 for engine in members.values())
+        return CellReport(CellView(cell, tuple(members), high, num_running=working), reports)
+
+
+def _ok(body: object) -> Answer:
+    return Answer(200, msgspec.json.encode(body))

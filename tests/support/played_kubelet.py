@@ -1,0 +1,178 @@
+"""A kubelet's part without a node: the operator's pods run as processes of this machine, each at a
+loopback address of its own, and count as ready when their own probes say so."""
+
+import base64
+import os
+import signal
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import lightkube
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ApiError
+from lightkube.resources.core_v1 import ConfigMap, Pod, PodStatus, Secret
+from lightkube.types import PatchType
+from support.deployment import MACROSERVE
+from support.pods import Service
+
+from macroserve.operator import names
+
+EVERY_S = 0.3
+NUMBERS = {"head": range(10, 20), "instance": range(20, 60), "ingress": range(60, 70)}
+
+
+@dataclass
+class _Running:
+    process: subprocess.Popen[bytes]
+    address: str
+    probe: str
+    """Where it says that it is ready."""
+    ready: bool = False
+
+
+class PlayedKubelet:
+    """network: the first three numbers of all addresses."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, namespace: str, network: str) -> None:
+        self._client = lightkube.Client(KubeConfig.from_file(kubeconfig), namespace)
+        self._folder = folder
+        self._network = network
+        self._running: dict[str, _Running] = {}
+        self._ending: list[subprocess.Popen[bytes]] = []
+        self._head = Service(f"{network}.1", names.HEAD_PORT)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "PlayedKubelet":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for running in self._running.values():
+            self._ending.append(running.process)
+        for process in self._ending:
+            process.kill()
+            process.wait()
+        self._head.close()
+
+    def address(self, component: str) -> str:
+        """Of one that is ready."""
+        for name, running in self._running.items():
+            if f"-{component}-" in name and running.ready:
+                return running.address
+        raise LookupError(component)
+
+    def kill(self, pod: str) -> None:
+        """As when its container is out of memory; it is not started again."""
+        self._running[pod].process.kill()
+
+    def log(self, pod: str) -> str:
+        return (self._folder / f"{pod}.log").read_text()
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            pods = {pod.metadata.name: pod for pod in self._client.list(Pod)}
+            for name in self._running.keys() - pods.keys():
+                ended = self._running.pop(name).process
+                ended.send_signal(signal.SIGTERM)
+                self._ending.append(ended)
+            for name, pod in pods.items():
+                if name not in self._running:
+                    self._start(name, pod)
+                self._probe(name)
+
+    def _start(self, name: str, pod: Any) -> None:
+        labels = pod.metadata.labels
+        component, macroinstance = labels[names.COMPONENT], labels[names.MACROINSTANCE]
+        taken = {running.address for running in self._running.values()}
+        addresses = (f"{self._network}.{number}" for number in NUMBERS[component])
+        address = next(address for address in addresses if address not in taken)
+        (container,) = pod.spec.containers
+        files = self._mounted(macroinstance)
+        replaced = {
+            "/etc/macroserve": str(files),
+            "$(POD_IP)": address,
+            f"//{names.head(macroinstance)}:": f"//{self._network}.1:",
+        }
+        args = [_replaced(arg, replaced) for arg in container.args]
+        args += ["--tokens", str(files / "tokens")]
+        if component == "head":
+            services = [f"{self._network}.{number}:8000" for number in NUMBERS["instance"]]
+            args += ["--instances-service", ",".join(services)]
+            self._head.backend = address, names.HEAD_PORT
+        if component == "ingress":
+            args += ["--listen", address]
+        env = {e.name: _value(e, labels, address, self._client.namespace) for e in container.env}
+        # Caches of this machine, so that nothing is fetched twice.
+        env = {
+            key: value for key, value in env.items() if not key.startswith(("HOME", "XDG", "HF"))
+        }
+        with (self._folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*MACROSERVE, *args], env={**os.environ, **env}, stdout=log, stderr=log
+            )
+        probe = container.readinessProbe.httpGet
+        (port,) = [port.containerPort for port in container.ports if port.name == probe.port]
+        self._running[name] = _Running(process, address, f"http://{address}:{port}{probe.path}")
+
+    def _mounted(self, macroinstance: str) -> Path:
+        folder = self._folder / macroinstance
+        manifest = self._client.get(ConfigMap, names.config_map(macroinstance))
+        secret = self._client.get(Secret, names.secret(macroinstance))
+        for part, data in (("manifest", manifest.data or {}), ("tokens", secret.data or {})):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+            for key, value in data.items():
+                content = base64.b64decode(value) if part == "tokens" else value.encode()
+                (folder / part / key).write_bytes(content)
+        return folder
+
+    def _probe(self, name: str) -> None:
+        running = self._running[name]
+        try:
+            ready = httpx.get(running.probe, timeout=2).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            ready = False
+        if ready == running.ready:
+            return
+        running.ready = ready
+        status = {
+            "phase": "Running",
+            "podIP": running.address,
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [
+                {
+                    "name": names.CONTAINER,
+                    "image": "",
+                    "imageID": "",
+                    "ready": ready,
+                    "restartCount": 0,
+                    "state": {"running": {}},
+                }
+            ],
+        }
+        try:
+            self._client.patch(PodStatus, name, {"status": status}, patch_type=PatchType.MERGE)
+        except ApiError as error:
+            if error.status.code != httpx.codes.NOT_FOUND:
+                raise
+
+
+def _replaced(text: str, replaced: dict[str, str]) -> str:
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    return text
+
+
+def _value(env: Any, labels: dict[str, str], address: str, namespace: str) -> str:
+    if env.valueFrom is None:
+        return env.value
+    path = env.valueFrom.fieldRef.fieldPath
+    fields = {"status.podIP": address, "metadata.namespace": namespace}
+    fields |= {f"metadata.labels['{label}']": value for label, value in labels.items()}
+    return fields[path]

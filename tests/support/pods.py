@@ -1,0 +1,214 @@
+"""The parts of a deployment as pods run them: a process and an address of the loopback each."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from support.deployment import MACROSERVE
+
+SECRET, ADMIN_TOKEN = "the secret", "the admin token"
+PORT, PRIVATE_PORT, HEAD_PORT = 8000, 8001, 8100
+
+
+@dataclass
+class Pod:
+    process: subprocess.Popen[str]
+    address: str
+    log_path: Path
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def kill(self) -> None:
+        """With everything in it, as when its container is killed."""
+        processes = [self.process, *psutil.Process(self.process.pid).children(recursive=True)]
+        for process in processes:
+            process.kill()
+        self.process.wait(10)
+
+    def end(self, timeout_s: float = 60) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+
+class Service:
+    """A stable address in front of one that changes, as Kubernetes has it."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self.backend: tuple[str, int] | None = None
+        self._listener = socket.create_server((address, port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        with client:
+            try:
+                with socket.create_connection(self.backend or ("", 0), timeout=2) as server:
+                    server.settimeout(None)
+                    back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+                    back.start()
+                    _copy(client, server)
+                    back.join(5)
+            except OSError:
+                return
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        return
+
+
+@dataclass
+class Pods:
+    """network: the first three numbers of every address."""
+
+    folder: Path
+    network: str
+    document: dict[str, Any]
+    pods: dict[str, Pod] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        tokens = self.folder / "tokens"
+        tokens.mkdir()
+        (tokens / "secret").write_text(SECRET + "\n")
+        (tokens / "admin-token").write_text(ADMIN_TOKEN + "\n")
+        (self.folder / "manifest.json").write_text(json.dumps(self.document))
+        self.service = Service(self.at(1), HEAD_PORT)
+
+    def at(self, number: int) -> str:
+        return f"{self.network}.{number}"
+
+    @property
+    def head_url(self) -> str:
+        return f"http://{self.at(1)}:{HEAD_PORT}"
+
+    def start(self, name: str, kind: str, number: int, *options: str, **env: str) -> Pod:
+        """A pod of that kind at that address."""
+        log_path = self.folder / f"{name}-{number}-{time.monotonic_ns()}.log"
+        files = ["-f", str(self.folder / "manifest.json"), "--tokens", str(self.folder / "tokens")]
+        process = subprocess.Popen(
+            [*MACROSERVE, "run", kind, *files, *options],
+            stdout=log_path.open("w"),
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "POD_IP": self.at(number), **env},
+        )
+        self.pods[name] = pod = Pod(process, self.at(number), log_path)
+        return pod
+
+    def start_head(self, number: int = 10) -> Pod:
+        services = ",".join(f"{self.at(20 + i)}:{PORT}" for i in range(10))
+        pod = self.start("head", "head", number, "--instances-service", services)
+        self.service.backend = pod.address, HEAD_PORT
+        return pod
+
+    def start_ingress(self, index: int, *options: str) -> Pod:
+        options = ("--head", self.head_url, "--listen", self.at(40 + index), *options)
+        return self.start(f"ingress-{index}", "ingress", 40 + index, *options)
+
+    def start_instance(self, index: int, pool: str = "lp", *options: str) -> Pod:
+        name = f"instance-{index}"
+        env = {"MACROSERVE_INSTANCE": name, "MACROSERVE_POOL": pool}
+        return self.start(name, "instance", 20 + index, *options, **env)
+
+    # -- as the operator speaks to them
+
+    def ask_head(self, method: str, path: str, body: Any = None, token: str = ADMIN_TOKEN) -> Any:
+        """Raises httpx.HTTPError for anything but 200."""
+        response = httpx.request(
+            method, self.head_url + path, json=body, headers=_bearer(token), timeout=70
+        )
+        response.raise_for_status()
+        return response.json()
+
+    def adopt(self, index: int, cell: str = "cell-0") -> None:
+        url = f"http://{self.at(20 + index)}:{PORT}/macroserve/identity"
+        handle = httpx.get(url, headers=_bearer(SECRET)).raise_for_status().json()["handle"]
+        self.ask_head("POST", f"/admin/v1/cells/{cell}/adopt", {"handle": handle})
+
+    def instances(self) -> dict[str, dict[str, Any]]:
+        cells = self.ask_head("GET", "/admin/v1/report")["cells"]
+        return {found["name"]: found for cell in cells for found in cell["instances"]}
+
+    def is_ok(self, pod: Pod, path: str, port: int = PORT) -> bool:
+        try:
+            return httpx.get(f"http://{pod.address}:{port}{path}", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def wait_for(self, condition: Callable[[], object], timeout_s: float = 180) -> Any:
+        """The condition's first true value."""
+        give_up = time.monotonic() + timeout_s
+        while time.monotonic() < give_up:
+            try:
+                if value := condition():
+                    return value
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.1)
+        raise AssertionError(f"{condition} is not true after {timeout_s} s: {self._logs()}")
+
+    def _logs(self) -> str:
+        return "\n".join(f"{name}: {pod.log[-2000:]}" for name, pod in self.pods.items())
+
+    def stop(self) -> None:
+        for pod in self.pods.values():
+            if pod.process.poll() is None:
+                pod.kill()
+        self.service.close()
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@contextmanager
+def running(
+    folder: Path, document: dict[str, Any], ingresses: int = 2, instances: int = 3
+) -> Iterator[Pods]:
+    """Ready when entered: all instances in one cell."""
+    # Of its own, so that several can run on one machine.
+    pods = Pods(folder, f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() % 250}", document)
+    try:
+        head = pods.start_head()
+        for index in range(instances):
+            pods.start_instance(index, "hp" if index == instances - 1 else "lp")
+        for index in range(ingresses):
+            pods.start_ingress(index)
+        pods.wait_for(lambda: pods.is_ok(head, "/ready", HEAD_PORT))
+        pods.ask_head("PUT", "/admin/v1/cells/cell-0")
+        for index in range(instances):
+            pods.wait_for(lambda i=index: pods.is_ok(pods.pods[f"instance-{i}"], "/health"))
+            pods.adopt(index)
+        for index in range(ingresses):
+            pods.wait_for(lambda i=index: pods.is_ok(pods.pods[f"ingress-{i}"], "/ready"))
+        yield pods
+    finally:
+        pods.stop()

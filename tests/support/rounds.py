@@ -1,0 +1,100 @@
+"""Rounds of reconciling as tests need them: three instances that serve, and what differs."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from macroserve.core.manifest import Manifest, parse
+from macroserve.core.reports import CellReport, InstanceReport, Report
+from macroserve.core.scaling.fleet import FleetPlan
+from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.operator.observation import InstancePod, Observation, Problem, Server
+from macroserve.operator.rounds import Round
+from macroserve.operator.target import Target
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, 500_000, tzinfo=UTC)
+PROBLEM = Problem("OOMKilled", "It was killed for using more memory than its limit of 1Gi.")
+
+
+def manifest(**spec: Any) -> Manifest:
+    return parse(
+        {
+            "apiVersion": "macroserve.io/v1alpha1",
+            "kind": "MacroInstance",
+            "metadata": {"name": "llama"},
+            "spec": {
+                "model": {"source": "tiny", "maxModelLen": 2048},
+                "engine": {"type": "Emulated"},
+                "slo": {"ttft": "2s", "tpot": "100ms"},
+                "instances": 3,
+                "mitosis": {"lowerBound": 2, "upperBound": 6},
+                **spec,
+            },
+        }
+    )
+
+
+def pod(number: int, **differs: Any) -> InstancePod:
+    name = f"instance-{number}"
+    usual = {
+        "instance": name,
+        "name": f"llama-{name}",
+        "cell": "cell-0",
+        "pool": Pool.HP if number == 0 else Pool.LP,
+        "revision": "new",
+        "created": NOW,
+        "address": f"10.0.0.{number}",
+        "ready": True,
+    }
+    return InstancePod(**{**usual, **differs})
+
+
+def cell(name: str, *numbers: int, finished: int = 0, attained: int = 0, **view: Any) -> CellReport:
+    """Of the instances with these numbers; instance-0 is high priority."""
+    names = tuple(f"instance-{number}" for number in numbers)
+    high_priority = tuple(name for name in names if name == "instance-0")
+    return CellReport(
+        CellView(name, names, high_priority, **view),
+        tuple(
+            InstanceReport(
+                f"instance-{n}", Pool.LP, f"http://10.0.0.{n}:8000", InstanceStatus(1), 0.1, 0
+            )
+            for n in numbers
+        ),
+        recent_finished=finished,
+        recent_attained=attained,
+    )
+
+
+def observation(**differs: Any) -> Observation:
+    pods = differs.get("pods", tuple(pod(number) for number in range(3)))
+    numbers = [int(p.instance.removeprefix("instance-")) for p in pods if p.ready]
+    usual = {
+        "now": NOW,
+        "name": "llama",
+        "namespace": "team",
+        "uid": "u-1",
+        "generation": 4,
+        "deleting": False,
+        "manifest": manifest(),
+        "revision": "new",
+        "pods": pods,
+        "head": Server(1, 1),
+        "ingress": Server(2, 2),
+        "report": Report((cell("cell-0", *numbers),)),
+        "running_cells": frozenset({"cell-0"}),
+        "status": {},
+    }
+    return Observation(**{**usual, **differs})
+
+
+def target(instances: int = 3, **differs: Any) -> Target:
+    return Target(instances, **{"reason": f"spec.instances asks for {instances}.", **differs})
+
+
+def a_round(
+    observed: Observation | None = None,
+    wished: Target | None = None,
+    plan: FleetPlan | None = None,
+    **more: Any,
+) -> Round:
+    return Round(observed or observation(), wished or target(), plan or FleetPlan((), ()), **more)
