@@ -1,5 +1,7 @@
 """What the objects of a MacroInstance are called, and the labels that tell them apart."""
 
+from typing import NamedTuple
+
 GROUP = "macroserve.io"
 VERSION = "v1alpha1"
 PLURAL = "macroinstances"
@@ -19,11 +21,28 @@ REVISION = f"{GROUP}/revision"
 """Annotation: hash of all that is built into a pod."""
 DRAINING_SINCE = f"{GROUP}/draining-since"
 """Annotation, RFC 3339: so that a drain's budget outlives the operator that began it."""
+DRAIN_BUDGET = f"{GROUP}/drain-budget"
+"""Annotation, seconds: what the drain was given when it began."""
+APPLIED = f"{GROUP}/applied"
+"""Annotation: hash of an object as the operator applied it."""
+
+CONTAINER = "engine"
+"""The container of each pod that runs Macroserve; a pod template names it to change it."""
 
 HEAD_PORT = 8100
 PUBLIC_PORT = 8000
 PRIVATE_PORT = 8001
 INSTANCE_PORT = 8000
+
+
+class Key(NamedTuple):
+    """Which MacroInstance."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def labels(macroinstance: str, component: str | None = None) -> dict[str, str]:

@@ -28,7 +28,7 @@ class InstancePod:
     """An instance's pod. cell, pool: of its labels. address: its IP, once it has one.
 
     failed: ended, and the kubelet will not start it again. problem: what keeps it from serving, or
-    what ended it last.
+    what ended it last. drain_budget_s: what its drain was given when it began.
     """
 
     instance: str
@@ -42,6 +42,7 @@ class InstancePod:
     failed: bool = False
     deleting: bool = False
     draining_since: datetime | None = None
+    drain_budget_s: float = 0.0
     restarts: int = 0
     problem: Problem | None = None
 

@@ -1,0 +1,31 @@
+"""What follows from one generation of a MacroInstance alone."""
+
+from macroserve.operator.admission import manifest_of
+from macroserve.operator.api import Object
+from macroserve.operator.children import Children
+from macroserve.operator.kinds import Kind
+from macroserve.operator.options import OperatorOptions
+from macroserve.operator.resources import instance
+from macroserve.operator.resources.blueprint import Blueprint
+
+
+class Form:
+    """Raises ManifestError for a spec that cannot be used.
+
+    budget: the kind of disruption budget of this cluster.
+    """
+
+    def __init__(self, resource: Object, options: OperatorOptions, budget: Kind) -> None:
+        metadata = resource["metadata"]
+        self.generation: int = metadata["generation"]
+        self.blueprint = Blueprint(
+            manifest=manifest_of(resource),
+            document=resource,
+            namespace=metadata["namespace"],
+            uid=metadata["uid"],
+            image=options.engine_image,
+            image_pull_policy=options.engine_image_pull_policy,
+        )
+        self.manifest = self.blueprint.manifest
+        self.children = Children(self.blueprint, budget)
+        self.revision = instance.revision(self.blueprint)

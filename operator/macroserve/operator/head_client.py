@@ -1,0 +1,141 @@
+"""The operator's words to a head and to instances: reports and orders, over HTTP."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from macroserve.core.reports import InstanceIdentity, LoadReport, Report
+from macroserve.core.views import Pool
+
+REPORT_TIMEOUT = aiohttp.ClientTimeout(total=5)
+ORDER_TIMEOUT = aiohttp.ClientTimeout(total=15)
+DEPLOY_TIMEOUT = aiohttp.ClientTimeout(total=60)
+"""A cell scheduler is a process that has to start."""
+MAX_CAUSE_CHARS = 300
+
+_T = TypeVar("_T")
+
+
+class CallError(Exception):
+    """A head or an instance refused, or did not answer; the message is a sentence.
+
+    unauthorized: it has other tokens than the caller.
+    """
+
+    def __init__(self, message: str, unauthorized: bool = False) -> None:
+        super().__init__(message)
+        self.unauthorized = unauthorized
+
+
+class _Cells(msgspec.Struct, frozen=True):
+    cells: frozenset[str]
+
+
+class HeadClient:
+    """address: base URL. Every call raises CallError."""
+
+    def __init__(self, http: aiohttp.ClientSession, address: str, admin_token: str) -> None:
+        self._http = http
+        self._base = f"{address}/admin/v1"
+        self._headers = _bearer(admin_token)
+
+    async def report(self) -> Report:
+        return await self._get("report", Report)
+
+    async def cells(self) -> frozenset[str]:
+        """The cells whose schedulers run."""
+        return (await self._get("cells", _Cells)).cells
+
+    async def load(self) -> LoadReport:
+        return await self._get("load", LoadReport)
+
+    async def deploy(self, cell: str) -> None:
+        """Returns when the cell's scheduler runs."""
+        await self._order("PUT", f"cells/{cell}", timeout=DEPLOY_TIMEOUT)
+
+    async def delete(self, cell: str) -> None:
+        await self._order("DELETE", f"cells/{cell}", timeout=DEPLOY_TIMEOUT)
+
+    async def adopt(self, cell: str, handle: str) -> None:
+        await self._order("POST", f"cells/{cell}/adopt", {"handle": handle})
+
+    async def release(self, cell: str, instance: str) -> None:
+        await self._order("POST", f"cells/{cell}/release", {"name": instance})
+
+    async def set_pool(self, cell: str, instance: str, pool: Pool) -> None:
+        await self._order("POST", f"cells/{cell}/pool", {"name": instance, "pool": pool})
+
+    async def drain(self, cell: str, instance: str) -> None:
+        await self._order("POST", f"cells/{cell}/drain", {"name": instance, "draining": True})
+
+    async def migrate(self, instance: str, source: str, target: str) -> None:
+        order = {"instance": instance, "source": source, "target": target}
+        await self._order("POST", "migrate", order)
+
+    async def _get(self, path: str, kind: type[_T]) -> _T:
+        body = await _call(
+            self._http, "GET", f"{self._base}/{path}", self._headers, None, REPORT_TIMEOUT
+        )
+        return _decoded(body, kind, path)
+
+    async def _order(
+        self,
+        method: str,
+        path: str,
+        order: dict[str, Any] | None = None,
+        timeout: aiohttp.ClientTimeout = ORDER_TIMEOUT,
+    ) -> None:
+        await _call(self._http, method, f"{self._base}/{path}", self._headers, order, timeout)
+
+
+async def identity(http: aiohttp.ClientSession, address: str, secret: str) -> InstanceIdentity:
+    """What the instance at a base URL says of itself. Raises CallError."""
+    url = f"{address}/macroserve/identity"
+    body = await _call(http, "GET", url, _bearer(secret), None, REPORT_TIMEOUT)
+    return _decoded(body, InstanceIdentity, "identity")
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def _call(
+    http: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    order: dict[str, Any] | None,
+    timeout: aiohttp.ClientTimeout,
+) -> bytes:
+    with _told(url):
+        async with http.request(
+            method, url, headers=headers, json=order, timeout=timeout
+        ) as response:
+            body = await response.read()
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        raise CallError(f"{url} refuses the token.", unauthorized=True)
+    if response.status != HTTPStatus.OK:
+        said = body.decode(errors="replace")[:MAX_CAUSE_CHARS]
+        raise CallError(f"{url} answers with HTTP {response.status}: {said}")
+    return body
+
+
+def _decoded(body: bytes, kind: type[_T], what: str) -> _T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CallError(f"The answer to {what} is not understood: {error}.") from error
+
+
+@contextmanager
+def _told(url: str) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise CallError(f"{url} does not answer in time.") from error
+    except aiohttp.ClientError as error:
+        raise CallError(f"{url} does not answer: {error}.") from error

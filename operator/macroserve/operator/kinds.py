@@ -1,0 +1,49 @@
+"""The kinds of object that the operator reads and writes, all as plain mappings.
+
+lightkube has typed models of them as well; they double the operator's memory and add nothing here.
+"""
+
+from lightkube.core.resource import ApiInfo, ResourceDef
+from lightkube.generic_resource import GenericNamespacedResource, GenericNamespacedStatus
+
+from macroserve.operator import names
+
+Kind = type[GenericNamespacedResource]
+
+_VERBS = ["get", "list", "global_list", "watch", "global_watch", "post", "patch", "put", "delete"]
+
+
+def _kind(group: str, version: str, kind: str, plural: str) -> Kind:
+    info = ApiInfo(ResourceDef(group, version, kind), plural, _VERBS)
+    return type(kind, (GenericNamespacedResource,), {"_api_info": info})
+
+
+POD = _kind("", "v1", "Pod", "pods")
+SERVICE = _kind("", "v1", "Service", "services")
+CONFIG_MAP = _kind("", "v1", "ConfigMap", "configmaps")
+SECRET = _kind("", "v1", "Secret", "secrets")
+EVENT = _kind("", "v1", "Event", "events")
+DEPLOYMENT = _kind("apps", "v1", "Deployment", "deployments")
+LEASE = _kind("coordination.k8s.io", "v1", "Lease", "leases")
+BUDGET = _kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+BUDGET_BETA = _kind("policy", "v1beta1", "PodDisruptionBudget", "poddisruptionbudgets")
+"""Before Kubernetes 1.21."""
+
+MACROINSTANCE = _kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
+MACROINSTANCE_STATUS: type[GenericNamespacedStatus] = type(
+    f"{names.KIND}Status",
+    (GenericNamespacedStatus,),
+    {
+        "_api_info": ApiInfo(
+            MACROINSTANCE._api_info.resource,
+            names.PLURAL,
+            ["patch"],
+            parent=MACROINSTANCE._api_info.resource,
+            action="status",
+        )
+    },
+)
+
+
+def api_version(kind: Kind) -> str:
+    return kind._api_info.resource.api_version

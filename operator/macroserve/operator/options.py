@@ -1,0 +1,48 @@
+"""What the operator is told by its environment; the chart sets it."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOptions:
+    """engine_image: of all pods that the operator makes. identity: of this replica, unique.
+
+    namespace: where the leader's Lease is. webhook_cert_dir: holds ``tls.crt`` and ``tls.key``;
+    without it no webhook is served. alert_token_file: without it no alerts are taken.
+    """
+
+    engine_image: str
+    engine_image_pull_policy: str
+    identity: str
+    namespace: str
+    webhook_cert_dir: Path | None = None
+    alert_token_file: Path | None = None
+    metrics_port: int = 9090
+    alerts_port: int = 9095
+    webhook_port: int = 9443
+
+    @staticmethod
+    def from_env(env: Mapping[str, str] = os.environ) -> "OperatorOptions":
+        """Raises ValueError when the engine's image is not named."""
+        image = env.get("MACROSERVE_ENGINE_IMAGE", "")
+        if not image:
+            raise ValueError("MACROSERVE_ENGINE_IMAGE must name the image of the engines' pods")
+        return OperatorOptions(
+            engine_image=image,
+            engine_image_pull_policy=env.get("MACROSERVE_ENGINE_IMAGE_PULL_POLICY", "IfNotPresent"),
+            identity=env.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+            namespace=env.get("POD_NAMESPACE") or "default",
+            webhook_cert_dir=_path(env.get("MACROSERVE_WEBHOOK_CERT_DIR")),
+            alert_token_file=_path(env.get("MACROSERVE_ALERT_TOKEN_FILE")),
+            metrics_port=int(env.get("MACROSERVE_METRICS_PORT", "9090")),
+            alerts_port=int(env.get("MACROSERVE_ALERTS_PORT", "9095")),
+            webhook_port=int(env.get("MACROSERVE_WEBHOOK_PORT", "9443")),
+        )
+
+
+def _path(value: str | None) -> Path | None:
+    return Path(value) if value else None

@@ -1,0 +1,184 @@
+"""One round of a MacroInstance: observe, plan, apply, report.
+
+Level-triggered: a round looks at what is there, takes the next steps, each of which may be
+repeated, and leaves the rest to the rounds that follow. What must outlive this process is in the
+cluster: labels, annotations, the status.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import Enum
+
+import aiohttp
+
+from macroserve.core.manifest import ManifestError
+from macroserve.core.scaling.fleet import Fleet, FleetPlan, plan_steps
+from macroserve.core.wish import wish
+from macroserve.operator.actuator import Actuator, Effect
+from macroserve.operator.api import Api, ApiError, Object
+from macroserve.operator.autoscaler import Autoscaler
+from macroserve.operator.contact import Answer, Contact
+from macroserve.operator.departure import add_finalizer, depart, has_finalizer
+from macroserve.operator.fleet import fleet, repairs
+from macroserve.operator.form import Form
+from macroserve.operator.kinds import DEPLOYMENT, POD, SECRET, Kind
+from macroserve.operator.names import Key, head, ingress
+from macroserve.operator.observation import Observation, Problem
+from macroserve.operator.observe import head_address, instance_pods, of_component, server
+from macroserve.operator.options import OperatorOptions
+from macroserve.operator.problems import missing_secret
+from macroserve.operator.reporter import Reporter
+from macroserve.operator.rounds import Round
+from macroserve.operator.store import Store
+from macroserve.operator.target import Target
+from macroserve.operator.tokens import TokensError
+
+
+class Pace(Enum):
+    """How soon to look again if nothing calls for it."""
+
+    SOON = "soon"
+    """Something is under way that no event tells of."""
+    LATER = "later"
+    NEVER = "never"
+    """The MacroInstance is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all MacroInstances share.
+
+    budget: the kind of disruption budget of this cluster. now: wall clock, with a time zone.
+    """
+
+    api: Api
+    http: aiohttp.ClientSession
+    store: Store
+    autoscaler: Autoscaler
+    options: OperatorOptions
+    budget: Kind
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+class Reconciler:
+    """The rounds of one MacroInstance. Between them it keeps what is dear to make again."""
+
+    def __init__(self, world: World, resource: Object) -> None:
+        metadata = resource["metadata"]
+        self.uid: str = metadata["uid"]
+        self._key = Key(metadata["namespace"], metadata["name"])
+        self._world = world
+        self._reporter = Reporter(world.api, resource)
+        self._contact = Contact(world.api, world.http, self._key)
+        self._form: Form | None = None
+        self._fleet: Fleet | None = None
+
+    async def round(self, resource: Object) -> Pace:
+        """resource: as the API server showed it last. Raises ApiError."""
+        now = self._world.now()
+        is_deleting = "deletionTimestamp" in resource["metadata"]
+        if is_deleting and await depart(self._world.api, self._world.store, resource, now):
+            return Pace.NEVER
+        try:
+            form = self._present_form(resource)
+        except ManifestError as error:
+            generation = resource["metadata"]["generation"]
+            await self._reporter.report_invalid(error.problems, generation, now)
+            return Pace.LATER
+        if is_deleting:
+            observation = self._observe(resource, form, None, now)
+            told = Target(_last_target(observation), "It is being deleted.")
+            await self._reporter.report(Round(observation, told, FleetPlan((), ())), ())
+            return Pace.SOON
+        if not has_finalizer(resource):
+            await add_finalizer(self._world.api, resource)
+        return await self._reconcile(resource, form, now)
+
+    async def _reconcile(self, resource: Object, form: Form, now: datetime) -> Pace:
+        world = self._world
+        problems = list(await form.children.ensure(world.api, world.store, self._key))
+        try:
+            tokens = await self._contact.tokens(form.blueprint)
+        except TokensError as error:
+            problems.append(Problem("TokensUnusable", str(error)))
+            tokens = None
+        answer = None
+        address = head_address(self._pods())
+        if tokens and address:
+            with_load = form.manifest.spec.autoscaling is not None
+            answer = await self._contact.ask(address, tokens.admin, with_load)
+        observation = self._observe(resource, form, answer, now)
+        target = await world.autoscaler.target(observation, answer.load if answer else None)
+
+        present = fleet(observation)
+        plan = plan_steps(present, wish(form.manifest, target.instances))
+        decided = self._reporter.decide(plan, now)
+
+        effect = Effect((), ())
+        if tokens:
+            orders = answer.head if answer else None
+            actuator = Actuator(world.api, world.http, form.blueprint, observation, tokens, orders)
+            effect = await actuator.carry_out((*repairs(observation), *plan.steps))
+
+        problems += [*effect.problems, *await self._missing(form, observation)]
+        found = Round(observation, target, plan, effect.done, tuple(problems))
+        try:
+            await self._reporter.report(found, decided)
+        except ApiError as error:
+            if error.is_absence:
+                return Pace.NEVER
+            raise
+        return self._pace(present, effect)
+
+    def _present_form(self, resource: Object) -> Form:
+        """Raises ManifestError."""
+        if self._form is None or self._form.generation != resource["metadata"]["generation"]:
+            self._form = Form(resource, self._world.options, self._world.budget)
+        return self._form
+
+    def _observe(
+        self, resource: Object, form: Form, answer: Answer | None, now: datetime
+    ) -> Observation:
+        pods = self._pods()
+        deployments = self._world.store.of(DEPLOYMENT, self._key)
+        return Observation(
+            now=now,
+            name=self._key.name,
+            namespace=self._key.namespace,
+            uid=self.uid,
+            generation=form.generation,
+            deleting="deletionTimestamp" in resource["metadata"],
+            manifest=form.manifest,
+            revision=form.revision,
+            pods=instance_pods(pods, self.uid),
+            head=server(deployments.get(head(self._key.name)), of_component(pods, "head")),
+            ingress=server(deployments.get(ingress(self._key.name)), of_component(pods, "ingress")),
+            report=answer.report if answer else None,
+            running_cells=answer.cells if answer else None,
+            status=self._reporter.status,
+        )
+
+    def _pods(self) -> list[Object]:
+        return list(self._world.store.of(POD, self._key).values())
+
+    async def _missing(self, form: Form, observation: Observation) -> list[Problem]:
+        """Pods wait without a word for a Secret that is not there."""
+        secret = form.manifest.spec.ingress.api_keys_secret
+        servers = observation.ingress
+        if secret is None or (servers and servers.ready >= servers.wanted):
+            return []
+        if await self._world.api.get(SECRET, self._key.namespace, secret):
+            return []
+        return [missing_secret("spec.ingress.apiKeysSecret", secret)]
+
+    def _pace(self, present: Fleet, effect: Effect) -> Pace:
+        """Soon after a step, while something drains, and while members change."""
+        members = tuple(replace(member, remaining_tokens=0) for member in present.members)
+        seen, self._fleet = self._fleet, replace(present, members=members)
+        drains = any(member.draining for member in members)
+        return Pace.SOON if effect.done or drains or seen != self._fleet else Pace.LATER
+
+
+def _last_target(observation: Observation) -> int:
+    return observation.status.get("targetInstances", observation.manifest.spec.instances)

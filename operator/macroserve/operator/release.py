@@ -1,0 +1,39 @@
+"""Takes the operator's finalizer off all MacroInstances, so that none hangs once it is uninstalled:
+``python -m macroserve.operator.release``.
+"""
+
+import asyncio
+
+from macroserve.operator.api import Api, ApiError
+from macroserve.operator.departure import has_finalizer, remove_finalizer
+from macroserve.operator.kinds import MACROINSTANCE
+
+MAX_ROUNDS = 10
+
+
+async def release(api: Api) -> None:
+    """Raises ApiError. One that somebody changes meanwhile is read and tried again."""
+    for _ in range(MAX_ROUNDS):
+        _, resources = await api.list(MACROINSTANCE, {})
+        held = [resource for resource in resources if has_finalizer(resource)]
+        if not held:
+            return
+        for resource in held:
+            try:
+                await remove_finalizer(api, resource)
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise
+    raise ApiError(None, f"MacroInstances still have the finalizer after {MAX_ROUNDS} rounds.")
+
+
+async def main() -> None:
+    api = Api()
+    try:
+        await release(api)
+    finally:
+        await api.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,22 @@
+"""The objects of a MacroInstance, from its manifest alone: pure builders of plain mappings."""
+
+from macroserve.operator.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE, Kind
+from macroserve.operator.resources import head, ingress, instance, shared
+from macroserve.operator.resources.blueprint import Blueprint, Object
+
+
+def children(blueprint: Blueprint, budget: Kind) -> list[tuple[Kind, Object]]:
+    """All but the tokens and the instances' pods, in the order in which to make them.
+
+    budget: the kind of disruption budget that the cluster has.
+    """
+    return [
+        (CONFIG_MAP, shared.config_map(blueprint)),
+        (SERVICE, head.service(blueprint)),
+        (SERVICE, instance.service(blueprint)),
+        (SERVICE, ingress.service(blueprint)),
+        (DEPLOYMENT, head.deployment(blueprint)),
+        (DEPLOYMENT, ingress.deployment(blueprint)),
+        (budget, ingress.disruption_budget(blueprint)),
+        (budget, instance.disruption_budget(blueprint)),
+    ]

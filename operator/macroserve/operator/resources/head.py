@@ -1,0 +1,46 @@
+"""The head: the pod in which the cell schedulers run, and the way to it."""
+
+from macroserve.operator import names
+from macroserve.operator.resources import pods, template
+from macroserve.operator.resources.blueprint import Blueprint, Object
+
+START_S = 300
+GRACE_S = 30
+RESOURCES = {"requests": {"cpu": "200m", "memory": "1Gi"}}
+
+
+def deployment(blueprint: Blueprint) -> Object:
+    """Of one pod, which ends before the next one begins: two heads would give two verdicts."""
+    name = names.head(blueprint.name)
+    pod = pods.pod(
+        blueprint,
+        "head",
+        args=["--host", "$(POD_IP)"],
+        ports={"control": names.HEAD_PORT},
+        readiness="/ready",
+        resources=RESOURCES,
+        start_s=START_S,
+        grace_s=GRACE_S,
+    )
+    pod = template.merged(pod, template.for_head(blueprint.template))
+    revision = blueprint.revision(pod)
+    pod["metadata"]["annotations"] = {names.REVISION: revision}
+    return {
+        "metadata": blueprint.metadata(name, "head", annotations={names.REVISION: revision}),
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": names.selector(blueprint.name, "head")},
+            "template": pod,
+        },
+    }
+
+
+def service(blueprint: Blueprint) -> Object:
+    return {
+        "metadata": blueprint.metadata(names.head(blueprint.name), "head"),
+        "spec": {
+            "selector": names.selector(blueprint.name, "head"),
+            "ports": [pods.service_port("control", names.HEAD_PORT)],
+        },
+    }

@@ -1,0 +1,145 @@
+"""What all pods of a MacroInstance have in common."""
+
+from typing import Any
+
+from macroserve.operator import names
+from macroserve.operator.resources.blueprint import Blueprint, Object
+
+MANIFEST_FOLDER = "/etc/macroserve/manifest"
+MANIFEST_FILE = "macroinstance.json"
+TOKENS_FOLDER = "/etc/macroserve/tokens"
+API_KEYS_FOLDER = "/etc/macroserve/api-keys"
+CACHE_FOLDER = "/var/cache/macroserve"
+USER_ID = 65532
+LEAVE_LOST_NODE_S = 10
+"""How long a pod stays on a node that does not answer. Kubernetes' own default is 300."""
+
+
+def pod(
+    blueprint: Blueprint,
+    component: str,
+    args: list[str],
+    ports: dict[str, int],
+    readiness: str,
+    resources: Object,
+    start_s: int,
+    grace_s: int,
+    env: dict[str, Object] | None = None,
+) -> Object:
+    """A pod's ``metadata`` (labels) and ``spec``.
+
+    ports: by name; the first one is probed. readiness: path that answers 200 when requests may
+    come. start_s: after which a start counts as hung. env: ``value`` or ``valueFrom`` by name.
+    """
+    probed = next(iter(ports))
+    container = {
+        "name": names.CONTAINER,
+        "image": blueprint.image,
+        "imagePullPolicy": blueprint.image_pull_policy,
+        "args": ["run", component, "-f", f"{MANIFEST_FOLDER}/{MANIFEST_FILE}", *args],
+        "ports": [
+            {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
+        ],
+        "env": [{"name": name, **source} for name, source in (_env() | (env or {})).items()],
+        "resources": resources,
+        "startupProbe": _probe("/health", probed, period_s=1, failures=start_s),
+        "readinessProbe": _probe(readiness, probed, period_s=2, failures=2),
+        "livenessProbe": _probe("/health", probed, period_s=10, failures=6),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": "manifest", "mountPath": MANIFEST_FOLDER, "readOnly": True},
+            {"name": "tokens", "mountPath": TOKENS_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "cache", "mountPath": CACHE_FOLDER},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": grace_s,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [_leaves("not-ready"), _leaves("unreachable")],
+        "containers": [container],
+        "volumes": [
+            {"name": "manifest", "configMap": {"name": names.config_map(blueprint.name)}},
+            {
+                "name": "tokens",
+                "secret": {"secretName": names.secret(blueprint.name), "defaultMode": 0o440},
+            },
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "cache", "emptyDir": {}},
+            # Ray's object store and vLLM's worker processes share memory there.
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+    return {"metadata": {"labels": names.labels(blueprint.name, component)}, "spec": spec}
+
+
+def _env() -> dict[str, Object]:
+    return {
+        "POD_IP": of_field("status.podIP"),
+        "MACROSERVE_NAMESPACE": of_field("metadata.namespace"),
+        "HOME": {"value": f"{CACHE_FOLDER}/home"},
+        "XDG_CACHE_HOME": {"value": f"{CACHE_FOLDER}/cache"},
+        "HF_HOME": {"value": f"{CACHE_FOLDER}/huggingface"},
+    }
+
+
+def of_field(path: str) -> Object:
+    """The value of an environment variable that is a field of the pod."""
+    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def of_label(label: str) -> Object:
+    return of_field(f"metadata.labels['{label}']")
+
+
+def _probe(path: str, port: str, period_s: int, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def service_port(name: str, port: int) -> Object:
+    """To the container's port of that name. Server-side apply tells ports apart by the protocol,
+    whose default older API servers do not fill in."""
+    return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+
+
+def _leaves(state: str) -> Object:
+    return {
+        "key": f"node.kubernetes.io/{state}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": LEAVE_LOST_NODE_S,
+    }
+
+
+def on_other_nodes(selector: dict[str, str]) -> Object:
+    """An affinity that spreads pods over nodes where there are several."""
+    term: dict[str, Any] = {
+        "labelSelector": {"matchLabels": selector},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": term}
+            ]
+        }
+    }

@@ -1,0 +1,88 @@
+"""A person's pod template on top of the operator's pod, as a strategic merge would have it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from macroserve.operator import names
+
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "volumeMounts": "mountPath",
+    "ports": "containerPort",
+    "tolerations": "key",
+}
+"""Lists whose items are told apart by a field. Of other lists, the template's replaces."""
+_MERGED = ("containers", "initContainers")
+"""Of these the items merge too. Elsewhere an item replaces its namesake whole: a volume that is a
+claim here and an empty folder there would be no volume."""
+
+_SHARED_POD_PARTS = ("imagePullSecrets", "tolerations")
+_FRONTEND_POD_PARTS = (*_SHARED_POD_PARTS, "volumes")
+_FRONTEND_CONTAINER_PARTS = ("env", "envFrom", "volumeMounts")
+
+
+def merged(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a pod and a template, both with ``metadata`` and ``spec``.
+
+    A null in the template removes. Labels and annotations of the operator stay as they are.
+    """
+    result = _merged(pod, {part: template[part] for part in ("spec",) if part in template})
+    given = template.get("metadata") or {}
+    metadata = dict(pod.get("metadata", {}))
+    for part in ("labels", "annotations"):
+        if own := {**(given.get(part) or {}), **metadata.get(part, {})}:
+            metadata[part] = own
+    return {**result, "metadata": metadata}
+
+
+def for_head(template: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an instances' template the head takes over: where it may run, not on what device."""
+    return {"spec": _only(template.get("spec") or {}, _SHARED_POD_PARTS)}
+
+
+def for_ingress(template: Mapping[str, Any]) -> dict[str, Any]:
+    """What an ingress takes over: as the head, and how to come by the model, whose tokenizer it
+    loads."""
+    spec = template.get("spec") or {}
+    part = _only(spec, _FRONTEND_POD_PARTS)
+    for container in spec.get("containers") or ():
+        if container.get("name") == names.CONTAINER:
+            taken = _only(container, _FRONTEND_CONTAINER_PARTS)
+            part["containers"] = [{"name": names.CONTAINER, **taken}]
+    return {"spec": part}
+
+
+def _only(mapping: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: mapping[key] for key in keys if key in mapping}
+
+
+def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in patch.items():
+        there = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            result[key] = _merged(there if isinstance(there, Mapping) else {}, value)
+        elif key in _KEYS and isinstance(value, list) and isinstance(there, list):
+            result[key] = _merged_list(there, value, _KEYS[key], merges=key in _MERGED)
+        else:
+            result[key] = value
+    return result
+
+
+def _merged_list(base: list[Any], patch: list[Any], key: str, merges: bool) -> list[dict[str, Any]]:
+    """The base's order, then what is new."""
+    result = list(base)
+    for item in patch:
+        name = item.get(key)
+        same = [i for i, there in enumerate(result) if there.get(key) == name]
+        if not same or name is None:
+            result.append(item)
+        else:
+            result[same[0]] = _merged(result[same[0]], item) if merges else item
+    return result

@@ -1,0 +1,121 @@
+"""The running operator: what one replica has open, and what it does while it leads."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import aiohttp
+from prometheus_client import start_http_server
+
+from macroserve.operator.alerts import AlertServer
+from macroserve.operator.api import Api, Object
+from macroserve.operator.autoscaler import Autoscaler
+from macroserve.operator.kinds import (
+    BUDGET,
+    BUDGET_BETA,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    MACROINSTANCE,
+    POD,
+    SERVICE,
+)
+from macroserve.operator.leader import Leader
+from macroserve.operator.loops import Loops
+from macroserve.operator.names import Key
+from macroserve.operator.options import OperatorOptions
+from macroserve.operator.reconcile import Reconciler, World
+from macroserve.operator.store import Store
+from macroserve.operator.watch import watch
+
+log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Runs from ``start`` to ``stop``, on one event loop."""
+
+    def __init__(self, options: OperatorOptions) -> None:
+        self._options = options
+        self._open = AsyncExitStack()
+        self._world: World
+        self._task: asyncio.Task[None]
+        self._loops = Loops(self._reconciler, self._forget)
+
+    async def start(self) -> None:
+        """Raises ApiError when the cluster does not know MacroInstances."""
+        options = self._options
+        api = Api()
+        self._open.push_async_callback(api.close)
+        http = await self._open.enter_async_context(aiohttp.ClientSession())
+        if not await api.serves(MACROINSTANCE):
+            raise RuntimeError("The cluster has no MacroInstances: install the CRD first.")
+        self._world = World(
+            api=api,
+            http=http,
+            store=Store(self._loops.wake),
+            autoscaler=Autoscaler(lambda namespace, name: self._loops.wake(Key(namespace, name))),
+            options=options,
+            budget=BUDGET if await api.serves(BUDGET) else BUDGET_BETA,
+        )
+        self._open.push_async_callback(self._world.autoscaler.stop)
+        if options.alert_token_file:
+            await self._take_alerts(options.alert_token_file)
+        server, _ = start_http_server(options.metrics_port)
+        self._open.callback(server.server_close)
+        self._open.callback(server.shutdown)
+        # Its own way in, so that no number of other calls keeps it from renewing the Lease.
+        lease_api = Api()
+        self._open.push_async_callback(lease_api.close)
+        leader = Leader(lease_api, options.namespace, options.identity)
+        self._task = asyncio.create_task(leader.run(self._lead), name="leader")
+
+    async def _take_alerts(self, token_file: Path) -> None:
+        alerts = AlertServer(
+            token_file,
+            leads=lambda: self._loops.is_leading,
+            knows=lambda key: self._loops.resource(key) is not None,
+            note=self._world.autoscaler.note_alert,
+        )
+        self._open.push_async_callback(alerts.stop)
+        await alerts.start(self._options.alerts_port)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._open.aclose()
+
+    def check(self) -> None:
+        """Raises what ended the operator's own work, if that has ended."""
+        if self._task.done():
+            self._task.result()
+            raise RuntimeError("The operator's work has ended.")
+
+    def changed(self, resource: Object) -> None:
+        self._loops.changed(resource)
+
+    def gone(self, resource: Object) -> None:
+        self._loops.gone(resource)
+
+    def resource(self, key: Key) -> Object | None:
+        """A MacroInstance as it was seen last; None for one that was not."""
+        return self._loops.resource(key)
+
+    async def _lead(self) -> None:
+        """Rounds begin once every watch has listed what there is: what is not known to be there
+        would be made."""
+        world = self._world
+        kinds = (POD, DEPLOYMENT, SERVICE, CONFIG_MAP, world.budget)
+        world.store.clear()
+        async with asyncio.TaskGroup() as tasks:
+            listed = [asyncio.Event() for _ in kinds]
+            for kind, event in zip(kinds, listed, strict=True):
+                tasks.create_task(watch(world.api, world.store, kind, event))
+            for event in listed:
+                await event.wait()
+            await self._loops.lead()
+
+    def _reconciler(self, resource: Object) -> Reconciler:
+        return Reconciler(self._world, resource)
+
+    def _forget(self, key: Key) -> None:
+        self._world.autoscaler.forget(key.namespace, key.name)

@@ -1,0 +1,51 @@
+"""Watches that cannot go deaf.
+
+A watch may stop telling anything without an error: a proxy that forgot the connection, an API
+server that hangs. So each one is given up after a while and begins again with a full list, which
+also shows what was missed.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+
+from macroserve.operator import metrics, names
+from macroserve.operator.api import Api, ApiError
+from macroserve.operator.kinds import Kind
+from macroserve.operator.store import Store
+
+LABELS: Mapping[str, str] = {"app.kubernetes.io/managed-by": names.MANAGER}
+RENEW_S = 90.0
+SERVER_TIMEOUT_S = 120
+"""The API server's own end of a watch whose client is gone."""
+MIN_RETRY_S = 0.1
+MAX_RETRY_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+async def watch(api: Api, store: Store, kind: Kind, listed: asyncio.Event) -> None:
+    """Keep the store's objects of a kind up to date, until cancelled.
+
+    listed: set once the store has all of them.
+    """
+    retry_s = MIN_RETRY_S
+    while True:
+        try:
+            version, objects = await api.list(kind, LABELS)
+            store.replace(kind, objects)
+            listed.set()
+            async with asyncio.timeout(RENEW_S * random.uniform(0.8, 1.2)):
+                async for change, obj in api.watch(kind, LABELS, version, SERVER_TIMEOUT_S):
+                    (store.drop if change == "DELETED" else store.put)(kind, obj)
+        except TimeoutError:
+            retry_s = MIN_RETRY_S
+            continue
+        except ApiError as error:
+            log.info("The watch of %s begins again: %s", kind.__name__, error)
+        except Exception:
+            log.exception("The watch of %s begins again.", kind.__name__)
+        metrics.ERRORS.labels("watch").inc()
+        await asyncio.sleep(retry_s * random.uniform(0.5, 1.5))
+        retry_s = min(2 * retry_s, MAX_RETRY_S)

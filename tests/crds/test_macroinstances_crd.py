@@ -1,0 +1,314 @@
+"""The CRD says what the manifest says: neither can drift from the other."""
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import annotated_types
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from support import crd
+
+from macroserve.core.manifest import ManifestError, Spec, parse
+from macroserve.core.strategy import STRATEGIES
+from macroserve.operator import admission, names
+
+GOOD: dict[str, Any] = {
+    "apiVersion": "macroserve.io/v1alpha1",
+    "kind": "MacroInstance",
+    "metadata": {"name": "llama"},
+    "spec": {
+        "model": {"source": "tiny", "maxModelLen": 2048},
+        "engine": {"type": "vLLM"},
+        "slo": {"ttft": "2s", "tpot": "100ms"},
+        "instances": 3,
+        "mitosis": {"lowerBound": 2, "upperBound": 4},
+    },
+}
+
+
+class Pair(NamedTuple):
+    """A field of the manifest and its schema in the CRD."""
+
+    path: str
+    field: FieldInfo
+    schema: dict[str, Any]
+    required: bool
+
+    @property
+    def part(self) -> type[BaseModel] | None:
+        kinds = (self.field.annotation, *get_args(self.field.annotation))
+        return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+
+    @property
+    def has_constant_default(self) -> bool:
+        field = self.field
+        return not field.is_required() and not field.default_factory and field.default is not None
+
+
+def pairs(part: type[BaseModel] = Spec, path: str = "spec") -> Iterator[Pair]:
+    schema = crd.at(path)
+    for field in part.model_fields.values():
+        name = str(field.alias)
+        inner = schema["properties"].get(name, {})
+        pair = Pair(f"{path}.{name}", field, inner, name in schema.get("required", ()))
+        yield pair
+        if pair.part:
+            yield from pairs(pair.part, pair.path)
+
+
+PAIRS = list(pairs())
+PATHS = [pair.path for pair in PAIRS]
+each = pytest.mark.parametrize("pair", PAIRS, ids=PATHS)
+
+
+def test_the_manifest_has_been_walked() -> None:
+    assert {"spec.engine.kvCacheMemory", "spec.autoscaling.stabilization.up"} <= set(PATHS)
+    assert len(PATHS) > 35
+
+
+@pytest.mark.parametrize(
+    ("path", "part"), [("spec", Spec), *((p.path, p.part) for p in PAIRS if p.part)]
+)
+def test_the_fields_are_the_manifests(path: str, part: type[BaseModel]) -> None:
+    assert set(crd.at(path)["properties"]) == {str(f.alias) for f in part.model_fields.values()}
+
+
+@each
+def test_what_must_be_given_is_the_same(pair: Pair) -> None:
+    assert pair.required == pair.field.is_required()
+
+
+@each
+def test_every_constant_default_is_there(pair: Pair) -> None:
+    """What others decide (maxBatchTokens), and what is empty by default, has none."""
+    assert ("default" in pair.schema) == pair.has_constant_default
+
+
+def test_the_defaults_are_the_manifests() -> None:
+    document = copy.deepcopy(GOOD)
+    document["spec"]["autoscaling"] = {"minInstances": 1, "maxInstances": 8}
+    stored = crd.defaulted(document)
+    assert parse(stored) == parse(document)
+    assert stored["spec"]["autoscaling"]["stabilization"] == {"up": "0s", "down": "300s"}
+    assert stored["spec"]["scheduling"]["strategy"] == "unified"
+    assert "maxBatchTokens" not in stored["spec"]["engine"]
+
+
+def literals(annotation: Any) -> set[object]:
+    if get_origin(annotation) is Literal:
+        return set(get_args(annotation))
+    return set().union(*map(literals, get_args(annotation)))
+
+
+@each
+def test_enums_are_the_same(pair: Pair) -> None:
+    values = literals(pair.field.annotation)
+    if pair.path == "spec.engine.hybridCache":
+        values.add(False)  # as YAML 1.1 reads a bare Off
+    elif pair.path == "spec.scheduling.strategy":
+        values = set(STRATEGIES)
+    elif pair.path == "spec.priority.highPriorityRatio":
+        assert pair.schema["pattern"] == f"^{values.pop()}$"
+    assert set(pair.schema.get("enum", ())) == values
+
+
+MARKS: tuple[tuple[Any, str], ...] = (
+    (annotated_types.Ge, "ge"),
+    (annotated_types.Gt, "gt"),
+    (annotated_types.Le, "le"),
+    (annotated_types.Lt, "lt"),
+)
+SANITY = {"spec.instances": {"le": 1000}, "spec.autoscaling.maxInstances": {"le": 1000}}
+"""Of Kubernetes only: a slip of the finger shall not ask an API server for a million pods."""
+
+
+@each
+def test_bounds_of_numbers_are_the_same(pair: Pair) -> None:
+    """Durations and sizes are strings here, and numbers there: see the values below."""
+    if pair.schema.get("type") not in ("integer", "number") or "enum" in pair.schema:
+        return
+    wanted = {
+        name: getattr(mark, name)
+        for mark in pair.field.metadata
+        for kind, name in MARKS
+        if isinstance(mark, kind)
+    }
+    assert bounds(pair.schema) == wanted | SANITY.get(pair.path, {})
+
+
+def bounds(schema: dict[str, Any]) -> dict[str, object]:
+    found = {}
+    for side, inclusive, exclusive in (("minimum", "ge", "gt"), ("maximum", "le", "lt")):
+        if side in schema:
+            is_exclusive = schema.get(f"exclusive{side.capitalize()}")
+            found[exclusive if is_exclusive else inclusive] = schema[side]
+    return found
+
+
+CASES = [
+    ("spec.model.source", ["tiny", "org/model", "", None, 7]),
+    ("spec.model.servedName", ["chat", "", ["a"]]),
+    ("spec.model.maxModelLen", [16, 15, "4096"]),
+    ("spec.engine.type", ["vLLM", "Emulated", "vllm"]),
+    ("spec.engine.tensorParallel", [2, 0, 1.5]),
+    ("spec.engine.hybridCache", ["Auto", "Off", False, True, "On", "off"]),
+    ("spec.engine.dtype", ["auto", "bfloat16", "int8"]),
+    ("spec.engine.blockSize", [16, 128, 48, "32"]),
+    ("spec.engine.kvCacheMemory", ["2GiB", "1KiB", "256MB", "1.5GiB", "-1GiB", "", 268435456]),
+    ("spec.engine.maxNumSeqs", [1, -3]),
+    ("spec.engine.args", [{}, {"seed": 1}, {"maxLogprobs": 5, "quantization": "awq"}, ["seed"]]),
+    ("spec.slo.ttft", ["5s", "100ms", "1m30s", "0.5s", "1h1m1s1ms", "5", 5, "-1s", "1 s", "s"]),
+    ("spec.slo.tpot", ["1s", "1..5s", "1.s", ".5s", "1us", "1S", "٣s", "9" * 400 + "h"]),
+    ("spec.slo.attainment", [0.9, 0.01, 1, 0, "90%"]),
+    ("spec.instances", [1, 1000, 0, "3", 1.5]),
+    ("spec.mitosis.lowerBound", [1, 0]),
+    ("spec.priority.highPriorityRatio", ["Auto", 0, 0.33, 1, -0.1, "auto", "Automatic"]),
+    ("spec.scheduling.strategy", ["vllm", "fastest", ["vllm"]]),
+    ("spec.scheduling.dropLate", [True, "yes"]),
+    ("spec.autoscaling", [{"minInstances": 3, "maxInstances": 8}, [], {"minInstances": 3}]),
+    (
+        "spec.autoscaling.stabilization",
+        [{"up": "0s"}, {"down": "1m"}, {"up": 0}, {"down": "-5s"}, {"sideways": "1s"}],
+    ),
+    ("spec.ingress.replicas", [1, 0]),
+    ("spec.ingress.apiKeysSecret", ["keys", "team.keys-1", "Keys", "-a", "a" * 254, ""]),
+    ("spec.template", [{}, {"spec": {"nodeSelector": {"gpu": "l20"}}}, "pod"]),
+    ("spec.modell", ["tiny"]),
+    ("spec.engine.replicas", [2]),
+]
+VALUES = [(path, value) for path, values in CASES for value in values]
+
+
+@pytest.mark.parametrize(("path", "value"), VALUES, ids=str)
+def test_it_takes_what_the_manifest_takes_and_nothing_else(path: str, value: object) -> None:
+    document = edited(path, value)
+    if path.startswith("spec.autoscaling.stabilization"):
+        document["spec"]["autoscaling"] |= {"minInstances": 1, "maxInstances": 8}
+    assert (crd.refused(document) == []) == is_parsed(document)
+
+
+def test_every_scalar_field_is_among_the_values() -> None:
+    tried = {path for path, _ in VALUES} | {
+        f"{path}.{key}" for path, v in VALUES for key in keys(v)
+    }
+    alike = {  # their types are those of fields that are tried
+        "spec.engine.pipelineParallel",
+        "spec.engine.maxBatchTokens",
+        "spec.mitosis.upperBound",
+    }
+    assert {pair.path for pair in PAIRS if not pair.part} <= tried | alike
+
+
+def keys(value: object) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, dict) else ()
+
+
+def is_parsed(document: dict[str, Any]) -> bool:
+    try:
+        parse(document)
+    except ManifestError:
+        return False
+    return True
+
+
+def edited(path: str, value: object) -> dict[str, Any]:
+    document = copy.deepcopy(GOOD)
+    *parents, last = path.split(".")
+    place = document
+    for key in parents:
+        place = place.setdefault(key, {})
+    place[last] = value
+    return document
+
+
+NAMES = ["llama", "a", "l-2-7b", "a" * 53, "a" * 54, "7b", "-a", "a-", "Llama", "a.b", "a_b", ""]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_takes_the_names_that_services_can_have(name: str) -> None:
+    document = edited("metadata.name", name)
+    assert (crd.refused(document) == []) == (admission.review("CREATE", None, document, "") == ())
+    assert len(names.instances_service("a" * 53)) == 63, "the longest name of a Service"
+
+
+BAD_TEMPLATES = [
+    {"containers": "engine"},
+    {"containers": ["engine"]},
+    {"containers": [{"image": "x"}]},
+    {"containers": [{"name": "engine", "env": [1]}]},
+    {"containers": [{"name": "engine", "volumeMounts": {}}]},
+    {"containers": [{"name": "engine", "resources": "many"}]},
+    {"containers": [{"name": "engine", "resources": {"limits": ["nvidia.com/gpu"]}}]},
+    {"initContainers": [None]},
+    {"volumes": ["a"]},
+    {"tolerations": {"key": "a"}},
+    {"imagePullSecrets": ["a"]},
+]
+
+
+@pytest.mark.parametrize("spec", BAD_TEMPLATES, ids=str)
+def test_what_the_operator_reads_of_a_template_has_its_type(spec: object) -> None:
+    assert crd.refused(edited("spec.template", {"spec": spec}))
+
+
+def schemas(schema: dict[str, Any] = crd.SCHEMA, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field
+        yield from schemas(field, f"{path}.{name}")
+    if "items" in schema:
+        yield from schemas(schema["items"], f"{path}[]")
+
+
+ALL = [(p, s) for p, s in schemas() if p.startswith((".spec", ".status"))]
+
+
+@pytest.mark.parametrize(("path", "schema"), ALL, ids=[path for path, _ in ALL])
+def test_kubectl_explain_tells_what_a_field_may_be(path: str, schema: dict[str, Any]) -> None:
+    """kubectl shows descriptions, but neither defaults nor, before 1.27, enums."""
+    text = schema["description"]
+    assert text[0].isupper() and text.endswith(".")
+    if path.startswith(".spec"):
+        default = schema.get("default")
+        told = [value for value in schema.get("enum", ()) if value is not False]
+        told += [default] if default not in (None, {}) else []
+        assert [value for value in told if json.dumps(value).strip('"') not in text] == []
+
+
+def rules() -> dict[str, list[dict[str, Any]]]:
+    found = {path[1:]: schema.get("x-kubernetes-validations", []) for path, schema in ALL}
+    return {path: of for path, of in found.items() if of}
+
+
+def test_what_never_changes_is_the_same_at_admission() -> None:
+    fixed = [
+        path for path, of in rules().items() if any(r["rule"] == "self == oldSelf" for r in of)
+    ]
+    assert fixed == [f"spec.{path}" for path in admission.FIXED]
+
+
+def test_every_rule_says_what_is_allowed() -> None:
+    assert len(rules()) > 5
+    for of in rules().values():
+        for rule in of:
+            assert rule["message"].startswith(("must be ", "spec."))
+
+
+def test_the_names_are_those_that_the_operator_uses() -> None:
+    spec, kind = crd.CRD["spec"], crd.CRD["spec"]["names"]
+    assert (spec["group"], crd.VERSION["name"]) == (names.GROUP, names.VERSION)
+    assert (kind["kind"], kind["plural"]) == (names.KIND, names.PLURAL)
+    assert crd.CRD["metadata"]["name"] == f"{names.PLURAL}.{names.GROUP}"
+
+
+def test_columns_and_scale_read_fields_that_are_there() -> None:
+    scale = crd.VERSION["subresources"]["scale"]
+    types = {"specReplicasPath": "integer", "statusReplicasPath": "integer"}
+    read = [(path, types.get(name, "string")) for name, path in scale.items()]
+    *columns, age = crd.VERSION["additionalPrinterColumns"]
+    assert age["jsonPath"] == ".metadata.creationTimestamp"
+    read += [(column["jsonPath"], column["type"]) for column in columns]
+    for path, kind in read:
+        assert crd.at(path.removeprefix("."))["type"] == kind

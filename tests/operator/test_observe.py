@@ -1,0 +1,128 @@
+"""From raw objects to what a round observes of them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from macroserve.core.views import Pool
+from macroserve.operator import names
+from macroserve.operator.observe import head_address, instance_pods, server
+
+UID = "uid-llama"
+
+
+def raw(
+    name: str = "llama-instance-0",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    status: dict[str, Any] | None = None,
+    **metadata: Any,
+) -> dict[str, Any]:
+    own = {names.COMPONENT: "instance", names.INSTANCE: name.removeprefix("llama-")}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": own | (labels or {}),
+            "annotations": annotations or {},
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [{"uid": UID}],
+            **metadata,
+        },
+        "spec": {"containers": []},
+        "status": status or {},
+    }
+
+
+def ready(address: str = "10.0.0.5", status: str = "True") -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": status}]
+    return {"phase": "Running", "podIP": address, "conditions": conditions}
+
+
+def test_an_instances_pod() -> None:
+    pod = raw(
+        labels={names.CELL: "cell-1", names.POOL: "hp"},
+        annotations={
+            names.REVISION: "abc",
+            names.DRAINING_SINCE: "2026-01-01T00:01:00Z",
+            names.DRAIN_BUDGET: "75",
+        },
+        status=ready() | {"containerStatuses": [{"name": "engine", "restartCount": 3}]},
+    )
+    (found,) = instance_pods([pod], UID)
+    assert (found.instance, found.name) == ("instance-0", "llama-instance-0")
+    assert (found.cell, found.pool, found.revision) == ("cell-1", Pool.HP, "abc")
+    assert (found.address, found.ready, found.restarts) == ("10.0.0.5", True, 3)
+    assert found.created == datetime(2026, 1, 1, tzinfo=UTC)
+    assert found.draining_since == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    assert found.drain_budget_s == 75.0
+    assert not (found.failed or found.deleting)
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (raw(), (False, False, False)),
+        (raw(status=ready()), (True, False, False)),
+        (raw(status=ready(status="False")), (False, False, False)),
+        (raw(status={"phase": "Failed"}), (False, True, False)),
+        (raw(status={"phase": "Succeeded"}), (False, True, False)),
+        (raw(status=ready(), deletionTimestamp="2026-01-01T00:00:00Z"), (True, False, True)),
+        (raw(status=ready(), ownerReferences=[{"uid": "uid-first"}]), (True, False, True)),
+        (raw(status=ready(), ownerReferences=None), (True, False, True)),
+    ],
+)
+def test_ready_failed_deleting(pod: dict[str, Any], expected: tuple[bool, ...]) -> None:
+    (found,) = instance_pods([pod], UID)
+    assert (found.ready, found.failed, found.deleting) == expected
+
+
+def test_instances_come_in_the_order_of_their_numbers() -> None:
+    pods = [raw(f"llama-instance-{number}") for number in (10, 2, 1)]
+    pods.append(raw("llama-head-abc", labels={names.COMPONENT: "head"}))
+    assert [pod.instance for pod in instance_pods(pods, UID)] == [
+        "instance-1",
+        "instance-2",
+        "instance-10",
+    ]
+
+
+def test_a_server() -> None:
+    deployment = raw("llama-head", annotations={names.REVISION: "abc"})
+    deployment["spec"] = {"replicas": 2}
+    found = server(deployment, [])
+    assert found and (found.ready, found.wanted, found.revision) == (0, 2, "abc")
+    deployment["status"] = {"readyReplicas": 1}
+    found = server(deployment, [])
+    assert found and found.ready == 1
+    assert server(None, []) is None
+
+
+HEAD = {names.COMPONENT: "head"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "address"),
+    [
+        ([], None),
+        ([raw("h", labels=HEAD)], None),
+        ([raw("h", labels=HEAD, status=ready("10.0.0.1"))], "10.0.0.1"),
+        ([raw("h", labels=HEAD, status=ready("10.0.0.1", "False"))], None),
+        ([raw("h", labels=HEAD, status=ready("10.0.0.1"), deletionTimestamp="x")], None),
+        ([raw("i", status=ready("10.0.0.9"))], None),
+        (
+            [
+                raw("h1", labels=HEAD, status=ready("10.0.0.1")),
+                raw(
+                    "h2",
+                    labels=HEAD,
+                    status=ready("10.0.0.2"),
+                    creationTimestamp="2026-01-02T00:00:00Z",
+                ),
+            ],
+            "10.0.0.2",
+        ),
+    ],
+)
+def test_the_head_is_the_newest_ready_pod(pods: list[dict[str, Any]], address: str | None) -> None:
+    assert head_address(pods) == address

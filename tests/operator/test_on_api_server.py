@@ -1,0 +1,394 @@
+"""The operator on a real API server. No node runs its pods, so they stay Pending."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster import ApiCluster, KubectlError
+from support import crd
+from support.operator_process import OperatorProcess, emulated, wait_for
+
+pytestmark = pytest.mark.integration
+
+NUMBERS = count()
+OWNED = "deployment,service,configmap,secret,poddisruptionbudget,pod"
+
+
+class Team:
+    """A namespace of its own."""
+
+    def __init__(self, cluster: ApiCluster) -> None:
+        self.name = f"team-{next(NUMBERS)}"
+        self._cluster = cluster
+        cluster.kubectl("create", "namespace", self.name)
+
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:
+        return self._cluster.kubectl("-n", self.name, *arguments, input=input)
+
+    def apply(self, document: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", input=yaml.safe_dump(document))
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        found = self.kubectl("get", kind, name, "-o", "json", "--ignore-not-found")
+        return json.loads(found) if found else None
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        selector = "app.kubernetes.io/managed-by=macroserve-operator"
+        return json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))["items"]
+
+    def names(self, kind: str) -> set[str]:
+        return {item["metadata"]["name"] for item in self.items(kind)}
+
+    def instances(self, macroinstance: str) -> set[str]:
+        prefix = f"{macroinstance}-instance-"
+        return {name for name in self.names("pod") if name.startswith(prefix)}
+
+    def condition(self, name: str, kind: str) -> dict[str, str]:
+        found = self.get("mi", name) or {}
+        conditions = found.get("status", {}).get("conditions", ())
+        return next((c for c in conditions if c["type"] == kind), {"status": "", "reason": ""})
+
+    def event_reasons(self, name: str) -> set[str]:
+        events = json.loads(self.kubectl("get", "events", "-o", "json"))["items"]
+        return {e["reason"] for e in events if e["involvedObject"]["name"] == name}
+
+    def wait_for_instances(self, name: str, number: int, timeout_s: float = 20.0) -> None:
+        what = f"{number} pods of {name}"
+        wait_for(lambda: len(self.instances(name)) == number, what, timeout_s)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ApiCluster]:
+    with ApiCluster(controllers=True) as cluster:
+        cluster.apply_crd(crd.PATH)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def operator(
+    cluster: ApiCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    with OperatorProcess(cluster.kubeconfig, tmp_path_factory.mktemp("operator")) as process:
+        wait_for(lambda: process.leads, "the operator leads")
+        yield process
+        assert "Traceback" not in process.log
+
+
+@pytest.fixture
+def team(cluster: ApiCluster) -> Team:
+    return Team(cluster)
+
+
+@contextmanager
+def meddling(change: Any) -> Iterator[None]:
+    """Somebody else writes all the time."""
+    over = threading.Event()
+
+    def meddle() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            change(number)
+
+    thread = threading.Thread(target=meddle)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_macroinstance_gets_all_its_objects(operator: OperatorProcess, team: Team) -> None:
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    wait_for(lambda: len(team.names("deployment")) == 2, "its deployments")
+    assert team.names("deployment") == {"llama-head", "llama-ingress"}
+    assert team.names("service") == {"llama", "llama-head", "llama-instances"}
+    assert team.names("poddisruptionbudget") == {"llama-ingress", "llama-instances"}
+    assert team.names("configmap") == {"llama-manifest"}
+    assert team.names("secret") == {"llama-tokens"}
+    uid = (team.get("mi", "llama") or {})["metadata"]["uid"]
+    for item in team.items(OWNED):
+        (owner,) = item["metadata"]["ownerReferences"]
+        if owner["kind"] != "ReplicaSet":
+            assert (owner["uid"], owner["controller"]) == (uid, True), item["metadata"]["name"]
+    wait_for(lambda: team.condition("llama", "Progressing")["status"] == "True", "its status")
+    assert team.condition("llama", "Ready")["reason"] == "HeadUnavailable"
+    assert "InstanceAdded" in team.event_reasons("llama")
+
+
+def test_scaling_by_the_subresource_is_followed(operator: OperatorProcess, team: Team) -> None:
+    team.apply(emulated("llama", 2))
+    team.wait_for_instances("llama", 2)
+    team.kubectl("scale", "mi/llama", "--replicas=5")
+    team.wait_for_instances("llama", 5)
+    team.kubectl("scale", "mi/llama", "--replicas=1")
+    team.wait_for_instances("llama", 1)
+    cells = {pod["metadata"]["labels"]["macroserve.io/cell"] for pod in _instance_pods(team)}
+    assert len(cells) == 1
+
+
+def _instance_pods(team: Team) -> list[dict[str, Any]]:
+    return [
+        pod
+        for pod in team.items("pod")
+        if pod["metadata"]["labels"]["macroserve.io/component"] == "instance"
+    ]
+
+
+def test_what_is_deleted_comes_back(operator: OperatorProcess, team: Team) -> None:
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    wait_for(lambda: len(team.names("poddisruptionbudget")) == 2, "its budgets")
+    for what in (
+        "service/llama",
+        "deployment/llama-head",
+        "pdb/llama-ingress",
+        "cm/llama-manifest",
+    ):
+        kind, name = what.split("/")
+        before = (team.get(kind, name) or {})["metadata"]["uid"]
+        team.kubectl("delete", what)
+
+        def came_back(kind: str = kind, name: str = name, before: str = before) -> bool:
+            found = team.get(kind, name)
+            return found is not None and found["metadata"]["uid"] != before
+
+        wait_for(came_back, f"{what} again")
+
+
+def test_what_somebody_changes_is_put_right_and_their_own_fields_stay(
+    operator: OperatorProcess, team: Team
+) -> None:
+    team.apply(emulated("llama"))
+    wait_for(lambda: team.get("deployment", "llama-ingress"), "its ingress")
+    team.kubectl("annotate", "deployment/llama-ingress", "theirs=stays")
+    team.kubectl("scale", "deployment/llama-ingress", "--replicas=0")
+
+    def replicas() -> int:
+        return (team.get("deployment", "llama-ingress") or {})["spec"]["replicas"]
+
+    wait_for(lambda: replicas() == 2, "two replicas again")
+    found = team.get("deployment", "llama-ingress") or {}
+    assert found["metadata"]["annotations"]["theirs"] == "stays"
+
+
+def test_a_foreign_service_of_the_same_name_is_left_alone(
+    operator: OperatorProcess, team: Team
+) -> None:
+    team.kubectl("create", "service", "clusterip", "llama", "--tcp=80:80")
+    team.apply(emulated("llama"))
+    wait_for(lambda: team.condition("llama", "Degraded")["reason"] == "NameTaken", "a complaint")
+    found = team.get("service", "llama") or {}
+    assert found["spec"]["ports"][0]["port"] == 80
+    assert "ownerReferences" not in found["metadata"]
+    team.kubectl("delete", "service", "llama")
+    wait_for(lambda: "llama" in team.names("service"), "its own Service")
+    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "False", "no complaint")
+
+
+def test_while_nothing_happens_nothing_is_asked(
+    cluster: ApiCluster, operator: OperatorProcess, team: Team
+) -> None:
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    time.sleep(4)
+    before = cluster.audit_log.read_text().count("\n")
+    time.sleep(8)
+    lines = cluster.audit_log.read_text().splitlines()[before:]
+    asked = Counter(
+        f"{event['verb']} {event['objectRef']['resource']}"
+        for event in map(json.loads, lines)
+        if event["userAgent"].startswith("python-httpx") and event["stage"] == "ResponseComplete"
+    )
+    asked = Counter({what: n for what, n in asked.items() if not what.startswith("watch")})
+    leases = {"get leases", "update leases"}
+    lists = {f"list {kind}" for kind in ("pods", "deployments", "services", "configmaps")}
+    assert set(asked) - lists - {"list poddisruptionbudgets"} <= leases, asked
+    assert asked["update leases"] <= 5
+
+
+def test_a_wrong_spec_disturbs_no_other_and_is_mended(
+    operator: OperatorProcess, team: Team
+) -> None:
+    team.apply(emulated("fine"))
+    team.wait_for_instances("fine", 3)
+    # Without the webhook, the API server lets this one through.
+    wrong = emulated("wrong", engine={"type": "vLLM", "pipelineParallel": 2})
+    team.apply(wrong)
+    wait_for(lambda: team.condition("wrong", "Degraded")["reason"] == "InvalidSpec", "a complaint")
+    assert team.instances("wrong") == set()
+    team.kubectl("scale", "mi/fine", "--replicas=4")
+    team.wait_for_instances("fine", 4)
+    team.apply(emulated("wrong", engine={"type": "vLLM", "pipelineParallel": 1}))
+    team.wait_for_instances("wrong", 3)
+    wait_for(lambda: team.condition("wrong", "Degraded")["status"] == "False", "no complaint")
+
+
+def test_a_pod_that_is_refused_is_told_of(operator: OperatorProcess, team: Team) -> None:
+    container = {"name": "sidecar"}
+    team.apply(emulated("llama", template={"spec": {"containers": [container]}}))
+    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "True", "a complaint")
+    message = team.condition("llama", "Degraded")["message"]
+    assert "containers[1].image" in message, message
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "False", "no complaint")
+
+
+def test_a_storm_of_other_writers_is_weathered(operator: OperatorProcess, team: Team) -> None:
+    team.kubectl("create", "-f", "-", input=yaml.safe_dump(emulated("llama")))
+
+    def annotate(number: int) -> None:
+        for what in ("mi/llama", "deployment/llama-head", "pod/llama-instance-0"):
+            try:
+                team.kubectl("annotate", "--overwrite", what, f"storm={number}")
+            except KubectlError as error:
+                assert "not found" in error.stderr.lower(), error.stderr
+
+    with meddling(annotate):
+        team.wait_for_instances("llama", 3)
+        team.kubectl("scale", "mi/llama", "--replicas=5")
+        team.wait_for_instances("llama", 5)
+        team.kubectl("delete", "mi", "llama", "--wait=false")
+        wait_for(lambda: team.get("mi", "llama") is None, "its end")
+
+
+def test_deletion_leaves_nothing(operator: OperatorProcess, team: Team) -> None:
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    assert (team.get("mi", "llama") or {})["metadata"]["finalizers"] == ["macroserve.io/drain"]
+    team.kubectl("delete", "mi", "llama", "--timeout=20s")
+    wait_for(lambda: not team.instances("llama"), "the end of its pods")
+    # The garbage collector of this old Kubernetes looks for new kinds of owners twice a minute.
+    wait_for(lambda: not team.items(OWNED), "the end of all its objects", 60)
+
+
+def test_the_end_of_a_namespace_is_not_held_up(
+    cluster: ApiCluster, operator: OperatorProcess, team: Team
+) -> None:
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    cluster.kubectl("delete", "namespace", team.name, "--timeout=60s")
+
+
+def test_a_second_one_of_the_same_name_begins_anew(operator: OperatorProcess, team: Team) -> None:
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    first = (team.get("mi", "llama") or {})["metadata"]["uid"]
+    team.kubectl("delete", "mi", "llama", "--timeout=20s")
+    team.apply(emulated("llama", 2))
+
+    def begins_anew() -> bool:
+        pods = _instance_pods(team)
+        owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods}
+        return len(pods) == 2 and first not in owners
+
+    wait_for(begins_anew, "two pods of the second one", 60)
+
+
+def test_it_lives_and_counts(operator: OperatorProcess, team: Team) -> None:
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    assert operator.lives
+    for metric in (
+        "macroserve_operator_rounds_total",
+        "macroserve_operator_round_seconds_count",
+        'macroserve_operator_api_calls_total{verb="create"}',
+        "macroserve_operator_macroinstances",
+        "macroserve_operator_reaction_seconds_bucket",
+    ):
+        assert metric in operator.metrics
+
+
+def test_the_spec_has_one_writer(operator: OperatorProcess, team: Team) -> None:
+    team.apply(emulated("llama"))
+    team.wait_for_instances("llama", 3)
+    found = team.get("mi", "llama") or {}
+    ours = [
+        entry
+        for entry in found["metadata"]["managedFields"]
+        if entry["manager"] == "macroserve-operator"
+    ]
+    assert ours
+    assert not any("f:spec" in entry["fieldsV1"] for entry in ours)
+
+
+class TestSeveralReplicas:
+    """Each test with its own; the module's operator would take the Lease."""
+
+    @pytest.fixture(scope="class")
+    def alone(self) -> Iterator[ApiCluster]:
+        with ApiCluster() as cluster:
+            cluster.apply_crd(crd.PATH)
+            yield cluster
+
+    def test_a_killed_leader_is_followed_in_time(self, alone: ApiCluster, tmp_path: Path) -> None:
+        team = Team(alone)
+        with (
+            OperatorProcess(alone.kubeconfig, tmp_path, "operator-0") as first,
+            OperatorProcess(alone.kubeconfig, tmp_path, "operator-1") as second,
+        ):
+            wait_for(lambda: first.leads or second.leads, "a leader")
+            time.sleep(3)
+            assert first.leads != second.leads
+            leader, other = (first, second) if first.leads else (second, first)
+            assert other.lives
+            team.apply(emulated("llama"))
+            team.wait_for_instances("llama", 3)
+            leader.kill()
+            killed = time.monotonic()
+            team.kubectl("scale", "mi/llama", "--replicas=4")
+            team.wait_for_instances("llama", 4)
+            assert time.monotonic() - killed < 15
+            assert other.leads
+
+    def test_a_stopped_leader_is_followed_at_once(self, alone: ApiCluster, tmp_path: Path) -> None:
+        with (
+            OperatorProcess(alone.kubeconfig, tmp_path, "operator-0") as first,
+            OperatorProcess(alone.kubeconfig, tmp_path, "operator-1") as second,
+        ):
+            wait_for(lambda: first.leads or second.leads, "a leader")
+            leader, other = (first, second) if first.leads else (second, first)
+            leader.__exit__()
+            wait_for(lambda: other.leads, "the other one leads", 5)
+
+    def test_an_outage_of_the_api_server_is_survived(
+        self, alone: ApiCluster, tmp_path: Path
+    ) -> None:
+        team = Team(alone)
+        with OperatorProcess(alone.kubeconfig, tmp_path) as process:
+            wait_for(lambda: process.leads, "a leader")
+            team.apply(emulated("llama"))
+            team.wait_for_instances("llama", 3)
+            alone.stop_apiserver()
+            wait_for(lambda: not process.leads, "it stops leading", 12)
+            assert process.lives
+            alone.start_apiserver()
+            team.kubectl("scale", "mi/llama", "--replicas=4")
+            team.wait_for_instances("llama", 4, 30)
+            assert process.lives
+            assert "Traceback" not in process.log
+
+    def test_uninstalled_it_lets_everything_go(self, alone: ApiCluster, tmp_path: Path) -> None:
+        team = Team(alone)
+        with OperatorProcess(alone.kubeconfig, tmp_path):
+            team.apply(emulated("llama"))
+            team.wait_for_instances("llama", 3)
+        subprocess.run(
+            [sys.executable, "-m", "macroserve.operator.release"],
+            env={"KUBECONFIG": str(alone.kubeconfig)},
+            check=True,
+        )
+        team.kubectl("delete", "mi", "llama", "--timeout=5s")

@@ -1,0 +1,40 @@
+"""What the operator reads of its environment."""
+
+from pathlib import Path
+
+import pytest
+
+from macroserve.operator.options import OperatorOptions
+
+
+def test_what_the_chart_sets() -> None:
+    options = OperatorOptions.from_env(
+        {
+            "MACROSERVE_ENGINE_IMAGE": "registry.local/engine:1",
+            "MACROSERVE_ENGINE_IMAGE_PULL_POLICY": "Always",
+            "POD_NAME": "macroserve-operator-0",
+            "POD_NAMESPACE": "system",
+            "MACROSERVE_WEBHOOK_CERT_DIR": "/etc/macroserve/webhook",
+            "MACROSERVE_ALERT_TOKEN_FILE": "/etc/macroserve/alerts/token",
+        }
+    )
+    assert options == OperatorOptions(
+        engine_image="registry.local/engine:1",
+        engine_image_pull_policy="Always",
+        identity="macroserve-operator-0",
+        namespace="system",
+        webhook_cert_dir=Path("/etc/macroserve/webhook"),
+        alert_token_file=Path("/etc/macroserve/alerts/token"),
+    )
+
+
+def test_outside_of_a_cluster_an_image_is_enough() -> None:
+    options = OperatorOptions.from_env({"MACROSERVE_ENGINE_IMAGE": "e"})
+    assert options.identity
+    assert options.namespace == "default"
+    assert options.webhook_cert_dir is options.alert_token_file is None
+
+
+def test_without_an_image_it_does_not_start() -> None:
+    with pytest.raises(ValueError, match="MACROSERVE_ENGINE_IMAGE must name"):
+        OperatorOptions.from_env({})
