@@ -1,0 +1,388 @@
+"""Values decide which objects there are, and each value is seen in one of them."""
+
+import tomllib
+
+import helm_python as helm
+import pytest
+import yaml
+from support.chart import CHART, NAMESPACE, ROOT, Object, at, chart, nested, render, value_paths
+
+VERSION = chart().metadata["appVersion"]
+
+OPERATOR = "Deployment/macroserve-operator"
+POD = "spec.template.spec"
+CONTAINER = f"{POD}.containers.0"
+WEBHOOKS = "ValidatingWebhookConfiguration/macroserve-operator"
+CERTIFICATE = "Certificate/macroserve-operator"
+POLICY = "NetworkPolicy/macroserve-operator"
+
+DEFAULT = {
+    OPERATOR,
+    WEBHOOKS,
+    POLICY,
+    "ServiceAccount/macroserve-operator",
+    "ClusterRole/macroserve-operator",
+    "ClusterRoleBinding/macroserve-operator",
+    "Role/macroserve-operator",
+    "RoleBinding/macroserve-operator",
+    "ClusterRole/macroserve-view",
+    "ClusterRole/macroserve-edit",
+    "Service/macroserve-operator",
+    "Secret/macroserve-operator-webhook",
+    "Secret/macroserve-operator-alerts",
+    "PodDisruptionBudget/macroserve-operator",
+    "ServiceAccount/macroserve-release",
+    "ClusterRole/macroserve-release",
+    "ClusterRoleBinding/macroserve-release",
+    "Job/macroserve-release",
+    "Pod/macroserve-test",
+}
+"""Without the Prometheus Operator's kinds in the cluster."""
+
+RELEASE = {key for key in DEFAULT if key.endswith("/macroserve-release")}
+RULES = {f"PrometheusRule/macroserve-{path.stem}" for path in CHART.glob("rules/*.yaml")}
+OWN_CERTIFICATE = {"Secret/macroserve-operator-webhook"}
+CERT_MANAGER = {"source": "CertManager"}
+OWN_SECRET = {"source": "Secret", "secretName": "mine"}
+
+PRESENCE: list[tuple[str, object, set[str], set[str]]] = [
+    # path, value, what comes in addition, what goes
+    ("operator.replicas", 1, set(), {"PodDisruptionBudget/macroserve-operator"}),
+    (
+        "operator.podDisruptionBudget.enabled",
+        False,
+        set(),
+        {"PodDisruptionBudget/macroserve-operator"},
+    ),
+    ("webhook.certificate", OWN_SECRET, set(), OWN_CERTIFICATE),
+    (
+        "webhook.certificate",
+        CERT_MANAGER,
+        {"Issuer/macroserve-operator", CERTIFICATE},
+        OWN_CERTIFICATE,
+    ),
+    (
+        "webhook.certificate",
+        {**CERT_MANAGER, "issuerRef": {"name": "ours"}},
+        {CERTIFICATE},
+        OWN_CERTIFICATE,
+    ),
+    ("alerts.existingSecret", "mine", set(), {"Secret/macroserve-operator-alerts"}),
+    (
+        "rbac.aggregateToUsers",
+        False,
+        set(),
+        {"ClusterRole/macroserve-view", "ClusterRole/macroserve-edit"},
+    ),
+    ("networkPolicy.enabled", False, set(), {POLICY}),
+    ("uninstall.releaseFinalizers", False, set(), RELEASE),
+    ("monitoring.operator", True, {"ServiceMonitor/macroserve-operator"}, set()),
+    (
+        "monitoring.serving",
+        True,
+        {"PodMonitor/macroserve-ingress", "PodMonitor/macroserve-instance"},
+        set(),
+    ),
+    ("monitoring.rules", True, RULES, set()),
+    ("monitoring.dashboard.enabled", True, {"ConfigMap/macroserve-dashboard"}, set()),
+    (
+        "monitoring.alertmanagerConfig.enabled",
+        True,
+        {"AlertmanagerConfig/macroserve-operator"},
+        set(),
+    ),
+    *((f"monitoring.{name}", False, set(), set()) for name in ("operator", "serving", "rules")),
+]
+
+REQUESTS = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+DIGEST = "sha256:" + "0" * 64
+PEER = {"ipBlock": {"cidr": "10.0.0.0/8"}}
+TOLERATION = {"key": "a", "operator": "Exists"}
+PEM = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+
+FIELDS: list[tuple[str, object, str, str, object]] = [
+    # path, value, object, path in it, what is there
+    ("operator.image.repository", "r/o", OPERATOR, f"{CONTAINER}.image", "r/o:" + VERSION),
+    ("operator.image.tag", "v9", OPERATOR, f"{CONTAINER}.image", "macroserve/operator:v9"),
+    (
+        "operator.image.digest",
+        DIGEST,
+        OPERATOR,
+        f"{CONTAINER}.image",
+        f"macroserve/operator@{DIGEST}",
+    ),
+    ("operator.image.pullPolicy", "Never", OPERATOR, f"{CONTAINER}.imagePullPolicy", "Never"),
+    ("operator.replicas", 3, OPERATOR, "spec.replicas", 3),
+    ("operator.imagePullSecrets", ["a"], OPERATOR, f"{POD}.imagePullSecrets", [{"name": "a"}]),
+    (
+        "operator.imagePullSecrets",
+        ["a"],
+        "Pod/macroserve-test",
+        "spec.imagePullSecrets.0.name",
+        "a",
+    ),
+    ("operator.resources", REQUESTS, OPERATOR, f"{CONTAINER}.resources", REQUESTS),
+    ("operator.podLabels", {"a": "b"}, OPERATOR, "spec.template.metadata.labels.a", "b"),
+    ("operator.podAnnotations", {"a": "b"}, OPERATOR, "spec.template.metadata.annotations.a", "b"),
+    ("operator.priorityClassName", "high", OPERATOR, f"{POD}.priorityClassName", "high"),
+    ("operator.nodeSelector", {"a": "b"}, OPERATOR, f"{POD}.nodeSelector", {"a": "b"}),
+    ("operator.nodeSelector", {"a": "b"}, "Job/macroserve-release", f"{POD}.nodeSelector.a", "b"),
+    ("operator.tolerations", [TOLERATION], OPERATOR, f"{POD}.tolerations", [TOLERATION]),
+    ("operator.affinity", {"nodeAffinity": {}}, OPERATOR, f"{POD}.affinity", {"nodeAffinity": {}}),
+    (
+        "operator.topologySpreadConstraints",
+        [SPREAD],
+        OPERATOR,
+        f"{POD}.topologySpreadConstraints",
+        [SPREAD],
+    ),
+    (
+        "operator.serviceAccount.annotations",
+        {"a": "b"},
+        "ServiceAccount/macroserve-operator",
+        "metadata.annotations.a",
+        "b",
+    ),
+    (
+        "operator.podDisruptionBudget.maxUnavailable",
+        "50%",
+        "PodDisruptionBudget/macroserve-operator",
+        "spec.maxUnavailable",
+        "50%",
+    ),
+    ("engine.image.repository", "r/e", OPERATOR, f"{CONTAINER}.env.2.value", "r/e:" + VERSION),
+    ("engine.image.tag", "v9", OPERATOR, f"{CONTAINER}.env.2.value", "macroserve/engine:v9"),
+    (
+        "engine.image.digest",
+        DIGEST,
+        OPERATOR,
+        f"{CONTAINER}.env.2.value",
+        f"macroserve/engine@{DIGEST}",
+    ),
+    ("engine.image.pullPolicy", "Always", OPERATOR, f"{CONTAINER}.env.3.value", "Always"),
+    ("webhook.failurePolicy", "Ignore", WEBHOOKS, "webhooks.1.failurePolicy", "Ignore"),
+    ("webhook.timeoutSeconds", 9, WEBHOOKS, "webhooks.1.timeoutSeconds", 9),
+    (
+        "webhook.namespaceSelector",
+        {"matchLabels": {"a": "b"}},
+        WEBHOOKS,
+        "webhooks.0.namespaceSelector.matchLabels.a",
+        "b",
+    ),
+    (
+        "webhook.certificate",
+        {**CERT_MANAGER, "issuerRef": {"name": "ours", "kind": "ClusterIssuer"}},
+        CERTIFICATE,
+        "spec.issuerRef",
+        {"name": "ours", "kind": "ClusterIssuer"},
+    ),
+    (
+        "webhook.certificate",
+        CERT_MANAGER,
+        WEBHOOKS,
+        "metadata.annotations",
+        {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/macroserve-operator"},
+    ),
+    ("webhook.certificate", OWN_SECRET, OPERATOR, f"{POD}.volumes.0.secret.secretName", "mine"),
+    (
+        "webhook.certificate",
+        {**OWN_SECRET, "caBundle": PEM},
+        WEBHOOKS,
+        "webhooks.0.clientConfig.caBundle",
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=",
+    ),
+    ("alerts.existingSecret", "mine", OPERATOR, f"{POD}.volumes.1.secret.secretName", "mine"),
+    ("networkPolicy.webhookFrom", [PEER], POLICY, "spec.ingress.0.from", [PEER]),
+    ("networkPolicy.metricsFrom", [PEER], POLICY, "spec.ingress.1.from", [PEER]),
+    ("networkPolicy.alertsFrom", [PEER], POLICY, "spec.ingress.2.from", [PEER]),
+    ("networkPolicy.apiServerPorts", [1234], POLICY, "spec.egress.1.ports", [{"port": 1234}]),
+    (
+        "monitoring",
+        {"operator": True, "labels": {"release": "p"}},
+        "ServiceMonitor/macroserve-operator",
+        "metadata.labels.release",
+        "p",
+    ),
+    (
+        "monitoring",
+        {"serving": True, "scrapeInterval": "15s"},
+        "PodMonitor/macroserve-ingress",
+        "spec.podMetricsEndpoints.0.interval",
+        "15s",
+    ),
+    (
+        "monitoring.dashboard",
+        {"enabled": True, "labels": {"a": "b"}},
+        "ConfigMap/macroserve-dashboard",
+        "metadata.labels.a",
+        "b",
+    ),
+    (
+        "monitoring.dashboard",
+        {"enabled": True, "annotations": {"a": "b"}},
+        "ConfigMap/macroserve-dashboard",
+        "metadata.annotations",
+        {"a": "b"},
+    ),
+]
+
+
+def test_the_chart_passes_helms_own_checks() -> None:
+    report = helm.lint(CHART, strict=True)
+    assert report["errors"] == []
+    assert [found["error"] for found in report["messages"]] == ["icon is recommended"]
+
+
+def test_it_is_the_projects_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    metadata = chart().metadata
+    assert metadata["appVersion"] == metadata["version"] == project["version"]
+    image = yaml.safe_load((ROOT / "manifests" / "l20-cluster.yaml").read_text())["spec"][
+        "template"
+    ]
+    assert image["spec"]["containers"][0]["image"] == f"macroserve/engine:{project['version']}-gpu"
+
+
+def test_by_default() -> None:
+    assert set(render().objects) == DEFAULT
+
+
+@pytest.mark.parametrize(("path", "value", "added", "removed"), PRESENCE)
+def test_which_objects_there_are(
+    path: str, value: object, added: set[str], removed: set[str]
+) -> None:
+    assert set(render(nested(path, value)).objects) == (DEFAULT | added) - removed
+
+
+@pytest.mark.parametrize(("path", "value", "key", "where", "expected"), FIELDS)
+def test_where_a_value_goes(
+    path: str, value: object, key: str, where: str, expected: object
+) -> None:
+    assert at(render(nested(path, value))[key], where) == expected
+
+
+@pytest.mark.parametrize("path", value_paths())
+def test_every_value_is_tried_above(path: str) -> None:
+    tried = [nested(at_path, value) for at_path, value, *_ in (*PRESENCE, *FIELDS)]
+    assert any(_has(values, path) for values in tried)
+
+
+def test_everything_at_once() -> None:
+    """Other than by default, in every value that does not exclude another."""
+    values: Object = {}
+    for path, value, *_ in (*FIELDS, *PRESENCE):
+        if value is not False and path not in ("webhook.certificate", "operator.replicas"):
+            _merge(values, nested(path, value))
+    rendered = render(values)
+    assert set(rendered.objects) >= RULES | {
+        "AlertmanagerConfig/macroserve-operator",
+        "ServiceMonitor/macroserve-operator",
+    }
+
+
+def test_namespaced_objects_are_in_the_releases_namespace() -> None:
+    every = {"operator": True, "serving": True, "rules": True, "dashboard": {"enabled": True}}
+    rendered = render({"monitoring": {**every, "alertmanagerConfig": {"enabled": True}}})
+    for key, found in rendered.objects.items():
+        is_of_cluster = key.startswith(("ClusterRole", "ValidatingWebhook"))
+        assert found["metadata"].get("namespace") == (None if is_of_cluster else NAMESPACE), key
+
+
+def test_selectors_find_the_operators_pods_and_no_others() -> None:
+    rendered = render({"monitoring": {"operator": True}})
+    pods = {
+        key: found["metadata"]["labels"]
+        if found["kind"] == "Pod"
+        else found["spec"]["template"]["metadata"]["labels"]
+        for key, found in rendered.objects.items()
+        if found["kind"] in ("Deployment", "Job", "Pod")
+    }
+    selectors = [
+        rendered[OPERATOR]["spec"]["selector"]["matchLabels"],
+        rendered["Service/macroserve-operator"]["spec"]["selector"],
+        rendered["PodDisruptionBudget/macroserve-operator"]["spec"]["selector"]["matchLabels"],
+        rendered[POLICY]["spec"]["podSelector"]["matchLabels"],
+    ]
+    for selector in selectors:
+        assert [key for key, labels in pods.items() if selector.items() <= labels.items()] == [
+            OPERATOR
+        ]
+    monitor = rendered["ServiceMonitor/macroserve-operator"]["spec"]["selector"]["matchLabels"]
+    service = rendered["Service/macroserve-operator"]["metadata"]["labels"]
+    assert monitor.items() <= service.items()
+
+
+def test_ports_that_are_named_are_the_containers() -> None:
+    rendered = render({"monitoring": {"operator": True}})
+    names = {port["name"] for port in at(rendered[OPERATOR], f"{CONTAINER}.ports")}
+    service = rendered["Service/macroserve-operator"]["spec"]["ports"]
+    assert {port["targetPort"] for port in service} <= names
+    ingress = rendered[POLICY]["spec"]["ingress"]
+    assert {port["port"] for rule in ingress for port in rule.get("ports", [])} <= names
+    container = at(rendered[OPERATOR], CONTAINER)
+    for probe, action in (
+        ("startupProbe", "httpGet"),
+        ("livenessProbe", "httpGet"),
+        ("readinessProbe", "tcpSocket"),
+    ):
+        assert container[probe][action]["port"] in names
+    (endpoint,) = rendered["ServiceMonitor/macroserve-operator"]["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service}
+
+
+def test_ports_name_their_protocol() -> None:
+    """Before Kubernetes 1.21 server-side apply, which Helm 4 uses, takes no others."""
+    rendered = render()
+    assert all("protocol" in port for port in at(rendered[OPERATOR], f"{CONTAINER}.ports"))
+    ports = rendered["Service/macroserve-operator"]["spec"]["ports"]
+    assert all("protocol" in port for port in ports)
+
+
+def test_hooks_take_the_finalizers_off_in_order() -> None:
+    rendered = render()
+    hooks = {
+        key: found["metadata"]["annotations"]
+        for key, found in rendered.objects.items()
+        if "helm.sh/hook" in found["metadata"].get("annotations", {})
+    }
+    assert set(hooks) == RELEASE | {"Pod/macroserve-test"}
+    weights = {key: int(hooks[key]["helm.sh/hook-weight"]) for key in RELEASE}
+    assert {hooks[key]["helm.sh/hook"] for key in RELEASE} == {"post-delete"}
+    assert weights.pop("Job/macroserve-release") > max(weights.values())
+    job = rendered["Job/macroserve-release"]["spec"]["template"]["spec"]
+    (account,) = rendered["ClusterRoleBinding/macroserve-release"]["subjects"]
+    assert account["name"] == job["serviceAccountName"] == "macroserve-release"
+    assert account["namespace"] == NAMESPACE
+
+
+def test_the_notes_tell_what_is_next() -> None:
+    notes = render().notes
+    commands = [line.strip() for line in notes.splitlines() if line.startswith("  kubectl")]
+    assert len(commands) >= 3
+    for line in commands:
+        for word in line.split():
+            if word.startswith("manifests/"):
+                assert (CHART.parents[1] / word).exists()
+    assert "--server-side" not in notes
+    assert "--server-side" in render(is_upgrade=True, is_install=False).notes
+    # What is printed as Alertmanager's configuration is one.
+    (block,) = notes.split("label macroserve=")[1].split("\n\n")[1:2]
+    (receiver,) = yaml.safe_load(block)["receivers"]
+    assert receiver["webhook_configs"][0]["url"].endswith(".svc:9095/alerts")
+
+
+def _has(tree: Object, path: str) -> bool:
+    try:
+        at(tree, path)
+    except KeyError:
+        return False
+    return True
+
+
+def _merge(into: Object, values: Object) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
