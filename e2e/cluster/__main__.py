@@ -1,0 +1,63 @@
+"""`python -m cluster`: build the binaries, hold a cluster up for a person, take it down."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from cluster import binaries, keeper, packages
+from cluster.errors import ClusterError
+from cluster.steps import Steps
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+
+
+class Tier(StrEnum):
+    api = "api"
+    nodes = "nodes"
+
+
+TierOption = Annotated[
+    Tier, typer.Option(help="api: the API alone, without root. nodes: two real nodes as well.")
+]
+
+
+@app.command()
+def build(tier: TierOption = Tier.nodes) -> None:
+    """Build all binaries, once, and install what packages the tier needs."""
+    steps = Steps()
+    nodes = tier is Tier.nodes
+    packages.install(packages.NODES_TIER if nodes else packages.API_TIER, steps)
+    folder = binaries.build(steps)
+    print(f"Binaries are in {folder}.")
+
+
+@app.command()
+def up(tier: TierOption = Tier.nodes) -> None:
+    """Start a cluster that stays until `down`."""
+    build(tier)
+    keeper.start(tier)
+
+
+@app.command()
+def down() -> None:
+    """End the cluster, or what is left of one."""
+    keeper.stop()
+
+
+@app.command(hidden=True)
+def keep(tier: Tier) -> None:
+    """What `up` leaves behind: the process that the cluster ends with."""
+    keeper.keep(tier)
+
+
+def main() -> None:
+    try:
+        app()
+    except ClusterError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Kubernetes' API, as far as a test cluster itself needs it."""
+
+import ssl
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import httpx
+
+_TIMEOUT_S = 10.0
+_WATCH_S = 300
+_RETRY_S = 0.2
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the API is, and who asks. All of it is text, to be handed to a process."""
+
+    url: str
+    authority: str
+    """The path of its CA certificate."""
+    certificate: str
+    key: str
+
+    @property
+    def arguments(self) -> list[str]:
+        return list(astuple(self))
+
+
+class Api:
+    def __init__(self, access: Access) -> None:
+        context = ssl.create_default_context(cafile=access.authority)
+        context.load_cert_chain(access.certificate, access.key)
+        self._http = httpx.Client(
+            base_url=access.url, verify=context, timeout=_TIMEOUT_S, trust_env=False
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def is_ready(self, *, without: Sequence[str] = ()) -> bool:
+        """`without`: checks that need not have succeeded."""
+        try:
+            return self._http.get("/readyz", params={"exclude": list(without)}).is_success
+        except httpx.TransportError:
+            return False
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Raises httpx.HTTPError."""
+        return self._http.get(path).raise_for_status().json()
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        """None for what is not there, or while the server cannot tell."""
+        try:
+            return self.get(path)
+        except httpx.HTTPError:
+            return None
+
+    def create(self, path: str, document: dict[str, Any]) -> None:
+        """Make it, unless it is there."""
+        response = self._http.post(path, json=document)
+        if response.status_code != httpx.codes.CONFLICT:
+            response.raise_for_status()
+
+    def patch(self, path: str, change: dict[str, Any]) -> None:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        self._http.patch(path, json=change, headers=headers).raise_for_status()
+
+    def delete(self, path: str) -> None:
+        response = self._http.delete(path)
+        if response.status_code != httpx.codes.NOT_FOUND:
+            response.raise_for_status()
+
+    def watch(self, path: str) -> Iterator[dict[str, Any]]:
+        """The list at `path`: now, and again after each change. Goes on through outages."""
+        while True:
+            try:
+                found = self.get(path)
+                yield found
+                query = {
+                    "watch": "true",
+                    "resourceVersion": found["metadata"]["resourceVersion"],
+                    "timeoutSeconds": str(_WATCH_S),
+                }
+                timeout = httpx.Timeout(_TIMEOUT_S, read=_WATCH_S + _TIMEOUT_S)
+                with self._http.stream("GET", path, params=query, timeout=timeout) as events:
+                    for _ in events.iter_lines():
+                        yield self.get(path)
+            except (httpx.HTTPError, httpx.StreamError):
+                time.sleep(_RETRY_S)

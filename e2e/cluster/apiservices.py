@@ -1,0 +1,105 @@
+"""Makes the CRD server's APIs part of the one that clients see.
+
+An API server registers the groups and versions of its own CRDs by itself. Here CRDs are another
+server's, so this module registers them: as soon as a CRD is established, not before (the API
+server would remember that there was nothing).
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cluster.api import Api
+
+_API = "/apis/apiregistration.k8s.io/v1/apiservices"
+_CRD_SERVICE = "v1.apiextensions.k8s.io"
+_CRD_SPEC = {
+    "group": "apiextensions.k8s.io",
+    "version": "v1",
+    # What Kubernetes itself gives to it.
+    "groupPriorityMinimum": 16700,
+    "versionPriority": 15,
+}
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_LABEL = "macroserve.io/e2e-registered"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The CRD server, at a port of the API server's own machine."""
+
+    namespace: str
+    name: str
+    port: int
+    authority: str
+    """Its CA certificate (PEM, base64)."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What an APIService of this server says."""
+        service = {"namespace": self.namespace, "name": self.name, "port": self.port}
+        return {"service": service, "caBundle": self.authority}
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Backend":
+        return cls(**json.loads(text))
+
+
+def serve_crds_by(backend: Backend, api: Api) -> None:
+    """From now on CRDs are the backend's; `are_crds_served` tells when."""
+    service = {
+        "metadata": {"name": backend.name},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    }
+    api.create(f"/api/v1/namespaces/{backend.namespace}/services", service)
+    api.create(_API, {"metadata": {"name": _CRD_SERVICE}, "spec": _CRD_SPEC | backend.spec})
+
+
+def are_crds_served(api: Api) -> bool:
+    """Whether clients that look find them."""
+    listed = {
+        version["groupVersion"]
+        for group in api.get("/apis")["groups"]
+        for version in group["versions"]
+    }
+    name = f"{_CRD_SPEC['group']}/{_CRD_SPEC['version']}"
+    return name in listed and api.find(f"/apis/{name}") is not None
+
+
+def registrations(crds: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Name → spec, without a backend, of the APIService for each served version."""
+    return {
+        f"{version['name']}.{crd['spec']['group']}": {
+            "group": crd["spec"]["group"],
+            "version": version["name"],
+            # What Kubernetes itself gives to CRDs.
+            "groupPriorityMinimum": 1000,
+            "versionPriority": 100,
+        }
+        for crd in crds
+        if _is_true(crd, "Established")
+        for version in crd["spec"]["versions"]
+        if version["served"]
+    }
+
+
+def register(crds: Iterable[dict[str, Any]], backend: Backend, api: Api) -> None:
+    """Make the APIServices that these CRDs need, remove those that no CRD needs any more."""
+    wanted = registrations(crds)
+    found = api.get(f"{_API}?labelSelector={_LABEL}")["items"]
+    present = {service["metadata"]["name"] for service in found}
+    for name in wanted.keys() - present:
+        metadata = {"name": name, "labels": {_LABEL: "true"}}
+        api.create(_API, {"metadata": metadata, "spec": wanted[name] | backend.spec})
+    for name in present - wanted.keys():
+        api.delete(f"{_API}/{name}")
+
+
+def _is_true(found: dict[str, Any], kind: str) -> bool:
+    """Whether a condition holds."""
+    conditions = found.get("status", {}).get("conditions") or []
+    return any(item["type"] == kind and item["status"] == "True" for item in conditions)

@@ -1,0 +1,41 @@
+"""What the clusters that are made here have in common."""
+
+from pathlib import Path
+
+from cluster.base import Cluster
+from cluster.control_plane import ControlPlane
+
+
+class BuiltCluster(Cluster):
+    _control_plane: ControlPlane
+
+    def _use(self, control_plane: ControlPlane) -> None:
+        """Call it once the control plane is up."""
+        self._control_plane = control_plane
+        self.kubeconfig = control_plane.kubeconfig
+        self.kubectl_command = control_plane.kubectl_command
+
+    @property
+    def binaries(self) -> Path:
+        """The folder of all that was built: kubectl, prometheus, alertmanager, promtool..."""
+        return self._control_plane.binaries
+
+    @property
+    def directory(self) -> Path:
+        """The folder of all of the cluster's files; it is gone when the cluster is."""
+        return self._control_plane.directory
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the processes' logs, in `directory`."""
+        return self._control_plane.logs
+
+    @property
+    def audit_log(self) -> Path:
+        return self._control_plane.audit_log
+
+    def stop_apiserver(self) -> None:
+        self._control_plane.stop_api_server()
+
+    def start_apiserver(self) -> None:
+        self._control_plane.start_api_server()

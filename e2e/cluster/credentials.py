@@ -1,0 +1,48 @@
+"""All keys and certificates of one cluster, and who they let in."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.api import Access
+from cluster.pki import Authority, KeyPair, token_keys, write_kubeconfig
+
+_ADMINISTRATORS = "system:masters"
+
+
+class Credentials:
+    """`url`: the API server's; `server_names`: what its certificate and the CRD server's are for,
+    as openssl writes it (`IP:127.0.0.1`, `DNS:localhost`)."""
+
+    def __init__(self, directory: Path, url: str, server_names: Sequence[str]) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory
+        self._url = url
+        self.authority = Authority(directory, "kubernetes-ca")
+        self.front_authority = Authority(directory, "front-proxy-ca")
+        """Signs for whom the API server may speak for its users to servers behind it."""
+        self.front_proxy = self.front_authority.client("front-proxy", "front-proxy-client")
+        self.server = self.authority.server("kube-apiserver", server_names)
+        self.kubelet_client = self.administrator("kube-apiserver-kubelet-client")
+        self.tokens = token_keys(directory)
+
+    def administrator(self, name: str) -> KeyPair:
+        """May do everything."""
+        return self.authority.client(name, name, _ADMINISTRATORS)
+
+    def access(self, name: str) -> Access:
+        """For a part of the cluster's own machinery, which may do everything."""
+        client = self.administrator(name)
+        authority = self.authority.certificate
+        return Access(self._url, str(authority), str(client.certificate), str(client.key))
+
+    def kubeconfig(self, name: str, client: KeyPair) -> Path:
+        path = self._directory / f"{name}.kubeconfig"
+        return write_kubeconfig(path, self._url, self.authority.certificate, client)
+
+    def component_kubeconfig(self, name: str) -> Path:
+        """For one of Kubernetes' own components, with the rights that it has by default."""
+        return self.kubeconfig(name, self.authority.client(name, f"system:{name}"))
+
+    def node_kubeconfig(self, node: str) -> Path:
+        client = self.authority.client(node, f"system:node:{node}", "system:nodes")
+        return self.kubeconfig(node, client)

@@ -1,0 +1,80 @@
+"""Packages of any Debian suite, unpacked into a folder: nothing is installed, root is not needed.
+
+apt gets a state of its own below the folder. The mirror is the one that this machine uses.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+from cluster.errors import ClusterError
+
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+class Suite:
+    """One suite (`bookworm`, `sid`) of the machine's mirror, with `folder` for all its files."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.root = folder / "root"
+        """Where packages are unpacked, as if it were `/`."""
+        self._archives = folder / "cache" / "archives"
+        for path in (self.root, self._archives / "partial", folder / "lists" / "partial"):
+            path.mkdir(parents=True)
+        status, sources = folder / "status", folder / "sources.list"
+        status.touch()
+        where = f"[signed-by={_KEYRING}] {_mirror()} {name} main"
+        sources.write_text(f"deb {where}\ndeb-src {where}\n")
+        self._options = [
+            f"-oDir::Etc::SourceList={sources}",
+            "-oDir::Etc::SourceParts=/dev/null",
+            f"-oDir::State::Lists={folder / 'lists'}",
+            f"-oDir::State::status={status}",
+            f"-oDir::Cache={folder / 'cache'}",
+            "-oAPT::Sandbox::User=",
+            "-oAcquire::Languages=none",
+        ]
+        self._apt("update")
+
+    def unpack(self, *packages: str) -> None:
+        """These packages alone."""
+        self._apt("download", *packages)
+        self._unpack_archives()
+
+    def unpack_with_dependencies(self, *packages: str) -> None:
+        self._apt("install", "--yes", "--no-install-recommends", "--download-only", *packages)
+        self._unpack_archives()
+
+    def source(self, package: str) -> Path:
+        """The upstream's tar file of a source package."""
+        self._apt("source", "--download-only", package)
+        (tar,) = self._archives.glob(f"{package}_*.orig.tar.*")
+        return tar
+
+    def version(self, package: str) -> str:
+        """Of an unpacked package."""
+        (archive,) = self._archives.glob(f"{package}_*.deb")
+        return _run("dpkg-deb", "--field", str(archive), "Version").strip()
+
+    def _unpack_archives(self) -> None:
+        for archive in self._archives.glob("*.deb"):
+            _run("dpkg-deb", "--extract", str(archive), str(self.root))
+
+    def _apt(self, *arguments: str) -> None:
+        _run("apt-get", *self._options, "--quiet", *arguments, directory=self._archives)
+
+
+def _mirror() -> str:
+    """Of the machine's own sources, in whichever of apt's formats they are written."""
+    listing = _run("apt-get", "--print-uris", "update")
+    found = re.search(r"^'(\S+)/dists/[a-z]+/InRelease'", listing, re.MULTILINE)
+    if found is None:
+        raise ClusterError("apt knows no Debian mirror on this machine")
+    return found.group(1)
+
+
+def _run(*command: str, directory: Path | None = None) -> str:
+    ended = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    if ended.returncode:
+        raise ClusterError(f"{' '.join(command)} failed:\n{ended.stdout}{ended.stderr}")
+    return ended.stdout

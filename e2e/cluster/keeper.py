@@ -1,0 +1,134 @@
+"""The process that holds a cluster up when a person, not a test, wants one.
+
+All that the cluster runs ends with its keeper, in whatever way that ends. The keeper holds a lock
+on the file that tells of it, so that nobody takes the file of a dead one at its word.
+"""
+
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TextIO
+
+from cluster import node_cluster, places
+from cluster.api_cluster import ApiCluster
+from cluster.errors import ClusterError
+from cluster.node_cluster import NodeCluster
+from cluster.steps import Steps
+
+_STOP_S = 30.0
+TIERS = {"api": ApiCluster, "nodes": NodeCluster}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the keeper's file tells of the cluster that is, or was, up."""
+
+    pid: int
+    directory: str
+    """All of the cluster's files; empty while it is not up yet."""
+
+
+def start(tier: str) -> None:
+    """Returns when the cluster is up; its steps are printed. Raises ClusterError if it fails."""
+    if _is_running():
+        raise ClusterError("a cluster is up already; `python -m cluster down` ends it")
+    stop()
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", "cluster", "keep", tier],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert keeper.stdout is not None
+    with keeper.stdout as told:
+        try:
+            for line in told:
+                print(line, end="", flush=True)
+        except KeyboardInterrupt:
+            keeper.terminate()
+            raise
+    if not _is_running():
+        raise ClusterError("the cluster did not come up")
+
+
+def keep(tier: str) -> None:
+    """Be the keeper, until SIGTERM."""
+    signal.signal(signal.SIGTERM, _leave)
+    with _file().open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _tell(file, "")
+        with TIERS[tier](steps=Steps()) as cluster:
+            _tell(file, str(cluster.directory))
+            print(f"export KUBECONFIG={cluster.kubeconfig} PATH={cluster.binaries}:$PATH")
+            _end_output()
+            signal.pause()
+
+
+def stop() -> None:
+    """End the cluster that is kept, if one is, and remove what is left of one that was."""
+    if _is_running():
+        _end(_read().pid)
+    if _file().exists():
+        if directory := _read().directory:
+            shutil.rmtree(directory, ignore_errors=True)
+        _file().unlink()
+    if os.geteuid() == 0:
+        node_cluster.remove_remains()
+
+
+def _read() -> Kept:
+    return Kept(**json.loads(_file().read_text()))
+
+
+def _tell(file: TextIO, directory: str) -> None:
+    file.truncate(0)
+    json.dump(asdict(Kept(os.getpid(), directory)), file)
+    file.flush()
+
+
+def _is_running() -> bool:
+    try:
+        with _file().open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _end(pid: int) -> None:
+    """Returns when the process is gone."""
+    process = os.pidfd_open(pid)
+    signal.pidfd_send_signal(process, signal.SIGTERM)
+    if not select.select([process], [], [], _STOP_S)[0]:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        select.select([process], [], [])
+    os.close(process)
+
+
+def _leave(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough, and the way out takes a while
+    raise SystemExit
+
+
+def _end_output() -> None:
+    """Whoever reads it learns that there is no more to come."""
+    sys.stdout.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _file() -> Path:
+    return places.cache() / "kept.json"

@@ -1,0 +1,264 @@
+"""Real Prometheus and Alertmanager beside a cluster, set up as the chart sets up a cluster's own.
+
+Debian's Prometheus cannot ask Kubernetes what to scrape, so a thread asks kubectl and writes what
+it finds into a file that Prometheus follows.
+"""
+
+import base64
+import contextlib
+import json
+import subprocess
+import tempfile
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster import binaries, ports
+from cluster.base import Cluster
+from cluster.processes import Process, wait_until
+
+_ADDRESS = "127.0.0.1"
+_SCRAPE_INTERVAL = "5s"
+_RESEND = "5s"
+_REFRESH_S = 2.0
+_READY_S = 30.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """An address to scrape, as ``10.0.0.1:8001``."""
+
+    address: str
+    path: str = "/metrics"
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+Targets = Callable[[], Sequence[Target]]
+
+
+class Monitoring:
+    """Both run while the ``with`` statement does. targets: asked every two seconds.
+
+    alerts_url: where the operator takes alerts. token: what it wants to see.
+    """
+
+    def __init__(
+        self, targets: Targets, rules: Sequence[Path], alerts_url: str, token: str
+    ) -> None:
+        self._targets = targets
+        self._rules = rules
+        self._alerts_url = alerts_url
+        self._token = token
+        self._written = ""
+        self._leave = threading.Event()
+        self.prometheus: Process
+        self.alertmanager: Process
+
+    def __enter__(self) -> "Monitoring":
+        with ExitStack() as stack:
+            temporary = tempfile.TemporaryDirectory(prefix="macroserve-monitoring-")
+            self._folder = Path(stack.enter_context(temporary))
+            self._ports = ports.free(_ADDRESS, 2)
+            self._refresh()
+            self.start_alertmanager()
+            stack.callback(lambda: self.alertmanager.stop())
+            self.start_prometheus()
+            stack.callback(lambda: self.prometheus.stop())
+            thread = threading.Thread(target=self._keep_refreshing)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(self._leave.set)
+            self._close = stack.pop_all().close
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def start_alertmanager(self) -> None:
+        """Also again after it was killed. First of the two, so that no alert goes astray."""
+        (self._folder / "token").write_text(self._token)
+        config = self._write("alertmanager.yaml", self._alertmanager_config())
+        self.alertmanager = self._start(
+            "alertmanager",
+            self._ports[0],
+            f"--config.file={config}",
+            f"--storage.path={self._folder / 'alertmanager'}",
+            # Alone: no gossip with others.
+            "--cluster.listen-address=",
+        )
+
+    def start_prometheus(self) -> None:
+        """Also again after it was killed; it keeps what it had."""
+        config = self._write("prometheus.yaml", self._prometheus_config())
+        self.prometheus = self._start(
+            "prometheus",
+            self._ports[1],
+            f"--config.file={config}",
+            f"--storage.tsdb.path={self._folder / 'prometheus'}",
+            # What fires before it has found Alertmanager is not told again for a minute otherwise;
+            # and Alertmanager takes what was not told again for four times as long as over.
+            f"--rules.alert.resend-delay={_RESEND}",
+        )
+
+    def query(self, expression: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """The present value of each series, by its labels in order."""
+        asked = urllib.parse.urlencode({"query": expression})
+        answer = self._get(self._ports[1], f"/api/v1/query?{asked}")
+        return {
+            tuple(sorted(series["metric"].items())): float(series["value"][1])
+            for series in answer["data"]["result"]
+        }
+
+    def firing(self, macroinstance: str | None = None) -> set[str]:
+        """The names of the alerts that fire, about one MacroInstance or any."""
+        answer = self._get(self._ports[1], "/api/v1/alerts")
+        return {
+            alert["labels"]["alertname"]
+            for alert in answer["data"]["alerts"]
+            if alert["state"] == "firing"
+            and macroinstance in (None, alert["labels"].get("macroinstance"))
+        }
+
+    def _start(self, name: str, port: int, *options: str) -> Process:
+        command = [binaries.find() / name, *options, f"--web.listen-address={_ADDRESS}:{port}"]
+        process = Process(name, command, self._folder / f"{name}.log")
+        ready = f"http://{_ADDRESS}:{port}/-/ready"
+        try:
+            wait_until(lambda: _answers(ready), f"{name} is ready", _READY_S, [process])
+        except BaseException:
+            process.kill()
+            raise
+        return process
+
+    def _get(self, port: int, path: str) -> Any:
+        with urllib.request.urlopen(f"http://{_ADDRESS}:{port}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    def _write(self, name: str, config: dict[str, Any]) -> Path:
+        path = self._folder / name
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def _alertmanager_config(self) -> dict[str, Any]:
+        """As ``templates/alertmanagerconfig.yaml`` of the chart."""
+        webhook = {
+            "url": self._alerts_url,
+            "send_resolved": True,
+            "http_config": {
+                "authorization": {"credentials_file": str(self._folder / "token")},
+            },
+        }
+        scaling = {
+            "receiver": "macroserve-operator",
+            "matchers": ['macroserve="scaling"'],
+            "group_by": ["namespace", "macroinstance", "alertname"],
+            "group_wait": "0s",
+            "group_interval": "10s",
+            "repeat_interval": "1m",
+        }
+        return {
+            "route": {"receiver": "nobody", "routes": [scaling]},
+            "receivers": [
+                {"name": "nobody"},
+                {"name": "macroserve-operator", "webhook_configs": [webhook]},
+            ],
+        }
+
+    def _prometheus_config(self) -> dict[str, Any]:
+        alertmanager = {"static_configs": [{"targets": [f"{_ADDRESS}:{self._ports[0]}"]}]}
+        followed = {"files": [str(self._targets_file)], "refresh_interval": "1s"}
+        return {
+            "global": {
+                "scrape_interval": _SCRAPE_INTERVAL,
+                "evaluation_interval": _SCRAPE_INTERVAL,
+            },
+            "rule_files": [str(path) for path in self._rules],
+            "alerting": {"alertmanagers": [alertmanager]},
+            "scrape_configs": [
+                {"job_name": "macroserve", "honor_labels": True, "file_sd_configs": [followed]}
+            ],
+        }
+
+    @property
+    def _targets_file(self) -> Path:
+        return self._folder / "targets.json"
+
+    def _keep_refreshing(self) -> None:
+        while not self._leave.wait(_REFRESH_S):
+            # An API server that does not answer changes nothing.
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self._refresh()
+
+    def _refresh(self) -> None:
+        groups = [
+            {
+                "targets": [target.address],
+                "labels": {**target.labels, "__metrics_path__": target.path},
+            }
+            for target in self._targets()
+        ]
+        text = json.dumps(groups)
+        if text != self._written:
+            fresh = self._targets_file.with_suffix(".new")
+            fresh.write_text(text)
+            fresh.rename(self._targets_file)
+            self._written = text
+
+
+def monitor(cluster: Cluster, rules: Sequence[Path], namespace: str) -> Monitoring:
+    """For the pods of a cluster and the operator that the chart installed in ``namespace``."""
+    service = json.loads(
+        cluster.kubectl("-n", namespace, "get", "service", "macroserve-operator", "-o", "json")
+    )
+    secret = json.loads(
+        cluster.kubectl(
+            "-n", namespace, "get", "secret", "macroserve-operator-alerts", "-o", "json"
+        )
+    )
+    alerts_url = f"http://{service['spec']['clusterIP']}:9095/alerts"
+    token = base64.b64decode(secret["data"]["token"]).decode()
+    return Monitoring(pod_targets(cluster), rules, alerts_url, token)
+
+
+def pod_targets(cluster: Cluster) -> Targets:
+    """What the chart's monitors let Prometheus scrape: operators, ingresses and instances."""
+
+    def find() -> list[Target]:
+        pods = json.loads(cluster.kubectl("get", "pods", "--all-namespaces", "-o", "json"))
+        return [target for pod in pods["items"] for target in _targets_of(pod)]
+
+    return find
+
+
+def _targets_of(pod: dict[str, Any]) -> Iterator[Target]:
+    metadata, address = pod["metadata"], pod["status"].get("podIP")
+    labels = metadata.get("labels", {})
+    if not address or pod["status"]["phase"] != "Running":
+        return
+    own = {"namespace": metadata["namespace"], "pod": metadata["name"]}
+    if labels.get("app.kubernetes.io/component") == "operator":
+        yield Target(f"{address}:9090", labels=own)
+    if labels.get("app.kubernetes.io/managed-by") != "macroserve-operator":
+        return
+    own["macroinstance"] = labels["macroserve.io/macroinstance"]
+    match labels["macroserve.io/component"]:
+        case "ingress":
+            yield Target(f"{address}:8001", "/macroserve/metrics", own)
+        case "instance":
+            instance = {"instance": labels["macroserve.io/instance"]}
+            yield Target(f"{address}:8000", labels={**own, **instance})
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except OSError:
+        return False

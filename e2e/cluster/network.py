@@ -1,0 +1,80 @@
+"""The cluster's network: one bridge on the machine, and a network namespace for each node.
+
+The machine and the nodes see each other, and all of them see all pods by their own addresses. A
+Service's address leads from the machine to the first node, whose kube-proxy knows the rest. All
+rules and routes are in the nodes' namespaces, but for the routes that belong to the bridge: when
+the nodes and the bridge are gone, nothing is left. Pods reach nothing outside the machine.
+"""
+
+import ipaddress
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_BRIDGE = "macroserve-e2e"
+_MACHINE = ipaddress.ip_interface("10.230.0.1/24")
+PODS = ipaddress.ip_network("10.244.0.0/16")
+SERVICES = ipaddress.ip_network("10.96.0.0/16")
+
+MACHINE = str(_MACHINE.ip)
+"""The machine's address for nodes and pods; the API server and DNS are here."""
+
+
+@dataclass(frozen=True)
+class NodeNetwork:
+    number: int
+    """From 1."""
+
+    @property
+    def address(self) -> str:
+        return str(_MACHINE.network[10 + self.number])
+
+    @property
+    def pods(self) -> str:
+        """The addresses of the node's pods."""
+        return str(list(PODS.subnets(new_prefix=24))[self.number])
+
+    @property
+    def link(self) -> str:
+        return f"{_BRIDGE}{self.number}"
+
+
+def create_bridge() -> None:
+    _ip(
+        f"link add {_BRIDGE} type bridge",
+        f"addr add {_MACHINE} dev {_BRIDGE}",
+        f"link set {_BRIDGE} up",
+    )
+
+
+def attach(node: NodeNetwork, nodes: list[NodeNetwork], pid: int) -> None:
+    """Connect the network namespace of process `pid` as `node`, one of `nodes`."""
+    _ip(
+        f"link add {node.link} type veth peer name eth0 netns {pid}",
+        f"link set {node.link} master {_BRIDGE} up",
+    )
+    _ip(
+        "link set lo up",
+        f"addr add {node.address}/{_MACHINE.network.prefixlen} dev eth0",
+        "link set eth0 up",
+        f"route add default via {MACHINE}",
+        *(f"route add {other.pods} via {other.address}" for other in nodes if other != node),
+        namespace_of=pid,
+    )
+    _ip(f"route add {node.pods} via {node.address}")
+    if node == nodes[0]:
+        _ip(f"route add {SERVICES} via {node.address}")
+
+
+def remove_bridge() -> None:
+    """All that is left of a cluster's network, if anything is."""
+    if (Path("/sys/class/net") / _BRIDGE).exists():
+        _ip(f"link delete {_BRIDGE}")
+
+
+def _ip(*commands: str, namespace_of: int | None = None) -> None:
+    enter = ["nsenter", f"--net=/proc/{namespace_of}/ns/net"] if namespace_of else []
+    subprocess.run(
+        [*enter, "ip", "-batch", "-"], input="\n".join(commands), text=True, check=True,
+        capture_output=True,
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""Autoscaling on real nodes: real Prometheus, real Alertmanager, and no request that fails."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import NodeCluster
+from cluster.monitoring import Monitoring, monitor
+from world.kube import Kube
+from world.release import NAMESPACE, Release
+from world.served import Served, emulated
+from world.traffic import Traffic
+from world.waiting import eventually
+
+pytestmark = pytest.mark.e2e
+
+RULES = sorted((Path(__file__).parents[1] / "helm" / "macroserve" / "rules").glob("*.yaml"))
+LOW, MISSING = "MacroserveSLOAttainmentLow", "MacroserveMetricsMissing"
+DOWN_S = 40
+
+# One instance prefills about 11,000 tokens a second: six such prompts.
+LOAD = {"rate": 10.0, "prompt_tokens": 1900, "num_tokens": 8}
+
+
+@pytest.fixture
+def monitoring(cluster: NodeCluster, release: Release) -> Iterator[Monitoring]:
+    with monitor(cluster, RULES, NAMESPACE) as running:
+        yield running
+
+
+@pytest.fixture
+def autoscaled(kube: Kube, monitoring: Monitoring) -> Served:
+    """One instance that serves, and may become three; Alertmanager is heard."""
+    document = emulated(
+        "llama",
+        slo={"ttft": "1s", "tpot": "100ms"},
+        instances=1,
+        mitosis={"lowerBound": 1, "upperBound": 4},
+        autoscaling={
+            "minInstances": 1,
+            "maxInstances": 3,
+            "stabilization": {"down": f"{DOWN_S}s"},
+        },
+    )
+    served = Served(kube, document)
+    served.apply()
+    served.wait_for_instances(1)
+    served.wait_for_condition("MetricsAvailable", timeout_s=150)
+    return served
+
+
+def target(served: Served) -> int:
+    return served.status.get("targetInstances", 0)
+
+
+def test_missed_targets_add_instances_and_calm_removes_them(
+    autoscaled: Served, monitoring: Monitoring
+) -> None:
+    with Traffic(autoscaled.endpoint, **LOAD) as traffic:
+        eventually(lambda: LOW in monitoring.firing(autoscaled.name), 90, every_s=1)
+        eventually(lambda: target(autoscaled) >= 2, 30, describe=autoscaled.describe)
+        eventually(
+            lambda: autoscaled.status["readyInstances"] >= 2, 90, describe=autoscaled.describe
+        )
+        eventually(lambda: LOW not in monitoring.firing(autoscaled.name), 150, every_s=1)
+        met = traffic.complete
+        traffic.after(100)
+        late = sum(ttft_s > 1 for _, ttft_s in traffic.ttft_s[met:])
+        assert late <= 0.1 * len(traffic.ttft_s[met:])
+    assert not traffic.failures
+    grown = target(autoscaled)
+    with Traffic(autoscaled.endpoint, rate=1.0) as traffic:
+        eventually(
+            lambda: target(autoscaled) == 1,
+            DOWN_S * 4 + 120,
+            describe=autoscaled.describe,
+            every_s=2,
+        )
+        autoscaled.wait_for_instances(1)
+        traffic.after(5)
+    assert not traffic.failures
+
+    history = autoscaled.status["scalingHistory"]
+    assert (history[0]["from"], history[-1]["to"]) == (1, 1)
+    assert max(entry["to"] for entry in history) == grown
+    assert len(history) <= 4, "it swings"
+    assert {"ScaledUp", "ScaledDown"} <= set(autoscaled.kube.event_reasons(autoscaled.name))
+    assert "Scaling History" in autoscaled.describe()
+
+
+def test_no_metrics_hold_the_target_and_say_so(autoscaled: Served, monitoring: Monitoring) -> None:
+    autoscaled.kube.patch(
+        "macroinstance",
+        autoscaled.name,
+        {"spec": {"instances": 2, "autoscaling": {"minInstances": 2}}},
+    )
+    autoscaled.wait_for_instances(2)
+    monitoring.alertmanager.kill()
+    condition = autoscaled.wait_for_condition("MetricsAvailable", "False", timeout_s=180)
+    assert "Alertmanager" in condition["message"]
+    autoscaled.kube.patch(
+        "macroinstance",
+        autoscaled.name,
+        {"spec": {"instances": 1, "autoscaling": {"minInstances": 1}}},
+    )
+    with pytest.raises(AssertionError):
+        eventually(lambda: target(autoscaled) != 2, DOWN_S + 30, every_s=2)
+    monitoring.start_alertmanager()
+    autoscaled.wait_for_condition("MetricsAvailable", timeout_s=150)
+    eventually(lambda: target(autoscaled) == 1, DOWN_S + 60, describe=autoscaled.describe)

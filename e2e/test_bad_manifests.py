@@ -1,0 +1,67 @@
+"""Manifests that cannot work: refused in words that help, or told by a condition that names the
+cause. Nothing else is disturbed, and a corrected manifest mends it."""
+
+import subprocess
+
+import pytest
+from bad_manifests import Case, attempt, merged, refused_by
+from cluster import NodeCluster
+from world.kube import Kube
+from world.served import Served, emulated
+from world.traffic import Traffic
+from world.waiting import eventually
+
+pytestmark = pytest.mark.e2e
+
+CAUSE_TIMEOUT_S = 90
+"""A crash loop is called so after its second crash."""
+
+
+def _told(served: Served, case: Case) -> bool:
+    """Whether the condition names the cause."""
+    degraded = served.condition("Degraded")
+    reason = case.refused.partition("/")[2]
+    return degraded["reason"] == reason and not case.missing_in(degraded["message"])
+
+
+def test_the_cluster_refuses_what_it_knows_to_be_bad(
+    kube: Kube, release: object, cluster: NodeCluster, subtests: pytest.Subtests
+) -> None:
+    for case in refused_by("schema", "cel", "strict", "admission"):
+        with subtests.test(case.name):
+            if case.before:
+                kube.apply(case.before)
+            with pytest.raises(subprocess.CalledProcessError) as refused:
+                attempt(cluster.kubectl, kube.namespace, case)
+            assert case.missing_in(refused.value.stderr) == [], refused.value.stderr
+
+
+def test_a_condition_names_what_only_the_cluster_knows(
+    kube: Kube, subtests: pytest.Subtests
+) -> None:
+    """Each as a change of a MacroInstance that serves on meanwhile."""
+    served = Served(
+        kube, emulated("llama", instances=1, mitosis={"lowerBound": 1, "upperBound": 4})
+    )
+    served.apply()
+    served.wait_for_condition("Ready")
+    with Traffic(served.endpoint) as traffic:
+        for case in refused_by("Degraded"):
+            if "model" in (case.create or {}).get("spec", {}):
+                continue  # a model never changes
+            with subtests.test(case.name):
+                kube.apply(merged(served.document, case.create or {}))
+                eventually(
+                    lambda of=case: _told(served, of), CAUSE_TIMEOUT_S, describe=served.describe
+                )
+                served.apply()
+                served.wait_for_condition("Degraded", "False")
+                served.wait_for_instances(1)
+    assert not traffic.failures
+
+
+def test_a_model_that_cannot_be_loaded_is_named(kube: Kube) -> None:
+    (case,) = [case for case in refused_by("Degraded") if case.name == "a model that is not there"]
+    served = Served(kube, case.document)
+    served.apply()
+    eventually(lambda: _told(served, case), CAUSE_TIMEOUT_S, describe=served.describe)

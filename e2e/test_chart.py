@@ -1,0 +1,139 @@
+"""The chart's life: install, test, upgrade, rollback, uninstall; and the same as plain YAML."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import NodeCluster
+from world.kube import Kube
+from world.release import CHART, NAMESPACE, Release
+from world.served import Served, emulated
+from world.traffic import Traffic
+from world.waiting import eventually
+
+pytestmark = pytest.mark.e2e
+
+PLAIN = CHART.parents[1] / "manifests" / "operator"
+SECRETS = ("macroserve-operator-webhook", "macroserve-operator-alerts")
+OF_THE_CLUSTER = ("clusterroles", "clusterrolebindings", "validatingwebhookconfigurations")
+IN_NAMESPACE = (
+    *("deployments", "jobs", "pods", "services", "configmaps", "secrets", "serviceaccounts"),
+    *("roles", "rolebindings", "networkpolicies", "poddisruptionbudgets"),
+)
+
+
+def test_the_charts_own_test_passes(release: Release) -> None:
+    log = release.test()
+    assert log.count("ok  ") == 3, log
+    assert "FAIL" not in log
+
+
+def test_an_upgrade_and_its_rollback_lose_no_request(
+    release: Release, served: Served, operator: Kube
+) -> None:
+    """All of the operator's pods are replaced, twice."""
+    values = {**release.values["operator"], "replicas": 3, "podAnnotations": {"test": "upgrade"}}
+    secrets = [operator.get("secret", name) for name in SECRETS]
+    pods = names(operator.list("pods"))
+    with Traffic(served.endpoint) as traffic:
+        traffic.after(5)
+        release.upgrade({"operator": values, "webhook": {"timeoutSeconds": 7}})
+        assert replicas(operator) == 3
+        assert not pods & names(operator.list("pods"))
+        assert [operator.get("secret", name) for name in SECRETS] == secrets
+        it_reviews(served.kube)
+        traffic.after(5)
+        release.rollback()
+        assert replicas(operator) == 2
+        assert [operator.get("secret", name) for name in SECRETS] == secrets
+        it_reviews(served.kube)
+        served.scale(4)
+        served.wait_for_instances(4)
+        traffic.after(5)
+    assert not traffic.failures
+
+
+def test_an_uninstall_leaves_only_what_serves(
+    release: Release, served: Served, cluster: NodeCluster, operator: Kube
+) -> None:
+    before = of_the_chart(cluster, operator)
+    assert len(before) > 15
+    release.uninstall()
+    try:
+        eventually(lambda: not of_the_chart(cluster, operator), 60)
+        assert cluster.kubectl("get", "crd", "macroinstances.macroserve.io", "-o", "name")
+        assert not served.resource["metadata"].get("finalizers")
+        assert served.complete()
+    finally:
+        release.install()
+    assert of_the_chart(cluster, operator) == before
+    eventually(lambda: served.resource["metadata"].get("finalizers"), 60)
+    served.scale(4)
+    served.wait_for_instances(4)
+
+
+@pytest.fixture
+def plain(release: Release, cluster: NodeCluster, tmp_path: Path) -> Iterator[Path]:
+    """The folder of the plain YAML in force, instead of the release."""
+    folder = shutil.copytree(PLAIN, tmp_path / "operator")
+    text = (folder / "operator.yaml").read_text()
+    for part in ("operator", "engine"):
+        image = release.values[part]["image"]
+        text = re.sub(rf"macroserve/{part}:[0-9.]+", f"{image['repository']}:{image['tag']}", text)
+    # The test cluster is older than policy/v1, which the chart would have looked up.
+    (folder / "operator.yaml").write_text(text.replace("policy/v1\n", "policy/v1beta1\n"))
+    subprocess.run([folder / "secrets.sh"], check=True, capture_output=True)
+    release.uninstall()
+    try:
+        cluster.kubectl("delete", "namespace", NAMESPACE)
+        cluster.kubectl("apply", "-k", str(folder))
+        yield folder
+    finally:
+        cluster.kubectl("delete", "--ignore-not-found", "-k", str(folder))
+        release.install()
+
+
+def test_the_plain_yaml_does_the_same(plain: Path, cluster: NodeCluster, kube: Kube) -> None:
+    operator = Kube(cluster.kubectl, NAMESPACE)
+    operator("rollout", "status", "deployment/macroserve-operator", "--timeout=60s")
+    it_reviews(kube)
+    served = Served(kube, emulated("plain"))
+    served.apply()
+    served.wait_for_instances(3)
+    assert served.complete()
+    operator("scale", "deployment/macroserve-operator", "--replicas=0")
+    eventually(lambda: not operator.list("pods"), 60)
+    cluster.kubectl("apply", "-f", str(plain / "release.yaml"))
+    operator("wait", "--for=condition=Complete", "job/macroserve-release", "--timeout=60s")
+    cluster.kubectl("delete", "-f", str(plain / "release.yaml"))
+    assert not served.resource["metadata"].get("finalizers")
+    assert served.complete()
+
+
+def it_reviews(kube: Kube) -> None:
+    wrong = emulated("wrong", mitosis={"lowerBound": 5, "upperBound": 6})
+    assert "spec.mitosis.upperBound" in kube.refused(wrong)
+
+
+def replicas(operator: Kube) -> int:
+    deployment = operator.get("deployment", "macroserve-operator")
+    assert deployment is not None
+    return deployment["status"]["availableReplicas"]
+
+
+def names(objects: list[dict[str, Any]]) -> set[str]:
+    return {found["metadata"]["name"] for found in objects}
+
+
+def of_the_chart(cluster: NodeCluster, operator: Kube) -> set[str]:
+    """Kinds and names of what the chart's objects are called, but for pods."""
+    found = []
+    for kubectl, kinds in ((cluster.kubectl, OF_THE_CLUSTER), (operator, IN_NAMESPACE)):
+        text = kubectl("get", ",".join(kinds), "-o", "json", "-l", "app.kubernetes.io/part-of")
+        found += json.loads(text)["items"]
+    return {f"{each['kind']}/{each['metadata']['name']}" for each in found if each["kind"] != "Pod"}

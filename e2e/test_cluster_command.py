@@ -1,0 +1,117 @@
+"""`python -m cluster`: up, killed, up again, down; and the machine is as it was before."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import places
+from cluster.processes import wait_until
+
+pytestmark = pytest.mark.e2e
+
+E2E = Path(__file__).parent
+SYSCTLS = (
+    "kernel/keys/root_maxbytes",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "net/ipv4/conf/all/route_localnet",
+    "net/ipv4/ip_forward",
+    "net/netfilter/nf_conntrack_max",
+    "vm/overcommit_memory",
+)
+FOLDERS = (
+    "/etc/cni",
+    "/opt/containerd",
+    "/run/containerd",
+    "/run/netns",
+    "/run/xtables.lock",
+    "/usr/libexec/kubernetes",
+    "/var/lib/cni",
+    "/var/lib/containerd",
+    "/var/lib/kubelet",
+    "/var/log/pods",
+)
+
+
+def run(*command: str) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=E2E)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def command(*arguments: str) -> str:
+    return run(sys.executable, "-m", "cluster", *arguments)
+
+
+def traces() -> dict[str, object]:
+    """All that a cluster could leave on the machine."""
+    rules = run("iptables-save") + run("ip6tables-save")
+    return {
+        "links": sorted(link.name for link in Path("/sys/class/net").iterdir()),
+        "routes": run("ip", "route"),
+        "rules": [line for line in rules.splitlines() if not line.startswith(("#", ":"))],
+        "mounts": Path("/proc/mounts").read_text(),
+        "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("*/macroserve*")),
+        "sysctls": {name: Path("/proc/sys", name).read_text() for name in SYSCTLS},
+        "folders": [folder for folder in FOLDERS if Path(folder).exists()],
+        "processes": processes(),
+        "state": sorted(path.name for path in places.cache().iterdir()),
+    }
+
+
+def processes() -> list[str]:
+    listed = run("ps", "-wweo", "args=").splitlines()
+    return [line for line in listed if str(places.cache()) in line or "/run/cluster" in line]
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Nothing is up before a test, nor after it."""
+    command("down")
+    yield
+    command("down")
+
+
+def test_a_cluster_comes_and_goes_without_a_trace() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a cluster of nodes needs root")
+    before = traces()
+    told = command("up")
+    for step in ("API server", "CRD server", "node1", "node2", "Ready", "export KUBECONFIG="):
+        assert step in told
+    kubeconfig = told.partition("export KUBECONFIG=")[2].split()[0]
+    kubectl = (str(places.binaries() / "kubectl"), f"--kubeconfig={kubeconfig}")
+    assert "node2" in run(*kubectl, "get", "nodes")
+    assert "up already" in refusal("up")
+
+    keeper = int(run("pgrep", "-f", "cluster keep nodes"))
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: processes() == [], "all processes went with it", 20)
+    command("up")
+    run(*kubectl, "run", "web", "--image=registry.local/busybox:1", "--", "sleep", "1000")
+    run(*kubectl, "wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
+    command("down")
+    assert traces() == before
+
+
+def test_the_api_tier_comes_and_goes() -> None:
+    told = command("up", "--tier", "api")
+    kubeconfig = Path(told.partition("export KUBECONFIG=")[2].split()[0])
+    assert "default" in run(
+        str(places.binaries() / "kubectl"), f"--kubeconfig={kubeconfig}", "get", "namespaces"
+    )
+    command("down")
+    assert not kubeconfig.exists()
+    assert processes() == []
+
+
+def refusal(*arguments: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-m", "cluster", *arguments], capture_output=True, text=True, cwd=E2E
+    )
+    assert ended.returncode != 0
+    return ended.stderr

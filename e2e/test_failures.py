@@ -1,0 +1,204 @@
+"""Everything may die; no request that was accepted is lost, and all comes back by itself.
+
+Each test names what is killed; the traffic beside it counts what clients noticed.
+"""
+
+import subprocess
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from cluster import NodeCluster
+from world.kube import Kube
+from world.served import Served, emulated
+from world.traffic import Traffic
+from world.waiting import eventually
+
+pytestmark = pytest.mark.e2e
+
+HEAD_OUTAGE_S = 60
+"""For so long at most no cell scheduler decides when the head is lost; ingresses then spread
+requests over the instances that they know."""
+
+
+def _leader(operator: Kube) -> str:
+    """The operator pod that leads."""
+    lease = operator.get("lease", "macroserve-operator")
+    assert lease is not None
+    return lease["spec"]["holderIdentity"]
+
+
+def _restarts(pod: dict) -> int:
+    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", []))
+
+
+def test_the_operator_is_killed_in_the_middle_of_a_split(served: Served, operator: Kube) -> None:
+    with Traffic(served.endpoint) as traffic:
+        traffic.after(5)
+        served.scale(7)
+        # Pods are on their way, so the split has yet to be finished.
+        eventually(lambda: len(served.pods()) > 3, 30, every_s=0.05)
+        killed = _leader(operator)
+        operator("delete", "pod", killed, "--grace-period=0", "--force")
+        died = time.monotonic()
+        eventually(lambda: _leader(operator) not in ("", killed), 30)
+        takeover_s = time.monotonic() - died
+        served.wait_for_instances(7)
+        traffic.after(10)
+    assert not traffic.failures
+    assert sorted(served.cells.values()) == [3, 4]
+    print(f"another replica led after {takeover_s:.1f} s")
+    assert takeover_s < 15
+
+
+def test_the_head_is_deleted(served: Served) -> None:
+    engines = {pod["metadata"]["uid"]: _restarts(pod) for pod in served.pods()}
+    with Traffic(served.endpoint) as traffic:
+        traffic.after(10)
+        (head,) = served.pods("head")
+        lost = time.monotonic()
+        served.kube("delete", "pod", head["metadata"]["name"], "--grace-period=0", "--force")
+        served.wait_for_condition("Ready", "False", timeout_s=30)
+        served.wait_for_condition("Ready", "True", timeout_s=HEAD_OUTAGE_S)
+        outage_s = time.monotonic() - lost
+        traffic.after(10)
+    print(f"the cells were without a scheduler for {outage_s:.1f} s")
+    assert not traffic.failures
+    assert {pod["metadata"]["uid"]: _restarts(pod) for pod in served.pods()} == engines
+
+
+EAT_MEMORY = """
+open("/proc/1/oom_score_adj", "w").write("1000")  # the instance shall be killed, not this process
+eaten = [bytearray(64 << 20) for _ in range(64)]
+"""
+
+
+def test_an_instance_runs_out_of_memory(kube: Kube) -> None:
+    limited = {"name": "engine", "resources": {"limits": {"memory": "1Gi"}}}
+    served = Served(kube, emulated("llama", template={"spec": {"containers": [limited]}}))
+    served.apply()
+    served.wait_for_instances(3)
+    victim = served.pods()[0]["metadata"]["name"]
+    with Traffic(served.endpoint) as traffic:
+        traffic.after(10)
+        with suppress(subprocess.CalledProcessError):
+            kube("exec", victim, "--", "python", "-c", EAT_MEMORY)
+        pod = eventually(
+            lambda: next(
+                (p for p in served.pods() if p["metadata"]["name"] == victim and _restarts(p)), None
+            ),
+            30,
+            describe=served.describe,
+        )
+        served.wait_for_instances(3)
+        traffic.after(10)
+    assert not traffic.failures
+    last = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
+    assert last["reason"] == "OOMKilled"
+    assert "OOMKilled" in served.describe()
+
+
+def test_a_node_is_lost(served: Served, cluster: NodeCluster) -> None:
+    assert {pod["spec"]["nodeName"] for pod in served.pods("ingress")} == {"node1", "node2"}
+    with Traffic(served.endpoint) as traffic:
+        traffic.after(10)
+        cluster.kill_kubelet("node2")
+        try:
+            eventually(
+                lambda: (
+                    len(pods := served.pods()) == 3
+                    and all(pod["spec"]["nodeName"] == "node1" for pod in pods)
+                ),
+                120,
+                describe=served.describe,
+                every_s=1,
+            )
+            served.wait_for_instances(3)
+            traffic.after(10)
+        finally:
+            cluster.start_kubelet("node2")
+        traffic.after(10)
+    assert not traffic.failures
+
+
+def test_the_api_server_is_down_for_a_minute(served: Served, cluster: NodeCluster) -> None:
+    with Traffic(served.endpoint) as traffic:
+        traffic.after(10)
+        cluster.stop_apiserver()
+        try:
+            time.sleep(60)
+        finally:
+            cluster.start_apiserver()
+        traffic.after(10)
+        served.scale(4)
+        served.wait_for_instances(4)
+    assert not traffic.failures
+
+
+def test_writers_fight_over_every_object(served: Served) -> None:
+    stop = threading.Event()
+
+    def storm() -> None:
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            note = f"storm={turn}"
+            served.kube("annotate", "--overwrite", "macroinstance", served.name, note)
+            served.kube("annotate", "--overwrite", "pods", "--all", note)
+            served.kube("annotate", "--overwrite", "deployments,services", "--all", note)
+
+    thread = threading.Thread(target=storm)
+    with Traffic(served.endpoint) as traffic:
+        thread.start()
+        try:
+            traffic.after(5)
+            served.scale(7)
+            served.wait_for_instances(7)
+            served.scale(3)
+            served.wait_for_instances(3)
+        finally:
+            stop.set()
+            thread.join()
+    assert not traffic.failures
+
+
+def test_two_macroinstances_side_by_side(served: Served) -> None:
+    other = Served(served.kube, emulated("other", instances=1, ingress={"replicas": 1}))
+    with Traffic(served.endpoint) as traffic:
+        traffic.after(5)
+        other.apply()
+        other.wait_for_instances(1)
+        with Traffic(other.endpoint) as beside:
+            beside.after(5)
+            served.scale(4)
+            served.wait_for_instances(4)
+            served.kube("delete", "macroinstance", other.name, "--wait=false")
+            traffic.after(5)
+        traffic.after(5)
+    assert not traffic.failures
+    served.wait_for_instances(4)
+
+
+def test_deletion_ends_accepted_requests_and_leaves_nothing(served: Served) -> None:
+    assert served.resource["metadata"]["finalizers"] == ["macroserve.io/drain"]
+    with Traffic(served.endpoint, rate=20, num_tokens=400) as traffic:
+        traffic.after(5)
+        traffic.end()
+        running = traffic.sent - traffic.complete
+        assert running > 5, "nothing runs that the deletion could cut off"
+        served.kube("delete", "macroinstance", served.name, "--timeout=120s")
+    assert not traffic.failures
+    assert traffic.complete == traffic.sent
+
+    def nothing_left() -> bool:
+        labels = f"macroserve.io/macroinstance={served.name}"
+        kinds = "pods,services,deployments,configmaps,secrets,poddisruptionbudgets"
+        return not served.kube.items(kinds, labels)
+
+    eventually(nothing_left, 60, describe=served.describe)
+
+
+def test_a_namespace_goes_with_its_macroinstances(served: Served, cluster: NodeCluster) -> None:
+    cluster.kubectl("delete", "namespace", served.kube.namespace, "--timeout=120s")
+    cluster.kubectl("create", "namespace", served.kube.namespace)

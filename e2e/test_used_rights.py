@@ -1,0 +1,84 @@
+"""The operator may do what it does, and no more: its roles against the API server's audit log.
+
+By its name this module runs last, when all that the other tests made the operator do is logged.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from cluster import NodeCluster
+from world.kube import Kube
+from world.release import NAMESPACE
+from world.served import Served
+
+pytestmark = pytest.mark.e2e
+
+NAME = "macroserve-operator"
+USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+CREATED = 201
+
+
+class Right(NamedTuple):
+    group: str
+    resource: str
+    verb: str
+
+
+NOT_SEEN = {
+    Right("macroserve.io", "macroinstances/finalizers", "update"): (
+        "asked for by OwnerReferencesPermissionEnforcement, which this cluster does not run"
+    ),
+}
+"""Rights that no call in the log needed, and why the operator has them all the same."""
+
+
+def test_rights_and_calls_are_the_same(
+    served: Served, cluster: NodeCluster, operator: Kube
+) -> None:
+    served.scale(7)
+    served.wait_for_instances(7)
+    served.scale(3)
+    served.wait_for_instances(3)
+    served.kube("delete", "macroinstance", served.name, "--timeout=120s")
+
+    calls = list(calls_of(USER, cluster))
+    refused = [call for call in calls if decision(call) != "allow"]
+    assert not refused, json.dumps(refused[:5], indent=2)
+    used = {right for call in calls for right in rights(call)}
+    granted = set(granted_rights(cluster, operator))
+    assert granted - used == NOT_SEEN.keys()
+    assert used <= granted
+
+
+def calls_of(user: str, cluster: NodeCluster) -> Iterator[dict[str, Any]]:
+    """On objects; that everybody may look at the API's own description goes without saying."""
+    with cluster.audit_log.open() as log:
+        for line in log:
+            call = json.loads(line)
+            if call["user"]["username"] == user and "resource" in call.get("objectRef", {}):
+                yield call
+
+
+def decision(call: dict[str, Any]) -> str:
+    return call.get("annotations", {}).get("authorization.k8s.io/decision", "")
+
+
+def rights(call: dict[str, Any]) -> Iterator[Right]:
+    """That the API server asked for. A patch that makes its object has to be a create as well."""
+    about = call["objectRef"]
+    resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+    yield Right(about.get("apiGroup", ""), resource, call["verb"])
+    if call["verb"] == "patch" and call.get("responseStatus", {}).get("code") == CREATED:
+        yield Right(about.get("apiGroup", ""), resource, "create")
+
+
+def granted_rights(cluster: NodeCluster, operator: Kube) -> Iterator[Right]:
+    everywhere = json.loads(cluster.kubectl("get", "clusterrole", NAME, "-o", "json"))
+    at_home = operator.get("role", NAME)
+    assert at_home is not None
+    for rule in (*everywhere["rules"], *at_home["rules"]):
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                yield from (Right(group, resource, verb) for verb in rule["verbs"])

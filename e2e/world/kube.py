@@ -1,0 +1,51 @@
+"""kubectl, with JSON in and out."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+Kubectl = Callable[..., str]
+"""``kubectl(*arguments, input=None)`` → what it printed; raises CalledProcessError."""
+
+
+class Kube:
+    """kubectl in one namespace."""
+
+    def __init__(self, kubectl: Kubectl, namespace: str) -> None:
+        self.namespace = namespace
+        self._kubectl = kubectl
+
+    def __call__(self, *arguments: str, input: str | None = None) -> str:
+        return self._kubectl("-n", self.namespace, *arguments, input=input)
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        text = self(*("get", kind, name, "-o", "json", "--ignore-not-found"))
+        return json.loads(text) if text.strip() else None
+
+    def items(self, kind: str, labels: str = "") -> list[dict[str, Any]]:
+        selector = ("-l", labels) if labels else ()
+        return json.loads(self("get", kind, "-o", "json", *selector))["items"]
+
+    def apply(self, document: dict[str, Any]) -> None:
+        self("apply", "-f", "-", input=yaml.safe_dump(document))
+
+    def refused(self, document: dict[str, Any]) -> str:
+        """What kubectl says of a document that the API server does not take."""
+        try:
+            self.apply(document)
+        except subprocess.CalledProcessError as error:
+            return error.stderr
+        raise AssertionError(f"it was taken: {document}")
+
+    def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:
+        self("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+
+    def event_reasons(self, name: str) -> list[str]:
+        """Of the events about an object, oldest first."""
+        events = self.items("events")
+        about = [event for event in events if event["involvedObject"]["name"] == name]
+        about.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+        return [event["reason"] for event in about]

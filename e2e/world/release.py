@@ -1,0 +1,52 @@
+"""The chart's release in a test cluster: what a person does with ``helm``."""
+
+from pathlib import Path
+from typing import Any
+
+import helm_python as helm
+
+CHART = Path(__file__).parents[2] / "helm" / "macroserve"
+NAME = "macroserve"
+NAMESPACE = "macroserve-system"
+TIMEOUT_S = 120
+
+
+class Release:
+    def __init__(self, kubeconfig: Path, values: dict[str, Any]) -> None:
+        self._kubeconfig = kubeconfig
+        self.values = values
+
+    def _config(self) -> helm.Config:
+        return helm.Config(kubeconfig_path=self._kubeconfig, namespace=NAMESPACE)
+
+    def install(self) -> None:
+        with self._config() as config:
+            config.install(
+                CHART,
+                NAME,
+                self.values,
+                create_namespace=True,
+                wait="watcher",
+                timeout=TIMEOUT_S,
+            )
+
+    def upgrade(self, values: dict[str, Any]) -> None:
+        """With these values beside those it was installed with."""
+        with self._config() as config:
+            config.upgrade(
+                CHART, NAME, {**self.values, **values}, wait="watcher", timeout=TIMEOUT_S
+            )
+
+    def rollback(self) -> None:
+        """To the revision before."""
+        with self._config() as config:
+            config.rollback(NAME, wait="watcher", timeout=TIMEOUT_S)
+
+    def test(self) -> str:
+        """Run the chart's own test; what its pod printed."""
+        with self._config() as config:
+            return config.test(NAME, timeout=TIMEOUT_S, logs=True)["logs"]
+
+    def uninstall(self) -> None:
+        with self._config() as config:
+            config.uninstall(NAME, wait="watcher", timeout=TIMEOUT_S, ignore_not_found=True)

@@ -1,0 +1,115 @@
+"""A MacroInstance in a cluster, as the tests see it from outside: kubectl and HTTP."""
+
+from typing import Any
+
+import httpx
+
+from world.kube import Kube
+from world.waiting import eventually
+
+READY_TIMEOUT_S = 120
+
+
+def emulated(name: str, **spec: Any) -> dict[str, Any]:
+    """A MacroInstance of three emulated instances, changed by ``spec``'s entries."""
+    return {
+        "apiVersion": "macroserve.io/v1alpha1",
+        "kind": "MacroInstance",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"source": "tiny", "servedName": "tiny-llama", "maxModelLen": 2048},
+            "engine": {"type": "Emulated", "kvCacheMemory": "8GiB"},
+            "slo": {"ttft": "2s", "tpot": "100ms"},
+            "instances": 3,
+            "mitosis": {"lowerBound": 3, "upperBound": 6},
+            "priority": {"highPriorityRatio": 0.33},
+            **spec,
+        },
+    }
+
+
+class Served:
+    """One MacroInstance."""
+
+    def __init__(self, kube: Kube, document: dict[str, Any]) -> None:
+        self.kube = kube
+        self.document = document
+        self.name = document["metadata"]["name"]
+
+    def apply(self, **spec: Any) -> None:
+        """Apply the document, with changes that stay."""
+        self.document["spec"].update(spec)
+        self.kube.apply(self.document)
+
+    def scale(self, instances: int) -> None:
+        self.kube("scale", "macroinstance", self.name, f"--replicas={instances}")
+
+    @property
+    def resource(self) -> dict[str, Any]:
+        found = self.kube.get("macroinstance", self.name)
+        assert found is not None, f"there is no MacroInstance {self.name}"
+        return found
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.resource.get("status", {})
+
+    @property
+    def cells(self) -> dict[str, int]:
+        """Instances by cell."""
+        return {cell["name"]: cell["instances"] for cell in self.status.get("cells", [])}
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        for condition in self.status.get("conditions", []):
+            if condition["type"] == kind:
+                return condition
+        return {"type": kind, "status": "Unknown", "reason": "", "message": ""}
+
+    def wait_for_condition(
+        self, kind: str, status: str = "True", reason: str = "", timeout_s: float = READY_TIMEOUT_S
+    ) -> dict[str, Any]:
+        def holds() -> dict[str, Any] | None:
+            condition = self.condition(kind)
+            fits = condition["status"] == status and reason in ("", condition["reason"])
+            return condition if fits else None
+
+        return eventually(holds, timeout_s, describe=self.describe, every_s=0.5)
+
+    def wait_for_instances(self, count: int, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Exactly so many, all of them ready and no other pod left."""
+
+        def so_many() -> bool:
+            status = self.status
+            pods = self.pods()
+            return (
+                status.get("readyInstances") == status.get("instances") == count == len(pods)
+                and sum(self.cells.values()) == count
+            )
+
+        eventually(so_many, timeout_s, describe=self.describe, every_s=0.5)
+
+    def pods(self, component: str = "instance") -> list[dict[str, Any]]:
+        labels = f"macroserve.io/macroinstance={self.name},macroserve.io/component={component}"
+        return self.kube.items("pods", labels)
+
+    def describe(self) -> str:
+        """All that a person would look at first."""
+        return "\n".join(
+            (
+                self.kube("describe", "macroinstance", self.name),
+                self.kube("get", "pods", "-o", "wide"),
+            )
+        )
+
+    @property
+    def endpoint(self) -> str:
+        """By the Service's cluster address, which the nodes and the tests' host reach."""
+        service = self.kube.get("service", self.name)
+        assert service is not None, f"there is no Service {self.name}"
+        return f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}"
+
+    def complete(self, tokens: int = 4) -> dict[str, Any]:
+        body = {"model": "tiny-llama", "prompt": "Hello", "max_tokens": tokens, "ignore_eos": True}
+        response = httpx.post(self.endpoint + "/v1/completions", json=body, timeout=30)
+        response.raise_for_status()
+        return response.json()

@@ -1,0 +1,114 @@
+"""A steady stream of requests; what the service owes each of them is checked."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import httpx
+
+from world.waiting import eventually
+
+
+class Traffic:
+    """Streaming completions, ``rate`` a second, until left; a request counts as complete only if
+    all its tokens came, and as a failure whatever else became of it.
+
+    retry_s: what a client without keep-alive may ask for: a connection refused before a request
+    was accepted is tried again for so long. 0: every such error is a failure.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        rate: float = 5.0,
+        num_tokens: int = 40,
+        prompt_tokens: int = 60,
+        retry_s: float = 0.0,
+    ) -> None:
+        self.sent = 0
+        self.complete = 0
+        self.failures: list[str] = []
+        self.ttft_s: list[tuple[float, float]] = []
+        """When each request was sent (monotonic), and how long its first token took."""
+        self.longest_silence_s = 0.0
+        self._url = endpoint + "/v1/completions"
+        self._rate = rate
+        self._num_tokens = num_tokens
+        self._prompt_tokens = prompt_tokens
+        self._retry_s = retry_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    def __enter__(self) -> "Traffic":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+        self._thread.join(120)
+
+    def end(self) -> None:
+        """Send no more; what was sent goes on."""
+        self._stop.set()
+
+    def after(self, count: int, timeout_s: float = 120) -> None:
+        """Wait until so many more requests are complete."""
+        wanted = self.complete + count
+        eventually(lambda: self.complete >= wanted or self.failures, timeout_s)
+
+    def until(self, condition: Callable[[], object], timeout_s: float = 120) -> None:
+        eventually(lambda: condition() or self.failures, timeout_s)
+
+    async def _run(self) -> None:
+        limits = httpx.Limits(max_connections=None)
+        async with (
+            httpx.AsyncClient(limits=limits, timeout=60) as http,
+            asyncio.TaskGroup() as tasks,
+        ):
+            while not self._stop.is_set():
+                tasks.create_task(self._one(http))
+                await asyncio.sleep(1 / self._rate)
+
+    async def _one(self, http: httpx.AsyncClient) -> None:
+        self.sent += 1
+        try:
+            await self._stream(http)
+            self.complete += 1
+        except Exception as error:
+            # Whatever happened to the request, it counts as a failure of the service.
+            self.failures.append(f"{time.strftime('%X')} {error!r}")
+
+    async def _stream(self, http: httpx.AsyncClient) -> None:
+        body = {
+            "model": "tiny-llama",
+            "prompt": [7] * self._prompt_tokens,
+            "max_tokens": self._num_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        sent = time.monotonic()
+        while True:
+            try:
+                async with http.stream("POST", self._url, json=body) as response:
+                    text = await self._read(response, sent)
+                break
+            except httpx.ConnectError:
+                if time.monotonic() - sent > self._retry_s:
+                    raise
+                await asyncio.sleep(0.2)
+        assert response.status_code == 200, text
+        assert text.endswith("data: [DONE]\n\n"), text[-200:]
+        assert f'"completion_tokens":{self._num_tokens}' in text, text[-400:]
+
+    async def _read(self, response: httpx.Response, sent: float) -> str:
+        text, last = "", sent
+        async for chunk in response.aiter_text():
+            now = time.monotonic()
+            if not text:
+                self.ttft_s.append((sent, now - sent))
+            self.longest_silence_s = max(self.longest_silence_s, now - last)
+            text, last = text + chunk, now
+        return text

@@ -1,0 +1,24 @@
+"""Waiting for a cluster: always for something, never for longer than it may take."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(
+    condition: Callable[[], T],
+    timeout_s: float,
+    *,
+    describe: Callable[[], object] | None = None,
+    every_s: float = 0.2,
+) -> T:
+    """The condition's first true value; ``describe`` tells in the error how things stood."""
+    give_up = time.monotonic() + timeout_s
+    while time.monotonic() < give_up:
+        if value := condition():
+            return value
+        time.sleep(every_s)
+    state = f":\n{describe()}" if describe else ""
+    raise AssertionError(f"not so within {timeout_s:.0f} s{state}")
