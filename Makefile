@@ -4,12 +4,14 @@ MANIFEST ?= manifests/quickstart.yaml
 LOCKS := requirements/cpu.lock requirements/operator.lock requirements/dev.lock
 BIN := .venv/bin
 TIER ?= nodes
+# These start etcd and an API server, which cluster-build builds once.
+API_TESTS := tests/e2e_cluster tests/helm tests/operator
 CLUSTER := PYTHONPATH=e2e $(BIN)/python -m cluster
 LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-integration e2e images manifests \
+.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e images manifests \
 	cluster-build cluster-up cluster-down bench bench-operator clean
 
 help: ## List the targets
@@ -45,7 +47,10 @@ test-unit: $(INSTALLED) ## Run the tests that start no engine
 	$(BIN)/pytest -m "not integration" -n 2
 
 test-integration: $(INSTALLED) ## Run the tests that start real engines and servers
-	$(BIN)/pytest -m integration -x -n 0
+	$(BIN)/pytest -m integration -x -n 0 $(addprefix --ignore=,$(API_TESTS))
+
+test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server
+	$(BIN)/pytest -m integration -n 0 $(API_TESTS)
 
 test: lint types imports test-unit test-integration ## Run all checks and tests
 

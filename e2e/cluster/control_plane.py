@@ -85,12 +85,11 @@ class ControlPlane:
             self.wait_until(
                 lambda: self.api.is_ready(without=_CRD_CHECKS), "the API server is ready"
             )
-            self.wait_until(
-                lambda: self.api.find("/api/v1/namespaces/default") is not None,
-                "the first namespaces are there",
-            )
         with steps("CRD server"):
             self._start_crd_server()
+            # The API server makes it last of all.
+            default = "/api/v1/namespaces/default"
+            self.wait_until(lambda: self.api.find(default) is not None, "all is ready")
 
     def start_api_server(self) -> None:
         """Once more, after `stop_api_server`."""

@@ -116,7 +116,7 @@ def build_crd_server(sid: Suite, folder: Path, target: Path) -> str:
 
 def build_pause(bookworm: Suite, folder: Path, target: Path) -> None:
     go = Go(bookworm.root / "usr/lib/go-1.19", path=folder / "go", cache=folder / "cache")
-    go.build(str(PAUSE), output=str(target / "pause"), directory=folder)
+    go.build(str(PAUSE), output=str(target / "pause"), directory=PAUSE.parent)
 
 
 class Go:

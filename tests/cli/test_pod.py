@@ -76,7 +76,7 @@ def test_threads_follow_the_cpu_limit(
     monkeypatch.setattr(pod, "CGROUP_CPU_MAX", path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     use_cpu_limit()
-    assert os.environ["OMP_NUM_THREADS"] == threads or str(len(os.sched_getaffinity(0)))
+    assert os.environ["OMP_NUM_THREADS"] == (threads or str(len(os.sched_getaffinity(0))))
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     use_cpu_limit()
     assert os.environ["OMP_NUM_THREADS"] == "7"

@@ -114,7 +114,9 @@ class Recorder:
             yield News(new["reason"], new["message"], warning=True)
 
         old, new = step(Kind.PROGRESSING)
-        if new["reason"] == Reason.ROLLING_OUT != old["reason"]:
+        if new["reason"] == Reason.DELETING != old["reason"]:
+            yield News("Deleting", "The ingress finishes what it has accepted, then all ends.")
+        elif new["reason"] == Reason.ROLLING_OUT != old["reason"]:
             yield News("RolloutStarted", new["message"])
         elif old["reason"] == Reason.ROLLING_OUT != new["reason"]:
             yield News("RolloutFinished", "Every instance is of the spec's present form.")

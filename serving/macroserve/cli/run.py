@@ -16,6 +16,7 @@ from macroserve.cli.manifest_file import engine_settings, load, model_folder
 from macroserve.cli.pod import (
     PodError,
     fail,
+    read_api_keys,
     read_token,
     serve,
     use_cpu_limit,
@@ -115,7 +116,7 @@ def ingress(
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
         secret = read_token(tokens, SECRET)
-        keys = ()
+        keys = read_api_keys(api_keys) if resource.spec.ingress.api_keys_secret else ()
         settings = engine_settings(resource, model_folder(resource))
         head_url = (head or f"http://{resource.name}-head:8100").rstrip("/")
 
@@ -185,11 +186,10 @@ def _model(manifest: Manifest) -> str:
 def _run(what: str, prepared: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         serving = prepared()
-    except (ManifestError, PodError) as error:
-        fail(str(error), 2)
-    try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serving)
+    except (ManifestError, PodError) as error:
+        fail(str(error), 2)
     except Exception as error:
         # Whatever an engine or a server raises: a bad model, no memory, a port that is taken.
         cause = " ".join(str(error).split()) or type(error).__name__

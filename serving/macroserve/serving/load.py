@@ -50,8 +50,8 @@ class LoadRecorder:
         self._sample((prompt_tokens, output_tokens))
 
     def _sample(self, lengths: tuple[int, int]) -> None:
-        """A reservoir that forgets: each request takes a random place, with a probability that makes
-        the mean age of the sample half the time that the buckets span."""
+        """A reservoir that forgets: each request takes a random place, with a probability that
+        makes the mean age of the sample half the time that the buckets span."""
         if len(self._lengths) < SAMPLE_SIZE:
             self._lengths.append(lengths)
         elif self._chance.random() * self._num_recent < 2 * SAMPLE_SIZE:

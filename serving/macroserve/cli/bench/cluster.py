@@ -38,8 +38,9 @@ async def running(
     settings: EngineSettings, cells: Sequence[int], ingress_replicas: int = 1, threads: int = 1
 ) -> AsyncIterator[BenchCluster]:
     """cells: instances of each. Ready when entered; every process has ended when left."""
+    admin_token = new_secret()
     options = IngressOptions(
-        port=free_port(), macroinstance="bench", secret=new_secret(), admin_token=new_secret()
+        port=free_port(), macroinstance="bench", secret=new_secret(), admin_token=admin_token
     )
     cluster = RayCluster(
         ClusterOptions(
@@ -47,7 +48,7 @@ async def running(
         )
     )
     endpoint = f"http://127.0.0.1:{options.port}"
-    admin = AdminClient(endpoint, options.admin_token)
+    admin = AdminClient(endpoint, admin_token)
     try:
         await asyncio.to_thread(cluster.start)
         names = [f"instance-{i}" for i in range(sum(cells))]

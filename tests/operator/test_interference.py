@@ -1,0 +1,133 @@
+"""What others do to the objects of a MacroInstance, or did before there was one."""
+
+import asyncio
+import base64
+
+from support.played_deployment import NAME, NAMESPACE, PlayedDeployment, resource
+from support.played_rounds import condition, settle, settled
+
+from macroserve.operator import names
+from macroserve.operator.api import ApiError
+from macroserve.operator.kinds import POD, SECRET, SERVICE
+
+
+def test_a_deleted_object_is_made_again() -> None:
+    played, reconciler = settled(resource())
+    service = next(obj for obj in played.api.all(SERVICE) if obj["metadata"]["name"] == NAME)
+    played.api.remove(SERVICE, service)
+    asyncio.run(settle(played, reconciler))
+    assert NAME in {obj["metadata"]["name"] for obj in played.api.all(SERVICE)}
+
+
+def test_a_changed_object_is_put_right_once() -> None:
+    played, reconciler = settled(resource())
+    service = next(obj for obj in played.api.all(SERVICE) if obj["metadata"]["name"] == NAME)
+    service["spec"]["ports"] = [{"port": 1}]
+    service["spec"]["another's"] = "stays"
+    played.api.put(SERVICE, service)
+    asyncio.run(settle(played, reconciler))
+    service = next(obj for obj in played.api.all(SERVICE) if obj["metadata"]["name"] == NAME)
+    assert service["spec"]["ports"][0]["port"] == names.PUBLIC_PORT
+    assert service["spec"]["another's"] == "stays"
+
+
+def test_an_object_of_somebody_else_is_not_taken_over() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+    theirs = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": {"theirs": True}}
+    played.api.put(SERVICE, theirs)
+    asyncio.run(played.round(played.reconciler()))
+    found = next(obj for obj in played.api.all(SERVICE) if obj["metadata"]["name"] == NAME)
+    assert found["spec"] == {"theirs": True}
+    degraded = condition(played, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "NameTaken")
+    assert "Service llama exists already" in degraded["message"]
+    assert played.pods(), "the rest goes on"
+
+
+def test_a_pod_of_somebody_else_is_not_taken_over() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+    theirs = {"metadata": {"name": "llama-instance-1", "namespace": NAMESPACE, "labels": {}}}
+    played.api.put(POD, {**theirs, "spec": {"containers": []}})
+    played.pods = lambda component="instance": {}  # type: ignore[method-assign]
+    asyncio.run(played.round(played.reconciler()))
+    assert condition(played, "Degraded")["reason"] == "NameTaken"
+
+
+def test_a_pod_that_is_refused_holds_up_nothing_else() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+
+    def refuse(verb: str) -> None:
+        if verb == "create" and played.api.calls[-1].endswith("instance-1"):
+            raise ApiError(422, "spec.containers[0].image: Required value", "Invalid")
+
+    played.api.before_call = refuse
+    asyncio.run(played.round(played.reconciler()))
+    assert set(played.pods()) == {"instance-0", "instance-2"}
+    degraded = condition(played, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "Invalid")
+    assert "spec.containers[0].image: Required value" in degraded["message"]
+
+
+def test_tokens_that_a_person_made_are_used() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+    data = {"secret": "czE=", "admin-token": "YTE="}
+    metadata = {"name": "llama-tokens", "namespace": NAMESPACE}
+    played.api.put(SECRET, {"metadata": metadata, "data": data})
+    asyncio.run(settle(played, played.reconciler()))
+    (secret,) = played.api.all(SECRET)
+    assert secret["data"] == data
+
+
+def test_tokens_that_a_head_refuses_are_read_again() -> None:
+    played, reconciler = settled(resource())
+    (secret,) = played.api.all(SECRET)
+    secret["data"]["admin-token"] = base64.b64encode(b"another").decode()
+    played.api.put(SECRET, secret)
+    played.head_token = "another"
+    asyncio.run(played.round(reconciler))
+    assert condition(played, "Progressing")["status"] == "True"
+    asyncio.run(played.round(reconciler))
+    assert condition(played, "Progressing")["status"] == "False"
+
+
+def test_tokens_that_somebody_makes_at_the_same_time_are_used() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+    metadata = {"name": "llama-tokens", "namespace": NAMESPACE}
+    data = {"secret": "czE=", "admin-token": "YTE="}
+
+    def overtake(verb: str) -> None:
+        if played.api.calls[-1] == "create Secret llama-tokens":
+            played.api.put(SECRET, {"metadata": metadata, "data": data})
+
+    played.api.before_call = overtake
+    asyncio.run(played.round(played.reconciler()))
+    assert len(played.pods()) == 3
+    assert [secret["data"] for secret in played.api.all(SECRET)] == [data]
+
+
+def test_tokens_that_cannot_be_used_are_told_of() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+    metadata = {"name": "llama-tokens", "namespace": NAMESPACE}
+    played.api.put(SECRET, {"metadata": metadata, "data": {"secret": "czE="}})
+    asyncio.run(played.round(played.reconciler()))
+    degraded = condition(played, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "TokensUnusable")
+    assert not played.pods()
+
+
+def test_missing_api_keys_are_told_of_until_they_are_there() -> None:
+    wanted = resource(ingress={"replicas": 1, "apiKeysSecret": "keys"})
+    played = PlayedDeployment()
+    played.apply(wanted)
+    reconciler = played.reconciler()
+    asyncio.run(played.round(reconciler))
+    assert condition(played, "Degraded")["reason"] == "SecretNotFound"
+    played.api.put(SECRET, {"metadata": {"name": "keys", "namespace": NAMESPACE}})
+    asyncio.run(settle(played, reconciler))
+    assert condition(played, "Degraded")["status"] == "False"

@@ -1,0 +1,54 @@
+"""Rounds of a played deployment, and what they come to."""
+
+import asyncio
+from datetime import timedelta
+
+from support.played_api import Raw
+from support.played_deployment import PlayedDeployment
+
+from macroserve.operator.kinds import EVENT
+from macroserve.operator.reconcile import Reconciler
+
+MAX_ROUNDS = 60
+
+
+async def settle(played: PlayedDeployment, reconciler: Reconciler) -> None:
+    """Rounds and nodes take turns until there is nothing to do, also when budgets are over."""
+    idle = 0
+    for _ in range(MAX_ROUNDS):
+        played.api.calls.clear()
+        played.requests.clear()
+        await played.round(reconciler)
+        played.kubelets()
+        played.restarted()
+        played.now += timedelta(seconds=60)
+        idle = 0 if played.api.calls or orders(played) else idle + 1
+        if idle == 5:
+            return
+    raise AssertionError(f"still busy: {played.api.calls} {orders(played)}")
+
+
+def orders(played: PlayedDeployment) -> list[str]:
+    return [request for request in played.requests if not request.startswith("GET")]
+
+
+def settled(wanted: Raw) -> tuple[PlayedDeployment, Reconciler]:
+    played = PlayedDeployment()
+    played.apply(wanted)
+    reconciler = played.reconciler()
+    asyncio.run(settle(played, reconciler))
+    return played, reconciler
+
+
+def cells(played: PlayedDeployment) -> dict[str, set[str]]:
+    return {cell: set(members) for cell, members in played.cells.items()}
+
+
+def condition(played: PlayedDeployment, kind: str) -> Raw:
+    found = played.resource()
+    assert found is not None
+    return next(c for c in found["status"]["conditions"] if c["type"] == kind)
+
+
+def events(played: PlayedDeployment) -> set[str]:
+    return {event["reason"] for event in played.api.all(EVENT)}
