@@ -114,7 +114,7 @@ class Reconciler:
         self._outside = {i.name: i for i in outside if i.name not in known}
         members = (
             *(self._member_inside(*place) for place in self._inside.values()),
-            *(self._member_starting(name) for name in starting),
+            *(self._member_starting(name) for name in starting if name not in self._inside),
             *(self._member_outside(identity) for identity in self._outside.values()),
         )
         all_told = {cell.cell.name for cell in report.cells} == cells
