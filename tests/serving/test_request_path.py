@@ -202,7 +202,15 @@ async def test_an_instance_that_leaves_finishes_what_runs_and_closes() -> None:
         await world.until(runs)
         leaving = world.instances.pop("a")
         late = [token_request(f"late{i}", 5) for i in range(10)]
-        await asyncio.gather(leaving.leave(), *(world.tokens(r) for r in late))
+        done = asyncio.create_task(leaving.leave())
+
+        async def drains() -> bool:
+            return (await world.status("a")).draining
+
+        await world.until(drains)
+        await asyncio.gather(*(world.tokens(r) for r in late))
+        await done
+        assert leaving._feed.idle
         await leaving.stop()
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
         # It handed back what waited, and broke nothing off.
