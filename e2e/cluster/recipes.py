@@ -90,6 +90,7 @@ def build_kubernetes(bookworm: Suite, folder: Path, target: Path) -> None:
 
 def build_crd_server(sid: Suite, folder: Path, target: Path) -> str:
     """Returns its Kubernetes version, such as v1.36.2."""
+    folder.mkdir()
     package = "golang-k8s-apiextensions-apiserver-dev"
     sid.unpack_with_dependencies(package, "golang-go")
     found = re.match(r"0\.(\d+)\.(\d+)", sid.version(package))

@@ -172,13 +172,18 @@ def plan_steps(fleet: Fleet, wish: Wish) -> FleetPlan:
         wish.instances + _surge(staying, wish),
         wish.bounds,
         wish.high_priority_ratio,
-        {m.name: m.remaining_tokens if m.serves else -1 for m in staying},
+        {m.name: m.remaining_tokens for m in staying if m.serves},
         [member.name for member in fleet.members if not member.stays],
     )
     after = before
-    for command in commands:
+    turns: dict[str, int] = {}
+    for turn, command in enumerate(commands):
+        was = _places(after)
         after = apply(after, command)
-    steps = _Steps(fleet, after, {c.instance: c.reason for c in commands if isinstance(c, Remove)})
+        for name, _ in _places(after).items() - was.items():
+            turns.setdefault(name, turn)
+    removed = {c.instance: c.reason for c in commands if isinstance(c, Remove)}
+    steps = _Steps(fleet, after, turns, removed)
     rollout = () if commands else _rollout(fleet)
     return FleetPlan(commands, (*steps, *rollout))
 
@@ -190,6 +195,14 @@ def _cells(members: list[Member]) -> tuple[Cell, ...]:
         cell = replace(cell, instances=(*cell.instances, member.name))
         cells[member.cell] = cell.with_pool(member.name, member.pool)
     return in_order(cells.values())
+
+
+def _places(cells: tuple[Cell, ...]) -> dict[str, tuple[str, Pool]]:
+    return {
+        name: (cell.name, Pool.HP if name in cell.high_priority else Pool.LP)
+        for cell in cells
+        for name in cell.instances
+    }
 
 
 def _surge(staying: list[Member], wish: Wish) -> int:
@@ -212,30 +225,34 @@ def _rollout(fleet: Fleet) -> Iterator[Step]:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """From a fleet to the cells ``after``; a removal's reason by the instance's name."""
+    """From a fleet to the cells ``after``.
+
+    Cells divide and merge by their sizes, so any part of the steps is to leave sizes from which
+    the next plan goes on, and does not go back: first as many instances as wished, then the places
+    of each in the order of the commands.
+
+    turns: which command is the first to change an instance's place. removed: a removal's reason.
+    """
 
     fleet: Fleet
     after: tuple[Cell, ...]
+    turns: dict[str, int]
     removed: dict[str, str]
 
     def __iter__(self) -> Iterator[Step]:
         yield from self._start()
-        yield from self._stop()
+        yield from self._remove()
+        yield from self._assign()
         if self.fleet.cells is not None:
             yield from self._place(self.fleet.cells)
 
     def _start(self) -> Iterator[Step]:
-        there = {member.name: member for member in self.fleet.members}
-        for name, (cell, pool) in self._places().items():
-            member = there.get(name)
-            if member is None:
+        there = {member.name for member in self.fleet.members}
+        for name, (cell, pool) in _places(self.after).items():
+            if name not in there:
                 yield Start(name, cell, pool)
-            elif member.joined or self._is_out_of_reach(member):
-                continue
-            elif (member.cell, member.pool) != (cell, pool):
-                yield Assign(name, cell, pool)
 
-    def _stop(self) -> Iterator[Step]:
+    def _remove(self) -> Iterator[Step]:
         for member in self.fleet.members:
             if member.state is State.FAILED:
                 yield Stop(member.name, "It has failed.")
@@ -243,14 +260,23 @@ class _Steps:
                 yield Stop(member.name, "It does not serve yet, and is not wanted any more.")
             elif member.draining and member.drained and member.serves:
                 yield Stop(member.name, "It has drained.")
-            elif member.joined or self._is_out_of_reach(member):
+            elif member.name not in self.removed or self._is_out_of_reach(member):
                 continue
-            elif member.name in self.removed:
+            elif member.joined:
+                yield Drain(member.name, member.cell, self.removed[member.name])
+            else:
                 yield Stop(member.name, self.removed[member.name])
+
+    def _assign(self) -> Iterator[Step]:
+        for member, cell, pool in self._placed():
+            if member.joined or self._is_out_of_reach(member):
+                continue
+            elif (member.cell, member.pool) != (cell, pool):
+                yield Assign(member.name, cell, pool)
 
     def _is_out_of_reach(self, member: Member) -> bool:
         """It serves, and which cell holds it is not known."""
-        return self.fleet.cells is None and member.state is State.SERVING
+        return self.fleet.cells is None and member.serves
 
     def _place(self, running: frozenset[str]) -> Iterator[Step]:
         """Schedulers first, for all that follows needs them; the ones left over last."""
@@ -258,28 +284,24 @@ class _Steps:
         for cell in self.after:
             if cell.name not in running:
                 yield DeployCell(cell.name)
-        places = self._places()
-        serving = [m for m in self.fleet.members if m.stays and m.serves]
-        for member in serving:
-            if member.name in self.removed:
-                if member.joined:
-                    yield Drain(member.name, member.cell, self.removed[member.name])
+        for member, cell, pool in self._placed():
+            if not member.serves:
                 continue
-            cell, pool = places[member.name]
             if not member.joined:
                 yield Adopt(member.name, cell)
             elif member.cell != cell:
                 yield Move(member.name, member.cell, cell)
             if member.pool is not pool:
                 yield SetPool(member.name, cell, pool)
+        places = _places(self.after)
         # A scheduler stays while anything is in its cell that goes nowhere else, such as to drain.
         held = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
         for name in sorted(running - wanted - held):
             yield DeleteCell(name)
 
-    def _places(self) -> dict[str, tuple[str, Pool]]:
-        return {
-            name: (cell.name, Pool.HP if name in cell.high_priority else Pool.LP)
-            for cell in self.after
-            for name in cell.instances
-        }
+    def _placed(self) -> Iterator[tuple[Member, str, Pool]]:
+        """Those that are there and stay, in turn, with their cell and pool from now on."""
+        places = _places(self.after)
+        for member in sorted(self.fleet.members, key=lambda m: self.turns.get(m.name, -1)):
+            if member.name in places:
+                yield member, *places[member.name]

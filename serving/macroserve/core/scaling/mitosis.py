@@ -59,7 +59,7 @@ def plan(
     the lower bound if the target is), and no two of them would fit into one.
 
     high_priority_ratio: HP share of each cell, 0 for strategies without pools.
-    remaining_tokens: predicted work left by instance; those not named have none.
+    remaining_tokens: predicted work left by instance that serves; one not named has yet to start.
     leaving: names of instances that drain outside any cell, not to be given out again.
     Raises ValueError for a negative target and for a ratio outside [0, 1].
     """
@@ -130,12 +130,18 @@ class _Rules:
         return None
 
     def _moved(self, cell: Cell, other: Cell, size: int, reason: str) -> Split:
-        """Some of ``cell`` to ``other``, with as many of the HP pool as it then wants."""
+        """Some of ``cell`` to ``other``, with as many of the HP pool as it then wants. Of those
+        that serve, ``cell`` keeps its lower bound where others can go instead, for what has yet to
+        start answers nobody."""
         wanted = self._high_priority_count(other.size + size) - len(other.high_priority)
-        high = cell.high_priority[: max(0, min(wanted, size))]
-        low = cell.low_priority[: size - len(high)]
-        rest = [name for name in cell.high_priority if name not in high]
-        return Split(cell.name, other.name, (*high, *low, *rest)[:size], reason)
+        high = cell.high_priority[: max(0, wanted)]
+        rest = cell.high_priority[len(high) :]
+        by_pool = (*high, *cell.low_priority, *rest)
+        serving = [name for name in by_pool if name in self.remaining_tokens]
+        starting = [name for name in by_pool if name not in self.remaining_tokens]
+        spare = max(0, len(serving) - self.bounds.lower)
+        moved = (*serving[:spare], *starting, *serving[spare:])[:size]
+        return Split(cell.name, other.name, moved, reason)
 
     def _add(self, cells: tuple[Cell, ...]) -> Add:
         """To a cell below its lower bound, else to the fullest that is not full, else to the
@@ -160,8 +166,8 @@ class _Rules:
 
     def _remove(self, cells: tuple[Cell, ...]) -> Remove:
         """From a cell above its upper bound, else from the smallest that is not at its lower
-        bound, else from the smallest; there the instance with the least work left, of the pool
-        that has one too many."""
+        bound, else from the smallest; there one that has yet to start or else has the least work
+        left, of the pool that has one too many."""
         lower, upper = self.bounds.lower, self.bounds.upper
         by_size = _by_size(cells)
         above = [cell for cell in by_size if cell.size > upper]
@@ -169,11 +175,12 @@ class _Rules:
         cell = (above or not_at_lower or by_size)[0]
         high = len(cell.high_priority) > self._high_priority_count(cell.size - 1)
         pool = (cell.high_priority if high else cell.low_priority) or cell.instances
-        victim = min(reversed(pool), key=lambda name: self.remaining_tokens.get(name, 0))
+        victim = min(reversed(pool), key=lambda name: self.remaining_tokens.get(name, -1))
         total = sum(cell.size for cell in cells)
-        left = self.remaining_tokens.get(victim, 0)
-        reason = f"{total} instances are there, {self.target} are wanted"
-        return Remove(cell.name, victim, f"{reason}; {victim} has the least work: {left} tokens.")
+        left = self.remaining_tokens.get(victim)
+        why = "has yet to start" if left is None else f"has the least work: {left} tokens"
+        reason = f"{total} instances are there, {self.target} are wanted; {victim} {why}."
+        return Remove(cell.name, victim, reason)
 
     def _set_priority(self, cells: tuple[Cell, ...]) -> SetPriority | None:
         for cell in cells:
