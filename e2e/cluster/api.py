@@ -57,11 +57,13 @@ class Api:
         except httpx.HTTPError:
             return None
 
-    def create(self, path: str, document: dict[str, Any]) -> None:
-        """Make it, unless it is there."""
+    def create(self, path: str, document: dict[str, Any]) -> bool:
+        """Make it, unless it is there already: then False."""
         response = self._http.post(path, json=document)
-        if response.status_code != httpx.codes.CONFLICT:
-            response.raise_for_status()
+        if response.status_code == httpx.codes.CONFLICT:
+            return False
+        response.raise_for_status()
+        return True
 
     def patch(self, path: str, change: dict[str, Any]) -> None:
         headers = {"Content-Type": "application/merge-patch+json"}

@@ -1,8 +1,8 @@
 """Makes the CRD server's APIs part of the one that clients see.
 
-An API server registers the groups and versions of its own CRDs by itself. Here CRDs are another
-server's, so this module registers them: as soon as a CRD is established, not before (the API
-server would remember that there was nothing).
+An API server registers the groups and versions of all CRDs that it sees as its own. Here they are
+another server's, so this module registers them, or takes them over if the API server was faster:
+as soon as a CRD is established, not before (the API server would remember that there was nothing).
 """
 
 import json
@@ -23,6 +23,8 @@ _CRD_SPEC = {
 }
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _LABEL = "macroserve.io/e2e-registered"
+_NOT_OURS = "kube-aggregator.kubernetes.io/automanaged"
+"""The API server's label; it leaves alone what has lost it."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,16 @@ def register(crds: Iterable[dict[str, Any]], backend: Backend, api: Api) -> None
     present = {service["metadata"]["name"] for service in found}
     for name in wanted.keys() - present:
         metadata = {"name": name, "labels": {_LABEL: "true"}}
-        api.create(_API, {"metadata": metadata, "spec": wanted[name] | backend.spec})
+        if not api.create(_API, {"metadata": metadata, "spec": wanted[name] | backend.spec}):
+            labels = {_LABEL: "true", _NOT_OURS: None}
+            api.patch(f"{_API}/{name}", {"metadata": {"labels": labels}, "spec": backend.spec})
     for name in present - wanted.keys():
         api.delete(f"{_API}/{name}")
+
+
+def is_registered(api_service: dict[str, Any]) -> bool:
+    """Whether `register` has seen to it."""
+    return _LABEL in (api_service["metadata"].get("labels") or {})
 
 
 def _is_true(found: dict[str, Any], kind: str) -> bool:

@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cluster.errors import KubectlError, UnsupportedError
 from cluster.processes import wait_until
@@ -45,11 +46,20 @@ class Cluster:
 
     def _is_available(self, api: str) -> bool:
         """Once it is, all clients get to it in the same way."""
-        condition = '{.status.conditions[?(@.type=="Available")].status}'
         try:
-            return self.kubectl("get", "apiservice", api, "-o", f"jsonpath={condition}") == "True"
+            found = json.loads(self.kubectl("get", "apiservice", api, "-o", "json"))
         except KubectlError:
             return False
+        conditions = found.get("status", {}).get("conditions") or []
+        is_available = any(
+            condition["type"] == "Available" and condition["status"] == "True"
+            for condition in conditions
+        )
+        return is_available and self._is_registered(found)
+
+    def _is_registered(self, api_service: dict[str, Any]) -> bool:
+        """Whether the API is led to whatever serves CRDs in this cluster."""
+        return True
 
     @property
     def audit_log(self) -> Path:

@@ -1,7 +1,9 @@
 """What the clusters that are made here have in common."""
 
 from pathlib import Path
+from typing import Any
 
+from cluster import apiservices
 from cluster.base import Cluster
 from cluster.control_plane import ControlPlane
 
@@ -33,6 +35,9 @@ class BuiltCluster(Cluster):
     @property
     def audit_log(self) -> Path:
         return self._control_plane.audit_log
+
+    def _is_registered(self, api_service: dict[str, Any]) -> bool:
+        return apiservices.is_registered(api_service)
 
     def stop_apiserver(self) -> None:
         self._control_plane.stop_api_server()
