@@ -33,7 +33,7 @@ class Cluster:
         return ended.stdout
 
     def apply_crd(self, path: Path) -> None:
-        """Returns when the resources of all CRDs in the file are served."""
+        """Returns when the resources of all CRDs in the file are served, and kubectl knows them."""
         self.kubectl("apply", "-f", str(path))
         applied = json.loads(self.kubectl("get", "-f", str(path), "-o", "json"))
         for crd in applied.get("items", [applied]):
@@ -43,6 +43,8 @@ class Cluster:
                     wait_until(
                         lambda name=name: self._is_available(name), f"{name} is served", _CRD_S
                     )
+            name = crd["metadata"]["name"]
+            wait_until(lambda name=name: self._is_known(name), f"{name} is known", _CRD_S)
 
     def _is_available(self, api: str) -> bool:
         """Once it is, all clients get to it in the same way."""
@@ -56,6 +58,12 @@ class Cluster:
             for condition in conditions
         )
         return is_available and self._is_registered(found)
+
+    def _is_known(self, resource: str) -> bool:
+        """This renews what kubectl remembers of the cluster's resources."""
+        group = resource.partition(".")[2]
+        known = self.kubectl("api-resources", f"--api-group={group}", "-o", "name")
+        return resource in known.split()
 
     def _is_registered(self, api_service: dict[str, Any]) -> bool:
         """Whether the API is led to whatever serves CRDs in this cluster."""

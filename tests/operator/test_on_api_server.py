@@ -225,13 +225,13 @@ def test_a_wrong_spec_disturbs_no_other_and_is_mended(
     team.apply(emulated("fine"))
     team.wait_for_instances("fine", 3)
     # Without the webhook, the API server lets this one through.
-    wrong = emulated("wrong", engine={"type": "vLLM", "pipelineParallel": 2})
+    wrong = emulated("wrong", engine={"type": "vLLM", "args": {"gpuMemoryUtilization": 0.9}})
     team.apply(wrong)
     wait_for(lambda: team.condition("wrong", "Degraded")["reason"] == "InvalidSpec", "a complaint")
     assert team.instances("wrong") == set()
     team.kubectl("scale", "mi/fine", "--replicas=4")
     team.wait_for_instances("fine", 4)
-    team.apply(emulated("wrong", engine={"type": "vLLM", "pipelineParallel": 1}))
+    team.apply(emulated("wrong", engine={"type": "vLLM", "args": None}))
     team.wait_for_instances("wrong", 3)
     wait_for(lambda: team.condition("wrong", "Degraded")["status"] == "False", "no complaint")
 
