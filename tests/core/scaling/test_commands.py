@@ -14,6 +14,7 @@ from macroserve.core.scaling.commands import (
     Split,
     apply,
     in_order,
+    told,
 )
 from macroserve.core.views import CellView, Pool
 
@@ -77,3 +78,17 @@ def test_cells_are_ordered_by_number() -> None:
 
 def test_a_cell_of_a_view() -> None:
     assert Cell.of(CellView("cell-0", ("a", "b", "c"), ("b",), num_running=9)) == A
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (Add("cell-0", "z", Pool.LP, "r"), "Add z (lp) to cell-0"),
+        (Remove("cell-0", "b", "r"), "Remove b from cell-0"),
+        (Split("cell-0", "cell-2", ("b", "c"), "r"), "Split cell-0: b, c to cell-2"),
+        (Merge("cell-1", "cell-0", "r"), "Merge cell-1 into cell-0"),
+        (SetPriority("a", Pool.HP, "r"), "Put a into the hp pool"),
+    ],
+)
+def test_what_is_told_of_it(command: Command, expected: str) -> None:
+    assert told(command) == expected

@@ -254,6 +254,21 @@ def test_survivors_of_a_removal_have_no_less_work_than_the_victim(
         cells = apply(cells, command)
 
 
+@given(cells_in_any_state(), targets, bounds(), ratios, works)
+def test_a_cell_that_gives_some_away_keeps_its_lower_bound_of_those_that_serve(
+    cells, target, bounds, ratio, work
+) -> None:
+    for command in plan(cells, target, bounds, ratio, work):
+        if isinstance(command, Split):
+            cell = next(cell for cell in cells if cell.name == command.cell)
+            serving = sum(name in work for name in cell.instances)
+            moved = sum(name in work for name in command.instances)
+            others_left = len(command.instances) - moved < cell.size - serving
+            assert serving - moved >= bounds.lower or moved == 0 or not others_left
+            assert serving - moved <= bounds.lower or moved == len(command.instances)
+        cells = apply(cells, command)
+
+
 @given(bounds(), ratios, st.lists(st.integers(-3, 3), min_size=1, max_size=40))
 def test_a_walk_leaves_at_most_two_cells_part_filled(bounds, ratio, steps) -> None:
     """EcoServe: several full macro instances and one or two part-filled ones.

@@ -242,9 +242,9 @@ class _Steps:
     def __iter__(self) -> Iterator[Step]:
         yield from self._start()
         yield from self._remove()
-        yield from self._assign()
-        if self.fleet.cells is not None:
-            yield from self._place(self.fleet.cells)
+        yield from self._begin_cells()
+        yield from self._place()
+        yield from self._end_cells()
 
     def _start(self) -> Iterator[Step]:
         there = {member.name for member in self.fleet.members}
@@ -267,41 +267,35 @@ class _Steps:
             else:
                 yield Stop(member.name, self.removed[member.name])
 
-    def _assign(self) -> Iterator[Step]:
-        for member, cell, pool in self._placed():
-            if member.joined or self._is_out_of_reach(member):
+    def _begin_cells(self) -> Iterator[Step]:
+        running = self.fleet.cells
+        for cell in self.after:
+            if running is not None and cell.name not in running:
+                yield DeployCell(cell.name)
+
+    def _place(self) -> Iterator[Step]:
+        places = _places(self.after)
+        for member in sorted(self.fleet.members, key=lambda m: self.turns.get(m.name, -1)):
+            if member.name not in places or self._is_out_of_reach(member):
                 continue
-            elif (member.cell, member.pool) != (cell, pool):
+            cell, pool = places[member.name]
+            if not member.joined and (member.cell, member.pool) != (cell, pool):
                 yield Assign(member.name, cell, pool)
+            if member.serves and not member.joined:
+                yield Adopt(member.name, cell)
+            if member.joined and member.cell != cell:
+                yield Move(member.name, member.cell, cell)
+            if member.serves and member.pool is not pool:
+                yield SetPool(member.name, cell, pool)
+
+    def _end_cells(self) -> Iterator[Step]:
+        places = _places(self.after)
+        wanted = {cell.name for cell in self.after}
+        # A scheduler stays while anything is in its cell that goes nowhere else, such as to drain.
+        held = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
+        for name in sorted((self.fleet.cells or frozenset()) - wanted - held):
+            yield DeleteCell(name)
 
     def _is_out_of_reach(self, member: Member) -> bool:
         """It serves, and which cell holds it is not known."""
         return self.fleet.cells is None and member.serves
-
-    def _place(self, running: frozenset[str]) -> Iterator[Step]:
-        """Schedulers first, for all that follows needs them; the ones left over last."""
-        wanted = {cell.name for cell in self.after}
-        for cell in self.after:
-            if cell.name not in running:
-                yield DeployCell(cell.name)
-        for member, cell, pool in self._placed():
-            if not member.serves:
-                continue
-            if not member.joined:
-                yield Adopt(member.name, cell)
-            elif member.cell != cell:
-                yield Move(member.name, member.cell, cell)
-            if member.pool is not pool:
-                yield SetPool(member.name, cell, pool)
-        places = _places(self.after)
-        # A scheduler stays while anything is in its cell that goes nowhere else, such as to drain.
-        held = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
-        for name in sorted(running - wanted - held):
-            yield DeleteCell(name)
-
-    def _placed(self) -> Iterator[tuple[Member, str, Pool]]:
-        """Those that are there and stay, in turn, with their cell and pool from now on."""
-        places = _places(self.after)
-        for member in sorted(self.fleet.members, key=lambda m: self.turns.get(m.name, -1)):
-            if member.name in places:
-                yield member, *places[member.name]
