@@ -1,9 +1,10 @@
 import pytest
 
 from macroserve.core.request import Slo
-from macroserve.sim import survivors
+from macroserve.core.scaling.autoscale import Need
+from macroserve.sim import capacity, survivors
 from macroserve.sim.capacity import _fewest, need
-from macroserve.sim.survivors import attainment
+from macroserve.sim.survivors import Estimate, attainment
 from macroserve.sim.traffic import busiest, expected
 
 GOAL = 0.9
@@ -81,6 +82,18 @@ def test_bounds(rate, least, most, make_design, make_load):
     assert least <= found.survivors <= found.enough <= most
 
 
+@pytest.mark.parametrize(("rate", "survivors"), [(2.0, 4), (40.0, 8)])
+def test_a_silent_minute_does_not_hide_the_busy_ones(rate, survivors, make_design, make_load):
+    load = make_load([rate] * 54 + [0.0] * 6)
+    found = needed(make_design(), load, 8, num_waiting=10 * int(rate))
+    assert found == Need(0.0, 8, survivors)
+
+
+def test_what_waits_but_cannot_be_simulated_keeps_all(make_design, make_load):
+    silent = make_load([0.0] * 60)
+    assert needed(make_design(), silent, 8, num_waiting=1) == Need(0.0, 8, 8)
+
+
 def test_nothing_asked_needs_the_fewest(make_design, make_load):
     found = needed(make_design(), make_load([0.0] * 60), 8, least=2)
     assert (found.requests_per_s, found.enough, found.survivors) == (0.0, 8, 4)
@@ -107,6 +120,21 @@ def test_uncertain_where_a_simulation_was_cut_short(make_design, make_load, monk
     assert needed(make_design(), load, 2).certain
     monkeypatch.setattr(survivors, "MAX_ITERATIONS", 300)
     assert not needed(make_design(), load, 2).certain
+
+
+@pytest.mark.parametrize("alone", [1.0, 0.5])
+def test_what_was_cut_short_calls_for_no_more_instances(alone, make_design, make_load, monkeypatch):
+    """alone: of requests with an instance each, surely; by it, the goal may be out of reach."""
+
+    def estimate(design, traffic, num_instances, goal=0.0):
+        if not goal:
+            return Estimate(alone, True)
+        # The goal itself is surely missed; whether more could be reached at all is not known.
+        return Estimate(0.3, goal == GOAL and alone < GOAL)
+
+    monkeypatch.setattr(capacity, "attainment", estimate)
+    found = needed(make_design(), make_load([4.0] * 60), 2)
+    assert (found.enough, found.certain, found.helps) == (2, False, True)
 
 
 @pytest.mark.parametrize("enough", [3, 4, 7, 11, 12])

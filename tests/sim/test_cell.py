@@ -80,7 +80,7 @@ async def test_decisions_are_those_of_the_emulated_executor(
     log = []
     log_batches(cell._instances["instance-0"].policy, log)
     outcome = cell.serve(arrivals)
-    assert outcome.complete and outcome.requests == len(arrivals)
+    assert outcome.decided and outcome.requests == len(arrivals)
     expected = await emulated_batches(config, make_latency(), arrivals)
     # The simulator need not wait for the last token of those that are late.
     assert log == expected[: len(log)]
@@ -205,7 +205,7 @@ def test_what_is_dropped_or_refused_has_missed(make_config, make_latency, make_l
     arrivals = poisson([60.0], 10.0, make_lengths(), Random(8))
     config = make_config(drop_late=True)
     outcome = SimulatedCell(config, make_latency(), 1).serve(arrivals)
-    assert outcome.complete and outcome.requests == len(arrivals)
+    assert outcome.decided and outcome.requests == len(arrivals)
     assert 0 < outcome.attained < len(arrivals)
     never_fits = make_config(num_blocks=4)
     outcome = SimulatedCell(never_fits, make_latency(), 1).serve(arrivals)
@@ -237,7 +237,7 @@ def test_the_first_arrivals_need_not_count(make_config, make_latency, make_lengt
 
 def test_no_arrivals_are_all_attained(make_config, make_latency):
     outcome = SimulatedCell(make_config(), make_latency(), 2).serve([])
-    assert (outcome.requests, outcome.complete, outcome.attainment) == (0, True, 1.0)
+    assert (outcome.requests, outcome.decided, outcome.attainment) == (0, True, 1.0)
 
 
 def test_a_goal_out_of_reach_ends_it(make_config, make_latency, make_lengths):
@@ -246,10 +246,10 @@ def test_a_goal_out_of_reach_ends_it(make_config, make_latency, make_lengths):
     assert whole.serve(arrivals).attainment < 0.5
     early = SimulatedCell(make_config(), make_latency(), 1)
     outcome = early.serve(arrivals, goal=0.9)
-    assert outcome.attainment < 0.9 and not outcome.complete
+    assert outcome.attainment < 0.9 and outcome.decided and outcome.requests < len(arrivals)
     assert early.num_iterations < 0.5 * whole.num_iterations
     in_reach = SimulatedCell(make_config(), make_latency(), 1)
-    assert in_reach.serve(arrivals[::60], goal=0.9).complete
+    assert in_reach.serve(arrivals[::60], goal=0.9).decided
 
 
 def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_lengths):
@@ -257,4 +257,4 @@ def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_le
     cell = SimulatedCell(make_config(), make_latency(), 2)
     outcome = cell.serve(arrivals, max_iterations=300)
     assert cell.num_iterations <= 302
-    assert not outcome.complete and outcome.requests < len(arrivals)
+    assert not outcome.decided and outcome.requests < len(arrivals)

@@ -54,7 +54,7 @@ def test_verdicts_are_in_when_nothing_is_open():
     verdicts.ended(records[2])
     assert verdicts.are_in
     outcome = verdicts.outcome
-    assert (outcome.requests, outcome.attained, outcome.complete) == (4, 1, True)
+    assert (outcome.requests, outcome.attained, outcome.decided) == (4, 1, True)
     assert outcome.attainment == 0.25
 
 
@@ -64,5 +64,6 @@ def test_verdicts_are_in_when_the_goal_is_lost():
     for missed in records[:2]:
         verdicts.missed(missed)
     assert not verdicts.are_in
+    assert verdicts.outcome.attainment == 0.0 and not verdicts.outcome.decided
     verdicts.missed(records[2])
-    assert verdicts.are_in and not verdicts.outcome.complete
+    assert verdicts.are_in and verdicts.outcome.decided

@@ -90,6 +90,18 @@ def test_a_simulation_that_was_cut_short_is_uncertain(make_design, make_load, mo
     assert attainment(make_design(), steady(make_load, 0.5), 1).certain
 
 
+def test_early_misses_do_not_lose_a_goal(make_design, make_load, monkeypatch):
+    """Who misses is known at the first token, who attains at the last."""
+    load = make_load([1.0] * 60, ((100, 400),) * 7 + ((1900, 400),))
+    design, traffic = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1)), expected(load, 0)
+    goal = 0.6
+    whole = attainment(design, traffic, 1, goal)
+    assert whole.certain and whole.attainment > goal
+    monkeypatch.setattr(survivors, "MAX_ITERATIONS", 150)
+    cut = attainment(design, traffic, 1, goal)
+    assert cut.attainment < goal and not cut.certain
+
+
 def test_ten_minutes_at_a_modest_rate_take_less_than_half_a_second(make_design, make_load):
     """Of one core; measured three times, for the machine may be busy."""
     minutes = Traffic(tuple([1.0] * 60), 10.0, make_load([1.0]).lengths)

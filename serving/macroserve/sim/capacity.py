@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from macroserve.core.reports import LoadReport
 from macroserve.core.scaling.autoscale import Need
-from macroserve.sim.survivors import Design, attainment
+from macroserve.sim.survivors import Design, Estimate, attainment
 from macroserve.sim.traffic import Traffic, busiest, expected
 
 RATE_ALONE = 0.01
@@ -31,23 +31,24 @@ def need(
     num_waiting: requests that wait for their prefill now.
     """
     coming, past = expected(load, num_waiting), busiest(load, num_waiting)
-    if coming is None or past is None:
-        return Need(0.0, present, max((present + 1) // 2, least))
-    requests_per_s = coming.num_expected / coming.duration_s
+    lowest = max((present + 1) // 2, least)
+    if past is None:  # what waits came so long ago that it cannot be simulated
+        return Need(0.0, present, present if num_waiting else lowest)
+    requests_per_s = coming.num_expected / coming.duration_s if coming else 0.0
     judge = _Judge(design, goal)
-    worst = max(coming, past, key=lambda traffic: traffic.tokens_per_s)
+    worst = max(coming or past, past, key=lambda traffic: traffic.tokens_per_s)
     if present > least and judge.keeps(worst, present - 1):
-        lowest = max((present + 1) // 2, least)
         survivors = _fewest(lambda num: judge.keeps(worst, num), lowest, present - 1)
         return Need(requests_per_s, present, survivors, judge.is_certain)
     highest = min(2 * present, most)
-    if present == highest or judge.keeps(coming, present):
+    if coming is None or present == highest or not judge.misses(coming, present):
         return Need(requests_per_s, present, present, judge.is_certain)
     if (ceiling := CLOSE * judge.attainment_alone(coming)) < goal:
         judge = _Judge(design, ceiling)
-        if judge.keeps(coming, present):
-            return Need(requests_per_s, present, present, judge.is_certain, helps=False)
-    enough = _fewest(lambda num: judge.keeps(coming, num), present + 1, highest)
+        if not judge.misses(coming, present):
+            sure = judge.is_certain
+            return Need(requests_per_s, present, present, sure, helps=not sure)
+    enough = _fewest(lambda num: not judge.misses(coming, num), present + 1, highest)
     return Need(requests_per_s, enough, enough, judge.is_certain)
 
 
@@ -60,15 +61,23 @@ class _Judge:
         self._goal = goal
 
     def keeps(self, traffic: Traffic, num_instances: int) -> bool:
-        """Whether so many instances keep the attainment at the goal."""
-        estimate = attainment(self._design, traffic, num_instances, self._goal)
-        self.is_certain = self.is_certain and estimate.certain
-        return estimate.attainment >= self._goal
+        """Whether so many instances keep the attainment at the goal, as far as can be said."""
+        return self._estimate(traffic, num_instances).attainment >= self._goal
+
+    def misses(self, traffic: Traffic, num_instances: int) -> bool:
+        """Whether they do not for certain: what was cut short calls for no more instances."""
+        estimate = self._estimate(traffic, num_instances)
+        return estimate.certain and estimate.attainment < self._goal
 
     def attainment_alone(self, traffic: Traffic) -> float:
         """Of requests that have an instance for themselves: no number does better than that."""
         seldom = replace(traffic, rates=(RATE_ALONE,), num_waiting=0)
         return attainment(self._design, seldom, 1).attainment
+
+    def _estimate(self, traffic: Traffic, num_instances: int) -> Estimate:
+        estimate = attainment(self._design, traffic, num_instances, self._goal)
+        self.is_certain = self.is_certain and estimate.certain
+        return estimate
 
 
 def _fewest(suffices: Callable[[int], bool], low: int, high: int) -> int:

@@ -57,12 +57,12 @@ class Outcome:
     """What came of the requests that count.
 
     requests: those of which it is known. attained: those of them within both targets.
-    complete: whether it is known of all.
+    decided: whether it is known of all, or of so many that the goal is missed.
     """
 
     requests: int
     attained: int
-    complete: bool
+    decided: bool
 
     @property
     def attainment(self) -> float:
@@ -93,7 +93,7 @@ class Verdicts:
     @property
     def outcome(self) -> Outcome:
         num_known = self._num_attained + self._num_missed
-        return Outcome(num_known, self._num_attained, not self._open)
+        return Outcome(num_known, self._num_attained, self.are_in)
 
     def ended(self, record: Record) -> None:
         self._decide(record, record.attained)

@@ -34,7 +34,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """certain: whether the simulation came to its end, so that the attainment can be relied on."""
+    """certain: whether the simulation came to its end, or far enough to miss the goal for sure."""
 
     attainment: float
     certain: bool
@@ -55,4 +55,4 @@ def attainment(
     arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed))
     cell = SimulatedCell(design.config, design.latency, num_simulated, design.high_priority_ratio)
     outcome = cell.serve(arrivals, num_before=num_before, goal=goal, max_iterations=MAX_ITERATIONS)
-    return Estimate(outcome.attainment, outcome.complete or outcome.attainment < goal)
+    return Estimate(outcome.attainment, outcome.decided)
