@@ -119,6 +119,19 @@ def test_a_cell_that_is_gone_ages(age_s: float, ages: list[float]) -> None:
     assert bool(older.lengths) == bool(ages)
 
 
+def test_a_stretch_of_which_no_cell_tells_is_kept() -> None:
+    gone = aged(LoadReport(10, (LoadBucket(0, 5, 5, 5),)), 47)
+    now = LoadReport(10, (LoadBucket(0, 1, 1, 1),))
+    summed = total([now, gone], random.Random(0))
+    assert requests(summed) == [1, 0, 0, 0, 5]
+
+
+def test_a_load_that_ended_keeps_its_age() -> None:
+    gone = aged(LoadReport(10, (LoadBucket(0, 5, 5, 5), LoadBucket(10, 6, 6, 6))), 97)
+    summed = total([LoadReport(10), gone], random.Random(0))
+    assert [(bucket.age_s, bucket.requests) for bucket in summed.buckets] == [(90, 5), (100, 6)]
+
+
 def test_what_a_cell_that_is_gone_was_asked_counts_when_it_was() -> None:
     gone = aged(LoadReport(10, (LoadBucket(0, 5, 5, 5),)), 27)
     now = LoadReport(10, (LoadBucket(0, 1, 1, 1), LoadBucket(10, 2, 2, 2)))

@@ -1,6 +1,7 @@
 """One page of several: what Prometheus reads there is what each source counted."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -53,12 +54,16 @@ def test_strange_label_values_survive() -> None:
 
 def test_cells_are_gauges() -> None:
     cell = CellView("cell-0", ("a", "b"), ("b",), num_waiting=3, num_running=4, num_blocks=10)
+    cell = replace(cell, num_prefilling=1, num_decoding=3)
     page = cell_page([wire.CellSummary(cell, late=True)], {"namespace": "ns"})
     values = samples(page)
     labels = frozenset({"namespace": "ns", "cell": "cell-0"}.items())
     assert values["macroserve_cell_instances", labels] == 2
     assert values["macroserve_cell_high_priority_instances", labels] == 1
     assert values["macroserve_cell_requests_waiting", labels] == 3
+    assert values["macroserve_cell_requests_running", labels] == 4
+    assert values["macroserve_cell_requests_prefilling", labels] == 1
+    assert values["macroserve_cell_requests_decoding", labels] == 3
     assert values["macroserve_cell_late", labels] == 1
 
 

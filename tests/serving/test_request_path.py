@@ -9,9 +9,12 @@ from support.emulated_world import SECRET, World, adopt, expected_tokens, runnin
 
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
+from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.tokens import RefusedError
 from macroserve.serving.auth import bearer
+from macroserve.serving.cell import CellScheduler
+from macroserve.serving.link import InstanceLink
 
 LP, HP = Pool.LP, Pool.HP
 LP3 = {"cell-0": {"a": LP, "b": LP, "c": LP}}
@@ -222,6 +225,56 @@ async def test_an_instance_that_leaves_finishes_what_runs_and_closes() -> None:
         await world.until(is_gone)
 
 
+async def test_an_instance_that_does_not_obey_does_not_drain_and_gets_no_requests() -> None:
+    async with running(LP3) as world:
+        cell = world.cells["cell-0"]
+
+        async def draining() -> bool:
+            return next(i.draining for i in cell.report().instances if i.name == "a")
+
+        async def refuse(verb: str, argument: object = None) -> None:
+            raise TimeoutError
+
+        obey, cell._links["a"].command = cell._links["a"].command, refuse
+        with pytest.raises(TimeoutError):
+            await cell.drain("a", True)
+        assert not await draining()
+        await asyncio.gather(*(world.tokens(token_request(f"r{i}", 5)) for i in range(6)))
+        assert (await world.status("a")).finished == 0
+        cell._links["a"].command = obey
+        await cell.drain("a", True)
+        await world.until(draining)
+
+
+async def test_a_scheduler_that_starts_does_not_know_yet_who_drains() -> None:
+    """Who drains and has nothing to do is stopped, and what it has to do is not known either."""
+    async with running(LP3) as world:
+        cell = CellScheduler(
+            "cell-0", strategy(world.settings.strategy), world.settings.slo, SECRET
+        )
+        await cell.start([server.identity() for server in world.instances.values()])
+        told = cell.report().instances
+        await cell.stop()
+        assert len(told) == 3 and not any(instance.draining for instance in told)
+
+
+async def test_an_instance_whose_engine_dies_does_not_wait_for_it() -> None:
+    async with running(LP3) as world:
+        streams = [asyncio.create_task(world.tokens(token_request(f"r{i}", 4000))) for i in "012"]
+
+        async def runs() -> bool:
+            return (await world.status("a")).num_running > 0
+
+        await world.until(runs)
+        dead = world.instances["a"]
+        await dead._engine.stop()
+        async with asyncio.timeout(5):
+            await dead.leave()
+        assert not dead._feed.idle
+        for stream in streams:
+            stream.cancel()
+
+
 async def test_an_instance_that_has_no_time_left_leaves_anyway() -> None:
     async with running(LP3, strategy="vllm") as world:
         requests = [token_request(f"r{i}", 800) for i in range(9)]
@@ -252,6 +305,20 @@ async def test_load_tells_of_each_request_once() -> None:
         lengths = [length for report in reports for length in report.lengths]
         assert lengths == [(1500, 2)] * 60
         assert all(report.model and len(report.coefficients or ()) == 5 for report in reports)
+
+
+async def test_load_asks_all_instances_at_once() -> None:
+    async with running(LP3) as world:
+        cell = world.cells["cell-0"]
+        all_asked = asyncio.Barrier(3)
+        for link in cell._links.values():
+
+            async def command(verb: str, link: InstanceLink = link) -> object:
+                await all_asked.wait()
+                return await InstanceLink.command(link, verb)
+
+            link.command = command
+        assert (await cell.load()).coefficients
 
 
 async def test_load_does_without_an_instance_that_does_not_answer() -> None:

@@ -29,13 +29,8 @@ from macroserve.core.units import parse_bytes, parse_seconds
 TINY = "tiny"
 """As ``spec.model.source``: the small test model that Macroserve builds itself."""
 
-_LIVE_FIELDS = (
-    "spec.instances",
-    "spec.mitosis",
-    "spec.priority",
-    "spec.autoscaling",
-)
-"""What may change while instances run; the rest is built into them or into their addresses."""
+LIVE_PARTS = ("instances", "mitosis", "priority", "autoscaling")
+"""Of a spec: may change while instances run; the rest is built into them or their addresses."""
 
 
 class ManifestError(ValueError):
@@ -281,7 +276,7 @@ def changes(old: Manifest, new: Manifest) -> tuple[str, ...]:
         "while instances run."
         for path in {**before, **after}
         if before.get(path) != after.get(path)
-        and not any(f"{path}.".startswith(f"{live}.") for live in _LIVE_FIELDS)
+        and not any(f"{path}.".startswith(f"spec.{part}.") for part in LIVE_PARTS)
     )
 
 

@@ -60,6 +60,10 @@ class InstanceStatus:
     draining: bool = False
 
 
+UNHEARD = InstanceStatus(seq=-1, draining=True)
+"""Until its first status an instance takes no requests; any status is newer."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceView:
     """An instance as its cell scheduler sees it: the last status plus decisions in flight.
@@ -78,6 +82,11 @@ class InstanceView:
     in_flight_tokens: int = 0
     in_flight_prefill_s: float = 0.0
     in_flight_blocks: int = 0
+
+    @property
+    def heard(self) -> bool:
+        """Whether the instance has sent a status."""
+        return self.status is not UNHEARD
 
 
 @dataclass(frozen=True, slots=True)

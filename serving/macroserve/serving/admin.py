@@ -21,7 +21,9 @@ from macroserve.serving.auth import TokenCheck
 from macroserve.serving.guard import error_response
 
 ADMIN_PREFIX = "/admin/v1"
-TIMEOUT = aiohttp.ClientTimeout(total=15)
+ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=3)
+"""Of a cell's word on itself: well under the time that the operator gives the head for all."""
+ORDER_TIMEOUT = aiohttp.ClientTimeout(total=15)
 CELL_ORDERS = ("adopt", "release", "pool", "drain")
 
 
@@ -78,7 +80,7 @@ class AdminApi:
 
     async def _cell_report(self, url: str) -> Any:
         try:
-            async with self._http.get(url + "/report", timeout=TIMEOUT) as response:
+            async with self._http.get(url + "/report", timeout=ANSWER_TIMEOUT) as response:
                 return msgspec.json.decode(await response.read())
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
             return None
@@ -113,7 +115,9 @@ class AdminApi:
         if url is None:
             raise OrderError(HTTPStatus.NOT_FOUND, f"there is no cell {cell}")
         try:
-            async with self._http.post(f"{url}/{order}", data=body, timeout=TIMEOUT) as response:
+            async with self._http.post(
+                f"{url}/{order}", data=body, timeout=ORDER_TIMEOUT
+            ) as response:
                 text = await response.text()
                 if response.status != HTTPStatus.OK:
                     raise OrderError(response.status, text)

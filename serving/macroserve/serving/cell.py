@@ -117,7 +117,8 @@ class CellScheduler:
         self._note_members()
 
     async def drain(self, name: str, draining: bool) -> None:
-        """Raises aiohttp.ClientError or TimeoutError if the instance does not follow."""
+        """Raises aiohttp.ClientError or TimeoutError if the instance does not follow: it gets no
+        requests all the same, and goes on telling that it does not drain."""
         link = self._member(name)
         self._draining = self._draining | {name} if draining else self._draining - {name}
         self.changed.set()
@@ -186,7 +187,7 @@ class CellScheduler:
                 status=view.status,
                 age_s=now - view.as_of_s,
                 in_flight=view.in_flight_requests,
-                draining=view.name in self._draining,
+                draining=view.heard and view.status.draining,
             )
             for view in self._ledger.views
         )
@@ -202,13 +203,15 @@ class CellScheduler:
     async def load(self) -> LoadReport:
         """With what one instance's latency model is made of, if one tells."""
         report = self._load.report(self._clock())
-        for link in self._links.values():
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
-                async with asyncio.timeout(LATENCY_TIMEOUT_S):
-                    answer = await link.command("latency")
-                told = msgspec.convert(answer, wire.LatencyAnswer)
-                return msgspec.structs.replace(report, **msgspec.structs.asdict(told))
-        return report
+        answers = await asyncio.gather(*map(self._latency, self._links.values()))
+        told = next(filter(None, answers), None)
+        return msgspec.structs.replace(report, **msgspec.structs.asdict(told)) if told else report
+
+    async def _latency(self, link: InstanceLink) -> wire.LatencyAnswer | None:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+            async with asyncio.timeout(LATENCY_TIMEOUT_S):
+                return msgspec.convert(await link.command("latency"), wire.LatencyAnswer)
+        return None
 
     async def _keep_history(self) -> None:
         while True:

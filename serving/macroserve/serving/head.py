@@ -12,6 +12,7 @@ that they know; when it comes back, the instances say which cells there were.
 import asyncio
 import contextlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -73,8 +74,12 @@ class HeadServer:
     async def _restore(self, cell: str) -> None:
         # One that does not start now is missing; whoever watches over the fleet has it deployed.
         with contextlib.suppress(DeployError, TimeoutError):
-            async with asyncio.timeout(DEPLOY_TIMEOUT_S):
-                await self._cells.deploy_cell(cell)
+            await self._start_cell(cell)
+
+    async def _start_cell(self, cell: str) -> None:
+        """Raises DeployError, and TimeoutError when it takes long: it goes on all the same."""
+        async with asyncio.timeout(DEPLOY_TIMEOUT_S):
+            await asyncio.shield(self._cells.deploy_cell(cell))
 
     async def leave(self) -> None:
         """Nothing that was accepted depends on the head."""
@@ -91,8 +96,8 @@ class HeadServer:
             raise RuntimeError("the HTTP server has ended")
 
     def _application(self) -> Starlette:
-        admin = AdminApi(cell_urls, self._http, self._options.admin_token)
-        self._load = DeploymentLoad(cell_urls, self._http)
+        admin = AdminApi(self._urls, self._http, self._options.admin_token)
+        self._load = DeploymentLoad(self._urls, self._http)
         cells, cell = ADMIN_PREFIX + "/cells", ADMIN_PREFIX + "/cells/{cell}"
         return Starlette(
             routes=[
@@ -142,8 +147,7 @@ class HeadServer:
         if not CELL_NAME.fullmatch(cell):
             raise OrderError(HTTPStatus.BAD_REQUEST, "a cell's name is cell- and a number")
         try:
-            async with asyncio.timeout(DEPLOY_TIMEOUT_S):
-                await asyncio.shield(self._cells.deploy_cell(cell))
+            await self._start_cell(cell)
         except TimeoutError:
             raise OrderError(HTTPStatus.GATEWAY_TIMEOUT, f"{cell} is still starting") from None
         except DeployError as error:
@@ -158,9 +162,14 @@ class HeadServer:
         return JSONResponse({})
 
     async def _load_report(self, request: Request) -> Response:
-        self._check_ready()
         return Response(wire.encode(await self._load.report()), media_type="application/json")
 
+    async def _urls(self) -> Mapping[str, str]:
+        """Of all cells, or of none: some may have no scheduler yet while the head starts."""
+        self._check_ready()
+        return await cell_urls()
+
     def _check_ready(self) -> None:
+        """Raises OrderError."""
         if not self._ready:
             raise OrderError(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")

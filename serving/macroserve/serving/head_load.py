@@ -10,9 +10,8 @@ import aiohttp
 import msgspec
 
 from macroserve.core.reports import LoadReport
+from macroserve.serving.admin import ANSWER_TIMEOUT
 from macroserve.serving.load import aged, total
-
-TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
 class DeploymentLoad:
@@ -46,7 +45,7 @@ class DeploymentLoad:
 
     async def _ask(self, url: str) -> LoadReport | None:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
-            async with self._http.get(url + "/load", timeout=TIMEOUT) as response:
+            async with self._http.get(url + "/load", timeout=ANSWER_TIMEOUT) as response:
                 response.raise_for_status()
                 return msgspec.json.decode(await response.read(), type=LoadReport)
         return None

@@ -173,7 +173,7 @@ class InstanceServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.grace_s):
                 await self._engine.command("drain", True)
-                while not self._feed.idle:  # noqa: ASYNC110 - only its statuses tell
+                while self.healthy and not self._feed.idle:  # noqa: ASYNC110 - only statuses tell
                     await asyncio.sleep(0.1)
 
     async def stop(self) -> None:

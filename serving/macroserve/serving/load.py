@@ -83,14 +83,18 @@ def aged(report: LoadReport, age_s: float) -> LoadReport:
 
 def total(reports: Sequence[LoadReport], chance: random.Random) -> LoadReport:
     """The sum over cells; of the lengths a sample in which each cell has the share of its
-    requests. The latency model is the first that is told."""
+    requests. The latency model is the first that is told.
+
+    Buckets go from the newest to the oldest that any cell tells, those between them too.
+    """
     sums: dict[int, list[int]] = {}
     for bucket in (bucket for report in reports for bucket in report.buckets):
         values = sums.setdefault(int(bucket.age_s // BUCKET_S), [0, 0, 0])
         values[0] += bucket.requests
         values[1] += bucket.prompt_tokens
         values[2] += bucket.output_tokens
-    buckets = (LoadBucket(i * BUCKET_S, *sums.get(i, (0, 0, 0))) for i in range(len(sums)))
+    ages = range(min(sums), max(sums) + 1) if sums else ()
+    buckets = (LoadBucket(i * BUCKET_S, *sums.get(i, (0, 0, 0))) for i in ages)
     known = next((report for report in reports if report.coefficients), LoadReport(BUCKET_S))
     return msgspec.structs.replace(
         known, bucket_s=BUCKET_S, buckets=tuple(buckets), lengths=_joined(reports, chance)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from macroserve.core.reports import InstanceIdentity, InstanceReport, Report
-from macroserve.core.scaling.commands import Add, Command, Merge, Remove, SetPriority, Split
+from macroserve.core.scaling.commands import Command, told
 from macroserve.core.scaling.drain import drain_budget_s
 from macroserve.core.scaling.fleet import (
     Adopt,
@@ -92,7 +92,7 @@ class Reconciler:
         plan = plan_steps(fleet, self.wish)
         for command in plan.commands:
             if command not in self._decided:
-                self._on_event(_sentence(command))
+                self._on_event(f"{told(command)}. {command.reason}")
         self._decided = plan.commands
         for step in plan.steps:
             await self._carry_out(step)
@@ -227,18 +227,3 @@ def _now() -> float:
 def _cause(error: BaseException | None) -> str:
     """What the instance itself raised, without the trace of how it came here."""
     return str(getattr(error, "cause", None) or error).strip().splitlines()[0]
-
-
-def _sentence(command: Command) -> str:
-    match command:
-        case Add(cell=cell, instance=name, pool=pool):
-            done = f"Add {name} ({pool}) to {cell}"
-        case Remove(cell=cell, instance=name):
-            done = f"Remove {name} from {cell}"
-        case Split(cell=cell, new_cell=new_cell, instances=instances):
-            done = f"Split {cell}: {', '.join(instances)} to {new_cell}"
-        case Merge(source=source, into=into):
-            done = f"Merge {source} into {into}"
-        case SetPriority(instance=name, pool=pool):
-            done = f"Move {name} to pool {pool}"
-    return f"{done}. {command.reason}"

@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.route import route
 from macroserve.core.strategy import Strategy
-from macroserve.core.views import CellView, InstanceStatus, InstanceView, Pool
+from macroserve.core.views import UNHEARD, CellView, InstanceStatus, InstanceView, Pool
 
 IN_FLIGHT_TIMEOUT_S = 10.0
 """A decision that no status has acknowledged for so long is taken to have come to nothing."""
-
-_UNHEARD = InstanceStatus(seq=-1, draining=True)
-"""Until its first status an instance takes no requests; any status is newer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class CellLedger:
         if incarnation > known:
             self._drop_all_at(name)
             self._incarnations[name] = incarnation
-            self._views[name] = InstanceView(name, pool, _UNHEARD, 0.0, max_num_seqs)
+            self._views[name] = InstanceView(name, pool, UNHEARD, 0.0, max_num_seqs)
         else:
             self._views[name] = replace(self._views[name], pool=pool)
 
@@ -91,7 +88,7 @@ class CellLedger:
         view = self._views[name]
         if status.seq <= view.status.seq:
             return False
-        if view.status is not _UNHEARD:
+        if view.heard:
             self._finished += status.finished - view.status.finished
             self._attained += status.attained - view.status.attained
         self._views[name] = replace(view, status=status, as_of_s=now)

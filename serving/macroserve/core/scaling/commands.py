@@ -137,6 +137,21 @@ def apply(cells: Iterable[Cell], command: Command) -> tuple[Cell, ...]:
     return in_order(by_name.values())
 
 
+def told(command: Command) -> str:
+    """What a command does, such as ``Merge cell-1 into cell-0``, without a full stop."""
+    match command:
+        case Add(cell=cell, instance=name, pool=pool):
+            return f"Add {name} ({pool}) to {cell}"
+        case Remove(cell=cell, instance=name):
+            return f"Remove {name} from {cell}"
+        case Split(cell=cell, new_cell=new_cell, instances=instances):
+            return f"Split {cell}: {', '.join(instances)} to {new_cell}"
+        case Merge(source=source, into=into):
+            return f"Merge {source} into {into}"
+        case SetPriority(instance=name, pool=pool):
+            return f"Put {name} into the {pool} pool"
+
+
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """By name, ``cell-2`` before ``cell-10``."""
     return tuple(sorted(cells, key=lambda cell: (len(cell.name), cell.name)))

@@ -1,0 +1,128 @@
+"""A head without Ray: what it tells while it starts, and while a cell does not answer."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from macroserve.core.reports import InstanceIdentity
+from macroserve.operator.head_client import REPORT_TIMEOUT, CallError, HeadClient
+from macroserve.serving import head
+from macroserve.serving.finders import InstanceFinder
+from macroserve.serving.head import HeadOptions, HeadServer
+from macroserve.serving.ray_cells import RayCells
+
+OPTIONS = HeadOptions(host="127.0.0.1", port=0, secret="secret", admin_token="admin")
+
+
+@dataclass
+class Cells:
+    """Schedulers that are there as soon as they may be."""
+
+    named: tuple[str, ...] = ()
+    may_run: asyncio.Event = field(default_factory=asyncio.Event)
+    running: dict[str, str] = field(default_factory=dict)
+
+    async def find(self) -> list[InstanceIdentity]:
+        return [InstanceIdentity(f"of {cell}", "", cell) for cell in self.named]
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def deploy_cell(self, name: str) -> None:
+        await self.may_run.wait()
+        self.running[name] = "http://127.0.0.1:9"
+
+    async def cells(self) -> frozenset[str]:
+        return frozenset(self.running)
+
+
+@pytest.fixture
+def cells(monkeypatch: pytest.MonkeyPatch) -> Cells:
+    cells = Cells()
+
+    async def cell_urls() -> Mapping[str, str]:
+        return dict(cells.running)
+
+    monkeypatch.setattr(head, "cell_urls", cell_urls)
+    return cells
+
+
+@contextlib.asynccontextmanager
+async def starting(cells: Cells) -> AsyncIterator[tuple[HeadClient, asyncio.Task[None]]]:
+    """It listens when entered; the task is done when it is ready."""
+    server = HeadServer(cast(RayCells, cells), cast(InstanceFinder, cells), OPTIONS)
+    start = asyncio.create_task(server.start())
+    async with asyncio.timeout(5):
+        while not hasattr(server, "_server") or not server._server.started:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    port = server._server.servers[0].sockets[0].getsockname()[1]
+    async with aiohttp.ClientSession() as http:
+        yield HeadClient(http, f"http://127.0.0.1:{port}", "admin"), start
+    cells.may_run.set()
+    await start
+    await server.stop()
+
+
+async def test_until_all_its_cells_are_back_it_tells_of_none(cells: Cells) -> None:
+    cells.named = "cell-0", "cell-1"
+    cells.running["cell-0"] = "http://127.0.0.1:9"
+    async with starting(cells) as (client, start):
+        for ask in (client.report, client.cells, client.load):
+            with pytest.raises(CallError, match=r"503.*starting"):
+                await ask()
+        with pytest.raises(CallError, match=r"503.*starting"):
+            await client.drain("cell-0", "instance-0")
+        cells.may_run.set()
+        await start
+        assert await client.cells() == {"cell-0", "cell-1"}
+        assert (await client.report()).cells == ()
+
+
+async def test_a_cell_that_takes_long_to_start_is_not_given_up(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head, "DEPLOY_TIMEOUT_S", 0.05)
+    cells.named = ("cell-0",)
+    async with starting(cells) as (client, start):
+        await start
+        assert await client.cells() == frozenset()
+        cells.may_run.set()
+        await asyncio.sleep(0)
+        assert await client.cells() == {"cell-0"}
+
+
+async def test_a_cell_that_hangs_is_left_out_in_time(cells: Cells) -> None:
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def report(request: web.Request) -> web.Response:
+        return web.json_response({"cell": {"name": "cell-0", "instances": []}, "instances": []})
+
+    async def load(request: web.Request) -> web.Response:
+        bucket = {"age_s": 0, "requests": 7, "prompt_tokens": 7, "output_tokens": 7}
+        return web.json_response({"bucket_s": 10, "buckets": [bucket]})
+
+    app = web.Application()
+    app.add_routes([web.get("/report", report), web.get("/load", load)])
+    app.add_routes([web.get(f"/{n}/{what}", hang) for n in "12" for what in ("report", "load")])
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    cells.running = {"cell-0": url, "cell-1": url + "/1", "cell-2": url + "/2"}
+    async with starting(cells) as (client, start):
+        await start
+        assert REPORT_TIMEOUT.total is not None
+        async with asyncio.timeout(0.8 * REPORT_TIMEOUT.total):
+            told, summed = await asyncio.gather(client.report(), client.load())
+    await runner.cleanup()
+    assert [cell.cell.name for cell in told.cells] == ["cell-0"]
+    assert [bucket.requests for bucket in summed.buckets] == [7]
