@@ -106,6 +106,7 @@ def test_the_plain_yaml_does_the_same(plain: Path, cluster: NodeCluster, kube: K
     served.apply()
     served.wait_for_instances(3)
     assert served.complete()
+    cluster.kubectl("delete", "validatingwebhookconfiguration", "macroserve-operator")
     operator("scale", "deployment/macroserve-operator", "--replicas=0")
     eventually(lambda: not operator.list("pods"), 60)
     cluster.kubectl("apply", "-f", str(plain / "release.yaml"))

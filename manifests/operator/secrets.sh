@@ -6,11 +6,12 @@ umask 077
 mkdir -p "$(dirname "$0")/secrets"
 cd "$(dirname "$0")/secrets"
 
-if [ ! -e token ]; then
-    openssl rand -hex 24 | tr -d '\n' >token
+if [ ! -s token ]; then
+    token=$(openssl rand -hex 24)
+    printf %s "$token" >token
 fi
 
-if [ ! -e tls.crt ]; then
+if [ ! -s tls.crt ]; then
     host=macroserve-operator.macroserve-system.svc
     openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=macroserve-operator \
         -addext "subjectAltName=DNS:$host,DNS:$host.cluster.local" \

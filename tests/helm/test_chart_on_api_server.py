@@ -4,8 +4,10 @@ Its pods never run, so nothing waits for them, and the hook that an uninstall wo
 """
 
 import json
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,24 +194,49 @@ def test_monitors_come_with_the_prometheus_operators_kinds(
         cluster.kubectl("delete", "-f", str(path))
 
 
-def test_the_plain_yaml_is_taken_with_its_secrets(cluster: ApiCluster, tmp_path: Path) -> None:
-    folder = shutil.copytree(PLAIN, tmp_path / "operator")
+@pytest.fixture(scope="module")
+def plain(cluster: ApiCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the plain YAML in force. Its namespace never ends here, so tests share it."""
+    folder = shutil.copytree(PLAIN, tmp_path_factory.mktemp("plain") / "operator")
     operator = folder / "operator.yaml"
     # This server is older than policy/v1, which the chart would have looked up.
     operator.write_text(operator.read_text().replace("policy/v1\n", "policy/v1beta1\n"))
     subprocess.run([folder / "secrets.sh"], check=True, capture_output=True)
-    try:
-        cluster.kubectl("apply", "-k", str(folder))
-        cluster.kubectl("apply", "-f", str(folder / "release.yaml"))
-        secret = get(cluster, "secret", "macroserve-operator-webhook")
-        webhooks = get(cluster, "validatingwebhookconfiguration", "macroserve-operator")
-        assert secret and webhooks
-        for webhook in webhooks["webhooks"]:
-            assert webhook["clientConfig"]["caBundle"] == secret["data"]["ca.crt"]
-        assert may(cluster, "create", "pods", "tenant")
-    finally:
-        cluster.kubectl("delete", "--ignore-not-found", "-f", str(folder / "release.yaml"))
-        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(folder))
+    cluster.kubectl("apply", "-k", str(folder))
+    return folder
+
+
+def test_the_plain_yaml_is_taken_with_its_secrets(cluster: ApiCluster, plain: Path) -> None:
+    secret = get(cluster, "secret", "macroserve-operator-webhook")
+    webhooks = get(cluster, "validatingwebhookconfiguration", "macroserve-operator")
+    assert secret and webhooks
+    for webhook in webhooks["webhooks"]:
+        assert webhook["clientConfig"]["caBundle"] == secret["data"]["ca.crt"]
+    assert may(cluster, "create", "pods", "tenant")
+
+
+def test_taken_away_as_it_says_the_plain_yaml_lets_macroinstances_go(
+    cluster: ApiCluster, plain: Path
+) -> None:
+    cluster.apply_crd(CHART / "crds" / "macroinstances.yaml")
+    webhook = get(cluster, "validatingwebhookconfiguration", "macroserve-operator")
+    cluster.kubectl("delete", "validatingwebhookconfiguration", "macroserve-operator")
+    cluster.kubectl("create", "-f", str(ROOT / "manifests" / "emulated.yaml"))
+    patch = json.dumps({"metadata": {"finalizers": ["macroserve.io/drain"]}})
+    cluster.kubectl("patch", "mi", "emulated", "--type=merge", "-p", patch)
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(webhook))
+
+    said = (plain / "kustomization.yaml").read_text().partition("To take the operator away")[2]
+    for command in re.findall(r"^#   kubectl (.+)$", said, re.MULTILINE):
+        arguments = command.replace("manifests/operator", str(plain)).split()
+        if "wait" in arguments:  # Here no node runs the Job.
+            release = [sys.executable, "-m", "macroserve.operator.release"]
+            subprocess.run(release, env={"KUBECONFIG": str(cluster.kubeconfig)}, check=True)
+        else:
+            cluster.kubectl(*arguments, *(["--wait=false"] if "delete" in arguments else []))
+    found = json.loads(cluster.kubectl("get", "mi", "emulated", "-o", "json"))
+    assert not found["metadata"].get("finalizers")
+    assert get(cluster, "deployment", "macroserve-operator") is None
 
 
 def _definition(kind: str) -> Object:

@@ -92,6 +92,22 @@ def test_the_scripts_certificate_is_trusted_by_each_webhook(secrets: Path) -> No
     assert f"'macroserve-operator.{NAMESPACE}.svc'" in str(found["subjectAltName"])
 
 
+def test_the_script_makes_no_empty_token_where_openssl_is_missing(tmp_path: Path) -> None:
+    shutil.copy(FOLDER / "secrets.sh", tmp_path)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("cat", "cp", "dirname", "mkdir", "tr"):
+        (tools / tool).symlink_to(shutil.which(tool) or tool)
+    failed = subprocess.run(
+        ["/bin/sh", tmp_path / "secrets.sh"], env={"PATH": str(tools)}, capture_output=True
+    )
+    assert failed.returncode != 0
+    assert not (tmp_path / "secrets" / "token").exists()
+    (tmp_path / "secrets" / "token").touch()
+    make_secrets(tmp_path)
+    assert len((tmp_path / "secrets" / "token").read_bytes()) == 48
+
+
 def test_the_script_keeps_what_is_there(secrets: Path) -> None:
     before = {path.name: path.read_bytes() for path in secrets.iterdir()}
     make_secrets(secrets.parent)

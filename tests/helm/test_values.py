@@ -81,6 +81,16 @@ WRONG: list[tuple[str, object, str]] = [
         "at '/networkPolicy/metricsFrom/0': minProperties: got 0, want 1",
     ),
     (
+        "networkPolicy.metricsFrom",
+        [],
+        "at '/networkPolicy/metricsFrom': minItems: got 0, want 1",
+    ),
+    (
+        "networkPolicy.alertsFrom",
+        [],
+        "at '/networkPolicy/alertsFrom': minItems: got 0, want 1",
+    ),
+    (
         "networkPolicy.apiServerPorts",
         [],
         "at '/networkPolicy/apiServerPorts': minItems: got 0, want 1",

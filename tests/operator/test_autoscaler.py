@@ -272,7 +272,7 @@ async def every_hold(world, **differs):
 async def test_no_answer_from_the_head_holds_even_under_an_alert(world):
     world.load = None
     world.alert()
-    assert "head does not answer" in await every_hold(world)
+    assert "head does not tell" in await every_hold(world)
     world.load = load_of()
     assert "head does not answer" in await every_hold(world, report=None)
 

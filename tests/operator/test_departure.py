@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from support.played_deployment import resource
+from support.played_deployment import PlayedDeployment, resource
 from support.played_rounds import condition, events, settled
 
 from macroserve.operator import names
@@ -41,6 +41,28 @@ def test_the_end_does_not_wait_for_ever() -> None:
     assert asyncio.run(played.round(reconciler)) is Pace.SOON
     played.now += timedelta(seconds=2)
     assert asyncio.run(played.round(reconciler)) is Pace.NEVER
+
+
+def test_one_that_no_operator_looked_after_ends_in_order_all_the_same() -> None:
+    played, _ = settled(resource())
+    played.delete()
+    played.now += 10 * PATIENCE
+    reconciler = played.reconciler()
+    assert asyncio.run(played.round(reconciler)) is Pace.SOON
+    assert [obj["metadata"]["name"] for obj in played.api.all(DEPLOYMENT)] == ["llama-head"]
+    assert not any("deletionTimestamp" in pod["metadata"] for pod in played.pods().values())
+    played.now += PATIENCE
+    assert asyncio.run(played.round(reconciler)) is Pace.NEVER
+
+
+def test_one_that_is_gone_before_its_first_round_is_not_looked_after() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+    reconciler, gone = played.reconciler(), played.resource()
+    assert gone is not None
+    played.api.remove(MACROINSTANCE, gone)
+    assert asyncio.run(reconciler.round(gone)) is Pace.NEVER
+    assert not played.pods()
 
 
 def test_one_whose_end_another_replica_saw_to_is_gone() -> None:

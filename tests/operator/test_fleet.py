@@ -21,7 +21,7 @@ ADDRESS = "10.0.0.5"
 def pod(**fields: Any) -> InstancePod:
     """Ready, in no cell yet, unless said otherwise."""
     given: dict[str, Any] = {"address": ADDRESS, "ready": True, "revision": "now", **fields}
-    return InstancePod("instance-0", "llama-instance-0", "cell-0", Pool.LP, created=NOW, **given)
+    return InstancePod("instance-0", "llama-instance-0", "cell-0", Pool.LP, **given)
 
 
 def reported(address: str = ADDRESS, **fields: Any) -> InstanceReport:
@@ -147,6 +147,8 @@ LATE = replace(DRAINING, drain_budget_s=59.0)
         (LATE, {"cell-0": [reported(draining=True, num_running=1)]}, True),
         (LATE, None, True),
         (pod(), {"cell-0": [reported()]}, False),
+        (pod(), {"cell-0": [reported(draining=True)]}, True),
+        (pod(), {"cell-0": [reported(draining=True, num_running=1)]}, False),
     ],
     ids=[
         "idle",
@@ -160,6 +162,8 @@ LATE = replace(DRAINING, drain_budget_s=59.0)
         "over its budget",
         "over its budget, nobody can tell",
         "it does not drain at all",
+        "idle, and its mark is not seen",
+        "it works, and its mark is not seen",
     ],
 )
 def test_drained(
@@ -168,7 +172,33 @@ def test_drained(
     assert member(observation(of, cells=cells)).drained is drained
 
 
+@pytest.mark.parametrize(
+    ("of", "cells", "draining"),
+    [
+        (pod(), {"cell-0": [reported()]}, False),
+        (pod(), {"cell-0": [reported(draining=True)]}, True),
+        (DRAINING, {"cell-0": [reported()]}, True),
+        (DRAINING, None, True),
+        (pod(deleting=True), {"cell-0": [reported()]}, True),
+        (pod(deleting=True), {"cell-0": []}, False),
+    ],
+    ids=[
+        "it does not",
+        "by its own account, before its mark is seen",
+        "by its mark, before it knows",
+        "by its mark, nobody can tell more",
+        "something else ends it",
+        "something else ends it, in no cell",
+    ],
+)
+def test_draining(
+    of: InstancePod, cells: dict[str, list[InstanceReport]] | None, draining: bool
+) -> None:
+    assert member(observation(of, cells=cells)).draining is draining
+
+
 LOST = Problem("NodeLost", "Its node does not answer.")
+ENDING: dict[str, Any] = {"deleting": True, "terminating": True}
 
 
 @pytest.mark.parametrize(
@@ -183,15 +213,16 @@ LOST = Problem("NodeLost", "Its node does not answer.")
         ([DRAINING], {"cell-0": [reported()]}, [DrainAgain("instance-0", "cell-0")]),
         ([DRAINING], {"cell-0": [reported(draining=True)]}, []),
         ([pod(deleting=True)], {"cell-1": [reported()]}, [DrainAgain("instance-0", "cell-1")]),
-        ([pod(deleting=True, problem=LOST)], {"cell-0": []}, [Erase("instance-0")]),
-        ([pod(deleting=True, problem=LOST)], None, [Erase("instance-0")]),
+        ([pod(**ENDING, problem=LOST)], {"cell-0": []}, [Erase("instance-0")]),
+        ([pod(**ENDING, problem=LOST)], None, []),
         (
-            [pod(deleting=True, problem=LOST)],
+            [pod(**ENDING, problem=LOST)],
             {"cell-0": [reported(draining=True, num_running=1)]},
             [],
         ),
+        ([pod(deleting=True, problem=LOST)], {"cell-0": []}, []),
         ([pod(problem=LOST)], {"cell-0": []}, []),
-        ([pod(deleting=True, problem=Problem("OOMKilled", ""))], {"cell-0": []}, []),
+        ([pod(**ENDING, problem=Problem("OOMKilled", ""))], {"cell-0": []}, []),
         ([], {"cell-0": [reported()]}, [Release("instance-0", "cell-0")]),
         ([pod()], {"cell-0": [reported("10.0.0.4")]}, [Release("instance-0", "cell-0")]),
         (
@@ -209,8 +240,9 @@ LOST = Problem("NodeLost", "Its node does not answer.")
         "it drains",
         "somebody else ends it",
         "its node is lost",
-        "its node is lost, nobody can tell more",
+        "its node is lost, nobody can tell whether it works",
         "its node is lost, but it works",
+        "its node is lost, and it is not ours",
         "its node is lost, but it was not told to go",
         "it was told to go for another reason",
         "its pod is gone",

@@ -110,6 +110,43 @@ def test_tokens_that_somebody_makes_at_the_same_time_are_used() -> None:
     assert [secret["data"] for secret in played.api.all(SECRET)] == [data]
 
 
+def test_tokens_that_are_deleted_are_there_again_when_a_pod_needs_them() -> None:
+    played, reconciler = settled(resource())
+    (before,) = played.api.all(SECRET)
+    played.api.remove(SECRET, before)
+    asyncio.run(settle(played, reconciler))
+    assert not list(played.api.all(SECRET)), "they are in no pod's way"
+    in_state(played, {"waiting": {"reason": "ContainerCreating"}})
+    asyncio.run(played.round(reconciler))
+    (after,) = played.api.all(SECRET)
+    assert after["data"] == before["data"]
+
+
+def test_tokens_that_nobody_knows_any_more_are_made_anew_once_no_pod_has_them() -> None:
+    played, _ = settled(resource())
+    in_state(played, {"running": {}})
+    (before,) = played.api.all(SECRET)
+    played.api.remove(SECRET, before)
+    reconciler = played.reconciler()
+    asyncio.run(played.round(reconciler))
+    degraded = condition(played, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "TokensUnusable")
+    assert "The Secret llama-tokens is gone" in degraded["message"]
+    assert not list(played.api.all(SECRET))
+    for pod in played.api.all(POD):
+        played.end(pod)
+    asyncio.run(settle(played, reconciler))
+    (after,) = played.api.all(SECRET)
+    assert after["data"] != before["data"]
+    assert condition(played, "Ready")["status"] == "True"
+
+
+def in_state(played: PlayedDeployment, state: dict[str, object]) -> None:
+    for pod in played.api.all(POD):
+        pod["status"]["containerStatuses"] = [{"name": "engine", "ready": True, "state": state}]
+        played.api.put(POD, pod)
+
+
 def test_tokens_that_cannot_be_used_are_told_of() -> None:
     played = PlayedDeployment()
     played.apply(resource())

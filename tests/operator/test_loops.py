@@ -52,12 +52,17 @@ class Scene:
     def __init__(self) -> None:
         self.made: dict[str, Rounds] = {}
         self.forgotten: list[Key] = []
-        self.loops = Loops(self._make, self.forgotten.append)
+        self.on_forget: Callable[[], None] = lambda: None
+        self.loops = Loops(self._make, self._forget)
         self.leading: asyncio.Task[None] | None = None
 
     def _make(self, resource: Any) -> Reconciler:
         rounds = self.made[resource["metadata"]["name"]] = Rounds(resource)
         return cast(Reconciler, rounds)
+
+    def _forget(self, key: Key) -> None:
+        self.forgotten.append(key)
+        self.on_forget()
 
     def lead(self) -> None:
         self.leading = asyncio.create_task(self.loops.lead())
@@ -279,6 +284,57 @@ def test_one_that_comes_again_under_its_name_begins_anew() -> None:
         scene.loops.changed(resource(uid="uid-second"))
         await asyncio.sleep(1)
         assert scene.made["llama"] is not first
+        assert scene.made["llama"].uid == "uid-second"
+
+    run(main())
+
+
+def test_the_end_of_an_earlier_one_does_not_end_the_one_that_has_its_name() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.loops.changed(resource())
+        scene.lead()
+        await asyncio.sleep(1)
+        second = resource(uid="uid-second")
+        scene.loops.changed(second)
+        assert scene.forgotten == [LLAMA]
+        scene.loops.gone(resource())
+        assert scene.loops.resource(LLAMA) == second
+        assert scene.forgotten == [LLAMA]
+        await asyncio.sleep(1)
+        assert scene.made["llama"].uid == "uid-second"
+
+    run(main())
+
+
+def test_one_that_comes_again_during_its_last_round_is_looked_after() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.loops.changed(resource())
+        scene.lead()
+        await asyncio.sleep(30)
+        first = scene.made["llama"]
+        first.outcome, first.takes_s = lambda: Pace.NEVER, 5
+        scene.loops.wake(LLAMA)
+        await asyncio.sleep(1)
+        scene.loops.changed(resource(uid="uid-second"))
+        await asyncio.sleep(10)
+        assert scene.made["llama"].uid == "uid-second"
+
+    run(main())
+
+
+def test_one_that_comes_again_just_after_its_last_round_is_looked_after() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.loops.changed(resource())
+        scene.lead()
+        await asyncio.sleep(30)
+        scene.made["llama"].outcome = lambda: Pace.NEVER
+        # Told from within the round's end: its task is not known to be done then.
+        scene.on_forget = lambda: scene.loops.changed(resource(uid="uid-second"))
+        scene.loops.wake(LLAMA)
+        await asyncio.sleep(10)
         assert scene.made["llama"].uid == "uid-second"
 
     run(main())

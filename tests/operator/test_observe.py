@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from macroserve.core.scaling.drain import MAX_BUDGET_S
 from macroserve.core.views import Pool
 from macroserve.operator import names
 from macroserve.operator.observe import head_address, instance_pods, server
@@ -47,13 +48,12 @@ def test_an_instances_pod() -> None:
             names.DRAINING_SINCE: "2026-01-01T00:01:00Z",
             names.DRAIN_BUDGET: "75",
         },
-        status=ready() | {"containerStatuses": [{"name": "engine", "restartCount": 3}]},
+        status=ready(),
     )
     (found,) = instance_pods([pod], UID)
     assert (found.instance, found.name) == ("instance-0", "llama-instance-0")
     assert (found.cell, found.pool, found.revision) == ("cell-1", Pool.HP, "abc")
-    assert (found.address, found.ready, found.restarts) == ("10.0.0.5", True, 3)
-    assert found.created == datetime(2026, 1, 1, tzinfo=UTC)
+    assert (found.address, found.ready) == ("10.0.0.5", True)
     assert found.draining_since == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
     assert found.drain_budget_s == 75.0
     assert not (found.failed or found.deleting)
@@ -75,6 +75,31 @@ def test_an_instances_pod() -> None:
 def test_ready_failed_deleting(pod: dict[str, Any], expected: tuple[bool, ...]) -> None:
     (found,) = instance_pods([pod], UID)
     assert (found.ready, found.failed, found.deleting) == expected
+
+
+@pytest.mark.parametrize(
+    ("notes", "since", "budget_s"),
+    [
+        ({}, None, MAX_BUDGET_S),
+        ({names.DRAINING_SINCE: "yesterday", names.DRAIN_BUDGET: "long"}, None, MAX_BUDGET_S),
+        ({names.DRAINING_SINCE: "2026-01-01T00:01:00", names.DRAIN_BUDGET: "0"}, None, 0.0),
+        ({names.DRAIN_BUDGET: "nan"}, None, MAX_BUDGET_S),
+        ({names.DRAIN_BUDGET: "1e300"}, None, MAX_BUDGET_S),
+        ({names.DRAIN_BUDGET: "-1"}, None, MAX_BUDGET_S),
+    ],
+)
+def test_what_others_make_of_a_drains_marks(
+    notes: dict[str, str], since: datetime | None, budget_s: float
+) -> None:
+    (found,) = instance_pods([raw(annotations=notes)], UID)
+    assert (found.draining_since, found.drain_budget_s) == (since, budget_s)
+
+
+def test_only_what_was_told_to_end_is_terminating() -> None:
+    ending = raw(deletionTimestamp="2026-01-01T00:00:00Z")
+    another = raw(ownerReferences=[{"uid": "uid-first"}])
+    found = [instance_pods([pod], UID)[0] for pod in (raw(), ending, another)]
+    assert [pod.terminating for pod in found] == [False, True, False]
 
 
 def test_instances_come_in_the_order_of_their_numbers() -> None:

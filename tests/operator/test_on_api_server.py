@@ -129,12 +129,19 @@ def test_a_macroinstance_gets_all_its_objects(operator: OperatorProcess, team: T
 
 
 def test_scaling_by_the_subresource_is_followed(operator: OperatorProcess, team: Team) -> None:
+    def least() -> int:
+        """As the disruption controller has understood it."""
+        budget = team.get("pdb", "llama-instances") or {}
+        return budget.get("status", {}).get("desiredHealthy", -1)
+
     team.apply(emulated("llama", 2))
     team.wait_for_instances("llama", 2)
     team.kubectl("scale", "mi/llama", "--replicas=5")
     team.wait_for_instances("llama", 5)
+    wait_for(lambda: least() == 4, "one of five may be missing")
     team.kubectl("scale", "mi/llama", "--replicas=1")
     team.wait_for_instances("llama", 1)
+    wait_for(lambda: least() == 0, "the only one may be missing")
     cells = {pod["metadata"]["labels"]["macroserve.io/cell"] for pod in _instance_pods(team)}
     assert len(cells) == 1
 

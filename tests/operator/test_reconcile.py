@@ -5,12 +5,21 @@ import json
 from collections import Counter
 from datetime import timedelta
 
+import pytest
 from support.played_deployment import PlayedDeployment, resource
 from support.played_rounds import cells, condition, events, settle, settled
 
 from macroserve.operator import names
 from macroserve.operator.api import ApiError
-from macroserve.operator.kinds import BUDGET, CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE
+from macroserve.operator.kinds import (
+    BUDGET,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    EVENT,
+    MACROINSTANCE,
+    SECRET,
+    SERVICE,
+)
 from macroserve.operator.reconcile import Pace
 
 
@@ -108,6 +117,28 @@ def test_what_follows_from_the_spec_follows_its_changes() -> None:
     assert len(revisions) == 1, "every instance was replaced"
 
 
+def test_of_the_instances_that_should_be_there_one_may_be_missing() -> None:
+    played, reconciler = settled(resource(3))
+
+    def least() -> int:
+        budgets = {obj["metadata"]["name"]: obj["spec"] for obj in played.api.all(BUDGET)}
+        assert "maxUnavailable" not in budgets["llama-instances"]
+        return budgets["llama-instances"]["minAvailable"]
+
+    assert least() == 2
+    played.apply(resource(1))
+    asyncio.run(settle(played, reconciler))
+    assert least() == 0
+    found = played.resource()
+    assert found
+    bounds = {"minInstances": 1, "maxInstances": 8}
+    found["spec"]["autoscaling"], found["status"]["targetInstances"] = bounds, 6
+    found["metadata"]["generation"] += 1
+    played.api.put(MACROINSTANCE, found)
+    asyncio.run(settle(played, played.reconciler()))
+    assert least() == 5, "what autoscaling wishes for, not spec.instances"
+
+
 # -- how soon to look again, and what is told
 def test_it_looks_again_soon_while_something_is_under_way() -> None:
     played, reconciler = settled(resource(3))
@@ -152,6 +183,25 @@ def test_what_cannot_be_told_holds_nothing_up() -> None:
     played.api.before_call = refuse
     asyncio.run(settle(played, played.reconciler()))
     assert condition(played, "Ready")["status"] == "True"
+
+
+def test_what_happened_is_told_once_the_status_can_be_written() -> None:
+    played, reconciler = settled(resource(3))
+    for event in played.api.all(EVENT):
+        played.api.remove(EVENT, event)
+    played.apply(resource(4))
+
+    def refuse(verb: str) -> None:
+        if verb == "apply_status":
+            raise ApiError(None, "no answer")
+
+    played.api.before_call = refuse
+    with pytest.raises(ApiError, match="no answer"):
+        asyncio.run(played.round(reconciler))
+    assert "instance-3" in played.pods()
+    played.api.before_call = lambda verb: None
+    asyncio.run(played.round(reconciler))
+    assert {"InstanceAdded", "ScaledUp"} <= events(played)
 
 
 # -- a wrong spec

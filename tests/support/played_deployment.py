@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from support.played_api import OWN_GRACE_S, PlayedApi, Raw
 
-from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport
+from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport, LoadReport
 from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.operator import names
 from macroserve.operator.api import Api
@@ -289,6 +289,8 @@ class PlayedDeployment:
                 return _ok({"cells": sorted(self.cells)})
             case "GET", "report":
                 return _ok({"cells": [self._report(cell) for cell in self.cells]})
+            case "GET", "load":
+                return _ok(LoadReport(bucket_s=60.0))
             case "PUT", "cells", cell:
                 named = {e.name: e for e in self.engines.values() if e.cell == cell}
                 self.cells.setdefault(cell, named)

@@ -7,6 +7,7 @@ from macroserve.core.manifest import Manifest, parse
 from macroserve.core.reports import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.operator.fleet import fleet
 from macroserve.operator.observation import InstancePod, Observation, Problem, Server
 from macroserve.operator.rounds import Round
 from macroserve.operator.target import Target
@@ -41,7 +42,6 @@ def pod(number: int, **differs: Any) -> InstancePod:
         "cell": "cell-0",
         "pool": Pool.HP if number == 0 else Pool.LP,
         "revision": "new",
-        "created": NOW,
         "address": f"10.0.0.{number}",
         "ready": True,
     }
@@ -97,4 +97,5 @@ def a_round(
     plan: FleetPlan | None = None,
     **more: Any,
 ) -> Round:
-    return Round(observed or observation(), wished or target(), plan or FleetPlan((), ()), **more)
+    seen = observed or observation()
+    return Round(seen, fleet(seen), wished or target(), plan or FleetPlan((), ()), **more)

@@ -38,8 +38,8 @@ from macroserve.operator.fleet import (
 )
 from macroserve.operator.head_client import CallError, HeadClient, identity
 from macroserve.operator.kinds import POD
+from macroserve.operator.objects import is_owned
 from macroserve.operator.observation import InstancePod, Observation, Problem
-from macroserve.operator.observe import is_owned
 from macroserve.operator.resources import instance
 from macroserve.operator.resources.blueprint import Blueprint
 from macroserve.operator.rounds import rfc3339

@@ -13,6 +13,7 @@ from typing import Any
 from macroserve.core.manifest import Manifest, ManifestError, parse
 from macroserve.core.sentences import shown
 from macroserve.operator import names
+from macroserve.operator.objects import Object
 
 MAX_NAME_CHARS = 53
 """So that ``NAME-instances`` is a DNS label, which the name of a Service is."""
@@ -23,10 +24,10 @@ FIXED = ("model.source", "engine.type")
 """Fields of ``spec`` that never change: another model is another MacroInstance. What else changes
 reaches the instances, one after another where it is built into them."""
 
-Raw = Mapping[str, Any]
 
-
-def review(operation: str, old: Raw | None, new: Raw | None, subresource: str) -> tuple[str, ...]:
+def review(
+    operation: str, old: Object | None, new: Object | None, subresource: str
+) -> tuple[str, ...]:
     """Why the write is refused, a sentence each; none: it is let through.
 
     operation: CREATE, UPDATE or DELETE. old, new: the MacroInstance before and after; for the
@@ -46,7 +47,7 @@ def review(operation: str, old: Raw | None, new: Raw | None, subresource: str) -
     return tuple(_changed(old, new)) if old else ()
 
 
-def manifest_of(resource: Raw) -> Manifest:
+def manifest_of(resource: Object) -> Manifest:
     """The manifest in a MacroInstance as the API server has it.
 
     Raises ManifestError with all problems, also of what cannot run on Kubernetes.
@@ -77,7 +78,7 @@ def _impossible(manifest: Manifest) -> Iterator[str]:
         )
 
 
-def _gpus(template: Raw) -> int | None:
+def _gpus(template: Object) -> int | None:
     """What an instance is given; None where the template does not say it in a number."""
     containers = (template.get("spec") or {}).get("containers") or ()
     for container in containers:
@@ -88,7 +89,7 @@ def _gpus(template: Raw) -> int | None:
     return None
 
 
-def _changed(old: Raw, new: Raw) -> Iterator[str]:
+def _changed(old: Object, new: Object) -> Iterator[str]:
     for path in FIXED:
         before, after = _at(old, path), _at(new, path)
         if before != after:
@@ -98,14 +99,14 @@ def _changed(old: Raw, new: Raw) -> Iterator[str]:
             )
 
 
-def _at(resource: Raw, path: str) -> object:
+def _at(resource: Object, path: str) -> object:
     value: Any = resource.get("spec", {})
     for field in path.split("."):
         value = value.get(field) if isinstance(value, Mapping) else None
     return value
 
 
-def _scale(resource: Raw, scale: Raw) -> Iterator[str]:
+def _scale(resource: Object, scale: Object) -> Iterator[str]:
     wished = scale.get("spec", {}).get("replicas", 0)
     spec = resource["spec"]
     if wished == spec["instances"]:

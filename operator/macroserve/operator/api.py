@@ -18,8 +18,7 @@ from lightkube.types import PatchType
 
 from macroserve.operator import metrics, names
 from macroserve.operator.kinds import MACROINSTANCE_STATUS, Kind, api_version
-
-Object = Mapping[str, Any]
+from macroserve.operator.objects import Object
 
 CALL_TIMEOUT_S = 10.0
 MAX_CALLS = 16

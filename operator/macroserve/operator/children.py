@@ -1,15 +1,16 @@
 """Makes and keeps the objects of one MacroInstance as they should be."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from macroserve.operator import names, resources
-from macroserve.operator.api import Api, ApiError, Object
+from macroserve.operator.api import Api, ApiError
 from macroserve.operator.kinds import Kind
 from macroserve.operator.names import Key
+from macroserve.operator.objects import Object, annotations, is_owned
 from macroserve.operator.observation import Problem
-from macroserve.operator.observe import annotations, is_owned
 from macroserve.operator.problems import refusal
+from macroserve.operator.resources import instance
 from macroserve.operator.resources.blueprint import Blueprint, digest
 from macroserve.operator.store import Store, fingerprint
 
@@ -32,21 +33,28 @@ class Children:
     """
 
     def __init__(self, blueprint: Blueprint, budget: Kind) -> None:
-        self._uid = blueprint.uid
-        self._children = tuple(_children(blueprint, budget))
+        self._blueprint = blueprint
+        self._budget = budget
+        self._fixed = tuple(_child(*made) for made in resources.children(blueprint, budget))
         self._fingerprints: dict[tuple[Kind, str], int] = {}
 
-    async def ensure(self, api: Api, store: Store, key: Key) -> tuple[Problem, ...]:
-        """Why some cannot be made. Raises ApiError where trying again may help."""
+    async def ensure(
+        self, api: Api, store: Store, key: Key, num_instances: int
+    ) -> tuple[Problem, ...]:
+        """Why some cannot be made. Raises ApiError where trying again may help.
+
+        num_instances: how many there should be.
+        """
         problems = []
-        for child in self._children:
+        budget = instance.disruption_budget(self._blueprint, num_instances)
+        for child in (*self._fixed, _child(self._budget, budget)):
             found = store.of(child.kind, key).get(child.name)
             if found is not None and self._is_right(child, found):
                 continue
             if found is None:
                 found = await api.get(child.kind, key.namespace, child.name)
             what = f"{child.kind.__name__} {child.name}"
-            if found is not None and not is_owned(found, self._uid):
+            if found is not None and not is_owned(found, self._blueprint.uid):
                 message = f"{what} exists already, and belongs to something else."
                 problems.append(Problem("NameTaken", message))
                 continue
@@ -72,8 +80,7 @@ def refused(what: str, error: ApiError) -> Problem:
     return refusal(what, {"reason": error.reason, "message": str(error)})
 
 
-def _children(blueprint: Blueprint, budget: Kind) -> Iterator[_Child]:
-    for kind, obj in resources.children(blueprint, budget):
-        applied = digest(obj)
-        obj["metadata"].setdefault("annotations", {})[names.APPLIED] = applied
-        yield _Child(kind, obj["metadata"]["name"], applied, obj)
+def _child(kind: Kind, obj: dict[str, Any]) -> _Child:
+    applied = digest(obj)
+    obj["metadata"].setdefault("annotations", {})[names.APPLIED] = applied
+    return _Child(kind, obj["metadata"]["name"], applied, obj)

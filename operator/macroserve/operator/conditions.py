@@ -4,11 +4,12 @@ They name states, not events. Nothing in them changes while nothing happens: no 
 status that stays the same is not written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from macroserve.operator.objects import Object
 from macroserve.operator.observation import Server
 from macroserve.operator.rounds import Round, rfc3339
 
@@ -52,7 +53,6 @@ class Reason(StrEnum):
     NOT_NEEDED = "NotNeeded"
 
 
-Raw = Mapping[str, Any]
 _Said = tuple[Kind, bool | None, str, str]
 """Kind, status (None: unknown), reason, message."""
 
@@ -70,7 +70,7 @@ def conditions(found: Round) -> list[dict[str, Any]]:
 
 
 def invalid(
-    problems: Sequence[str], before: Sequence[Raw], generation: int, now: datetime
+    problems: Sequence[str], before: Sequence[Object], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
     """Of a spec that cannot be used: what runs goes on as it is, so what was said before stays.
 
@@ -91,7 +91,7 @@ def invalid(
     return _dated(said, before, generation, now)
 
 
-def condition(of: Iterable[Raw], kind: Kind) -> Raw:
+def condition(of: Iterable[Object], kind: Kind) -> Object:
     """The one of that kind; an unknown one if there is none yet."""
     unknown = {"type": kind, "status": "Unknown", "reason": "", "message": ""}
     return next((found for found in of if found["type"] == kind), unknown)
@@ -182,7 +182,7 @@ def _metrics(found: Round) -> _Said:
 
 
 def _dated(
-    said: Iterable[_Said], before: Sequence[Raw], generation: int, now: datetime
+    said: Iterable[_Said], before: Sequence[Object], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
     """As Kubernetes has them. A status that stays keeps the time at which it came."""
     result = []

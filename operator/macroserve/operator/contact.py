@@ -1,5 +1,6 @@
 """What a MacroInstance's head has to say, if it answers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -10,13 +11,15 @@ from macroserve.operator.api import Api
 from macroserve.operator.head_client import CallError, HeadClient
 from macroserve.operator.log import about
 from macroserve.operator.names import Key
+from macroserve.operator.objects import Object
+from macroserve.operator.observe import is_being_set_up
 from macroserve.operator.resources.blueprint import Blueprint
-from macroserve.operator.tokens import Tokens, tokens
+from macroserve.operator.tokens import Tokens, restore, tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """cells: schedulers that run. load: None unless it was asked for."""
+    """cells: schedulers that run. load: None if it was not asked for, or is not told."""
 
     head: HeadClient
     report: Report
@@ -33,23 +36,37 @@ class Contact:
         self._http = http
         self._tokens: Tokens | None = None
 
-    async def tokens(self, blueprint: Blueprint) -> Tokens:
-        """Makes them if there are none. Raises ApiError and TokensError."""
+    async def tokens(self, blueprint: Blueprint, pods: Sequence[Object]) -> Tokens:
+        """Makes them if there are none. Raises ApiError and TokensError.
+
+        pods: all that need them. While one is being set up, their Secret is looked for: without
+        it a pod waits for ever.
+        """
         if self._tokens is None:
-            self._tokens = await tokens(self._api, blueprint)
+            self._tokens = await tokens(self._api, blueprint, pods)
+        elif any(is_being_set_up(pod) for pod in pods):
+            await restore(self._api, blueprint, self._tokens)
         return self._tokens
 
     async def ask(self, address: str, admin_token: str, with_load: bool) -> Answer | None:
         """address: the head pod's. None when it does not answer as it should."""
-        host = f"[{address}]" if ":" in address else address
-        head = HeadClient(self._http, f"http://{host}:{names.HEAD_PORT}", admin_token)
+        head = HeadClient(self._http, f"http://{address}:{names.HEAD_PORT}", admin_token)
         try:
             report, cells = await head.report(), await head.cells()
-            load = await head.load() if with_load else None
         except CallError as error:
-            if error.unauthorized:
-                self._tokens = None
-            metrics.ERRORS.labels("head").inc()
-            self._log.info("The head does not answer: %s", error)
+            self._note(error)
             return None
-        return Answer(head, report, cells, load)
+        return Answer(head, report, cells, await self._load(head) if with_load else None)
+
+    async def _load(self, head: HeadClient) -> LoadReport | None:
+        try:
+            return await head.load()
+        except CallError as error:
+            self._note(error)
+            return None
+
+    def _note(self, error: CallError) -> None:
+        if error.unauthorized:
+            self._tokens = None
+        metrics.ERRORS.labels("head").inc()
+        self._log.info("The head does not answer: %s", error)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from macroserve.core.scaling.commands import Add, Command, Merge, Remove, SetPriority, Split
+from macroserve.core.scaling.commands import Command, Merge, Remove, SetPriority, Split, told
 from macroserve.core.scaling.fleet import Drain, FleetPlan
 from macroserve.operator.rounds import rfc3339
 
@@ -41,7 +41,7 @@ def decisions(plan: FleetPlan, now: datetime) -> tuple[Decision, ...]:
     removed = {command.instance for command in plan.commands if isinstance(command, Remove)}
     return (
         *(
-            Decision(time, _what(command), command.reason, _EVENTS.get(type(command), ""))
+            Decision(time, told(command), command.reason, _EVENTS.get(type(command), ""))
             for command in plan.commands
         ),
         *(
@@ -57,17 +57,3 @@ _EVENTS: dict[type[Command], str] = {
     Merge: "Merged",
     SetPriority: "RatioChanged",
 }
-
-
-def _what(command: Command) -> str:
-    match command:
-        case Add(cell=cell, instance=name, pool=pool):
-            return f"Add {name} ({pool}) to {cell}"
-        case Remove(cell=cell, instance=name):
-            return f"Remove {name} from {cell}"
-        case Split(cell=cell, new_cell=new_cell, instances=instances):
-            return f"Split {cell}: {', '.join(instances)} to {new_cell}"
-        case Merge(source=source, into=into):
-            return f"Merge {source} into {into}"
-        case SetPriority(instance=name, pool=pool):
-            return f"Put {name} into the {pool} pool"

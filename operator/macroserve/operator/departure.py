@@ -4,13 +4,13 @@ The ingress goes before what it stands on, and has the time to finish what it ha
 the other pods go, and what is left follows the MacroInstance, which owns it.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from macroserve.operator import names
-from macroserve.operator.api import Api, ApiError, Object
+from macroserve.operator.api import Api, ApiError
 from macroserve.operator.kinds import DEPLOYMENT, MACROINSTANCE, POD
 from macroserve.operator.names import Key
-from macroserve.operator.observe import is_deleting, of_component
+from macroserve.operator.objects import Object, is_deleting, of_component
 from macroserve.operator.resources import ingress
 from macroserve.operator.store import Store
 
@@ -18,15 +18,17 @@ PATIENCE = timedelta(seconds=ingress.GRACE_S + 30)
 """After this the rest goes too; a lost node would hold it for ever."""
 
 
-async def depart(api: Api, store: Store, resource: Object, now: datetime) -> bool:
-    """One step towards the end; whether it is reached. Raises ApiError."""
+async def depart(api: Api, store: Store, resource: Object, waited: timedelta) -> bool:
+    """One step towards the end; whether it is reached. Raises ApiError.
+
+    waited: since the first such step. Before it nobody told the ingress to end.
+    """
     if not has_finalizer(resource):
         return True
     metadata = resource["metadata"]
     key = Key(metadata["namespace"], metadata["name"])
     pods = store.of(POD, key).values()
     await _delete(api, store, key, names.ingress(key.name))
-    waited = now - datetime.fromisoformat(metadata["deletionTimestamp"])
     if of_component(pods, "ingress") and waited < PATIENCE:
         return False
     await _delete(api, store, key, names.head(key.name))
@@ -43,21 +45,16 @@ async def _delete(api: Api, store: Store, key: Key, deployment: str) -> None:
         await api.delete(DEPLOYMENT, key.namespace, deployment)
 
 
-async def add_finalizer(api: Api, resource: Object) -> None:
-    """Raises ApiError, a conflict if the resource has changed."""
-    await _set_finalizers(api, resource, [*_finalizers(resource), names.FINALIZER])
+async def add_finalizer(api: Api, resource: Object) -> bool:
+    """Whether the resource is still there. Raises ApiError, a conflict if it has changed."""
+    return await _set_finalizers(api, resource, [*_finalizers(resource), names.FINALIZER])
 
 
 async def remove_finalizer(api: Api, resource: Object) -> None:
     """Raises ApiError, a conflict if the resource has changed; one that is gone is as well."""
     left = [finalizer for finalizer in _finalizers(resource) if finalizer != names.FINALIZER]
-    if left == _finalizers(resource):
-        return
-    try:
+    if left != _finalizers(resource):
         await _set_finalizers(api, resource, left)
-    except ApiError as error:
-        if not error.is_absence:
-            raise
 
 
 def has_finalizer(resource: Object) -> bool:
@@ -68,7 +65,14 @@ def _finalizers(resource: Object) -> list[str]:
     return list(resource["metadata"].get("finalizers") or ())
 
 
-async def _set_finalizers(api: Api, resource: Object, finalizers: list[str]) -> None:
+async def _set_finalizers(api: Api, resource: Object, finalizers: list[str]) -> bool:
+    """Whether there was anything to set them on."""
     metadata = resource["metadata"]
     patch = {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}
-    await api.merge(MACROINSTANCE, metadata["namespace"], metadata["name"], {"metadata": patch})
+    try:
+        await api.merge(MACROINSTANCE, metadata["namespace"], metadata["name"], {"metadata": patch})
+    except ApiError as error:
+        if not error.is_absence:
+            raise
+        return False
+    return True

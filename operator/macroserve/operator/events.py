@@ -16,12 +16,11 @@ from macroserve.core.scaling.fleet import Adopt, Drain, FleetPlan, Move, Start, 
 from macroserve.operator import names
 from macroserve.operator.conditions import Kind, Reason, condition
 from macroserve.operator.decisions import MAX_KEPT, Decision, decisions
+from macroserve.operator.objects import Object
 from macroserve.operator.rounds import Complaint, Round, rfc3339
 
 KEPT_FOR = timedelta(hours=1)
 MAX_MESSAGE_CHARS = 1000
-
-Raw = Mapping[str, Any]
 
 
 class News(NamedTuple):
@@ -46,7 +45,7 @@ class Recorder:
     decided, so that a restart repeats nothing.
     """
 
-    def __init__(self, resource: Raw) -> None:
+    def __init__(self, resource: Object) -> None:
         metadata, status = resource["metadata"], resource.get("status", {})
         self._about = {
             "apiVersion": f"{names.GROUP}/{names.VERSION}",
@@ -57,7 +56,7 @@ class Recorder:
         }
         self._kept = [Decision.from_status(entry) for entry in status.get("decisions", ())]
         self._planned = {decision.what for decision in self._kept}
-        self._conditions: Sequence[Raw] = status.get("conditions", ())
+        self._conditions: Sequence[Object] = status.get("conditions", ())
         self._complaints: frozenset[Complaint] = frozenset()
         self._told: dict[News, _Told] = {}
 
@@ -75,7 +74,7 @@ class Recorder:
         return new
 
     def events(
-        self, found: Round, decided: Sequence[Decision], status: Raw
+        self, found: Round, decided: Sequence[Decision], status: Object
     ) -> tuple[dict[str, Any], ...]:
         """decided: what ``decide`` returned. status: as it is after this round."""
         news = [
@@ -88,7 +87,7 @@ class Recorder:
         return tuple(self._event(told, found.observation.now) for told in news)
 
     def invalid(
-        self, problems: Sequence[str], status: Raw, now: datetime
+        self, problems: Sequence[str], status: Object, now: datetime
     ) -> tuple[dict[str, Any], ...]:
         """Of a spec that cannot be used; told once for the same problems."""
         before = condition(self._conditions, Kind.DEGRADED)
@@ -98,10 +97,10 @@ class Recorder:
             return ()
         return (self._event(News(Reason.INVALID_SPEC, " ".join(problems), warning=True), now),)
 
-    def _of_conditions(self, after: Sequence[Raw]) -> Iterator[News]:
+    def _of_conditions(self, after: Sequence[Object]) -> Iterator[News]:
         before, self._conditions = self._conditions, after
 
-        def step(kind: Kind) -> tuple[Raw, Raw]:
+        def step(kind: Kind) -> tuple[Object, Object]:
             return condition(before, kind), condition(after, kind)
 
         old, new = step(Kind.READY)

@@ -17,8 +17,10 @@ FEWEST_FINISHED = 10
 
 def unknown(observation: Observation, load: LoadReport | None) -> str | None:
     """Why the load is not known, a sentence; None if it is."""
-    if load is None or observation.report is None:
+    if observation.report is None:
         return "The head does not answer, so that the load is not known."
+    if load is None:
+        return "The head does not tell what was asked for lately."
     if not load.buckets:
         return "The load has yet to be counted."
     if load.buckets[0].age_s > STALE_S:

@@ -66,9 +66,11 @@ def repairs(observation: Observation) -> Iterator[Repair]:
                 yield DrainAgain(found.name, cell.cell.name)
             if not pod.deleting and (pod.cell, pod.pool) != (cell.cell.name, found.pool):
                 yield Assign(found.name, cell.cell.name, found.pool)
+    cells = _cells(observation)
     for pod in observation.pods:
         found = located(observation, pod)
-        if pod.deleting and _is_lost(pod) and (found is None or found[1].idle):
+        is_idle = found[1].idle if found else cells is not None
+        if pod.terminating and _is_lost(pod) and is_idle:
             yield Erase(pod.instance)
 
 
@@ -95,7 +97,7 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
         pool=found[1].pool if found else pod.pool,
         cell=found[0].cell.name if found else pod.cell,
         joined=found is not None or unknown,
-        draining=pod.draining_since is not None or (pod.deleting and found is not None),
+        draining=_draining(pod, found),
         drained=_drained(observation, pod, found, cells),
         outdated=pod.revision != observation.revision,
         remaining_tokens=found[1].status.remaining_tokens if found else 0,
@@ -110,6 +112,13 @@ def _state(pod: InstancePod) -> State:
     return State.SERVING if pod.ready else State.STARTING
 
 
+def _draining(pod: InstancePod, found: tuple[CellReport, InstanceReport] | None) -> bool:
+    """By its own account, too: the mark of the last round may not be seen yet."""
+    if found is None:
+        return pod.draining_since is not None
+    return pod.draining_since is not None or pod.deleting or found[1].draining
+
+
 def _drained(
     observation: Observation,
     pod: InstancePod,
@@ -117,10 +126,10 @@ def _drained(
     cells: frozenset[str] | None,
 ) -> bool:
     """Idle and known to be left alone, or let go by its cell, or past its budget."""
-    if pod.draining_since is None:
-        return False
     if found is not None and found[1].draining and found[1].idle:
         return True
+    if pod.draining_since is None:
+        return False
     if found is None and cells is not None and pod.cell in cells:
         return True
     budget = timedelta(seconds=pod.drain_budget_s)
@@ -136,5 +145,4 @@ def _is_same(pod: InstancePod, found: InstanceReport) -> bool:
 
 
 def instance_url(address: str) -> str:
-    host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{names.INSTANCE_PORT}"
+    return f"http://{address}:{names.INSTANCE_PORT}"

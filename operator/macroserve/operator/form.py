@@ -1,9 +1,9 @@
 """What follows from one generation of a MacroInstance alone."""
 
 from macroserve.operator.admission import manifest_of
-from macroserve.operator.api import Object
 from macroserve.operator.children import Children
 from macroserve.operator.kinds import Kind
+from macroserve.operator.objects import Object
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.resources import instance
 from macroserve.operator.resources.blueprint import Blueprint

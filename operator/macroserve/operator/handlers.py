@@ -11,6 +11,7 @@ import kopf
 from macroserve.operator import admission, names
 from macroserve.operator import log as logs
 from macroserve.operator.names import Key
+from macroserve.operator.objects import Object
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.runtime import Runtime
 
@@ -70,7 +71,7 @@ async def validate(
     subresource: str | None,
     **_: Any,
 ) -> None:
-    before: admission.Raw | None = old
+    before: Object | None = old
     if subresource == "scale" and new is not None:
         # The API server sends two Scale objects, which say nothing of the rest.
         before = runtime.resource(Key(new["metadata"]["namespace"], new["metadata"]["name"]))

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from macroserve.operator import metrics, names
-from macroserve.operator.api import Api, ApiError, Object
+from macroserve.operator.api import Api, ApiError
 from macroserve.operator.kinds import LEASE
+from macroserve.operator.objects import Object
 
 LEASE_S = 10.0
 RENEW_EVERY_S = 2.0

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 
 from macroserve.operator import metrics
-from macroserve.operator.api import ApiError, Object
+from macroserve.operator.api import ApiError
 from macroserve.operator.log import about
 from macroserve.operator.names import Key
+from macroserve.operator.objects import Object
 from macroserve.operator.reconcile import Pace, Reconciler
 
 ROUND_TIMEOUT_S = 120.0
@@ -40,6 +41,8 @@ class Loops:
         """It is there, in this form."""
         key = _key(resource)
         before = self._resources.get(key)
+        if before and _uid(before) != _uid(resource):
+            self._forget(key)
         self._resources[key] = resource
         if not self._leading:
             return
@@ -49,8 +52,11 @@ class Loops:
             self._loops[key].wake(is_change=True)
 
     def gone(self, resource: Object) -> None:
+        """Not one that has come under its name since."""
         key = _key(resource)
-        if self._resources.pop(key, None):
+        found = self._resources.get(key)
+        if found and _uid(found) == _uid(resource):
+            del self._resources[key]
             self._forget(key)
         if loop := self._loops.get(key):
             loop.wake()
@@ -90,9 +96,12 @@ class Loops:
         metrics.MACROINSTANCES.set(len(self._loops))
 
     def _ended(self, key: Key, loop: "_Loop") -> None:
-        if self._loops.get(key) is loop:
-            del self._loops[key]
-            metrics.MACROINSTANCES.set(len(self._loops))
+        if self._loops.get(key) is not loop:
+            return
+        del self._loops[key]
+        if key in self._resources:
+            self._begin(key)
+        metrics.MACROINSTANCES.set(len(self._loops))
 
 
 class _Loop:

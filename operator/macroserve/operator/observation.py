@@ -27,8 +27,9 @@ class Problem:
 class InstancePod:
     """An instance's pod. cell, pool: of its labels. address: its IP, once it has one.
 
-    failed: ended, and the kubelet will not start it again. problem: what keeps it from serving, or
-    what ended it last. drain_budget_s: what its drain was given when it began.
+    failed: ended, and the kubelet will not start it again. terminating: told to end. deleting:
+    that, or not this MacroInstance's. problem: what keeps it from serving, or what ended it last.
+    drain_budget_s: what its drain was given when it began.
     """
 
     instance: str
@@ -36,14 +37,13 @@ class InstancePod:
     cell: str
     pool: Pool
     revision: str
-    created: datetime
     address: str | None = None
     ready: bool = False
     failed: bool = False
     deleting: bool = False
+    terminating: bool = False
     draining_since: datetime | None = None
     drain_budget_s: float = 0.0
-    restarts: int = 0
     problem: Problem | None = None
 
 

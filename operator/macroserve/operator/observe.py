@@ -1,15 +1,22 @@
 """From objects as the API server has them to the parts of an Observation: pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
+from macroserve.core.scaling.drain import MAX_BUDGET_S
 from macroserve.core.views import Pool
 from macroserve.operator import names
+from macroserve.operator.objects import (
+    Object,
+    annotations,
+    is_deleting,
+    is_owned,
+    labels,
+    of_component,
+)
 from macroserve.operator.observation import InstancePod, Server
-from macroserve.operator.problems import deployment_problem, pod_problem
-
-Object = Mapping[str, Any]
+from macroserve.operator.problems import STARTS, deployment_problem, pod_problem
 
 
 def instance_pods(pods: Iterable[Object], uid: str) -> tuple[InstancePod, ...]:
@@ -38,49 +45,58 @@ def head_address(pods: Iterable[Object]) -> str | None:
     return newest["status"].get("podIP") if newest else None
 
 
-def of_component(objects: Iterable[Object], component: str) -> list[Object]:
-    return [obj for obj in objects if labels(obj).get(names.COMPONENT) == component]
-
-
 def is_ready(pod: Object) -> bool:
     conditions = pod.get("status", {}).get("conditions", ())
     return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
 
 
-def is_deleting(obj: Object) -> bool:
-    return "deletionTimestamp" in obj["metadata"]
+def is_being_set_up(pod: Object) -> bool:
+    """Whether its node fetches its image, or what it mounts."""
+    return any(state.get("waiting", {}).get("reason") in STARTS for state in _states(pod))
 
 
-def is_owned(obj: Object, uid: str) -> bool:
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return any(owner["uid"] == uid for owner in owners)
+def has_started(pod: Object) -> bool:
+    """Whether a container of it runs, and has read what the pod mounts."""
+    return any("running" in state for state in _states(pod))
 
 
-def labels(obj: Object) -> Mapping[str, str]:
-    return obj["metadata"].get("labels") or {}
-
-
-def annotations(obj: Object) -> Mapping[str, str]:
-    return obj["metadata"].get("annotations") or {}
+def _states(pod: Object) -> list[Object]:
+    containers = pod.get("status", {}).get("containerStatuses", ())
+    return [container.get("state", {}) for container in containers]
 
 
 def _instance_pod(pod: Object, uid: str) -> InstancePod:
     metadata, status = pod["metadata"], pod.get("status", {})
     marks, notes = labels(pod), annotations(pod)
-    draining_since = notes.get(names.DRAINING_SINCE)
     return InstancePod(
         instance=marks.get(names.INSTANCE, metadata["name"]),
         name=metadata["name"],
         cell=marks.get(names.CELL, ""),
         pool=Pool.HP if marks.get(names.POOL) == Pool.HP else Pool.LP,
         revision=notes.get(names.REVISION, ""),
-        created=datetime.fromisoformat(metadata["creationTimestamp"]),
         address=status.get("podIP"),
         ready=is_ready(pod),
         failed=status.get("phase") in ("Failed", "Succeeded"),
         deleting=is_deleting(pod) or not is_owned(pod, uid),
-        draining_since=datetime.fromisoformat(draining_since) if draining_since else None,
-        drain_budget_s=float(notes.get(names.DRAIN_BUDGET, 0)),
-        restarts=sum(found["restartCount"] for found in status.get("containerStatuses", ())),
+        terminating=is_deleting(pod),
+        draining_since=_time(notes.get(names.DRAINING_SINCE, "")),
+        drain_budget_s=_seconds(notes.get(names.DRAIN_BUDGET, "")),
         problem=pod_problem(pod),
     )
+
+
+def _time(text: str) -> datetime | None:
+    """None also for what is no time with a zone: others may write annotations, too."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo else None
+
+
+def _seconds(text: str) -> float:
+    """The longest budget for what is none, so that nothing is cut off for it."""
+    with suppress(ValueError):
+        if 0 <= (seconds := float(text)) <= MAX_BUDGET_S:
+            return seconds
+    return MAX_BUDGET_S

@@ -5,9 +5,9 @@ problem and not one for each of its turns. What varies (back-off times, retries)
 """
 
 import signal
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from macroserve.operator.objects import Object
 from macroserve.operator.observation import Problem
 
 NODE_LOST = "NodeLost"
@@ -16,13 +16,11 @@ MAX_CAUSE_CHARS = 400
 """Of what others say: a scheduler, a kubelet, a process that ended."""
 
 _PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
-_STARTS = ("ContainerCreating", "PodInitializing")
+STARTS = ("ContainerCreating", "PodInitializing")
 """A container that waits for these is on its way."""
 
-Raw = Mapping[str, Any]
 
-
-def pod_problem(pod: Raw) -> Problem | None:
+def pod_problem(pod: Object) -> Problem | None:
     """None for a pod that runs, that is on its way, or that was told to go."""
     status = pod.get("status", {})
     if lost := _lost_node(pod):
@@ -37,7 +35,7 @@ def pod_problem(pod: Raw) -> Problem | None:
     return next(filter(None, (_container(pod, container) for container in statuses)), None)
 
 
-def deployment_problem(deployment: Raw, pods: Sequence[Raw]) -> Problem | None:
+def deployment_problem(deployment: Object, pods: Sequence[Object]) -> Problem | None:
     """Of its pods, which are in ``pods``, or of making them at all."""
     for pod in pods:
         if problem := pod_problem(pod):
@@ -48,7 +46,7 @@ def deployment_problem(deployment: Raw, pods: Sequence[Raw]) -> Problem | None:
     return None
 
 
-def refusal(what: str, status: Raw) -> Problem:
+def refusal(what: str, status: Object) -> Problem:
     """The API server does not take an object of ours.
 
     what: such as ``pod llama-instance-0``. status: the ``Status`` that it answered with.
@@ -62,7 +60,7 @@ def missing_secret(field: str, name: str) -> Problem:
     return Problem("SecretNotFound", f"{field} is {name!r}, but there is no such Secret.")
 
 
-def _lost_node(pod: Raw) -> Problem | None:
+def _lost_node(pod: Object) -> Problem | None:
     """The node controller takes Ready away without a reason, as no kubelet does, and leaves what
     the kubelet said last: every container is ready."""
     status = pod.get("status", {})
@@ -76,7 +74,7 @@ def _lost_node(pod: Raw) -> Problem | None:
     return None
 
 
-def _failed(status: Raw) -> Problem:
+def _failed(status: Object) -> Problem:
     """Ended for good: evicted, refused by the node, or past its deadline."""
     reason = status.get("reason") or "Failed"
     if not status.get("message"):
@@ -90,7 +88,7 @@ def _failed(status: Raw) -> Problem:
     return Problem(reason, f"{by}: {_cause(status)}")
 
 
-def _unscheduled(status: Raw) -> Problem | None:
+def _unscheduled(status: Object) -> Problem | None:
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") != "False":
         return None
@@ -102,7 +100,7 @@ def _unscheduled(status: Raw) -> Problem | None:
     )
 
 
-def _container(pod: Raw, container: Raw) -> Problem | None:
+def _container(pod: Object, container: Object) -> Problem | None:
     state = container.get("state", {})
     waiting = state.get("waiting", {})
     reason = waiting.get("reason", "")
@@ -119,12 +117,12 @@ def _container(pod: Raw, container: Raw) -> Problem | None:
         return Problem(reason, f"{image!r} is not the name of an image.")
     if ended := _ended(container):
         return _crash(pod, container, ended)
-    if reason and reason not in _STARTS and reason != "CrashLoopBackOff":
+    if reason and reason not in STARTS and reason != "CrashLoopBackOff":
         return Problem(reason, f"Its container cannot start: {_cause(waiting)}")
     return None
 
 
-def _ended(container: Raw) -> Raw | None:
+def _ended(container: Object) -> Object | None:
     """How the container ended last, until it is ready again."""
     if container.get("ready"):
         return None
@@ -133,7 +131,7 @@ def _ended(container: Raw) -> Raw | None:
     return ended if ended and ended.get("reason") != "Completed" else None
 
 
-def _crash(pod: Raw, container: Raw, ended: Raw) -> Problem:
+def _crash(pod: Object, container: Object, ended: Object) -> Problem:
     if ended.get("reason") == "OOMKilled":
         limit = _memory_limit(pod, container.get("name", ""))
         than = f"its limit of {limit}" if limit else "its node had"
@@ -146,28 +144,28 @@ def _crash(pod: Raw, container: Raw, ended: Raw) -> Problem:
     return Problem(reason, f"{how}: {_sentence(said)}" if said else f"{how}.")
 
 
-def _how(ended: Raw) -> str:
+def _how(ended: Object) -> str:
     code = ended.get("exitCode", 0)
     if code > 128 and code - 128 in signal.valid_signals():
         return f" by {signal.Signals(code - 128).name}"
     return f" with exit code {code}"
 
 
-def _memory_limit(pod: Raw, container: str) -> str | None:
+def _memory_limit(pod: Object, container: str) -> str | None:
     for spec in pod.get("spec", {}).get("containers", ()):
         if spec.get("name") == container:
             return spec.get("resources", {}).get("limits", {}).get("memory")
     return None
 
 
-def _condition(status: Raw, kind: str) -> Raw:
+def _condition(status: Object, kind: str) -> Object:
     for condition in status.get("conditions", ()):
         if condition["type"] == kind:
             return condition
     return {}
 
 
-def _cause(said: Raw) -> str:
+def _cause(said: Object) -> str:
     """What another component says, on one line and with a full stop."""
     return _sentence(" ".join(said.get("message", "").split()) or "no reason is given")
 

@@ -16,7 +16,7 @@ from macroserve.core.manifest import ManifestError
 from macroserve.core.scaling.fleet import Fleet, FleetPlan, plan_steps
 from macroserve.core.wish import wish
 from macroserve.operator.actuator import Actuator, Effect
-from macroserve.operator.api import Api, ApiError, Object
+from macroserve.operator.api import Api, ApiError
 from macroserve.operator.autoscaler import Autoscaler
 from macroserve.operator.contact import Answer, Contact
 from macroserve.operator.departure import add_finalizer, depart, has_finalizer
@@ -24,8 +24,9 @@ from macroserve.operator.fleet import fleet, repairs
 from macroserve.operator.form import Form
 from macroserve.operator.kinds import DEPLOYMENT, POD, SECRET, Kind
 from macroserve.operator.names import Key, head, ingress
+from macroserve.operator.objects import Object, is_deleting, of_component
 from macroserve.operator.observation import Observation, Problem
-from macroserve.operator.observe import head_address, instance_pods, of_component, server
+from macroserve.operator.observe import head_address, instance_pods, server
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.problems import missing_secret
 from macroserve.operator.reporter import Reporter
@@ -72,13 +73,13 @@ class Reconciler:
         self._reporter = Reporter(world.api, resource)
         self._contact = Contact(world.api, world.http, self._key)
         self._form: Form | None = None
+        self._leaving_since: datetime | None = None
         self._fleet: Fleet | None = None
 
     async def round(self, resource: Object) -> Pace:
         """resource: as the API server showed it last. Raises ApiError."""
         now = self._world.now()
-        is_deleting = "deletionTimestamp" in resource["metadata"]
-        if is_deleting and await depart(self._world.api, self._world.store, resource, now):
+        if is_deleting(resource) and await self._depart(resource, now):
             return Pace.NEVER
         try:
             form = self._present_form(resource)
@@ -86,20 +87,28 @@ class Reconciler:
             generation = resource["metadata"]["generation"]
             await self._reporter.report_invalid(error.problems, generation, now)
             return Pace.LATER
-        if is_deleting:
+        if is_deleting(resource):
             observation = self._observe(resource, form, None, now)
-            told = Target(_last_target(observation), "It is being deleted.")
-            await self._reporter.report(Round(observation, told, FleetPlan((), ())), ())
+            told = Target(self._last_target(form), "It is being deleted.")
+            found = Round(observation, fleet(observation), told, FleetPlan((), ()))
+            await self._reporter.report(found, ())
             return Pace.SOON
-        if not has_finalizer(resource):
-            await add_finalizer(self._world.api, resource)
+        if not has_finalizer(resource) and not await add_finalizer(self._world.api, resource):
+            return Pace.NEVER
         return await self._reconcile(resource, form, now)
+
+    async def _depart(self, resource: Object, now: datetime) -> bool:
+        """Patience begins here, not when somebody deleted what no operator looked after."""
+        self._leaving_since = self._leaving_since or now
+        waited = now - self._leaving_since
+        return await depart(self._world.api, self._world.store, resource, waited)
 
     async def _reconcile(self, resource: Object, form: Form, now: datetime) -> Pace:
         world = self._world
-        problems = list(await form.children.ensure(world.api, world.store, self._key))
+        last = self._last_target(form)
+        problems = list(await form.children.ensure(world.api, world.store, self._key, last))
         try:
-            tokens = await self._contact.tokens(form.blueprint)
+            tokens = await self._contact.tokens(form.blueprint, self._pods())
         except TokensError as error:
             problems.append(Problem("TokensUnusable", str(error)))
             tokens = None
@@ -122,7 +131,7 @@ class Reconciler:
             effect = await actuator.carry_out((*repairs(observation), *plan.steps))
 
         problems += [*effect.problems, *await self._missing(form, observation)]
-        found = Round(observation, target, plan, effect.done, tuple(problems))
+        found = Round(observation, present, target, plan, effect.done, tuple(problems))
         try:
             await self._reporter.report(found, decided)
         except ApiError as error:
@@ -148,7 +157,7 @@ class Reconciler:
             namespace=self._key.namespace,
             uid=self.uid,
             generation=form.generation,
-            deleting="deletionTimestamp" in resource["metadata"],
+            deleting=is_deleting(resource),
             manifest=form.manifest,
             revision=form.revision,
             pods=instance_pods(pods, self.uid),
@@ -179,6 +188,5 @@ class Reconciler:
         drains = any(member.draining for member in members)
         return Pace.SOON if effect.done or drains or seen != self._fleet else Pace.LATER
 
-
-def _last_target(observation: Observation) -> int:
-    return observation.status.get("targetInstances", observation.manifest.spec.instances)
+    def _last_target(self, form: Form) -> int:
+        return self._reporter.status.get("targetInstances", form.manifest.spec.instances)

@@ -6,12 +6,13 @@ from typing import Any
 
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.operator import metrics
-from macroserve.operator.api import Api, ApiError, Object
+from macroserve.operator.api import Api, ApiError
 from macroserve.operator.decisions import Decision
 from macroserve.operator.events import Recorder
 from macroserve.operator.kinds import EVENT
 from macroserve.operator.log import about
 from macroserve.operator.names import Key
+from macroserve.operator.objects import Object
 from macroserve.operator.rounds import Round
 from macroserve.operator.status import invalid_status, status
 
@@ -32,6 +33,7 @@ class Reporter:
         self._key = Key(metadata["namespace"], metadata["name"])
         self._log = about(self._key, __name__)
         self._recorder = Recorder(resource)
+        self._untold: dict[str, Object] = {}
         self._status: Status = resource.get("status") or {}
         self._written = datetime.min.replace(tzinfo=UTC)
 
@@ -46,16 +48,19 @@ class Reporter:
     async def report(self, found: Round, decided: Sequence[Decision]) -> None:
         """Raises ApiError when the status cannot be written."""
         new = status(found, self._recorder.decisions)
-        events = self._recorder.events(found, decided, new)
-        await self._write(new, found.observation.now)
-        await self._post(events)
+        await self._tell(new, self._recorder.events(found, decided, new), found.observation.now)
 
     async def report_invalid(self, problems: Sequence[str], generation: int, now: datetime) -> None:
         """Raises ApiError when the status cannot be written."""
         new = invalid_status(self._status, problems, generation, now)
-        events = self._recorder.invalid(problems, new, now)
+        await self._tell(new, self._recorder.invalid(problems, new, now), now)
+
+    async def _tell(self, new: Status, events: Iterable[Object], now: datetime) -> None:
+        """Events after the status; they outlast rounds in which it cannot be written."""
+        self._untold |= {event["metadata"]["name"]: event for event in events}
         await self._write(new, now)
-        await self._post(events)
+        untold, self._untold = self._untold, {}
+        await self._post(untold.values())
 
     async def _write(self, new: Status, now: datetime) -> None:
         if new == self._status:

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
-from macroserve.core.scaling.fleet import FleetPlan, Step
-from macroserve.operator.fleet import fleet
+from macroserve.core.scaling.fleet import Fleet, FleetPlan, Step
 from macroserve.operator.observation import InstancePod, Observation, Problem
 from macroserve.operator.target import Target
 
@@ -26,10 +25,12 @@ class Complaint:
 class Round:
     """done: steps of the plan that were carried out. refusals: why others could not be.
 
-    observation: from before the steps; what they changed is seen in the next round.
+    observation: from before the steps; what they changed is seen in the next round. fleet: that it
+    shows.
     """
 
     observation: Observation
+    fleet: Fleet
     target: Target
     plan: FleetPlan
     done: tuple[Step, ...] = ()
@@ -38,7 +39,7 @@ class Round:
     @cached_property
     def serving(self) -> tuple[InstancePod, ...]:
         """Ready, taking requests, and in a cell as far as that is known."""
-        joined = {m.name for m in fleet(self.observation).members if m.joined}
+        joined = {m.name for m in self.fleet.members if m.joined}
         return tuple(pod for pod in self._staying if pod.ready and pod.instance in joined)
 
     @property

@@ -9,7 +9,7 @@ import aiohttp
 from prometheus_client import start_http_server
 
 from macroserve.operator.alerts import AlertServer
-from macroserve.operator.api import Api, Object
+from macroserve.operator.api import Api
 from macroserve.operator.autoscaler import Autoscaler
 from macroserve.operator.kinds import (
     BUDGET,
@@ -23,6 +23,7 @@ from macroserve.operator.kinds import (
 from macroserve.operator.leader import Leader
 from macroserve.operator.loops import Loops
 from macroserve.operator.names import Key
+from macroserve.operator.objects import Object
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.reconcile import Reconciler, World
 from macroserve.operator.store import Store

@@ -9,8 +9,7 @@ import msgspec
 from macroserve.operator import names
 from macroserve.operator.kinds import Kind
 from macroserve.operator.names import Key
-
-Object = Mapping[str, Any]
+from macroserve.operator.objects import Object, labels
 
 _METADATA = (
     "name",
@@ -23,7 +22,7 @@ _METADATA = (
     "deletionTimestamp",
     "ownerReferences",
 )
-_POD_SPEC = ("nodeName", "readinessGates")
+_POD_SPEC = ("nodeName",)
 _CONTAINER = ("name", "resources")
 
 
@@ -71,9 +70,8 @@ class Store:
 
 def owner(obj: Object) -> Key | None:
     """The MacroInstance that the labels name."""
-    metadata = obj["metadata"]
-    name = (metadata.get("labels") or {}).get(names.MACROINSTANCE)
-    return Key(metadata["namespace"], name) if name else None
+    name = labels(obj).get(names.MACROINSTANCE)
+    return Key(obj["metadata"]["namespace"], name) if name else None
 
 
 def slim(obj: Object) -> Object:

@@ -2,11 +2,14 @@
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field
 
 from macroserve.operator import names
 from macroserve.operator.api import Api, ApiError
 from macroserve.operator.kinds import SECRET
+from macroserve.operator.objects import Object, is_deleting
+from macroserve.operator.observe import has_started
 from macroserve.operator.resources import shared
 from macroserve.operator.resources.blueprint import Blueprint
 
@@ -20,16 +23,22 @@ class Tokens:
 
 
 class TokensError(Exception):
-    """The Secret is there and does not hold what it should; the message is a sentence."""
+    """The Secret does not hold what it should, or is lost; the message is a sentence."""
 
 
-async def tokens(api: Api, blueprint: Blueprint) -> Tokens:
+async def tokens(api: Api, blueprint: Blueprint, pods: Iterable[Object]) -> Tokens:
     """Those of the MacroInstance's Secret; makes it where there is none.
 
-    One that a person made beforehand is as good.
+    One that a person made beforehand is as good. Raises ApiError and TokensError, also while
+    ``pods`` run with tokens that nobody knows any more: they would not let in who has new ones.
     """
     name = names.secret(blueprint.name)
     found = await api.get(SECRET, blueprint.namespace, name)
+    if found is None and any(has_started(pod) and not is_deleting(pod) for pod in pods):
+        raise TokensError(
+            f"The Secret {name} is gone, and pods run with what it held: put it back, or delete "
+            f"all pods of {blueprint.name}, which then get new tokens."
+        )
     if found is None:
         try:
             found = await api.create(SECRET, shared.tokens(blueprint))
@@ -44,3 +53,9 @@ async def tokens(api: Api, blueprint: Blueprint) -> Tokens:
         keys = " and ".join(shared.TOKEN_KEYS)
         raise TokensError(f"The Secret {name} must have text under the keys {keys}.") from None
     return Tokens(*values)
+
+
+async def restore(api: Api, blueprint: Blueprint, known: Tokens) -> None:
+    """Makes the Secret again if it is gone. Raises ApiError."""
+    if await api.get(SECRET, blueprint.namespace, names.secret(blueprint.name)) is None:
+        await api.create(SECRET, shared.tokens(blueprint, astuple(known)))

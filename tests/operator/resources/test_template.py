@@ -16,6 +16,7 @@ POD: dict[str, Any] = {
                 "image": "ours",
                 "env": [{"name": "HOME", "value": "/ours"}, {"name": "POD_IP", "value": "ours"}],
                 "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+                "ports": [{"name": "http", "containerPort": 8000, "protocol": "TCP"}],
                 "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
             }
         ],
@@ -74,6 +75,32 @@ def container(pod: dict[str, Any], name: str = "engine") -> dict[str, Any]:
             ],
         ),
         (
+            {
+                "spec": {
+                    "tolerations": [
+                        {"key": "gpu", "effect": "NoSchedule"},
+                        {"key": "gpu", "effect": "NoExecute"},
+                        {"key": "gpu", "effect": "NoExecute", "value": "l20"},
+                    ]
+                }
+            },
+            "tolerations",
+            [
+                {"key": "not-ready", "tolerationSeconds": 10},
+                {"key": "gpu", "effect": "NoSchedule"},
+                {"key": "gpu", "effect": "NoExecute"},
+                {"key": "gpu", "effect": "NoExecute", "value": "l20"},
+            ],
+        ),
+        (
+            {"spec": {"tolerations": [{"key": "not-ready", "effect": "NoSchedule"}]}},
+            "tolerations",
+            [
+                {"key": "not-ready", "tolerationSeconds": 10},
+                {"key": "not-ready", "effect": "NoSchedule"},
+            ],
+        ),
+        (
             {"spec": {"imagePullSecrets": [{"name": "registry"}]}},
             "imagePullSecrets",
             [{"name": "registry"}],
@@ -111,6 +138,28 @@ def test_fields_of_the_pod(template: dict[str, Any], path: str, expected: object
             {"volumeMounts": [{"name": "big", "mountPath": "/tmp"}]},
             "volumeMounts",
             [{"name": "big", "mountPath": "/tmp"}],
+        ),
+        (
+            {"ports": [{"containerPort": 8000, "hostPort": 80}]},
+            "ports",
+            [{"containerPort": 8000, "hostPort": 80}],
+        ),
+        (
+            {"ports": [{"containerPort": 53, "protocol": p} for p in ("TCP", "UDP")]},
+            "ports",
+            [
+                {"name": "http", "containerPort": 8000, "protocol": "TCP"},
+                {"containerPort": 53, "protocol": "TCP"},
+                {"containerPort": 53, "protocol": "UDP"},
+            ],
+        ),
+        (
+            {"ports": [{"containerPort": 8000, "protocol": "UDP"}]},
+            "ports",
+            [
+                {"name": "http", "containerPort": 8000, "protocol": "TCP"},
+                {"containerPort": 8000, "protocol": "UDP"},
+            ],
         ),
     ],
 )

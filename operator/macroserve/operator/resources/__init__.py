@@ -6,7 +6,8 @@ from macroserve.operator.resources.blueprint import Blueprint, Object
 
 
 def children(blueprint: Blueprint, budget: Kind) -> list[tuple[Kind, Object]]:
-    """All but the tokens and the instances' pods, in the order in which to make them.
+    """All that is the same for any number of instances but the tokens, in the order in which to
+    make them.
 
     budget: the kind of disruption budget that the cluster has.
     """
@@ -18,5 +19,4 @@ def children(blueprint: Blueprint, budget: Kind) -> list[tuple[Kind, Object]]:
         (DEPLOYMENT, head.deployment(blueprint)),
         (DEPLOYMENT, ingress.deployment(blueprint)),
         (budget, ingress.disruption_budget(blueprint)),
-        (budget, instance.disruption_budget(blueprint)),
     ]

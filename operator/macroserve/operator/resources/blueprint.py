@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from macroserve.core.manifest import Manifest
+from macroserve.core.manifest import LIVE_PARTS, Manifest
 from macroserve.operator import names
 
 Object = dict[str, Any]
 
-_LIVE_PARTS = ("instances", "mitosis", "priority", "autoscaling")
-"""Of a spec: what changes while pods run. The operator alone acts on it."""
 _RENDERED_PARTS = ("ingress", "template")
 """Of a spec: what pods show once they are rendered."""
 
@@ -66,7 +64,7 @@ class Blueprint:
             by_alias=True,
             exclude_defaults=True,
             mode="json",
-            exclude={*_LIVE_PARTS, *_RENDERED_PARTS},
+            exclude={*LIVE_PARTS, *_RENDERED_PARTS},
         )
         return digest({"spec": spec, "pod": rendered})
 

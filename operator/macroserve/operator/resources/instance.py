@@ -71,11 +71,13 @@ def service(blueprint: Blueprint) -> Object:
     }
 
 
-def disruption_budget(blueprint: Blueprint) -> Object:
+def disruption_budget(blueprint: Blueprint, num_instances: int) -> Object:
+    """One of those wished for may be missing. Said as a number of pods: what a maximum of missing
+    ones is taken from is ``spec.instances``, which autoscaling does not change."""
     return {
         "metadata": blueprint.metadata(names.instances_service(blueprint.name), "instance"),
         "spec": {
-            "maxUnavailable": 1,
+            "minAvailable": max(0, num_instances - 1),
             "selector": {"matchLabels": names.selector(blueprint.name, "instance")},
         },
     }

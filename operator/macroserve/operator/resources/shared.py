@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Iterable
 
 from macroserve.operator import names
 from macroserve.operator.resources.blueprint import Blueprint, Object
@@ -25,10 +26,11 @@ def config_map(blueprint: Blueprint) -> Object:
     }
 
 
-def tokens(blueprint: Blueprint) -> Object:
-    """A Secret of new random tokens."""
+def tokens(blueprint: Blueprint, values: Iterable[str] | None = None) -> Object:
+    """A Secret of these tokens, in the order of their keys, or of new random ones."""
+    given = values or (secrets.token_urlsafe(32) for _ in TOKEN_KEYS)
     return {
         "metadata": blueprint.metadata(names.secret(blueprint.name)),
         "type": "Opaque",
-        "stringData": {key: secrets.token_urlsafe(32) for key in TOKEN_KEYS},
+        "stringData": dict(zip(TOKEN_KEYS, given, strict=True)),
     }

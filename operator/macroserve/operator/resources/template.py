@@ -6,16 +6,16 @@ from typing import Any
 from macroserve.operator import names
 
 _KEYS = {
-    "containers": "name",
-    "initContainers": "name",
-    "env": "name",
-    "volumes": "name",
-    "imagePullSecrets": "name",
-    "volumeMounts": "mountPath",
-    "ports": "containerPort",
-    "tolerations": "key",
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "env": ("name",),
+    "volumes": ("name",),
+    "imagePullSecrets": ("name",),
+    "volumeMounts": ("mountPath",),
+    "ports": ("containerPort", "protocol"),
+    "tolerations": ("key", "effect"),
 }
-"""Lists whose items are told apart by a field. Of other lists, the template's replaces."""
+"""Lists whose items are told apart by fields. Of other lists, the template's replaces."""
 _MERGED = ("containers", "initContainers")
 """Of these the items merge too. Elsewhere an item replaces its namesake whole: a volume that is a
 claim here and an empty folder there would be no volume."""
@@ -75,14 +75,23 @@ def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def _merged_list(base: list[Any], patch: list[Any], key: str, merges: bool) -> list[dict[str, Any]]:
-    """The base's order, then what is new."""
+def _merged_list(
+    base: list[Any], patch: list[Any], keys: tuple[str, ...], merges: bool
+) -> list[dict[str, Any]]:
+    """The base's order, then what is new, also two of one name: one key's taints of two values."""
     result = list(base)
     for item in patch:
-        name = item.get(key)
-        same = [i for i, there in enumerate(result) if there.get(key) == name]
-        if not same or name is None:
-            result.append(item)
-        else:
+        same = [i for i, there in enumerate(base) if _is_namesake(there, item, keys)]
+        if same:
             result[same[0]] = _merged(result[same[0]], item) if merges else item
+        else:
+            result.append(item)
     return result
+
+
+def _is_namesake(there: Mapping[str, Any], item: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
+    """Of the keys after the first one, those that the template's item leaves out match any."""
+    first, *others = keys
+    name = item.get(first)
+    is_named = name is not None and name == there.get(first)
+    return is_named and all(item.get(key) in (None, there.get(key)) for key in others)

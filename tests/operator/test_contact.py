@@ -1,0 +1,24 @@
+"""What a head tells, as far as it tells it."""
+
+from typing import cast
+
+import aiohttp
+from support.played_deployment import HEAD_ADDRESS, KEY, PlayedDeployment
+
+from macroserve.operator.api import Api
+from macroserve.operator.contact import Contact
+
+
+async def test_a_load_that_is_not_told_takes_nothing_else_with_it() -> None:
+    played = PlayedDeployment(cells={"cell-0": {}})
+
+    def answer_all_but_the_load(path: str) -> None:
+        if path.endswith("/load"):
+            raise TimeoutError
+
+    played.before_request = answer_all_but_the_load
+    contact = Contact(cast(Api, played.api), cast(aiohttp.ClientSession, played), KEY)
+    answer = await contact.ask(HEAD_ADDRESS, "admin", with_load=True)
+    assert answer is not None
+    assert [cell.cell.name for cell in answer.report.cells] == ["cell-0"]
+    assert (answer.cells, answer.load) == ({"cell-0"}, None)
