@@ -17,6 +17,7 @@ _FILES = Path(__file__).parent / "files"
 _START_S = 30.0
 _SETTINGS = "/run/cluster"
 _BINARIES = f"{_SETTINGS}/bin"
+_REPLACED = "registry.local/replaced:now"
 _SYSCTLS = {
     "kernel/keys/root_maxbytes": 25_000_000,
     "kernel/keys/root_maxkeys": 1_000_000,
@@ -95,10 +96,18 @@ class Node:
     def import_image(self, archive: Path) -> None:
         """Does nothing if the node has the archive's image."""
         image = read_image(archive)
-        listed = (line.split() for line in self._ctr("images", "list").splitlines())
-        if not any(fields[0] == image.name and fields[2] == image.digest for fields in listed):
-            with archive.open("rb") as file:
-                self._machine.call(*_CTR, "images", "import", "-", stdin=file)
+        lines = (line.split() for line in self._ctr("images", "list").splitlines())
+        digests = {fields[0]: fields[2] for fields in lines}
+        if digests.get(image.name) == image.digest:
+            return
+        # Else containerd may collect the image that is replaced, and the layers that both have,
+        # while it unpacks the new one.
+        if image.name in digests:
+            self._ctr("images", "tag", "--force", image.name, _REPLACED)
+        with archive.open("rb") as file:
+            self._machine.call(*_CTR, "images", "import", "-", stdin=file)
+        if image.name in digests:
+            self._ctr("images", "remove", _REPLACED)
 
     @property
     def processes(self) -> list[Process]:
