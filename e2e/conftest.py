@@ -60,7 +60,9 @@ def kube(cluster: NodeCluster, operator: Kube, request: pytest.FixtureRequest) -
     yield kube
     if request.node.stash.get(FAILED, False):
         _keep_traces(OUTPUT / name, kube, operator)
-    cluster.kubectl("delete", "namespace", name, "--timeout=120s")
+    kube("delete", "macroinstances", "--all", "--timeout=120s")
+    # Nothing uses the name again, and Kubernetes may look after minutes whether all is gone.
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture

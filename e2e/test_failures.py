@@ -200,5 +200,6 @@ def test_deletion_ends_accepted_requests_and_leaves_nothing(served: Served) -> N
 
 
 def test_a_namespace_goes_with_its_macroinstances(served: Served, cluster: NodeCluster) -> None:
-    cluster.kubectl("delete", "namespace", served.kube.namespace, "--timeout=120s")
+    """Kubernetes looks whether a namespace is empty after half its pods' grace of five minutes."""
+    cluster.kubectl("delete", "namespace", served.kube.namespace, "--timeout=200s")
     cluster.kubectl("create", "namespace", served.kube.namespace)

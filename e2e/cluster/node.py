@@ -94,19 +94,19 @@ class Node:
         )
 
     def import_image(self, archive: Path) -> None:
-        """Does nothing if the node has the archive's image."""
+        """Does nothing if the node has the archive's image, unpacked."""
         image = read_image(archive)
-        lines = (line.split() for line in self._ctr("images", "list").splitlines())
-        digests = {fields[0]: fields[2] for fields in lines}
-        if digests.get(image.name) == image.digest:
+        lines = (line.split() for line in self._ctr("images", "check").splitlines())
+        present = {fields[0]: (fields[2], fields[-1]) for fields in lines}
+        if present.get(image.name) == (image.digest, "true"):
             return
         # Else containerd may collect the image that is replaced, and the layers that both have,
         # while it unpacks the new one.
-        if image.name in digests:
+        if image.name in present:
             self._ctr("images", "tag", "--force", image.name, _REPLACED)
         with archive.open("rb") as file:
             self._machine.call(*_CTR, "images", "import", "-", stdin=file)
-        if image.name in digests:
+        if image.name in present:
             self._ctr("images", "remove", _REPLACED)
 
     @property
