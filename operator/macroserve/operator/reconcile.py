@@ -105,13 +105,15 @@ class Reconciler:
 
     async def _reconcile(self, resource: Object, form: Form, now: datetime) -> Pace:
         world = self._world
-        last = self._last_target(form)
-        problems = list(await form.children.ensure(world.api, world.store, self._key, last))
+        problems: list[Problem] = []
+        # Before the pods that mount them: a kubelet that finds no Secret comes back later.
         try:
             tokens = await self._contact.tokens(form.blueprint, self._pods())
         except TokensError as error:
             problems.append(Problem("TokensUnusable", str(error)))
             tokens = None
+        last = self._last_target(form)
+        problems += await form.children.ensure(world.api, world.store, self._key, last)
         answer = None
         address = head_address(self._pods())
         if tokens and address:
