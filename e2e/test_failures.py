@@ -70,12 +70,15 @@ def test_the_head_is_deleted(served: Served) -> None:
 
 EAT_MEMORY = """
 open("/proc/1/oom_score_adj", "w").write("1000")  # the instance shall be killed, not this process
-eaten = [bytearray(64 << 20) for _ in range(64)]
+eaten = [b"x" * (64 << 20) for _ in range(64)]
 """
+GUARANTEED = {"cpu": "700m", "memory": "1Gi"}
+"""Requested and limited alike: the kernel then spares the process that eats."""
 
 
 def test_an_instance_runs_out_of_memory(kube: Kube) -> None:
-    limited = {"name": "engine", "resources": {"limits": {"memory": "1Gi"}}}
+    resources = {"requests": GUARANTEED, "limits": GUARANTEED}
+    limited = {"name": "engine", "resources": resources}
     served = Served(kube, emulated("llama", template={"spec": {"containers": [limited]}}))
     served.apply()
     served.wait_for_instances(3)
