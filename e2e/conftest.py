@@ -52,25 +52,42 @@ def operator(cluster: NodeCluster, release: Release) -> Kube:
 @pytest.fixture
 def kube(cluster: NodeCluster, operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     """A namespace for the test, gone afterwards with all that is in it."""
-    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:50].strip(
-        "-"
-    )
-    kube = Kube(cluster.kubectl, name)
-    cluster.kubectl("create", "namespace", name)
+    kube = Kube(cluster.kubectl, _name(request.node))
+    cluster.kubectl("create", "namespace", kube.namespace)
     yield kube
-    if request.node.stash.get(FAILED, False):
-        _keep_traces(OUTPUT / name, kube, operator)
+    if _has_failed(request.node):
+        _keep_traces(request.node, kube, operator)
     kube("delete", "macroinstances", "--all", "--timeout=120s")
     # Nothing uses the name again, and Kubernetes may look after minutes whether all is gone.
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.kubectl("delete", "namespace", kube.namespace, "--wait=false")
 
 
 @pytest.fixture
-def served(kube: Kube) -> Served:
-    """Three emulated instances, Ready."""
+def fresh(kube: Kube) -> Served:
+    """Three emulated instances, Ready, of the test's own."""
+    return _three_instances(kube)
+
+
+@pytest.fixture(scope="session")
+def standing(cluster: NodeCluster, release: Release) -> Kube:
+    """The namespace of what serves one test after another."""
+    cluster.kubectl("create", "namespace", "standing")
+    return Kube(cluster.kubectl, "standing")
+
+
+@pytest.fixture
+def served(standing: Kube, operator: Kube, request: pytest.FixtureRequest) -> Iterator[Served]:
+    """Three emulated instances, Ready, as the test before left them; made anew if it failed."""
+    served = _three_instances(standing)
+    yield served
+    if _has_failed(request.node):
+        _keep_traces(request.node, standing, operator)
+        standing("delete", "macroinstance", served.name, "--timeout=120s")
+
+
+def _three_instances(kube: Kube) -> Served:
     served = Served(kube, emulated("llama"))
     served.apply()
-    served.wait_for_condition("Ready")
     served.wait_for_instances(3)
     return served
 
@@ -91,9 +108,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     return report
 
 
-def _keep_traces(folder: Path, *namespaces: Kube) -> None:
+def _has_failed(item: pytest.Item) -> bool:
+    return item.stash.get(FAILED, False)
+
+
+def _name(item: pytest.Item) -> str:
+    return re.sub("[^a-z0-9]+", "-", item.name.removeprefix("test_").lower())[:50].strip("-")
+
+
+def _keep_traces(item: pytest.Item, *namespaces: Kube) -> None:
     for kube in namespaces:
-        into = folder / kube.namespace
+        into = OUTPUT / _name(item) / kube.namespace
         into.mkdir(parents=True, exist_ok=True)
         (into / "describe.txt").write_text(kube("describe", "macroinstances,pods,deployments"))
         (into / "events.txt").write_text(kube("get", "events", "--sort-by=.lastTimestamp"))

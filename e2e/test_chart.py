@@ -39,12 +39,12 @@ def test_an_upgrade_and_its_rollback_lose_no_request(
     """All of the operator's pods are replaced, twice."""
     values = {**release.values["operator"], "replicas": 3, "podAnnotations": {"test": "upgrade"}}
     secrets = [operator.get("secret", name) for name in SECRETS]
-    pods = names(operator.list("pods"))
+    pods = names(operator.items("pods"))
     with Traffic(served.endpoint) as traffic:
         traffic.after(5)
         release.upgrade({"operator": values, "webhook": {"timeoutSeconds": 7}})
         assert replicas(operator) == 3
-        assert not pods & names(operator.list("pods"))
+        assert not pods & names(operator.items("pods"))
         assert [operator.get("secret", name) for name in SECRETS] == secrets
         it_reviews(served.kube)
         traffic.after(5)
@@ -62,7 +62,7 @@ def test_an_uninstall_leaves_only_what_serves(
     release: Release, served: Served, cluster: NodeCluster, operator: Kube
 ) -> None:
     before = of_the_chart(cluster, operator)
-    assert len(before) > 15
+    assert len(before) > 10
     release.uninstall()
     try:
         eventually(lambda: not of_the_chart(cluster, operator), 60)
@@ -108,7 +108,7 @@ def test_the_plain_yaml_does_the_same(plain: Path, cluster: NodeCluster, kube: K
     assert served.complete()
     cluster.kubectl("delete", "validatingwebhookconfiguration", "macroserve-operator")
     operator("scale", "deployment/macroserve-operator", "--replicas=0")
-    eventually(lambda: not operator.list("pods"), 60)
+    eventually(lambda: not operator.items("pods"), 60)
     cluster.kubectl("apply", "-f", str(plain / "release.yaml"))
     operator("wait", "--for=condition=Complete", "job/macroserve-release", "--timeout=60s")
     cluster.kubectl("delete", "-f", str(plain / "release.yaml"))

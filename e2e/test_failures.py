@@ -183,26 +183,26 @@ def test_two_macroinstances_side_by_side(served: Served) -> None:
     served.wait_for_instances(4)
 
 
-def test_deletion_ends_accepted_requests_and_leaves_nothing(served: Served) -> None:
-    assert served.resource["metadata"]["finalizers"] == ["macroserve.io/drain"]
-    with Traffic(served.endpoint, rate=20, num_tokens=400) as traffic:
+def test_deletion_ends_accepted_requests_and_leaves_nothing(fresh: Served) -> None:
+    assert fresh.resource["metadata"]["finalizers"] == ["macroserve.io/drain"]
+    with Traffic(fresh.endpoint, rate=8, num_tokens=300) as traffic:
         traffic.after(5)
         traffic.end()
         running = traffic.sent - traffic.complete
         assert running > 5, "nothing runs that the deletion could cut off"
-        served.kube("delete", "macroinstance", served.name, "--timeout=120s")
+        fresh.kube("delete", "macroinstance", fresh.name, "--timeout=120s")
     assert not traffic.failures
     assert traffic.complete == traffic.sent
 
     def nothing_left() -> bool:
-        labels = f"macroserve.io/macroinstance={served.name}"
+        labels = f"macroserve.io/macroinstance={fresh.name}"
         kinds = "pods,services,deployments,configmaps,secrets,poddisruptionbudgets"
-        return not served.kube.items(kinds, labels)
+        return not fresh.kube.items(kinds, labels)
 
-    eventually(nothing_left, 60, describe=served.describe)
+    eventually(nothing_left, 60, describe=fresh.describe)
 
 
-def test_a_namespace_goes_with_its_macroinstances(served: Served, cluster: NodeCluster) -> None:
+def test_a_namespace_goes_with_its_macroinstances(fresh: Served, cluster: NodeCluster) -> None:
     """Kubernetes looks whether a namespace is empty after half its pods' grace of five minutes."""
-    cluster.kubectl("delete", "namespace", served.kube.namespace, "--timeout=200s")
-    cluster.kubectl("create", "namespace", served.kube.namespace)
+    cluster.kubectl("delete", "namespace", fresh.kube.namespace, "--timeout=200s")
+    cluster.kubectl("create", "namespace", fresh.kube.namespace)

@@ -8,22 +8,22 @@ from world.waiting import eventually
 pytestmark = pytest.mark.e2e
 
 
-def test_scale_up_splits_and_scale_down_merges(served: Served) -> None:
-    with Traffic(served.endpoint) as traffic:
+def test_scale_up_splits_and_scale_down_merges(fresh: Served) -> None:
+    with Traffic(fresh.endpoint) as traffic:
         traffic.after(10)
-        served.scale(7)
-        served.wait_for_instances(7)
-        assert sorted(served.cells.values()) == [3, 4]
-        assert served.kube("get", "mi", served.name, "--no-headers").split()[1:3] == ["7/7", "2"]
+        fresh.scale(7)
+        fresh.wait_for_instances(7)
+        assert sorted(fresh.cells.values()) == [3, 4]
+        assert fresh.kube("get", "mi", fresh.name, "--no-headers").split()[1:3] == ["7/7", "2"]
         traffic.after(10)
-        served.scale(3)
-        served.wait_for_instances(3)
-        assert served.cells == {"cell-0": 3}
+        fresh.scale(3)
+        fresh.wait_for_instances(3)
+        assert fresh.cells == {"cell-0": 3}
         traffic.after(10)
     assert not traffic.failures
-    reasons = served.kube.event_reasons(served.name)
+    reasons = fresh.kube.event_reasons(fresh.name)
     assert {"ScaledUp", "Split", "ScaledDown", "Merged"} <= set(reasons)
-    described = served.describe()
+    described = fresh.describe()
     for word in ("Split", "Merged", "Scaling History", "From:", "cell-0", "AbleToScale"):
         assert word in described
 
@@ -47,21 +47,21 @@ def test_priority_ratio_changes_live(served: Served) -> None:
     assert {pod["metadata"]["uid"] for pod in served.pods()} == pods, "a pod was replaced"
 
 
-def test_a_new_template_rolls_one_instance_after_another(served: Served) -> None:
-    before = {pod["metadata"]["uid"] for pod in served.pods()}
-    with Traffic(served.endpoint) as traffic:
+def test_a_new_template_rolls_one_instance_after_another(fresh: Served) -> None:
+    before = {pod["metadata"]["uid"] for pod in fresh.pods()}
+    with Traffic(fresh.endpoint) as traffic:
         traffic.after(5)
-        served.apply(template={"metadata": {"labels": {"rolled": "yes"}}})
+        fresh.apply(template={"metadata": {"labels": {"rolled": "yes"}}})
         eventually(
             lambda: (
-                len(pods := served.pods()) == 3
+                len(pods := fresh.pods()) == 3
                 and all(pod["metadata"]["labels"].get("rolled") == "yes" for pod in pods)
             ),
             180,
-            describe=served.describe,
+            describe=fresh.describe,
             every_s=1,
         )
-        served.wait_for_instances(3)
+        fresh.wait_for_instances(3)
         traffic.after(10)
     assert not traffic.failures
-    assert before.isdisjoint(pod["metadata"]["uid"] for pod in served.pods())
+    assert before.isdisjoint(pod["metadata"]["uid"] for pod in fresh.pods())

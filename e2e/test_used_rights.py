@@ -34,14 +34,12 @@ NOT_SEEN = {
 """Rights that no call in the log needed, and why the operator has them all the same."""
 
 
-def test_rights_and_calls_are_the_same(
-    served: Served, cluster: NodeCluster, operator: Kube
-) -> None:
-    served.scale(7)
-    served.wait_for_instances(7)
-    served.scale(3)
-    served.wait_for_instances(3)
-    served.kube("delete", "macroinstance", served.name, "--timeout=120s")
+def test_rights_and_calls_are_the_same(fresh: Served, cluster: NodeCluster, operator: Kube) -> None:
+    fresh.scale(7)
+    fresh.wait_for_instances(7)
+    fresh.scale(3)
+    fresh.wait_for_instances(3)
+    fresh.kube("delete", "macroinstance", fresh.name, "--timeout=120s")
 
     calls = list(calls_of(USER, cluster))
     refused = [call for call in calls if decision(call) != "allow"]

@@ -76,7 +76,7 @@ class Served:
         return eventually(holds, timeout_s, describe=self.describe, every_s=0.5)
 
     def wait_for_instances(self, count: int, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Exactly so many, all of them ready and no other pod left."""
+        """Exactly so many, all of them ready and no other pod left; and requests may come."""
 
         def so_many() -> bool:
             status = self.status
@@ -84,6 +84,7 @@ class Served:
             return (
                 status.get("readyInstances") == status.get("instances") == count == len(pods)
                 and sum(self.cells.values()) == count
+                and self.condition("Ready")["status"] == "True"
             )
 
         eventually(so_many, timeout_s, describe=self.describe, every_s=0.5)
