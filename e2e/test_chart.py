@@ -44,7 +44,7 @@ def test_an_upgrade_and_its_rollback_lose_no_request(
         traffic.after(5)
         release.upgrade({"operator": values, "webhook": {"timeoutSeconds": 7}})
         assert replicas(operator) == 3
-        assert not pods & names(operator.items("pods"))
+        eventually(lambda: not pods & names(operator.items("pods")), 60)
         assert [operator.get("secret", name) for name in SECRETS] == secrets
         it_reviews(served.kube)
         traffic.after(5)
