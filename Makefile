@@ -4,7 +4,7 @@ MANIFEST ?= manifests/quickstart.yaml
 LOCKS := requirements/cpu.lock requirements/operator.lock requirements/dev.lock
 BIN := .venv/bin
 TIER ?= nodes
-# These start etcd and an API server, which cluster-build builds once.
+# These start etcd and an API server, which are built once (about eight minutes).
 API_TESTS := tests/e2e_cluster tests/helm tests/operator
 CLUSTER := PYTHONPATH=e2e $(BIN)/python -m cluster
 LOCKED := .venv/.locked
@@ -50,11 +50,11 @@ test-integration: $(INSTALLED) ## Run the tests that start real engines and serv
 	$(BIN)/pytest -m integration -x -n 0 $(addprefix --ignore=,$(API_TESTS))
 
 test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server
-	$(BIN)/pytest -m integration -n 0 $(API_TESTS)
+	$(CLUSTER) build --tier api
+	$(BIN)/pytest -m integration -x -n 0 $(API_TESTS)
 
-test: lint types imports test-unit test-integration ## Run all checks and tests
+test: lint types imports test-unit test-integration test-api ## Run all checks and tests but e2e
 
-# Everything in e2e/ starts from a cluster; its binaries are built once (about six minutes).
 cluster-build: $(INSTALLED) ## Build the test clusters' Kubernetes from Debian's packages, once
 	$(CLUSTER) build
 
@@ -70,8 +70,9 @@ images: $(INSTALLED) ## Build the operator's and the engine's image without a co
 manifests: $(INSTALLED) ## Write manifests/operator from the chart
 	$(BIN)/python helm/manifests.py
 
-e2e: $(INSTALLED) ## Run the tests on two real nodes (as root; about half an hour)
-	$(BIN)/pytest e2e -m e2e -x -n 0
+# A case that starts the cluster waits for it and for the images, too.
+e2e: cluster-build images ## Run the tests on two real nodes (as root; about half an hour)
+	$(BIN)/pytest e2e -m e2e -n 0 -o timeout=900
 
 bench: $(INSTALLED) ## Run the benchmarks; the figures go to build/bench.json
 	@mkdir -p build
