@@ -81,12 +81,14 @@ def test_an_uninstall_leaves_only_what_serves(
 def plain(release: Release, cluster: NodeCluster, tmp_path: Path) -> Iterator[Path]:
     """The folder of the plain YAML in force, instead of the release."""
     folder = shutil.copytree(PLAIN, tmp_path / "operator")
-    text = (folder / "operator.yaml").read_text()
-    for part in ("operator", "engine"):
-        image = release.values[part]["image"]
-        text = re.sub(rf"macroserve/{part}:[0-9.]+", f"{image['repository']}:{image['tag']}", text)
-    # The test cluster is older than policy/v1, which the chart would have looked up.
-    (folder / "operator.yaml").write_text(text.replace("policy/v1\n", "policy/v1beta1\n"))
+    for file in (folder / "operator.yaml", folder / "release.yaml"):
+        text = file.read_text()
+        for part in ("operator", "engine"):
+            image = release.values[part]["image"]
+            name = f"{image['repository']}:{image['tag']}"
+            text = re.sub(rf"macroserve/{part}:[0-9.]+", name, text)
+        # The test cluster is older than policy/v1, which the chart would have looked up.
+        file.write_text(text.replace("policy/v1\n", "policy/v1beta1\n"))
     subprocess.run([folder / "secrets.sh"], check=True, capture_output=True)
     release.uninstall()
     try:
