@@ -8,9 +8,10 @@ from macroserve.sim.survivors import Estimate, attainment
 from macroserve.sim.traffic import busiest, expected
 
 GOAL = 0.9
+LONG_S = 600.0
 
 
-def needed(design, load, present, least=1, most=16, goal=GOAL, num_waiting=0):
+def needed(design, load, present, least=1, most=16, goal=GOAL, num_waiting=0, memory_s=LONG_S):
     return need(
         design,
         load,
@@ -18,6 +19,7 @@ def needed(design, load, present, least=1, most=16, goal=GOAL, num_waiting=0):
         present=present,
         least=least,
         most=most,
+        memory_s=memory_s,
         num_waiting=num_waiting,
     )
 
@@ -52,11 +54,18 @@ def test_what_is_enough_is_enough_and_one_fewer_is_not(make_design, make_load):
 def test_survivors_stand_the_busiest_minute_and_one_fewer_would_not(make_design, make_load):
     design, load = make_design(), make_load([2.0] * 20 + [10.0] * 6 + [2.0] * 34)
     found = needed(design, load, 4)
-    traffic = busiest(load, 0)
+    traffic = busiest(load, 0, LONG_S)
     assert found.enough == 4
     assert 1 < found.survivors < 4
     assert attainment(design, traffic, found.survivors, GOAL).attainment >= GOAL
     assert attainment(design, traffic, found.survivors - 1, GOAL).attainment < GOAL
+
+
+def test_a_peak_is_forgotten_in_time(make_design, make_load):
+    """By as much as a person lets calm last before instances go."""
+    load = make_load([10.0] * 30 + [1.0] * 12)
+    assert needed(make_design(), load, 4, memory_s=180.0).survivors > 2
+    assert needed(make_design(), load, 4, memory_s=120.0).survivors == 2
 
 
 def test_rising_demand_needs_more_before_it_is_there(make_design, make_load):

@@ -152,6 +152,7 @@ def _simulate(observation: Observation, load: LoadReport, held: int, limits: Lim
         present=held,
         least=limits.least,
         most=limits.most,
+        memory_s=limits.down_s,
         num_waiting=evidence.num_waiting(observation),
     )
 

@@ -23,14 +23,16 @@ def need(
     present: int,
     least: int,
     most: int,
+    memory_s: float,
     num_waiting: int = 0,
 ) -> Need:
     """What the load needs, between half and twice the ``present`` number of instances.
 
     goal: the attainment to keep. least, most: bounds on the instances.
+    memory_s: survivors must stand what came within so long.
     num_waiting: requests that wait for their prefill now.
     """
-    coming, past = expected(load, num_waiting), busiest(load, num_waiting)
+    coming, past = expected(load, num_waiting), busiest(load, num_waiting, memory_s)
     lowest = max((present + 1) // 2, least)
     if past is None:  # what waits came so long ago that it cannot be simulated
         return Need(0.0, present, present if num_waiting else lowest)

@@ -12,7 +12,7 @@ HORIZON_S = 60.0
 """How far ahead to look: about what an instance takes to start."""
 
 BUSY_S = 60.0
-"""So long is the busiest stretch of the last minutes, and so long lasts what is expected."""
+"""So long is the busiest stretch of what came lately, and so long lasts what is expected."""
 
 HEADROOM = 1.15
 """Survivors must stand so much more than the busiest stretch."""
@@ -70,11 +70,12 @@ def expected(load: LoadReport, num_waiting: int) -> Traffic | None:
     return Traffic((demand.requests,), BUSY_S, _lengths(load, demand), num_waiting)
 
 
-def busiest(load: LoadReport, num_waiting: int) -> Traffic | None:
-    """The busiest stretch of the last minutes, by tokens, and some more, after all that waits now.
-    None where nothing was asked for."""
+def busiest(load: LoadReport, num_waiting: int, within_s: float) -> Traffic | None:
+    """The busiest stretch of the last ``within_s``, by tokens, and some more, after all that waits
+    now. At least one stretch is looked at. None where nothing was asked for."""
     num = max(1, round(BUSY_S / load.bucket_s))
-    stretches = [load.buckets[i : i + num] for i in range(max(1, len(load.buckets) - num + 1))]
+    buckets = load.buckets[: max(num, round(within_s / load.bucket_s))]
+    stretches = [buckets[i : i + num] for i in range(max(1, len(buckets) - num + 1))]
     busy = max(stretches, key=_tokens)[::-1]
     demand = _demand(busy, load.bucket_s)
     if not demand.requests:

@@ -46,7 +46,7 @@ class Need:
 
     enough: instances that keep the attainment under the load that is expected; never above twice
         the present number.
-    survivors: the fewest that would keep it under the busiest of the last minutes as well.
+    survivors: the fewest that would keep it under the busiest minute of the down window as well.
     certain: whether they ran long enough to be relied on.
     helps: whether more instances raise the attainment at all.
     """
@@ -196,7 +196,7 @@ def _keep(scaling: Scaling, limits: Limits, signals: Signals) -> tuple[int, str]
     keep = max(need.survivors, limits.least)
     enough = _counted(keep, "is enough", "are enough")
     if need.certain:
-        return keep, f"By simulation of the busiest minutes {enough}."
+        return keep, f"By simulation of the busiest minute {enough}."
     return held - 1, f"By simulations that were cut short {enough}: one is removed."
 
 
