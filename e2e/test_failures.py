@@ -202,6 +202,23 @@ def test_deletion_ends_accepted_requests_and_leaves_nothing(fresh: Served) -> No
     eventually(nothing_left, 60, describe=fresh.describe)
 
 
+def test_what_has_just_started_ends_soon(kube: Kube) -> None:
+    """The first process of a container is deaf to SIGTERM until it listens."""
+    served = Served(kube, emulated("llama"))
+    served.apply()
+
+    def has_started() -> bool:
+        return any(
+            status["state"].get("running")
+            for pod in served.pods("ingress")
+            for status in pod["status"].get("containerStatuses", ())
+        )
+
+    eventually(has_started, 60, every_s=0.1)
+    kube("delete", "macroinstance", served.name, "--timeout=60s")
+    eventually(lambda: not kube.items("pods"), 60, describe=lambda: kube("get", "pods"))
+
+
 def test_a_namespace_goes_with_its_macroinstances(fresh: Served, cluster: NodeCluster) -> None:
     """Kubernetes looks whether a namespace is empty after half its pods' grace of five minutes."""
     cluster.kubectl("delete", "namespace", fresh.kube.namespace, "--timeout=200s")

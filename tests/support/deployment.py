@@ -20,7 +20,7 @@ import yaml
 
 from macroserve.cli.state import Deployment
 
-MACROSERVE = [sys.executable, "-c", "from macroserve.cli.app import main; main()"]
+MACROSERVE = [sys.executable, "-c", "from macroserve.cli.entry import main; main()"]
 
 
 def manifest(**spec: Any) -> dict[str, Any]:
