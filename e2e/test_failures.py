@@ -97,6 +97,7 @@ def test_an_instance_runs_out_of_memory(kube: Kube) -> None:
         served.wait_for_instances(3)
         traffic.after(10)
     assert not traffic.failures
+    assert pod
     last = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
     assert last["reason"] == "OOMKilled"
     assert "OOMKilled" in served.describe()
