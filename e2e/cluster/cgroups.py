@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from cluster.errors import ClusterError
+from cluster.processes import wait_until
 
 _PARENT = "macroserve-e2e"
+_END_S = 15.0
 
 
 def path(node: str) -> str:
@@ -23,22 +25,35 @@ def create(node: str) -> None:
 
 
 def remove() -> None:
-    """All groups of all nodes; their processes must have ended."""
-    for hierarchy in _hierarchies():
-        _remove(hierarchy / _PARENT)
+    """All groups of all nodes; their processes must have been killed."""
+    # A container's runtime leaves groups in the second version's hierarchy, too.
+    for hierarchy in (*_hierarchies(), *_mounted("cgroup2")):
+        wait_until(
+            lambda at=hierarchy: _is_removed(at / _PARENT), f"{hierarchy} is left by all", _END_S
+        )
 
 
-def _remove(group: Path) -> None:
-    if group.exists():
-        for child in group.iterdir():
-            if child.is_dir():
-                _remove(child)
+def _is_removed(group: Path) -> bool:
+    """Whether it could be: a process counts for a moment after it was killed."""
+    if not group.exists():
+        return True
+    children = [child for child in group.iterdir() if child.is_dir()]
+    if not all(_is_removed(child) for child in children):
+        return False
+    try:
         group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _mounted(kind: str) -> list[Path]:
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    return [Path(target) for _, target, found, *_ in mounts if found == kind]
 
 
 def _hierarchies() -> list[Path]:
-    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
-    found = [Path(target) for _, target, kind, *_ in mounts if kind == "cgroup"]
+    found = _mounted("cgroup")
     if not any(hierarchy.name == "memory" for hierarchy in found):
         raise ClusterError("the nodes need cgroup version 1 hierarchies, which this machine lacks")
     return found
