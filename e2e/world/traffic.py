@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 
 import httpx
 
@@ -12,11 +11,7 @@ from world.waiting import eventually
 
 class Traffic:
     """Streaming completions, ``rate`` a second, until left; a request counts as complete only if
-    all its tokens came, and as a failure whatever else became of it.
-
-    retry_s: what a client without keep-alive may ask for: a connection refused before a request
-    was accepted is tried again for so long. 0: every such error is a failure.
-    """
+    all its tokens came, and as a failure whatever else became of it."""
 
     def __init__(
         self,
@@ -24,19 +19,16 @@ class Traffic:
         rate: float = 5.0,
         num_tokens: int = 40,
         prompt_tokens: int = 60,
-        retry_s: float = 0.0,
     ) -> None:
         self.sent = 0
         self.complete = 0
         self.failures: list[str] = []
         self.ttft_s: list[tuple[float, float]] = []
         """When each request was sent (monotonic), and how long its first token took."""
-        self.longest_silence_s = 0.0
-        self._url = endpoint + "/v1/completions"
+        self._endpoint = endpoint
         self._rate = rate
         self._num_tokens = num_tokens
         self._prompt_tokens = prompt_tokens
-        self._retry_s = retry_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
@@ -57,8 +49,9 @@ class Traffic:
         wanted = self.complete + count
         eventually(lambda: self.complete >= wanted or self.failures, timeout_s)
 
-    def until(self, condition: Callable[[], object], timeout_s: float = 120) -> None:
-        eventually(lambda: condition() or self.failures, timeout_s)
+    def endpoint(self) -> str:
+        """Where the next request goes."""
+        return self._endpoint
 
     async def _run(self) -> None:
         limits = httpx.Limits(max_connections=None)
@@ -72,14 +65,15 @@ class Traffic:
 
     async def _one(self, http: httpx.AsyncClient) -> None:
         self.sent += 1
+        endpoint = self.endpoint()
         try:
-            await self._stream(http)
+            await self._stream(http, endpoint)
             self.complete += 1
         except Exception as error:
             # Whatever happened to the request, it counts as a failure of the service.
-            self.failures.append(f"{time.strftime('%X')} {error!r}")
+            self.failures.append(f"{time.strftime('%X')} {endpoint} {error!r}")
 
-    async def _stream(self, http: httpx.AsyncClient) -> None:
+    async def _stream(self, http: httpx.AsyncClient, endpoint: str) -> None:
         body = {
             "model": "tiny-llama",
             "prompt": [7] * self._prompt_tokens,
@@ -90,25 +84,16 @@ class Traffic:
             "stream_options": {"include_usage": True},
         }
         sent = time.monotonic()
-        while True:
-            try:
-                async with http.stream("POST", self._url, json=body) as response:
-                    text = await self._read(response, sent)
-                break
-            except httpx.ConnectError:
-                if time.monotonic() - sent > self._retry_s:
-                    raise
-                await asyncio.sleep(0.2)
+        async with http.stream("POST", endpoint + "/v1/completions", json=body) as response:
+            text = await self._read(response, sent)
         assert response.status_code == 200, text
         assert text.endswith("data: [DONE]\n\n"), text[-200:]
         assert f'"completion_tokens":{self._num_tokens}' in text, text[-400:]
 
     async def _read(self, response: httpx.Response, sent: float) -> str:
-        text, last = "", sent
+        text = ""
         async for chunk in response.aiter_text():
-            now = time.monotonic()
             if not text:
-                self.ttft_s.append((sent, now - sent))
-            self.longest_silence_s = max(self.longest_silence_s, now - last)
-            text, last = text + chunk, now
+                self.ttft_s.append((sent, time.monotonic() - sent))
+            text += chunk
         return text

@@ -1,10 +1,8 @@
 """A deployment of emulated instances on Ray: live change and failures, with streams running."""
 
-import asyncio
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 from support.deployment import Up, manifest, running
+from world.traffic import Traffic
 
 pytestmark = pytest.mark.integration
 
@@ -22,62 +21,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield deployment
 
 
-class Load:
-    """Streaming completions, ``rate`` a second, until stopped; counts what came of them."""
-
-    def __init__(self, up: Up, rate: float = 25, num_tokens: int = 40) -> None:
-        self._up = up
-        self._rate = rate
-        self._num_tokens = num_tokens
-        self.complete = 0
-        self.failures: list[str] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._thread.join(120)
-
-    def after(self, count: int) -> None:
-        """Wait until so many more requests are complete."""
-        wanted = self.complete + count
-        self._up.wait_for(lambda: self.complete >= wanted or self.failures, 120)
-
-    async def _run(self) -> None:
-        limits = httpx.Limits(max_connections=None)
-        async with (
-            httpx.AsyncClient(limits=limits, timeout=60) as http,
-            asyncio.TaskGroup() as tasks,
-        ):
-            while not self._stop.is_set():
-                tasks.create_task(self._one(http))
-                await asyncio.sleep(1 / self._rate)
-
-    async def _one(self, http: httpx.AsyncClient) -> None:
-        body = {
-            "model": "tiny-llama",
-            "prompt": [7] * 60,
-            "max_tokens": self._num_tokens,
-            "ignore_eos": True,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        try:
-            url = self._up.endpoint + "/v1/completions"
-            async with http.stream("POST", url, json=body) as response:
-                text = (await response.aread()).decode()
-            assert response.status_code == 200, text
-            assert text.endswith("data: [DONE]\n\n"), text[-200:]
-            assert f'"completion_tokens":{self._num_tokens}' in text, text[-400:]
-            self.complete += 1
-        except Exception as error:
-            # Whatever happened to the request, it counts as a failure of the deployment.
-            self.failures.append(repr(error))
+def load_of(up: Up) -> Traffic:
+    return Traffic(up.endpoint, rate=25)
 
 
 def kill(up: Up, title: str) -> None:
@@ -85,7 +30,7 @@ def kill(up: Up, title: str) -> None:
 
 
 def test_mitosis_under_load_fails_no_request(up: Up) -> None:
-    with Load(up) as load:
+    with load_of(up) as load:
         load.after(50)
         assert up.command("scale", "5").returncode == 0
         up.wait_for(lambda: sorted(map(len, up.cells().values())) == [2, 3])
@@ -103,7 +48,7 @@ def test_the_priority_ratio_changes_under_load(up: Up) -> None:
         return sorted(i["pool"] for i in up.instances().values())
 
     assert pools() == ["hp", "lp", "lp"]
-    with Load(up) as load:
+    with load_of(up) as load:
         load.after(20)
         up.write(manifest(priority={"highPriorityRatio": 0.66}))
         up.wait_for(lambda: pools() == ["hp", "hp", "lp"])
@@ -115,7 +60,7 @@ def test_the_priority_ratio_changes_under_load(up: Up) -> None:
 
 
 def test_a_killed_cell_scheduler_comes_back_and_no_request_fails(up: Up) -> None:
-    with Load(up) as load:
+    with load_of(up) as load:
         load.after(30)
         kill(up, "CellDeployment")
         load.after(200)
@@ -126,7 +71,7 @@ def test_a_killed_cell_scheduler_comes_back_and_no_request_fails(up: Up) -> None
 
 def test_a_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
     before = {i["address"] for i in up.instances().values()}
-    with Load(up) as load:
+    with load_of(up) as load:
         load.after(30)
         kill(up, "InstanceActor")
         up.wait_for(lambda: len({i["address"] for i in up.instances().values()} - before) == 1)
@@ -155,7 +100,7 @@ def test_a_killed_ingress_replica_breaks_only_its_own_connections(up: Up) -> Non
     assert True in outcomes
     assert httpx.get(up.endpoint + "/health", timeout=10).status_code == 200
     up.wait_for(lambda: len(up.processes("IngressDeployment")) == 2)
-    with Load(up) as load:
+    with load_of(up) as load:
         load.after(50)
     assert load.failures == []
 

@@ -1,6 +1,5 @@
 """A deployment as pods run it, without Kubernetes: processes that know each other's addresses."""
 
-import asyncio
 import itertools
 import threading
 import time
@@ -13,6 +12,7 @@ import pytest
 from openai import OpenAI
 from support.deployment import manifest
 from support.pods import ADMIN_TOKEN, HEAD_PORT, PORT, PRIVATE_PORT, SECRET, Pod, Pods, running
+from world.traffic import Traffic
 
 pytestmark = pytest.mark.integration
 
@@ -25,38 +25,30 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
         yield deployment
 
 
-class Load:
-    """Streaming completions, ``rate`` a second, to the ingress replicas that are ready, each over
-    connections that are used again; counts what came of them."""
+class Load(Traffic):
+    """To the ingress replicas that are ready, each over connections that are used again."""
 
     def __init__(self, pods: Pods, rate: float = 20, num_tokens: int = 60) -> None:
+        super().__init__("", rate, num_tokens)
         self._pods = pods
-        self._rate = rate
-        self._num_tokens = num_tokens
         self._ready = list(self._ingresses())
         self._turn = itertools.count()
         self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=lambda: asyncio.run(self._run())),
-            threading.Thread(target=self._watch),
-        ]
-        self.complete = 0
-        self.failures: list[str] = []
+        self._watcher = threading.Thread(target=self._watch)
 
     def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
+        self._watcher.start()
+        super().__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
         self._over.set()
-        for thread in self._threads:
-            thread.join(120)
+        self._watcher.join(120)
 
-    def after(self, count: int) -> None:
-        """Wait until so many more requests are complete."""
-        wanted = self.complete + count
-        self._pods.wait_for(lambda: self.complete >= wanted or self.failures, 120)
+    def endpoint(self) -> str:
+        ready = self._ready
+        return f"http://{ready[next(self._turn) % len(ready)].address}:{PORT}"
 
     def _ingresses(self) -> Iterator[Pod]:
         return (pod for name, pod in self._pods.pods.items() if name.startswith("ingress"))
@@ -65,40 +57,6 @@ class Load:
         """As Kubernetes does with the endpoints of a Service."""
         while not self._over.wait(0.5):
             self._ready = [pod for pod in self._ingresses() if self._pods.is_ok(pod, "/ready")]
-
-    async def _run(self) -> None:
-        limits = httpx.Limits(max_connections=None)
-        async with (
-            httpx.AsyncClient(limits=limits, timeout=60) as http,
-            asyncio.TaskGroup() as tasks,
-        ):
-            while not self._over.is_set():
-                ready = self._ready
-                pod = ready[next(self._turn) % len(ready)]
-                tasks.create_task(self._one(http, pod.address))
-                await asyncio.sleep(1 / self._rate)
-
-    async def _one(self, http: httpx.AsyncClient, address: str) -> None:
-        body = {
-            "model": "tiny-llama",
-            "prompt": [7] * 60,
-            "max_tokens": self._num_tokens,
-            "ignore_eos": True,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        try:
-            url = f"http://{address}:{PORT}/v1/completions"
-            async with http.stream("POST", url, json=body) as response:
-                text = (await response.aread()).decode()
-            assert response.status_code == 200, text
-            assert text.endswith("data: [DONE]\n\n"), text[-200:]
-            assert f'"completion_tokens":{self._num_tokens}' in text, text[-400:]
-            self.complete += 1
-        except Exception as error:
-            # Whatever happened to the request, it counts as a failure of the deployment.
-            self.failures.append(f"{address}: {error!r}")
 
 
 def num_running(pods: Pods, name: str) -> int:
