@@ -262,7 +262,7 @@ class PlayedDeployment:
         url: str,
         *,
         headers: Mapping[str, str],
-        json: Any = None,
+        data: bytes | None = None,
         **_: Any,
     ) -> AsyncIterator[Answer]:
         found = re.fullmatch(r"http://([^:]+):(\d+)(/.*)", url)
@@ -276,7 +276,7 @@ class PlayedDeployment:
             if self.head_token not in (None, headers["Authorization"].removeprefix("Bearer ")):
                 yield Answer(401, b"the admin token is wrong")
                 return
-            yield self._answer_as_head(method, path, json)
+            yield self._answer_as_head(method, path, msgspec.json.decode(data or b"{}"))
             return
         engine = next((e for e in self.engines.values() if e.address == address), None)
         if engine is None:

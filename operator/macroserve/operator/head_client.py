@@ -3,12 +3,20 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import aiohttp
 import msgspec
 
-from macroserve.core.reports import InstanceIdentity, LoadReport, Report
+from macroserve.core.orders import (
+    ADMIN_PREFIX,
+    AdoptOrder,
+    DrainOrder,
+    MigrateOrder,
+    PoolOrder,
+    ReleaseOrder,
+)
+from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity, LoadReport, Report
 from macroserve.core.views import Pool
 
 REPORT_TIMEOUT = aiohttp.ClientTimeout(total=5)
@@ -40,7 +48,7 @@ class HeadClient:
 
     def __init__(self, http: aiohttp.ClientSession, address: str, admin_token: str) -> None:
         self._http = http
-        self._base = f"{address}/admin/v1"
+        self._base = address + ADMIN_PREFIX
         self._headers = _bearer(admin_token)
 
     async def report(self) -> Report:
@@ -61,20 +69,19 @@ class HeadClient:
         await self._order("DELETE", f"cells/{cell}", timeout=DEPLOY_TIMEOUT)
 
     async def adopt(self, cell: str, handle: str) -> None:
-        await self._order("POST", f"cells/{cell}/adopt", {"handle": handle})
+        await self._order("POST", f"cells/{cell}/adopt", AdoptOrder(handle))
 
     async def release(self, cell: str, instance: str) -> None:
-        await self._order("POST", f"cells/{cell}/release", {"name": instance})
+        await self._order("POST", f"cells/{cell}/release", ReleaseOrder(instance))
 
     async def set_pool(self, cell: str, instance: str, pool: Pool) -> None:
-        await self._order("POST", f"cells/{cell}/pool", {"name": instance, "pool": pool})
+        await self._order("POST", f"cells/{cell}/pool", PoolOrder(instance, pool))
 
     async def drain(self, cell: str, instance: str) -> None:
-        await self._order("POST", f"cells/{cell}/drain", {"name": instance, "draining": True})
+        await self._order("POST", f"cells/{cell}/drain", DrainOrder(instance, True))
 
     async def migrate(self, instance: str, source: str, target: str) -> None:
-        order = {"instance": instance, "source": source, "target": target}
-        await self._order("POST", "migrate", order)
+        await self._order("POST", "migrate", MigrateOrder(instance, source, target))
 
     async def _get(self, path: str, kind: type[_T]) -> _T:
         body = await _call(
@@ -86,7 +93,7 @@ class HeadClient:
         self,
         method: str,
         path: str,
-        order: dict[str, Any] | None = None,
+        order: msgspec.Struct | None = None,
         timeout: aiohttp.ClientTimeout = ORDER_TIMEOUT,
     ) -> None:
         await _call(self._http, method, f"{self._base}/{path}", self._headers, order, timeout)
@@ -94,7 +101,7 @@ class HeadClient:
 
 async def identity(http: aiohttp.ClientSession, address: str, secret: str) -> InstanceIdentity:
     """What the instance at a base URL says of itself. Raises CallError."""
-    url = f"{address}/macroserve/identity"
+    url = address + IDENTITY_PATH
     body = await _call(http, "GET", url, _bearer(secret), None, REPORT_TIMEOUT)
     return _decoded(body, InstanceIdentity, "identity")
 
@@ -108,12 +115,13 @@ async def _call(
     method: str,
     url: str,
     headers: dict[str, str],
-    order: dict[str, Any] | None,
+    order: msgspec.Struct | None,
     timeout: aiohttp.ClientTimeout,
 ) -> bytes:
+    data = None if order is None else msgspec.json.encode(order)
     with _told(url):
         async with http.request(
-            method, url, headers=headers, json=order, timeout=timeout
+            method, url, headers=headers, data=data, timeout=timeout
         ) as response:
             body = await response.read()
     if response.status == HTTPStatus.UNAUTHORIZED:

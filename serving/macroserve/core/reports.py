@@ -8,6 +8,9 @@ import msgspec
 from macroserve.core.latency import DeviceShape, ModelShape
 from macroserve.core.views import CellView, InstanceStatus, Pool
 
+IDENTITY_PATH = "/macroserve/identity"
+"""Where an instance answers with its InstanceIdentity."""
+
 
 class InstanceReport(msgspec.Struct, frozen=True):
     """One instance in a cell's report. age_s: of its last status."""

@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from macroserve.core.orders import ADMIN_PREFIX, MigrateOrder, ReleaseOrder
 from macroserve.serving.auth import TokenCheck
 from macroserve.serving.guard import error_response
 
-ADMIN_PREFIX = "/admin/v1"
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=3)
 """Of a cell's word on itself: well under the time that the operator gives the head for all."""
 ORDER_TIMEOUT = aiohttp.ClientTimeout(total=15)
@@ -100,7 +100,7 @@ class AdminApi:
         order = msgspec.json.decode(await request.body(), type=MigrateOrder)
         started = time.perf_counter()
         released = await self._send(
-            order.source, "release", msgspec.json.encode({"name": order.instance})
+            order.source, "release", msgspec.json.encode(ReleaseOrder(order.instance))
         )
         handle = msgspec.json.encode(released)
         try:
@@ -124,9 +124,3 @@ class AdminApi:
                 return msgspec.json.decode(text)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OrderError(HTTPStatus.BAD_GATEWAY, f"{cell} does not answer: {error}") from error
-
-
-class MigrateOrder(msgspec.Struct, frozen=True):
-    instance: str
-    source: str
-    target: str

@@ -5,10 +5,17 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from macroserve.core.orders import (
+    ADMIN_PREFIX,
+    AdoptOrder,
+    DrainOrder,
+    MigrateOrder,
+    PoolOrder,
+    ReleaseOrder,
+)
 from macroserve.core.reports import Report
 from macroserve.core.views import Pool
 from macroserve.serving import wire
-from macroserve.serving.admin import ADMIN_PREFIX, MigrateOrder
 from macroserve.serving.auth import bearer
 
 
@@ -30,18 +37,18 @@ class AdminClient:
         return msgspec.json.decode(await self._call("GET", "/report"), type=Report)
 
     async def adopt(self, cell: str, handle: str) -> None:
-        await self._order(cell, "adopt", wire.AdoptOrder(handle))
+        await self._order(cell, "adopt", AdoptOrder(handle))
 
     async def release(self, cell: str, instance: str) -> str:
         """The signed handle."""
-        body = await self._order(cell, "release", wire.ReleaseOrder(instance))
-        return msgspec.json.decode(body, type=wire.AdoptOrder).handle
+        body = await self._order(cell, "release", ReleaseOrder(instance))
+        return msgspec.json.decode(body, type=AdoptOrder).handle
 
     async def set_pool(self, cell: str, instance: str, pool: Pool) -> None:
-        await self._order(cell, "pool", wire.PoolOrder(instance, pool))
+        await self._order(cell, "pool", PoolOrder(instance, pool))
 
     async def drain(self, cell: str, instance: str, draining: bool = True) -> None:
-        await self._order(cell, "drain", wire.DrainOrder(instance, draining))
+        await self._order(cell, "drain", DrainOrder(instance, draining))
 
     async def migrate(self, instance: str, source: str, target: str) -> float:
         """Seconds that the move took."""

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from macroserve.core.handle import HandleError
+from macroserve.core.orders import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
 from macroserve.serving import wire
 from macroserve.serving.auth import TokenCheck
 from macroserve.serving.cell import CellScheduler, UnknownInstanceError
@@ -114,22 +115,22 @@ class CellServer:
         return web.Response(body=body, content_type="application/json")
 
     async def _adopt(self, request: web.Request) -> web.Response:
-        order = await _order(request, wire.AdoptOrder)
+        order = await _order(request, AdoptOrder)
         if not await self._scheduler.adopt(order.handle):
             raise web.HTTPGatewayTimeout(text="the instance sent no status")
         return web.json_response({})
 
     async def _release(self, request: web.Request) -> web.Response:
-        order = await _order(request, wire.ReleaseOrder)
+        order = await _order(request, ReleaseOrder)
         return web.json_response({"handle": await self._scheduler.release(order.name)})
 
     async def _set_pool(self, request: web.Request) -> web.Response:
-        order = await _order(request, wire.PoolOrder)
+        order = await _order(request, PoolOrder)
         await self._scheduler.set_pool(order.name, order.pool)
         return web.json_response({})
 
     async def _drain(self, request: web.Request) -> web.Response:
-        order = await _order(request, wire.DrainOrder)
+        order = await _order(request, DrainOrder)
         await self._scheduler.drain(order.name, order.draining)
         return web.json_response({})
 

@@ -15,8 +15,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
-from macroserve.core.reports import InstanceIdentity
-from macroserve.serving import wire
+from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity
 from macroserve.serving.auth import bearer
 
 INSTANCE_PREFIX = "instance-"
@@ -78,7 +77,7 @@ class DnsInstances:
 
             async def ask(address: str) -> InstanceIdentity | None:
                 try:
-                    async with http.get(address + wire.IDENTITY_PATH) as response:
+                    async with http.get(address + IDENTITY_PATH) as response:
                         response.raise_for_status()
                         return msgspec.json.decode(await response.read(), type=InstanceIdentity)
                 except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):

@@ -22,8 +22,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from macroserve.core.orders import ADMIN_PREFIX
 from macroserve.serving import wire
-from macroserve.serving.admin import ADMIN_PREFIX, AdminApi, OrderError
+from macroserve.serving.admin import AdminApi, OrderError
 from macroserve.serving.auth import TokenCheck, bearer
 from macroserve.serving.finders import InstanceFinder
 from macroserve.serving.guard import error_response

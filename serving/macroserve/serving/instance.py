@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from macroserve.core.handle import InstanceHandle, sign
-from macroserve.core.reports import InstanceIdentity
+from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity
 from macroserve.core.views import Pool
 from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
@@ -124,7 +124,7 @@ class InstanceServer:
         app.router.routes.extend(
             [
                 Route(wire.STATUS_PATH, self._status),
-                Route(wire.IDENTITY_PATH, self._identity),
+                Route(IDENTITY_PATH, self._identity),
                 Route(wire.COMMAND_PATH, self._command, methods=["POST"]),
                 Route("/health", self._health),
                 Route("/metrics", self._metrics),

@@ -11,7 +11,6 @@ from macroserve.core.views import CellView, Pool
 
 # Of an instance's server, see ``instance``.
 STATUS_PATH = "/macroserve/status"
-IDENTITY_PATH = "/macroserve/identity"
 COMMAND_PATH = "/macroserve/command"
 HEARTBEAT_S = 1.0
 """A status is repeated when nothing has happened for so long."""
@@ -95,24 +94,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """An ingress introduces itself: where its peers can read its own metrics."""
 
     address: str
-
-
-class AdoptOrder(msgspec.Struct, frozen=True):
-    handle: str
-
-
-class ReleaseOrder(msgspec.Struct, frozen=True):
-    name: str
-
-
-class PoolOrder(msgspec.Struct, frozen=True):
-    name: str
-    pool: Pool
-
-
-class DrainOrder(msgspec.Struct, frozen=True):
-    name: str
-    draining: bool
 
 
 class CommandOrder(msgspec.Struct, frozen=True):
