@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -18,6 +17,7 @@ from bad_manifests import GOOD, Case, attempt, create, merged, refused_by
 from cluster import ApiCluster, KubectlError
 from cluster.pki import Authority
 from support import crd
+from world.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiCluster]:
         with running_operator(cluster, folder):
             webhooks = json.dumps(configuration(authority))
             cluster.kubectl("create", "-f", "-", input=webhooks)
-            eventually(lambda: WHY in refusal(cluster, "default", BROKEN))
+            eventually(lambda: WHY in refusal(cluster, "default", BROKEN), TIMEOUT_S)
             yield cluster
 
 
@@ -109,13 +109,6 @@ def refusal(cluster: ApiCluster, namespace: str, document: dict[str, Any]) -> st
     return ""
 
 
-def eventually(condition: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
-    give_up = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < give_up, f"not so within {timeout_s} s"
-        time.sleep(0.3)
-
-
 @pytest.mark.parametrize("case", refused_by("admission"), ids=str)
 def test_the_webhook_refuses_it(cluster: ApiCluster, case: Case) -> None:
     namespace = f"case-{next(NUMBERS)}"
@@ -141,12 +134,12 @@ def test_a_condition_tells_what_got_past_the_webhook(cluster: ApiCluster) -> Non
         conditions = found.get("status", {}).get("conditions", ())
         return next((c for c in conditions if c["type"] == "Degraded"), {"reason": ""})
 
-    eventually(lambda: degraded()["reason"] == "InvalidSpec")
+    eventually(lambda: degraded()["reason"] == "InvalidSpec", TIMEOUT_S)
     assert WHY in degraded()["message"]
     # It can still be labelled, and mended.
     cluster.kubectl("-n", "old", "label", "mi", "case", "team=a")
     patch = json.dumps({"spec": {"engine": {"args": None}}})
     cluster.kubectl("-n", "old", "patch", "mi", "case", "--type=merge", "-p", patch)
-    eventually(lambda: degraded()["reason"] != "InvalidSpec")
+    eventually(lambda: degraded()["reason"] != "InvalidSpec", TIMEOUT_S)
     described = cluster.kubectl("-n", "old", "describe", "mi", "case")
     assert "InvalidSpec" in described and WHY in described, "the event stays"

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import httpx
 import psutil
 import yaml
+from world.waiting import eventually
 
 from macroserve.cli.state import Deployment
 
@@ -82,13 +82,12 @@ class Up:
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = 60) -> Any:
         """The condition's first true value."""
-        give_up = time.monotonic() + timeout_s
-        while time.monotonic() < give_up:
-            if value := condition():
-                return value
-            assert self.process.poll() is None, f"the deployment ended:\n{self.log}"
-            time.sleep(0.1)
-        raise AssertionError(f"{condition} is not true after {timeout_s} s:\n{self.log}")
+        return eventually(
+            lambda: condition() or self._still_runs(), timeout_s, describe=lambda: self.log
+        )
+
+    def _still_runs(self) -> None:
+        assert self.process.poll() is None, f"the deployment ended:\n{self.log}"
 
     def wait_for_line(self, pattern: str, timeout_s: float = 120) -> str:
         return self.wait_for(

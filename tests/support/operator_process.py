@@ -4,13 +4,13 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+from world.waiting import eventually
 
 _T = TypeVar("_T")
 
@@ -93,12 +93,7 @@ def _free_ports(count: int) -> list[int]:
 
 def wait_for(condition: Callable[[], _T], what: str, timeout_s: float = 20.0) -> _T:
     """The first value that is true."""
-    give_up = time.monotonic() + timeout_s
-    while time.monotonic() < give_up:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {timeout_s:g} s: {what}")
+    return eventually(condition, timeout_s, describe=lambda: what, every_s=0.05)
 
 
 def emulated(name: str, instances: int = 3, **spec: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The parts of a deployment as pods run them: a process and an address of the loopback each."""
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import httpx
 import psutil
 from support.deployment import MACROSERVE
+from world.waiting import eventually
 
 SECRET, ADMIN_TOKEN = "the secret", "the admin token"
 PORT, PRIVATE_PORT, HEAD_PORT = 8000, 8001, 8100
@@ -165,15 +167,12 @@ class Pods:
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = 180) -> Any:
         """The condition's first true value."""
-        give_up = time.monotonic() + timeout_s
-        while time.monotonic() < give_up:
-            try:
-                if value := condition():
-                    return value
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.1)
-        raise AssertionError(f"{condition} is not true after {timeout_s} s: {self._logs()}")
+
+        def answered() -> object:
+            with contextlib.suppress(httpx.HTTPError):
+                return condition()
+
+        return eventually(answered, timeout_s, describe=self._logs)
 
     def _logs(self) -> str:
         return "\n".join(f"{name}: {pod.log[-2000:]}" for name, pod in self.pods.items())
