@@ -221,6 +221,11 @@ SCALING = [
         *("False", "NoMetrics", "Nothing is heard."),
         *("False", "NoMetrics", "Nothing is heard."),
     ),
+    (
+        a_round(replace(SCALED, deleting=True), target(reason="It is being deleted.")),
+        *("False", "Deleting", "It is being deleted."),
+        *("Unknown", "NotNeeded", "It is being deleted."),
+    ),
 ]
 
 

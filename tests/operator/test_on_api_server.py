@@ -387,6 +387,7 @@ class TestSeveralReplicas:
             team.wait_for_instances("llama", 4, 30)
             assert process.lives
             assert "Traceback" not in process.log
+            assert "/healthz" not in process.log, "every probe is told"
 
     def test_uninstalled_it_lets_everything_go(self, alone: ApiCluster, tmp_path: Path) -> None:
         team = Team(alone)

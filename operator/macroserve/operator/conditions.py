@@ -159,6 +159,8 @@ def _degraded(found: Round) -> _Said:
 def _able(found: Round) -> _Said:
     scaling = found.observation.manifest.spec.autoscaling
     target = found.target
+    if found.observation.deleting:
+        return Kind.ABLE_TO_SCALE, False, Reason.DELETING, target.reason
     if scaling is None:
         message = "spec.instances decides, which kubectl scale or an autoscaler may change."
         return Kind.ABLE_TO_SCALE, True, Reason.SPEC_DECIDES, message
@@ -174,6 +176,8 @@ def _metrics(found: Round) -> _Said:
     available = found.target.metrics_available
     if available is None:
         message = "Nothing depends on metrics without spec.autoscaling."
+        if found.observation.deleting:
+            message = found.target.reason
         return Kind.METRICS_AVAILABLE, None, Reason.NOT_NEEDED, message
     if available:
         message = "Load and attainment are known."

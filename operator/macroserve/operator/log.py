@@ -7,8 +7,8 @@ import logging
 
 from macroserve.operator.names import Key
 
-_QUIET = ("httpx2", "kopf.objects")
-"""They tell of every call and of every event."""
+_QUIET = ("aiohttp.access", "httpx2", "kopf.activities.probe", "kopf.objects")
+"""They tell of every call, every probe and every event."""
 
 
 def configure() -> None:
