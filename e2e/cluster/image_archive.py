@@ -28,7 +28,8 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar"
 class ImageConfig:
     """How a container of the image starts, unless its pod says otherwise."""
 
-    entrypoint: Sequence[str]
+    entrypoint: Sequence[str] = ()
+    command: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     working_dir: str = "/"
@@ -89,6 +90,7 @@ def write_image(target: Path, name: str, layers: Sequence[Path], config: ImageCo
             "os": "linux",
             "config": {
                 "Entrypoint": list(config.entrypoint),
+                "Cmd": list(config.command),
                 "Env": [f"{key}={value}" for key, value in config.environment.items()],
                 "User": config.user,
                 "WorkingDir": config.working_dir,

@@ -34,7 +34,6 @@ def _busybox(program: Path, folder: Path, scratch: Path) -> Path:
     for applet in set(listed.stdout.split()) - {"busybox"}:
         (applets / applet).symlink_to("busybox")
     write_layer(layer, {"/bin": applets, "/bin/busybox": program})
-    write_image(
-        archive, BUSYBOX, [layer], ImageConfig(entrypoint=["sh"], environment={"PATH": "/bin"})
-    )
+    config = ImageConfig(command=["sh"], environment={"PATH": "/bin"})
+    write_image(archive, BUSYBOX, [layer], config)
     return archive

@@ -11,6 +11,7 @@ from cluster.image_archive import ImageConfig, read_image, write_image, write_la
 
 CONFIG = ImageConfig(
     entrypoint=["/bin/app", "--fast"],
+    command=["serve"],
     environment={"PATH": "/bin", "HOME": "/tmp"},
     user="65532",
     working_dir="/srv",
@@ -137,6 +138,7 @@ def test_an_archive_is_a_consistent_oci_layout(tmp_path: Path) -> None:
     assert config["rootfs"]["diff_ids"] == [layer["digest"] for layer in manifest["layers"]]
     assert config["config"] == {
         "Entrypoint": ["/bin/app", "--fast"],
+        "Cmd": ["serve"],
         "Env": ["PATH=/bin", "HOME=/tmp"],
         "User": "65532",
         "WorkingDir": "/srv",

@@ -97,36 +97,40 @@ def test_ready(found: Round, status: str, reason: str, message: str) -> None:
 
 MANY = tuple(replace(pod(number), ready=False) for number in range(8))
 PROGRESSING = [
-    (AS_WISHED, "False", "AsWished", "3 instances serve, as wished."),
+    (AS_WISHED, "False", "AsWished", "3 of 3 instances serve, as wished."),
     (
         of_pods(pod(0), pod(1), STARTING),
-        *("True", "Scaling", "3 instances are wanted. Starting: instance-2."),
+        *("True", "Scaling", "Instances wanted: 3. Starting: instance-2."),
     ),
-    (a_round(wished=target(5)), "True", "Scaling", "5 instances are wanted."),
+    (a_round(wished=target(5)), "True", "Scaling", "Instances wanted: 5."),
     (
         of_pods(pod(0), pod(1), replace(STARTING, failed=True)),
-        *("True", "Scaling", "3 instances are wanted."),
+        *("True", "Scaling", "Instances wanted: 3."),
     ),
     (
         a_round(observation(pods=MANY, report=None), target(8)),
         *("True", "Scaling"),
-        "8 instances are wanted. Starting: instance-0, instance-1, instance-2, instance-3, "
+        "Instances wanted: 8. Starting: instance-0, instance-1, instance-2, instance-3, "
         "instance-4 and 3 more. The head does not answer.",
     ),
     (
         of_pods(*(pod(n) for n in range(3)), replace(pod(3), draining_since=NOW)),
-        *("True", "Scaling", "3 instances are wanted. Draining: instance-3."),
+        *("True", "Scaling", "Instances wanted: 3. Draining: instance-3."),
     ),
     (
         of_pods(
             *(pod(n) for n in range(3)),
             replace(pod(3), draining_since=NOW, deleting=True),
         ),
-        *("True", "Scaling", "3 instances are wanted. Ending: instance-3."),
+        *("True", "Scaling", "Instances wanted: 3. Ending: instance-3."),
     ),
     (
         of_pods(pod(0), pod(1), replace(pod(2), revision="old")),
         *("True", "RollingOut", "Of an earlier form of the spec: instance-2."),
+    ),
+    (
+        a_round(observation(ingress=Server(2, 2, rolled_out=False))),
+        *("True", "StartingServers", "Not ready: the ingress."),
     ),
     (
         a_round(observation(ingress=Server(1, 2))),

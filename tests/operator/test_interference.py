@@ -8,7 +8,7 @@ from support.played_rounds import condition, settle, settled
 
 from macroserve.operator import names
 from macroserve.operator.api import ApiError
-from macroserve.operator.kinds import POD, SECRET, SERVICE
+from macroserve.operator.kinds import DEPLOYMENT, POD, SECRET, SERVICE
 
 
 def test_a_deleted_object_is_made_again() -> None:
@@ -156,6 +156,21 @@ def test_tokens_that_cannot_be_used_are_told_of() -> None:
     degraded = condition(played, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "TokensUnusable")
     assert not played.pods()
+
+
+def test_missing_api_keys_are_told_of_while_earlier_ingresses_serve() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+    reconciler = played.reconciler()
+    asyncio.run(settle(played, reconciler))
+    wanted = resource(ingress={"replicas": 2, "apiKeysSecret": "keys"})
+    played.apply(wanted)
+    asyncio.run(played.round(reconciler))
+    ingress = next(d for d in played.api.all(DEPLOYMENT) if "ingress" in d["metadata"]["name"])
+    status = {"replicas": 3, "updatedReplicas": 1, "readyReplicas": 2}
+    played.api.put(DEPLOYMENT, {**ingress, "status": status})
+    asyncio.run(played.round(reconciler))
+    assert condition(played, "Degraded")["reason"] == "SecretNotFound"
 
 
 def test_missing_api_keys_are_told_of_until_they_are_there() -> None:

@@ -123,6 +123,26 @@ def test_a_server() -> None:
     assert server(None, []) is None
 
 
+@pytest.mark.parametrize(
+    ("status", "rolled_out"),
+    [
+        ({}, False),
+        ({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2}, True),
+        ({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2}, False),
+        ({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1}, False),
+        ({"observedGeneration": 2, "replicas": 3, "updatedReplicas": 2}, False),
+    ],
+)
+def test_a_server_is_rolled_out_when_no_pod_is_of_an_earlier_template(
+    status: dict[str, int], rolled_out: bool
+) -> None:
+    deployment = raw("llama-ingress", status={"readyReplicas": 2, **status})
+    deployment["metadata"]["generation"] = 2
+    deployment["spec"] = {"replicas": 2}
+    found = server(deployment, [])
+    assert found and (found.rolled_out, found.complete) == (rolled_out, rolled_out)
+
+
 HEAD = {names.COMPONENT: "head"}
 
 

@@ -153,8 +153,9 @@ class PlayedDeployment:
         deployments = {obj["metadata"]["name"]: obj for obj in self.api.all(DEPLOYMENT)}
         for name, deployment in deployments.items():
             replicas = deployment["spec"]["replicas"]
-            if deployment.get("status", {}).get("readyReplicas") != replicas:
-                self.api.put(DEPLOYMENT, {**deployment, "status": {"readyReplicas": replicas}})
+            status = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas"), replicas)
+            if deployment.get("status") != status:
+                self.api.put(DEPLOYMENT, {**deployment, "status": status})
             component = deployment["metadata"]["labels"][names.COMPONENT]
             if not self.pods(component):
                 labels = deployment["spec"]["template"]["metadata"]["labels"]

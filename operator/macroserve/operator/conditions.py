@@ -123,7 +123,7 @@ def _progressing(found: Round) -> _Said:
     )
     waits = [f"{what}: {_listed(p.instance for p in pods)}." for what, pods in moving if pods]
     servers = (("the head", observation.head), ("the ingress", observation.ingress))
-    unready = [name for name, server in servers if not _all_ready(server)]
+    unready = [name for name, server in servers if not (server and server.complete)]
     if unready:
         waits.append(f"Not ready: {_listed(unready)}.")
     elif observation.report is None:
@@ -135,13 +135,13 @@ def _progressing(found: Round) -> _Said:
         reason = Reason.ROLLING_OUT
         what = f"Of an earlier form of the spec: {_listed(p.instance for p in found.outdated)}."
     elif any(pods for _, pods in moving) or len(found.serving) != target.instances:
-        reason, what = Reason.SCALING, f"{target.instances} instances are wanted."
+        reason, what = Reason.SCALING, f"Instances wanted: {target.instances}."
     elif waits:
         reason, what = Reason.STARTING_SERVERS, ""
     elif found.plan.commands or found.plan.steps:
         reason, what = Reason.ARRANGING, "Instances change their cells or pools."
     else:
-        message = f"{target.instances} instances serve, as wished."
+        message = f"{target.instances} of {target.instances} instances serve, as wished."
         return Kind.PROGRESSING, False, Reason.AS_WISHED, message
     return Kind.PROGRESSING, True, reason, " ".join(filter(None, (what, *waits)))
 
@@ -213,10 +213,6 @@ def _status(text: str) -> bool | None:
 
 def _any_ready(server: Server | None) -> bool:
     return server is not None and server.ready > 0
-
-
-def _all_ready(server: Server | None) -> bool:
-    return server is not None and server.ready >= server.wanted
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -49,12 +49,20 @@ class InstancePod:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A Deployment of ours: the head's or the ingresses'."""
+    """A Deployment of ours: the head's or the ingresses'.
+
+    ready: its pods that serve, of whatever template. rolled_out: all are of the present template.
+    """
 
     ready: int
     wanted: int
+    rolled_out: bool = True
     revision: str = ""
     problem: Problem | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.rolled_out and self.ready >= self.wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,22 @@ def server(deployment: Object | None, pods: Iterable[Object]) -> Server | None:
     """pods: the Deployment's own."""
     if deployment is None:
         return None
-    status = deployment.get("status", {})
     return Server(
-        ready=status.get("readyReplicas", 0),
+        ready=deployment.get("status", {}).get("readyReplicas", 0),
         wanted=deployment["spec"].get("replicas", 1),
+        rolled_out=_is_rolled_out(deployment),
         revision=annotations(deployment).get(names.REVISION, ""),
         problem=deployment_problem(deployment, list(pods)),
     )
+
+
+def _is_rolled_out(deployment: Object) -> bool:
+    """As ``kubectl rollout status`` sees it."""
+    status = deployment.get("status", {})
+    is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    num_present = status.get("updatedReplicas", 0)
+    wanted = deployment["spec"].get("replicas", 1)
+    return is_seen and wanted <= num_present and status.get("replicas", 0) <= num_present
 
 
 def head_address(pods: Iterable[Object]) -> str | None:

@@ -177,7 +177,7 @@ class Reconciler:
         """Pods wait without a word for a Secret that is not there."""
         secret = form.manifest.spec.ingress.api_keys_secret
         servers = observation.ingress
-        if secret is None or (servers and servers.ready >= servers.wanted):
+        if secret is None or (servers and servers.complete):
             return []
         if await self._world.api.get(SECRET, self._key.namespace, secret):
             return []
