@@ -7,12 +7,13 @@ TIER ?= nodes
 # These start etcd and an API server, which are built once (about eight minutes).
 API_TESTS := tests/e2e_cluster tests/helm tests/operator
 CLUSTER := PYTHONPATH=e2e $(BIN)/python -m cluster
+IMAGES := PYTHONPATH=e2e $(BIN)/python -m images
 LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e images manifests \
-	cluster-build cluster-up cluster-down bench bench-operator clean
+	cluster-build cluster-up cluster-down bench bench-operator bench-split clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,14 +59,15 @@ test: lint types imports test-unit test-integration test-api ## Run all checks a
 cluster-build: $(INSTALLED) ## Build the test clusters' Kubernetes from Debian's packages, once
 	$(CLUSTER) build
 
-cluster-up: $(INSTALLED) ## Bring up a cluster to try things on (TIER=nodes, as root, or TIER=api)
-	$(CLUSTER) up --tier $(TIER)
+# What is built before, on nodes, are the images that they get.
+cluster-up: $(if $(filter nodes,$(TIER)),images,$(INSTALLED)) ## Bring up a cluster to try things on (TIER=nodes, as root, or TIER=api)
+	$(CLUSTER) up --tier $(TIER) $(if $(filter nodes,$(TIER)),$$($(IMAGES) | sed 's/^/--image=/'))
 
 cluster-down: $(INSTALLED) ## End it
 	$(CLUSTER) down
 
 images: $(INSTALLED) ## Build the operator's and the engine's image without a container engine
-	PYTHONPATH=e2e $(BIN)/python -m images
+	$(IMAGES)
 
 manifests: $(INSTALLED) ## Write manifests/operator from the chart
 	$(BIN)/python helm/manifests.py
@@ -82,6 +84,11 @@ JSON ?= build/bench-operator.json
 bench-operator: $(INSTALLED) ## Measure the operator with 200 idle MacroInstances; figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	PYTHONPATH=e2e $(BIN)/python e2e/bench_operator.py --json $(JSON)
+
+bench-split: JSON := build/bench-split.json
+bench-split: $(INSTALLED) ## Measure how a cell divides under load, in the cluster of KUBECONFIG; figures go to JSON
+	@mkdir -p $(dir $(JSON))
+	PYTHONPATH=e2e $(BIN)/python e2e/bench_split.py --json $(JSON)
 
 clean: ## Remove .venv, caches and build results
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

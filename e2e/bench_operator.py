@@ -124,7 +124,8 @@ class Pods:
                 if labels[names.COMPONENT] == "head":
                     await self._make_head(labels[names.MACROINSTANCE], deployment)
                 ready = deployment.spec.replicas
-                status = {"replicas": ready, "readyReplicas": ready, "updatedReplicas": ready}
+                status = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), ready)
+                status["observedGeneration"] = deployment.metadata.generation
                 await self._client.patch(
                     DeploymentStatus,
                     deployment.metadata.name,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from cluster import NodeCluster
 from images import build_engine_image, build_operator_image
 from world.kube import Kube
@@ -18,10 +19,7 @@ from world.served import Served, emulated
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "build" / "e2e"
 
-VALUES = {
-    "operator": {"image": {"repository": "registry.local/macroserve/operator", "tag": "e2e"}},
-    "engine": {"image": {"repository": "registry.local/macroserve/engine", "tag": "e2e"}},
-}
+VALUES = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,10 @@ TierOption = Annotated[
     Tier, typer.Option(help="api: the API alone, without root. nodes: two real nodes as well.")
 ]
 
+ImageOption = Annotated[
+    list[Path] | None, typer.Option(help="An image's archive that every node gets; again for more.")
+]
+
 
 @app.command()
 def build(tier: TierOption = Tier.nodes) -> None:
@@ -34,10 +39,12 @@ def build(tier: TierOption = Tier.nodes) -> None:
 
 
 @app.command()
-def up(tier: TierOption = Tier.nodes) -> None:
+def up(tier: TierOption = Tier.nodes, image: ImageOption = None) -> None:
     """Start a cluster that stays until `down`."""
+    if image and tier is not Tier.nodes:
+        raise typer.BadParameter("images are for nodes, which the tier has none of")
     build(tier)
-    keeper.start(tier)
+    keeper.start(tier, image or ())
 
 
 @app.command()
@@ -47,9 +54,9 @@ def down() -> None:
 
 
 @app.command(hidden=True)
-def keep(tier: Tier) -> None:
+def keep(tier: Tier, image: ImageOption = None) -> None:
     """What `up` leaves behind: the process that the cluster ends with."""
-    keeper.keep(tier)
+    keeper.keep(tier, image or ())
 
 
 def main() -> None:

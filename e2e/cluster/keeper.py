@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
@@ -35,13 +36,16 @@ class Kept:
     """All of the cluster's files; empty while it is not up yet."""
 
 
-def start(tier: str) -> None:
-    """Returns when the cluster is up; its steps are printed. Raises ClusterError if it fails."""
+def start(tier: str, images: Sequence[Path] = ()) -> None:
+    """Returns when the cluster is up; its steps are printed. Raises ClusterError if it fails.
+
+    images: archives that every node gets.
+    """
     if _is_running():
         raise ClusterError("a cluster is up already; `python -m cluster down` ends it")
     stop()
     keeper = subprocess.Popen(
-        [sys.executable, "-m", "cluster", "keep", tier],
+        [sys.executable, "-m", "cluster", "keep", tier, *_options(images)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -60,7 +64,7 @@ def start(tier: str) -> None:
         raise ClusterError("the cluster did not come up")
 
 
-def keep(tier: str) -> None:
+def keep(tier: str, images: Sequence[Path] = ()) -> None:
     """Be the keeper, until SIGTERM."""
     signal.signal(signal.SIGTERM, _leave)
     with _file().open("a+") as file:
@@ -68,6 +72,8 @@ def keep(tier: str) -> None:
         _tell(file, "")
         with TIERS[tier](steps=Steps()) as cluster:
             _tell(file, str(cluster.directory))
+            for archive in images:
+                cluster.import_image(archive)
             print(f"export KUBECONFIG={cluster.kubeconfig} PATH={cluster.binaries}:$PATH")
             _end_output()
             signal.pause()
@@ -83,6 +89,10 @@ def stop() -> None:
         _file().unlink()
     if os.geteuid() == 0:
         node_cluster.remove_remains()
+
+
+def _options(images: Sequence[Path]) -> list[str]:
+    return [f"--image={archive.absolute()}" for archive in images]
 
 
 def _read() -> Kept:
