@@ -16,10 +16,11 @@ from macroserve.operator.watch import MAX_RETRY_S, RENEW_S, watch
 LLAMA, QWEN = Key("team", "llama"), Key("team", "qwen")
 
 
-def obj(name: str, key: Key = LLAMA, **fields: Any) -> dict[str, Any]:
+def obj(name: str, key: Key = LLAMA, version: str = "1", **fields: Any) -> dict[str, Any]:
     return {
         "metadata": {
             "name": name,
+            "resourceVersion": version,
             "namespace": key.namespace,
             "labels": {names.MACROINSTANCE: key.name},
         },
@@ -140,14 +141,32 @@ def test_a_watch_follows_a_list() -> None:
     run(main())
 
 
-def test_a_silent_watch_is_renewed_and_shows_what_was_missed() -> None:
+def test_a_silent_watch_is_renewed_and_goes_on_where_it_was() -> None:
     async def main() -> None:
-        played = PlayedWatch([[obj("a")], [obj("b")]])
+        played = PlayedWatch([[obj("a")]])
+        played.events = [("ADDED", obj("b", version="version-7"))]
         store, _, task = played.start()
         await asyncio.sleep(0.7 * RENEW_S)
-        assert set(store.of(POD, LLAMA)) == {"a"}
+        assert set(store.of(POD, LLAMA)) == {"a", "b"}
+        played.events = [("DELETED", obj("a", version="version-8"))]
         await asyncio.sleep(0.6 * RENEW_S)
         assert set(store.of(POD, LLAMA)) == {"b"}
+        await asyncio.sleep(1.3 * RENEW_S)
+        assert played.since[:3] == ["version-1", "version-7", "version-8"]
+        assert len(played.lists) == 1
+        task.cancel()
+
+    run(main())
+
+
+def test_where_a_watch_cannot_go_on_a_list_comes_first() -> None:
+    async def main() -> None:
+        played = PlayedWatch([[obj("a")], [obj("b")]])
+        played.events = [("ADDED", obj("c")), ApiError(410, "too old")]
+        store, _, task = played.start()
+        await asyncio.sleep(1)
+        assert set(store.of(POD, LLAMA)) == {"b"}
+        assert played.since == ["version-1", "version-2"]
         task.cancel()
 
     run(main())
