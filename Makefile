@@ -12,7 +12,7 @@ LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e images manifests \
+.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core images manifests \
 	cluster-build cluster-up cluster-down bench bench-operator bench-split clean
 
 help: ## List the targets
@@ -52,7 +52,7 @@ test-integration: $(INSTALLED) ## Run the tests that start real engines and serv
 
 test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server
 	$(CLUSTER) build --tier api
-	$(BIN)/pytest -m integration -x -n 0 $(API_TESTS)
+	$(BIN)/pytest -m integration -x -n 2 --dist loadfile $(API_TESTS)
 
 test: lint types imports test-unit test-integration test-api ## Run all checks and tests but e2e
 
@@ -73,8 +73,11 @@ manifests: $(INSTALLED) ## Write manifests/operator from the chart
 	$(BIN)/python helm/manifests.py
 
 # A case that starts the cluster waits for it and for the images, too.
-e2e: cluster-build images ## Run the tests on two real nodes (as root; about half an hour)
+e2e: cluster-build images ## Run the tests on two real nodes (as root; about three quarters of an hour)
 	$(BIN)/pytest e2e -m e2e -n 0 -o timeout=900
+
+e2e-core: cluster-build images ## Run those of them that take less than a minute each
+	$(BIN)/pytest e2e -m "e2e and not slow" -x -n 0 -o timeout=900
 
 bench: $(INSTALLED) ## Run the benchmarks; the figures go to build/bench.json
 	@mkdir -p build

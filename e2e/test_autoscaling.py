@@ -53,6 +53,7 @@ def target(served: Served) -> int:
     return served.status.get("targetInstances", 0)
 
 
+@pytest.mark.slow
 def test_missed_targets_add_instances_and_calm_removes_them(
     autoscaled: Served, monitoring: Monitoring
 ) -> None:
@@ -88,6 +89,7 @@ def test_missed_targets_add_instances_and_calm_removes_them(
     assert "Scaling History" in autoscaled.describe()
 
 
+@pytest.mark.slow
 def test_no_metrics_hold_the_target_and_say_so(autoscaled: Served, monitoring: Monitoring) -> None:
     autoscaled.kube.patch(
         "macroinstance",

@@ -36,6 +36,7 @@ def test_the_cluster_refuses_what_it_knows_to_be_bad(
             assert case.missing_in(refused.value.stderr) == [], refused.value.stderr
 
 
+@pytest.mark.slow
 def test_a_condition_names_what_only_the_cluster_knows(
     kube: Kube, subtests: pytest.Subtests
 ) -> None:

@@ -100,6 +100,7 @@ def plain(release: Release, cluster: NodeCluster, tmp_path: Path) -> Iterator[Pa
         release.install()
 
 
+@pytest.mark.slow
 def test_the_plain_yaml_does_the_same(plain: Path, cluster: NodeCluster, kube: Kube) -> None:
     operator = Kube(cluster.kubectl, NAMESPACE)
     operator("rollout", "status", "deployment/macroserve-operator", "--timeout=60s")

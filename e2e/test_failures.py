@@ -126,6 +126,7 @@ def test_a_node_is_lost(served: Served, cluster: NodeCluster) -> None:
     assert not traffic.failures
 
 
+@pytest.mark.slow
 def test_the_api_server_is_down_for_a_minute(served: Served, cluster: NodeCluster) -> None:
     with Traffic(served.endpoint) as traffic:
         traffic.after(10)
@@ -220,6 +221,7 @@ def test_what_has_just_started_ends_soon(kube: Kube) -> None:
     eventually(lambda: not kube.items("pods"), 60, describe=lambda: kube("get", "pods"))
 
 
+@pytest.mark.slow
 def test_a_namespace_goes_with_its_macroinstances(fresh: Served, cluster: NodeCluster) -> None:
     """Kubernetes looks whether a namespace is empty after half its pods' grace of five minutes."""
     cluster.kubectl("delete", "namespace", fresh.kube.namespace, "--timeout=200s")

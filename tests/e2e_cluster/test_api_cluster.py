@@ -16,6 +16,7 @@ import pytest
 from cluster import ApiCluster, ClusterError, KubectlError, UnsupportedError, places, ports
 from cluster.pki import Authority
 from cluster.processes import wait_until
+from world.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -61,7 +62,14 @@ def test_rules_across_fields_hold(cluster: ApiCluster, namespace: str) -> None:
 
 
 def test_fields_are_explained(cluster: ApiCluster) -> None:
-    assert "The lower end of it." in cluster.kubectl("explain", "things.spec.low")
+    def is_explained() -> bool:
+        # The API server collects explanations when it gets to it.
+        try:
+            return "The lower end of it." in cluster.kubectl("explain", "things.spec.low")
+        except KubectlError:
+            return False
+
+    eventually(is_explained, 30)
 
 
 def test_rights_are_checked_and_requests_are_recorded(cluster: ApiCluster, namespace: str) -> None:
