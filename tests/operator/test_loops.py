@@ -63,6 +63,14 @@ class Scene:
         self.loops = Loops(self._make, self._forget)
         self.leading: asyncio.Task[None] | None = None
 
+    @classmethod
+    def of_one(cls) -> "Scene":
+        """One MacroInstance, and a leader who looks after it."""
+        scene = cls()
+        scene.loops.changed(resource())
+        scene.lead()
+        return scene
+
     def _make(self, resource: Any) -> Reconciler:
         rounds = self.made[resource["metadata"]["name"]] = Rounds(resource)
         return cast(Reconciler, rounds)
@@ -106,9 +114,7 @@ def test_only_the_leader_looks() -> None:
 
 def test_it_looks_rarely_when_nothing_happens() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(300)
         waits = scene.made["llama"].waits
         assert 0.8 <= waits[0] <= 2.6
@@ -119,9 +125,7 @@ def test_it_looks_rarely_when_nothing_happens() -> None:
 
 def test_it_looks_every_second_while_something_is_under_way() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(300)
         rounds = scene.made["llama"]
         rounds.outcome = lambda: Pace.SOON
@@ -149,9 +153,7 @@ def test_a_change_wakes_it_at_once_but_its_own_status_does_not(
     change: dict[str, Any], wakes: bool
 ) -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(300)
         before = scene.made["llama"]
         before.times.clear()
@@ -168,9 +170,7 @@ def test_a_change_wakes_it_at_once_but_its_own_status_does_not(
 
 def test_many_wakes_are_few_rounds() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(300)
         rounds = scene.made["llama"]
         rounds.times.clear()
@@ -184,9 +184,7 @@ def test_many_wakes_are_few_rounds() -> None:
 
 def test_a_change_during_a_round_is_looked_at_after_it() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(300)
         rounds = scene.made["llama"]
         rounds.takes_s = 5
@@ -227,9 +225,7 @@ def test_one_that_fails_goes_on_and_holds_up_no_other(error: Exception) -> None:
 
 def test_its_own_events_do_not_make_a_failing_one_busy() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(1)
         rounds = scene.made["llama"]
         rounds.outcome = raising(ApiError(409, "conflict"))
@@ -243,9 +239,7 @@ def test_its_own_events_do_not_make_a_failing_one_busy() -> None:
 
 def test_a_round_that_hangs_is_given_up() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(30)
         rounds = scene.made["llama"]
         rounds.takes_s = 1e9
@@ -261,9 +255,7 @@ def test_a_round_that_hangs_is_given_up() -> None:
 
 def test_one_that_is_gone_is_not_looked_at_any_more() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(1)
         rounds = scene.made["llama"]
         rounds.outcome = lambda: Pace.NEVER
@@ -281,9 +273,7 @@ def test_one_that_is_gone_is_not_looked_at_any_more() -> None:
 
 def test_one_that_comes_again_under_its_name_begins_anew() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(1)
         first = scene.made["llama"]
         scene.loops.gone(resource())
@@ -298,9 +288,7 @@ def test_one_that_comes_again_under_its_name_begins_anew() -> None:
 
 def test_the_end_of_an_earlier_one_does_not_end_the_one_that_has_its_name() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(1)
         second = resource(uid="uid-second")
         scene.loops.changed(second)
@@ -316,9 +304,7 @@ def test_the_end_of_an_earlier_one_does_not_end_the_one_that_has_its_name() -> N
 
 def test_one_that_comes_again_during_its_last_round_is_looked_after() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(30)
         first = scene.made["llama"]
         first.outcome, first.takes_s = lambda: Pace.NEVER, 5
@@ -333,9 +319,7 @@ def test_one_that_comes_again_during_its_last_round_is_looked_after() -> None:
 
 def test_one_that_comes_again_just_after_its_last_round_is_looked_after() -> None:
     async def main() -> None:
-        scene = Scene()
-        scene.loops.changed(resource())
-        scene.lead()
+        scene = Scene.of_one()
         await asyncio.sleep(30)
         scene.made["llama"].outcome = lambda: Pace.NEVER
         # Told from within the round's end: its task is not known to be done then.
