@@ -1,7 +1,6 @@
 """A request's way through dispatcher, cell and instance, and what happens when a part fails."""
 
 import asyncio
-from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -9,11 +8,9 @@ from support.emulated_world import SECRET, World, adopt, expected_tokens, runnin
 
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
-from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.tokens import RefusedError
 from macroserve.serving.auth import bearer
-from macroserve.serving.cell import CellScheduler
 from macroserve.serving.link import InstanceLink
 
 LP, HP = Pool.LP, Pool.HP
@@ -30,20 +27,15 @@ async def idle(world: World) -> bool:
     )
 
 
-def metric(world: World, name: str, **labels: str) -> float:
-    labels = {"namespace": "default", "macroinstance": "test", **labels}
-    return world.metrics.registry.get_sample_value(name, labels) or 0.0
-
-
 async def test_tokens_come_back_and_everything_is_given_back() -> None:
     async with running(LP3) as world:
         requests = [token_request(f"r{i}", 10 + i, 20 + i) for i in range(30)]
         results = await asyncio.gather(*(world.tokens(r) for r in requests))
         assert results == [expected_tokens(r) for r in requests]
         await world.until(lambda: idle(world))
-        assert metric(world, "macroserve_requests_total", outcome="ok") == 30
-        assert metric(world, "macroserve_requests_in_flight") == 0
-        assert metric(world, "macroserve_reroutes_total", reason="broken") == 0
+        assert world.metric("macroserve_requests_total", outcome="ok") == 30
+        assert world.metric("macroserve_requests_in_flight") == 0
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 0
 
 
 async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
@@ -59,7 +51,7 @@ async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
         busy = max("abc", key=lambda n: world.cells["cell-0"]._ledger._views[n].status.num_decoding)
         world.crash(busy)
         assert await asyncio.gather(*tasks) == [expected_tokens(r) for r in requests]
-        assert metric(world, "macroserve_reroutes_total", reason="broken") > 0
+        assert world.metric("macroserve_reroutes_total", reason="broken") > 0
         await world.until(lambda: idle(world))
         assert busy not in world.directory.members
 
@@ -116,7 +108,7 @@ async def test_a_client_that_leaves_frees_the_blocks() -> None:
         for task in tasks:
             task.cancel()
         await world.until(lambda: idle(world), timeout_s=2)
-        assert metric(world, "macroserve_requests_total", outcome="cancelled") == 6
+        assert world.metric("macroserve_requests_total", outcome="cancelled") == 6
 
 
 async def test_without_its_cell_scheduler_streams_go_on_and_new_ones_start() -> None:
@@ -129,7 +121,7 @@ async def test_without_its_cell_scheduler_streams_go_on_and_new_ones_start() -> 
         assert await asyncio.gather(*(world.tokens(r) for r in new)) == [
             expected_tokens(r) for r in new
         ]
-        assert metric(world, "macroserve_route_decisions_total", reason="no_scheduler") == 4
+        assert world.metric("macroserve_route_decisions_total", reason="no_scheduler") == 4
         # Restarted, it knows its instances from what they say of themselves.
         cell = await world.add_cell("cell-0")
         assert set(cell._ledger._views) == {"a", "b", "c"}
@@ -154,7 +146,7 @@ async def test_a_handle_moves_between_cells_under_streams() -> None:
                 assert "a" in world.cells[target]._ledger._views
                 assert "a" not in world.cells[source]._ledger._views
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
-        assert metric(world, "macroserve_reroutes_total", reason="broken") == 0
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 0
 
 
 async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
@@ -164,8 +156,8 @@ async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
         requests = [token_request(f"r{i}", 2, 1500) for i in range(60)]
         results = await asyncio.gather(*(world.tokens(r) for r in requests))
         assert results == [expected_tokens(r) for r in requests]
-        assert metric(world, "macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) > 0
-        assert metric(world, "macroserve_route_decisions_total", reason="urgent") > 0
+        assert world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) > 0
+        assert world.metric("macroserve_route_decisions_total", reason="urgent") > 0
 
 
 async def test_nothing_is_offloaded_where_nobody_could_take_it() -> None:
@@ -174,124 +166,7 @@ async def test_nothing_is_offloaded_where_nobody_could_take_it() -> None:
         requests = [token_request(f"r{i}", 2, 1500) for i in range(40)]
         results = await asyncio.gather(*(world.tokens(r) for r in requests))
         assert results == [expected_tokens(r) for r in requests]
-        assert metric(world, "macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) == 0
-
-
-async def test_a_draining_instance_finishes_what_runs_and_hands_back_what_waits() -> None:
-    async with running(LP3, strategy="ecoserve") as world:
-        requests = [token_request(f"r{i}", 60, 800) for i in range(40)]
-        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
-        await asyncio.sleep(0.2)
-        async with aiohttp.ClientSession(headers=bearer(SECRET)) as http:
-            order = {"name": "a", "draining": True}
-            async with http.post(world.urls["cell-0"] + "/drain", json=order) as response:
-                assert response.status == 200
-        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
-        late = [token_request(f"late{i}", 5) for i in range(10)]
-        await asyncio.gather(*(world.tokens(r) for r in late))
-        status = await world.status("a")
-        assert status.draining and status.num_running + status.num_waiting == 0
-        assert metric(world, "macroserve_requests_total", outcome="ok") == 50
-
-
-async def test_an_instance_that_leaves_finishes_what_runs_and_closes() -> None:
-    async with running(LP3, strategy="ecoserve") as world:
-        requests = [token_request(f"r{i}", 100, 400) for i in range(20)]
-        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
-
-        async def runs() -> bool:
-            return (await world.status("a")).num_running > 0
-
-        await world.until(runs)
-        leaving = world.instances.pop("a")
-        late = [token_request(f"late{i}", 5) for i in range(10)]
-        done = asyncio.create_task(leaving.leave())
-
-        async def drains() -> bool:
-            return (await world.status("a")).draining
-
-        await world.until(drains)
-        await asyncio.gather(*(world.tokens(r) for r in late))
-        await done
-        assert leaving._feed.idle
-        await leaving.stop()
-        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
-        # It handed back what waited, and broke nothing off.
-        assert metric(world, "macroserve_reroutes_total", reason="broken") == 0
-
-        async def is_gone() -> bool:
-            return "a" not in world.directory.members
-
-        await world.until(is_gone)
-
-
-async def test_an_instance_that_does_not_obey_does_not_drain_and_gets_no_requests() -> None:
-    async with running(LP3) as world:
-        cell = world.cells["cell-0"]
-
-        async def draining() -> bool:
-            return next(i.draining for i in cell.report().instances if i.name == "a")
-
-        async def refuse(verb: str, argument: object = None) -> None:
-            raise TimeoutError
-
-        obey, cell._links["a"].command = cell._links["a"].command, refuse
-        with pytest.raises(TimeoutError):
-            await cell.drain("a", True)
-        assert not await draining()
-        await asyncio.gather(*(world.tokens(token_request(f"r{i}", 5)) for i in range(6)))
-        assert (await world.status("a")).finished == 0
-        cell._links["a"].command = obey
-        await cell.drain("a", True)
-        await world.until(draining)
-
-
-async def test_a_scheduler_that_starts_does_not_know_yet_who_drains() -> None:
-    """Who drains and has nothing to do is stopped, and what it has to do is not known either."""
-    async with running(LP3) as world:
-        cell = CellScheduler(
-            "cell-0", strategy(world.settings.strategy), world.settings.slo, SECRET
-        )
-        await cell.start([server.identity() for server in world.instances.values()])
-        told = cell.report().instances
-        await cell.stop()
-        assert len(told) == 3 and not any(instance.draining for instance in told)
-
-
-async def test_an_instance_whose_engine_dies_does_not_wait_for_it() -> None:
-    async with running(LP3) as world:
-        streams = [asyncio.create_task(world.tokens(token_request(f"r{i}", 4000))) for i in "012"]
-
-        async def runs() -> bool:
-            return (await world.status("a")).num_running > 0
-
-        await world.until(runs)
-        dead = world.instances["a"]
-        await dead._engine.stop()
-        async with asyncio.timeout(5):
-            await dead.leave()
-        assert not dead._feed.idle
-        for stream in streams:
-            stream.cancel()
-
-
-async def test_an_instance_that_has_no_time_left_leaves_anyway() -> None:
-    async with running(LP3, strategy="vllm") as world:
-        requests = [token_request(f"r{i}", 800) for i in range(9)]
-        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
-
-        async def runs() -> bool:
-            return (await world.status("a")).num_running > 0
-
-        await world.until(runs)
-        leaving = world.instances.pop("a")
-        leaving._options = replace(leaving._options, grace_s=0.1)
-        await leaving.leave()
-        for connection in list(leaving._server.server_state.connections):
-            connection.transport.abort()
-        await leaving.stop()
-        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
-        assert metric(world, "macroserve_reroutes_total", reason="broken") > 0
+        assert world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) == 0
 
 
 async def test_load_tells_of_each_request_once() -> None:
@@ -300,7 +175,7 @@ async def test_load_tells_of_each_request_once() -> None:
     async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
         requests = [token_request(f"r{i}", 2, 1500) for i in range(60)]
         await asyncio.gather(*(world.tokens(r) for r in requests))
-        assert metric(world, "macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) > 0
+        assert world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) > 0
         reports = [await cell.load() for cell in world.cells.values()]
         lengths = [length for report in reports for length in report.lengths]
         assert lengths == [(1500, 2)] * 60

@@ -92,6 +92,11 @@ class World:
     async def tokens(self, request: TokenRequest) -> list[int]:
         return [t async for c in self.dispatcher.stream(request) for t in c.token_ids or ()]
 
+    def metric(self, name: str, **labels: str) -> float:
+        """Of the ingress; nothing counted is 0."""
+        labels = {"namespace": "default", "macroinstance": "test", **labels}
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
     async def status(self, name: str):
         for cell in self.cells.values():
             for view in cell._ledger.views:

@@ -1,0 +1,258 @@
+"""A fleet as it really is, which carries out any part of any plan: what all plans lead to."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macroserve.core.scaling.fleet import (
+    Adopt,
+    Assign,
+    DeleteCell,
+    DeployCell,
+    Drain,
+    Fleet,
+    Member,
+    Move,
+    SetPool,
+    Start,
+    State,
+    Step,
+    Stop,
+    Wish,
+    plan_steps,
+)
+from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.scaling.priority import high_priority_count
+from macroserve.core.views import Pool
+
+LP, HP = Pool.LP, Pool.HP
+ONE_CELL, TWO_CELLS = frozenset({"cell-0"}), frozenset({"cell-0", "cell-1"})
+
+
+class World:
+    """A fleet as it really is. Steps that no executor could carry out fail here."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.cells: set[str] = set()
+
+    def fleet(self, cells_answer: bool = True) -> Fleet:
+        return Fleet(tuple(self.members.values()), frozenset(self.cells) if cells_answer else None)
+
+    def change(self, name: str, **changes: object) -> None:
+        self.members[name] = replace(self.members[name], **changes)
+
+    def carry_out(self, step: Step) -> None:
+        match step:
+            case DeployCell(cell=cell):
+                self.cells.add(cell)
+            case Start(instance=name, cell=cell, pool=pool):
+                assert name not in self.members, "a name is given out twice"
+                self.members[name] = Member(name, State.STARTING, pool, cell)
+            case Assign(instance=name, cell=cell, pool=pool):
+                assert not self.members[name].joined
+                self.change(name, cell=cell, pool=pool)
+            case Adopt(instance=name, cell=cell):
+                found = self.members[name]
+                assert cell in self.cells and found.state is State.SERVING and not found.joined
+                self.change(name, cell=cell, joined=True)
+            case Move(instance=name, source=source, target=target):
+                found = self.members[name]
+                assert target in self.cells and found.joined and found.cell == source
+                self.change(name, cell=target)
+            case SetPool(instance=name, cell=cell, pool=pool):
+                found = self.members[name]
+                assert found.joined and found.cell == cell
+                self.change(name, pool=pool)
+            case Drain(instance=name, cell=cell):
+                found = self.members[name]
+                assert found.joined and found.cell == cell
+                self.change(name, draining=True)
+            case Stop(instance=name):
+                found = self.members[name]
+                has_work = found.serves and found.joined and not (found.draining and found.drained)
+                assert not has_work, "something still runs there"
+                self.change(name, state=State.LEAVING, joined=False)
+            case DeleteCell(cell=cell):
+                held = [m.name for m in self.members.values() if m.joined and m.cell == cell]
+                assert not held, f"{cell} still holds {held}"
+                self.cells.remove(cell)
+
+    def pass_time(self) -> None:
+        """What is under way comes to its end."""
+        for member in list(self.members.values()):
+            match member.state:
+                case State.STARTING:
+                    self.change(member.name, state=State.SERVING)
+                case State.LEAVING:
+                    del self.members[member.name]
+                case State.SERVING if member.draining:
+                    self.change(member.name, drained=True)
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is under way."""
+        return all(m.joined and m.stays and m.state is State.SERVING for m in self.members.values())
+
+
+WISHES = st.builds(
+    lambda instances, lower, room, ratio: Wish(
+        instances, Bounds(lower, 2 * lower - 1 + room), ratio
+    ),
+    st.integers(1, 20),
+    st.integers(1, 3),
+    st.integers(0, 4),
+    st.sampled_from([0.0, 0.33, 0.5]),
+)
+FATES = st.sampled_from(
+    ["serves", "fails", "stumbles", "is lost", "ages", "ends", "has work", "nothing"]
+)
+
+
+def befall(world: World, name: str, fate: str) -> None:
+    """What happens to an instance without being asked for."""
+    found = world.members[name]
+    match fate:
+        case "serves" if found.state is State.STARTING:
+            world.change(name, state=State.SERVING)
+        case "fails" if found.state in (State.STARTING, State.SERVING):
+            world.change(name, state=State.FAILED, joined=False)
+        case "stumbles" if found.state is State.SERVING:
+            world.change(name, state=State.STARTING)
+        case "is lost":
+            world.change(name, joined=False)
+        case "ages":
+            world.change(name, outdated=True)
+        case "ends" if found.state is State.LEAVING:
+            del world.members[name]
+        case "ends" if found.draining:
+            world.change(name, drained=True)
+        case "has work":
+            world.change(name, remaining_tokens=100)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """After some rounds with any wishes, each cut short anywhere, and accidents in between."""
+    world = World()
+    for _ in range(draw(st.integers(0, 12))):
+        for name in list(world.members):
+            befall(world, name, draw(FATES))
+        fleet = world.fleet(draw(st.integers(0, 4)) > 0)
+        steps = plan_steps(fleet, draw(WISHES)).steps
+        for step in steps[: draw(st.integers(0, len(steps)))]:
+            world.carry_out(step)
+    return world
+
+
+@st.composite
+def scattered(draw: st.DrawFn) -> World:
+    """Several cells of any sizes, whose members have joined or have yet to."""
+    world = World()
+    sizes = draw(st.lists(st.integers(1, 7), min_size=3, max_size=6))
+    places = [f"cell-{number}" for number, size in enumerate(sizes) for _ in range(size)]
+    for number, cell in enumerate(draw(st.permutations(places))):
+        state = draw(st.sampled_from([State.STARTING, State.SERVING, State.SERVING]))
+        joined = state is State.SERVING and draw(st.booleans())
+        pool = draw(st.sampled_from(Pool))
+        name = f"instance-{number}"
+        world.members[name] = Member(name, state, pool, cell, joined)
+        if joined:
+            world.cells.add(cell)
+    return world
+
+
+def lead(world: World, wish: Wish, at_once: int) -> None:
+    """Carries out the first steps of plan after plan, and no more of each, to the end."""
+    for _ in range(200):
+        plan = plan_steps(world.fleet(), wish)
+        if not plan.steps and not plan.commands and world.is_calm:
+            break
+        for step in plan.steps[:at_once]:
+            world.carry_out(step)
+        world.pass_time()
+    else:
+        raise AssertionError(f"not as wished after 200 rounds: {world.members}")
+    members = world.members.values()
+    assert len(members) == wish.instances
+    assert all(m.joined and m.state is State.SERVING and not m.outdated for m in members)
+    cells = {cell: [m for m in members if m.cell == cell] for cell in world.cells}
+    for inside in cells.values():
+        assert len(inside) <= wish.bounds.upper
+        assert len(inside) >= min(wish.bounds.lower, wish.instances)
+        high = sum(m.pool is HP for m in inside)
+        assert high == high_priority_count(len(inside), wish.high_priority_ratio)
+
+
+@pytest.mark.parametrize(
+    ("joined", "waiting", "wish"),
+    [
+        pytest.param([3, 3, 3], [], Wish(5, Bounds(2, 5), 0), id="merge what is yet to leave"),
+        pytest.param([1, 2, 7], [], Wish(10, Bounds(1, 5), 0), id="merge what is yet to split"),
+        pytest.param([7], [1, 2], Wish(10, Bounds(1, 5), 0), id="or what is yet to join"),
+    ],
+)
+def test_no_step_is_taken_back(joined: list[int], waiting: list[int], wish: Wish) -> None:
+    world = World()
+    for number, size in enumerate([*joined, *waiting]):
+        for _ in range(size):
+            name, cell = f"instance-{len(world.members)}", f"cell-{number}"
+            joins = number < len(joined)
+            world.members[name] = Member(name, State.SERVING, LP, cell, joined=joins)
+    world.cells.update(f"cell-{number}" for number in range(len(joined)))
+    lead(world, wish, at_once=1)
+
+
+@given(worlds(), WISHES, st.integers(1, 20))
+@settings(max_examples=200, deadline=None)
+def test_any_part_of_every_plan_leads_to_what_is_wished(
+    world: World, wish: Wish, at_once: int
+) -> None:
+    lead(world, wish, at_once)
+
+
+@given(scattered(), WISHES)
+@settings(max_examples=250, deadline=None)
+def test_one_step_a_round_is_enough(world: World, wish: Wish) -> None:
+    lead(world, wish, at_once=1)
+
+
+@given(worlds(), WISHES)
+@settings(max_examples=150, deadline=None)
+def test_nothing_that_serves_is_touched_while_no_cell_can_be_asked(
+    world: World, wish: Wish
+) -> None:
+    for step in plan_steps(world.fleet(cells_answer=False), wish).steps:
+        if not isinstance(step, Start):
+            assert isinstance(step, Assign | Stop)
+            found = world.members[step.instance]
+            assert not found.serves or (found.draining and found.drained)
+
+
+@given(worlds(), WISHES)
+@settings(max_examples=150, deadline=None)
+def test_a_rollout_replaces_one_at_a_time_and_never_the_last_that_serves(
+    world: World, wish: Wish
+) -> None:
+    for name in list(world.members):
+        world.change(name, outdated=True)
+    for _ in range(200):
+        plan = plan_steps(world.fleet(), wish)
+        replaced = [step for step in plan.steps if _replaces(step)]
+        away = [m for m in world.members.values() if not m.stays or not m.joined]
+        assert len(replaced) <= 1
+        if replaced:
+            others = set(world.members) - {replaced[0].instance}
+            assert not away and others, "another one is away already"
+        if not plan.steps and not plan.commands and world.is_calm:
+            return
+        for step in plan.steps:
+            world.carry_out(step)
+        world.pass_time()
+    raise AssertionError("the rollout does not end")
+
+
+def _replaces(step: Step) -> bool:
+    return isinstance(step, Drain) and "replaced" in step.reason
