@@ -77,7 +77,7 @@ e2e: cluster-build images ## Run the tests on two real nodes (as root; about thr
 	$(BIN)/pytest e2e -m e2e -n 0 -o timeout=900
 
 e2e-core: cluster-build images ## Run those of them that take less than a minute each
-	$(BIN)/pytest e2e -m "e2e and not slow" -x -n 0 -o timeout=900
+	$(BIN)/pytest e2e -m "e2e and not slow" -n 0 -o timeout=900 $(E2E_OPTIONS)
 
 bench: $(INSTALLED) ## Run the benchmarks; the figures go to build/bench.json
 	@mkdir -p build

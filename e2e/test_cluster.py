@@ -58,6 +58,14 @@ def deployment(name: str, replicas: int, command: str) -> dict[str, Any]:
     labels = {"app": name}
     probe = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
     template = pod(name, command, readinessProbe=probe)
+    template["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": labels},
+        }
+    ]
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -55,7 +55,7 @@ def calls_of(user: str, cluster: NodeCluster) -> Iterator[dict[str, Any]]:
     with cluster.audit_log.open() as log:
         for line in log:
             call = json.loads(line)
-            if call["user"]["username"] == user and "resource" in call.get("objectRef", {}):
+            if call["user"].get("username") == user and "resource" in call.get("objectRef", {}):
                 yield call
 
 
