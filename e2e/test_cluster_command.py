@@ -76,7 +76,6 @@ def ended() -> Iterator[None]:
     command("down")
 
 
-@pytest.mark.slow
 def test_a_cluster_comes_and_goes_without_a_trace() -> None:
     if os.geteuid() != 0:
         pytest.skip("a cluster of nodes needs root")

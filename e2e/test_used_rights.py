@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from cluster import NodeCluster
+from cluster.images import BUSYBOX
 from world.kube import Kube
 from world.release import NAMESPACE
 from world.served import Served
@@ -35,7 +36,12 @@ NOT_SEEN = {
 
 
 def test_rights_and_calls_are_the_same(fresh: Served, cluster: NodeCluster, operator: Kube) -> None:
+    # A name that is taken makes the operator look who has it.
+    taken = f"{fresh.name}-instance-3"
+    fresh.kube("run", taken, f"--image={BUSYBOX}", "--", "sleep", "1000")
     fresh.scale(7)
+    fresh.wait_for_condition("Degraded")
+    fresh.kube("delete", "pod", taken, "--grace-period=1")
     fresh.wait_for_instances(7)
     fresh.scale(3)
     fresh.wait_for_instances(3)
