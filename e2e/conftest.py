@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cluster import NodeCluster
+from cluster import Cluster, GivenCluster, NodeCluster
 from images import build_engine_image, build_operator_image
 from world.kube import Kube
 from world.release import NAMESPACE, Release
@@ -19,11 +19,17 @@ from world.served import Served, emulated
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "build" / "e2e"
 
-VALUES = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())
+IS_GIVEN = os.environ.get("MACROSERVE_E2E_CLUSTER") == "given"
+ABOUT_BUILT_CLUSTERS = {"test_cluster.py", "test_cluster_command.py"}
+VALUES = Path(os.environ.get("MACROSERVE_E2E_VALUES") or Path(__file__).with_name("values.yaml"))
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[NodeCluster]:
+def cluster() -> Iterator[Cluster]:
+    if IS_GIVEN:
+        with GivenCluster() as given:
+            yield given
+        return
     if os.geteuid() != 0:
         pytest.skip("a cluster of real nodes needs root")
     with NodeCluster() as nodes:
@@ -31,24 +37,25 @@ def cluster() -> Iterator[NodeCluster]:
 
 
 @pytest.fixture(scope="session")
-def release(cluster: NodeCluster) -> Release:
+def release(cluster: Cluster) -> Release:
     """Installed; a test that changes it puts it back."""
-    for image in (build_operator_image(), build_engine_image()):
-        cluster.import_image(image)
+    if not IS_GIVEN:
+        for image in (build_operator_image(), build_engine_image()):
+            cluster.import_image(image)
     cluster.apply_crd(ROOT / "crds" / "macroinstances.yaml")
-    release = Release(cluster.kubeconfig, VALUES)
+    release = Release(cluster.kubeconfig, yaml.safe_load(VALUES.read_text()))
     release.install()
     return release
 
 
 @pytest.fixture
-def operator(cluster: NodeCluster, release: Release) -> Kube:
+def operator(cluster: Cluster, release: Release) -> Kube:
     """The operator's own namespace."""
     return Kube(cluster.kubectl, NAMESPACE)
 
 
 @pytest.fixture
-def kube(cluster: NodeCluster, operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
+def kube(cluster: Cluster, operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     """A namespace for the test, gone afterwards with all that is in it."""
     kube = Kube(cluster.kubectl, _name(request.node))
     cluster.kubectl("create", "namespace", kube.namespace)
@@ -67,7 +74,7 @@ def fresh(kube: Kube) -> Served:
 
 
 @pytest.fixture(scope="session")
-def standing(cluster: NodeCluster, release: Release) -> Kube:
+def standing(cluster: Cluster, release: Release) -> Kube:
     """The namespace of what serves one test after another."""
     cluster.kubectl("create", "namespace", "standing")
     return Kube(cluster.kubectl, "standing")
@@ -93,6 +100,9 @@ def _three_instances(kube: Kube) -> Served:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Only one cluster of nodes can be up: tests that start one themselves come first."""
     items.sort(key=lambda item: "cluster" in getattr(item, "fixturenames", ()))
+    for item in items:
+        if IS_GIVEN and item.path.name in ABOUT_BUILT_CLUSTERS:
+            item.add_marker(pytest.mark.skip(reason="about the clusters that are made here"))
 
 
 FAILED = pytest.StashKey[bool]()

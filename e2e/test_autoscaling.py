@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import NodeCluster
+from cluster import Cluster
 from cluster.monitoring import Monitoring, monitor
 from world.kube import Kube
 from world.release import NAMESPACE, Release
@@ -23,7 +23,7 @@ LOAD = {"rate": 10.0, "prompt_tokens": 1900, "num_tokens": 8}
 
 
 @pytest.fixture
-def monitoring(cluster: NodeCluster, release: Release) -> Iterator[Monitoring]:
+def monitoring(cluster: Cluster, release: Release) -> Iterator[Monitoring]:
     with monitor(cluster, RULES, NAMESPACE) as running:
         yield running
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from bad_manifests import Case, attempt, merged, refused_by
-from cluster import NodeCluster
+from cluster import Cluster
 from world.kube import Kube
 from world.served import Served, emulated
 from world.traffic import Traffic
@@ -25,7 +25,7 @@ def _told(served: Served, case: Case) -> bool:
 
 
 def test_the_cluster_refuses_what_it_knows_to_be_bad(
-    kube: Kube, release: object, cluster: NodeCluster, subtests: pytest.Subtests
+    kube: Kube, release: object, cluster: Cluster, subtests: pytest.Subtests
 ) -> None:
     for case in refused_by("schema", "cel", "strict", "admission"):
         with subtests.test(case.name):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import NodeCluster
+from cluster import Cluster
 from world.kube import Kube
 from world.release import CHART, NAMESPACE, Release
 from world.served import Served, emulated
@@ -59,7 +59,7 @@ def test_an_upgrade_and_its_rollback_lose_no_request(
 
 
 def test_an_uninstall_leaves_only_what_serves(
-    release: Release, served: Served, cluster: NodeCluster, operator: Kube
+    release: Release, served: Served, cluster: Cluster, operator: Kube
 ) -> None:
     before = of_the_chart(cluster, operator)
     assert len(before) > 10
@@ -78,7 +78,7 @@ def test_an_uninstall_leaves_only_what_serves(
 
 
 @pytest.fixture
-def plain(release: Release, cluster: NodeCluster, tmp_path: Path) -> Iterator[Path]:
+def plain(release: Release, cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """The folder of the plain YAML in force, instead of the release."""
     folder = shutil.copytree(PLAIN, tmp_path / "operator")
     for file in (folder / "operator.yaml", folder / "release.yaml"):
@@ -101,7 +101,7 @@ def plain(release: Release, cluster: NodeCluster, tmp_path: Path) -> Iterator[Pa
 
 
 @pytest.mark.slow
-def test_the_plain_yaml_does_the_same(plain: Path, cluster: NodeCluster, kube: Kube) -> None:
+def test_the_plain_yaml_does_the_same(plain: Path, cluster: Cluster, kube: Kube) -> None:
     operator = Kube(cluster.kubectl, NAMESPACE)
     operator("rollout", "status", "deployment/macroserve-operator", "--timeout=60s")
     it_reviews(kube)
@@ -134,7 +134,7 @@ def names(objects: list[dict[str, Any]]) -> set[str]:
     return {found["metadata"]["name"] for found in objects}
 
 
-def of_the_chart(cluster: NodeCluster, operator: Kube) -> set[str]:
+def of_the_chart(cluster: Cluster, operator: Kube) -> set[str]:
     """Kinds and names of what the chart's objects are called, but for pods."""
     found = []
     for kubectl, kinds in ((cluster.kubectl, OF_THE_CLUSTER), (operator, IN_NAMESPACE)):

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from cluster import NodeCluster
+from cluster import Cluster
 from cluster.monitoring import Monitoring, monitor
 from world.release import CHART, NAMESPACE, Release
 from world.served import Served
@@ -26,7 +26,7 @@ NOTHING_TO_SHOW = (
 
 
 def test_every_panel_has_something_to_show(
-    served: Served, release: Release, cluster: NodeCluster
+    served: Served, release: Release, cluster: Cluster
 ) -> None:
     with (
         monitor(cluster, RULES, NAMESPACE) as monitoring,

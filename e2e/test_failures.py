@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 import pytest
-from cluster import NodeCluster
+from cluster import Cluster
 from world.kube import Kube
 from world.served import Served, emulated
 from world.traffic import Traffic
@@ -103,7 +103,7 @@ def test_an_instance_runs_out_of_memory(kube: Kube) -> None:
     assert "OOMKilled" in served.describe()
 
 
-def test_a_node_is_lost(served: Served, cluster: NodeCluster) -> None:
+def test_a_node_is_lost(served: Served, cluster: Cluster) -> None:
     assert {pod["spec"]["nodeName"] for pod in served.pods("ingress")} == {"node1", "node2"}
     with Traffic(served.endpoint) as traffic:
         traffic.after(10)
@@ -127,7 +127,7 @@ def test_a_node_is_lost(served: Served, cluster: NodeCluster) -> None:
 
 
 @pytest.mark.slow
-def test_the_api_server_is_down_for_a_minute(served: Served, cluster: NodeCluster) -> None:
+def test_the_api_server_is_down_for_a_minute(served: Served, cluster: Cluster) -> None:
     with Traffic(served.endpoint) as traffic:
         traffic.after(10)
         cluster.stop_apiserver()
@@ -222,7 +222,7 @@ def test_what_has_just_started_ends_soon(kube: Kube) -> None:
 
 
 @pytest.mark.slow
-def test_a_namespace_goes_with_its_macroinstances(fresh: Served, cluster: NodeCluster) -> None:
+def test_a_namespace_goes_with_its_macroinstances(fresh: Served, cluster: Cluster) -> None:
     """Kubernetes looks whether a namespace is empty after half its pods' grace of five minutes."""
     cluster.kubectl("delete", "namespace", fresh.kube.namespace, "--timeout=200s")
     cluster.kubectl("create", "namespace", fresh.kube.namespace)

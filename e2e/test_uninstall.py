@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from cluster import NodeCluster
+from cluster import Cluster
 from world.release import NAMESPACE, Release
 from world.served import Served
 from world.traffic import Traffic
@@ -26,7 +26,7 @@ def uninstalled(served: Served, release: Release) -> Iterator[Served]:
 
 
 def test_serving_goes_on_and_heals_without_the_operator(
-    uninstalled: Served, cluster: NodeCluster
+    uninstalled: Served, cluster: Cluster
 ) -> None:
     assert "No resources found" in cluster.kubectl(
         "-n", NAMESPACE, "get", "pods", "--ignore-not-found"

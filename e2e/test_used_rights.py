@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from cluster import NodeCluster
+from cluster import Cluster
 from cluster.images import BUSYBOX
 from world.kube import Kube
 from world.release import NAMESPACE
@@ -35,7 +35,7 @@ NOT_SEEN = {
 """Rights that no call in the log needed, and why the operator has them all the same."""
 
 
-def test_rights_and_calls_are_the_same(fresh: Served, cluster: NodeCluster, operator: Kube) -> None:
+def test_rights_and_calls_are_the_same(fresh: Served, cluster: Cluster, operator: Kube) -> None:
     # A name that is taken makes the operator look who has it.
     taken = f"{fresh.name}-instance-3"
     fresh.kube("run", taken, f"--image={BUSYBOX}", "--", "sleep", "1000")
@@ -56,7 +56,7 @@ def test_rights_and_calls_are_the_same(fresh: Served, cluster: NodeCluster, oper
     assert used <= granted
 
 
-def calls_of(user: str, cluster: NodeCluster) -> Iterator[dict[str, Any]]:
+def calls_of(user: str, cluster: Cluster) -> Iterator[dict[str, Any]]:
     """On objects; that everybody may look at the API's own description goes without saying."""
     with cluster.audit_log.open() as log:
         for line in log:
@@ -78,7 +78,7 @@ def rights(call: dict[str, Any]) -> Iterator[Right]:
         yield Right(about.get("apiGroup", ""), resource, "create")
 
 
-def granted_rights(cluster: NodeCluster, operator: Kube) -> Iterator[Right]:
+def granted_rights(cluster: Cluster, operator: Kube) -> Iterator[Right]:
     everywhere = json.loads(cluster.kubectl("get", "clusterrole", NAME, "-o", "json"))
     at_home = operator.get("role", NAME)
     assert at_home is not None

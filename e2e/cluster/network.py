@@ -66,10 +66,15 @@ def attach(node: NodeNetwork, nodes: list[NodeNetwork], pid: int) -> None:
         _ip(f"route add {SERVICES} via {node.address}")
 
 
-def remove_bridge() -> None:
+def remove_links() -> None:
     """All that is left of a cluster's network, if anything is."""
-    if (Path("/sys/class/net") / _BRIDGE).exists():
-        _ip(f"link delete {_BRIDGE}")
+    for link in Path("/sys/class/net").glob(f"{_BRIDGE}*"):
+        try:
+            _ip(f"link delete {link.name}")
+        except subprocess.CalledProcessError:
+            # The kernel takes a link with its node's namespace, though not at once.
+            if link.exists():
+                raise
 
 
 def _ip(*commands: str, namespace_of: int | None = None) -> None:

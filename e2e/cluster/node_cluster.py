@@ -153,7 +153,7 @@ def remove_remains() -> None:
 
 def _remove_remains() -> None:
     """All that does not go when a cluster's processes do; they have ended."""
-    network.remove_bridge()
+    network.remove_links()
     cgroups.remove()
     shutil.rmtree(places.nodes_run(), ignore_errors=True)
 
