@@ -72,7 +72,7 @@ EAT_MEMORY = """
 open("/proc/1/oom_score_adj", "w").write("1000")  # the instance shall be killed, not this process
 eaten = [b"x" * (64 << 20) for _ in range(64)]
 """
-GUARANTEED = {"cpu": "700m", "memory": "1Gi"}
+GUARANTEED = {"cpu": "400m", "memory": "1Gi"}
 """Requested and limited alike: the kernel then spares the process that eats."""
 
 
