@@ -48,10 +48,11 @@ def test_rights_and_calls_are_the_same(fresh: Served, cluster: Cluster, operator
     fresh.kube("delete", "macroinstance", fresh.name, "--timeout=120s")
 
     calls = list(calls_of(USER, cluster))
-    refused = [call for call in calls if decision(call) != "allow"]
-    assert not refused, json.dumps(refused[:5], indent=2)
-    used = {right for call in calls for right in rights(call)}
     granted = set(granted_rights(cluster, operator))
+    # An uninstall takes the roles before the pods that have them.
+    refused = {right for call in calls if decision(call) != "allow" for right in rights(call)}
+    assert refused <= granted
+    used = {right for call in calls if decision(call) == "allow" for right in rights(call)}
     assert granted - used == NOT_SEEN.keys()
     assert used <= granted
 
