@@ -8,7 +8,6 @@ each MacroInstance answers that all is well, as often as it is asked.
 
 import argparse
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.apps_v1 import Deployment, DeploymentStatus
 from lightkube.resources.core_v1 import Namespace, Pod, PodStatus
 from lightkube.types import PatchType
+from world.figures import report
 
 from macroserve.core.reports import CellReport, InstanceReport
 from macroserve.core.views import CellView, InstanceStatus, Pool
@@ -283,10 +283,7 @@ def main() -> None:
             except BaseException:
                 print(log.read_text()[-4000:], file=sys.stderr)
                 raise
-    text = json.dumps({name: round(figure, 3) for name, figure in figures.items()}, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n")
+    report(figures, options.json)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ KUBECONFIG names, with the chart installed.
 """
 
 import argparse
-import json
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from cluster import GivenCluster
+from world.figures import report
 from world.kube import Kube
 from world.served import Served, emulated
 from world.traffic import Traffic
@@ -105,10 +105,7 @@ def main() -> None:
     options = parser.parse_args()
     with GivenCluster() as cluster:
         figures = measure(cluster)
-    text = json.dumps({name: round(figure, 3) for name, figure in figures.items()}, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n")
+    report(figures, options.json)
 
 
 if __name__ == "__main__":

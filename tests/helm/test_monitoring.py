@@ -3,18 +3,16 @@
 import importlib.util
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from cluster import places
 from prometheus_client import REGISTRY as OPERATOR_METRICS
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.chart import CHART, ROOT, Object, render
+from support.promtool import promtool
 
 from macroserve.core.manifest import parse
 from macroserve.core.views import Pool
@@ -105,15 +103,6 @@ def test_prometheus_understands_every_query(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
 def test_prometheus_understands_every_rule(path: Path) -> None:
     assert "SUCCESS" in promtool("check", "rules", str(path))
-
-
-def promtool(*arguments: str) -> str:
-    command = shutil.which("promtool", path=places.binaries()) or shutil.which("promtool")
-    if command is None:
-        pytest.skip("promtool comes with the test clusters' binaries, which are not built")
-    ended = subprocess.run([command, *arguments], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
 
 
 def test_the_rules_arrive_as_they_are() -> None:

@@ -1,12 +1,10 @@
 """The recording and alert rules, by Prometheus' own tester: what fires, and what must not."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from cluster import places
+from support.promtool import promtool
 
 RULES = sorted((Path(__file__).parents[2] / "helm" / "macroserve" / "rules").glob("*.yaml"))
 LLAMA = 'namespace="ns",macroinstance="llama"'
@@ -16,15 +14,6 @@ LOW, LATE = "MacroserveSLOAttainmentLow", "MacroserveQueuesLate"
 MISSING, UNDERUSED = "MacroserveMetricsMissing", "MacroserveUnderused"
 NONE_READY, NOT_READY = "MacroserveNoInstanceReady", "MacroserveInstancesNotReady"
 FAILING, NO_OPERATOR = "MacroserveRequestsFailing", "MacroserveOperatorMissing"
-
-
-def promtool(*arguments):
-    command = shutil.which("promtool", path=places.binaries()) or shutil.which("promtool")
-    if command is None:
-        pytest.skip("promtool comes with the test clusters' binaries, which are not built")
-    ended = subprocess.run([command, *arguments], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
 
 
 def steady(value):
