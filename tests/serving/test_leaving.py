@@ -12,7 +12,7 @@ from macroserve.core.views import Pool
 from macroserve.serving.auth import bearer
 from macroserve.serving.cell import CellScheduler
 
-LP, HP = Pool.LP, Pool.HP
+LP = Pool.LP
 LP3 = {"cell-0": {"a": LP, "b": LP, "c": LP}}
 
 

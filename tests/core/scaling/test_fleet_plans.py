@@ -28,7 +28,6 @@ from macroserve.core.scaling.priority import high_priority_count
 from macroserve.core.views import Pool
 
 LP, HP = Pool.LP, Pool.HP
-ONE_CELL, TWO_CELLS = frozenset({"cell-0"}), frozenset({"cell-0", "cell-1"})
 
 
 class World:
