@@ -16,6 +16,8 @@ _FLAGS = (
     # Without controllers a namespace gets no ServiceAccount, and no pod could be made in it.
     "--disable-admission-plugins=ServiceAccount",
 )
+# By itself it looks at what there is to scale four times a minute.
+_CONTROLLERS_FLAGS = ("--horizontal-pod-autoscaler-sync-period=1s",)
 
 
 class ApiCluster(BuiltCluster):
@@ -42,7 +44,7 @@ class ApiCluster(BuiltCluster):
             stack.callback(control_plane.stop)
             control_plane.start(self._steps)
             if self._controllers:
-                control_plane.start_controllers()
+                control_plane.start_controllers(*_CONTROLLERS_FLAGS)
             self._use(control_plane)
             self._leave = stack.pop_all().close
         return self

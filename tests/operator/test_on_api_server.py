@@ -1,15 +1,11 @@
 """The operator on a real API server. No node runs its pods, so they stay Pending."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,54 +13,11 @@ import yaml
 from cluster import ApiCluster, KubectlError
 from support import crd
 from support.operator_process import OperatorProcess, emulated, wait_for
+from support.team import Team
 
 pytestmark = pytest.mark.integration
 
-NUMBERS = count()
 OWNED = "deployment,service,configmap,secret,poddisruptionbudget,pod"
-
-
-class Team:
-    """A namespace of its own."""
-
-    def __init__(self, cluster: ApiCluster) -> None:
-        self.name = f"team-{next(NUMBERS)}"
-        self._cluster = cluster
-        cluster.kubectl("create", "namespace", self.name)
-
-    def kubectl(self, *arguments: str, input: str | None = None) -> str:
-        return self._cluster.kubectl("-n", self.name, *arguments, input=input)
-
-    def apply(self, document: dict[str, Any]) -> None:
-        self.kubectl("apply", "-f", "-", input=yaml.safe_dump(document))
-
-    def get(self, kind: str, name: str) -> dict[str, Any] | None:
-        found = self.kubectl("get", kind, name, "-o", "json", "--ignore-not-found")
-        return json.loads(found) if found else None
-
-    def items(self, kind: str) -> list[dict[str, Any]]:
-        selector = "app.kubernetes.io/managed-by=macroserve-operator"
-        return json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))["items"]
-
-    def names(self, kind: str) -> set[str]:
-        return {item["metadata"]["name"] for item in self.items(kind)}
-
-    def instances(self, macroinstance: str) -> set[str]:
-        prefix = f"{macroinstance}-instance-"
-        return {name for name in self.names("pod") if name.startswith(prefix)}
-
-    def condition(self, name: str, kind: str) -> dict[str, str]:
-        found = self.get("mi", name) or {}
-        conditions = found.get("status", {}).get("conditions", ())
-        return next((c for c in conditions if c["type"] == kind), {"status": "", "reason": ""})
-
-    def event_reasons(self, name: str) -> set[str]:
-        events = json.loads(self.kubectl("get", "events", "-o", "json"))["items"]
-        return {e["reason"] for e in events if e["involvedObject"]["name"] == name}
-
-    def wait_for_instances(self, name: str, number: int, timeout_s: float = 20.0) -> None:
-        what = f"{number} pods of {name}"
-        wait_for(lambda: len(self.instances(name)) == number, what, timeout_s)
 
 
 @pytest.fixture(scope="module")
@@ -330,73 +283,3 @@ def test_the_spec_has_one_writer(operator: OperatorProcess, team: Team) -> None:
     ]
     assert ours
     assert not any("f:spec" in entry["fieldsV1"] for entry in ours)
-
-
-class TestSeveralReplicas:
-    """Each test with its own; the module's operator would take the Lease."""
-
-    @pytest.fixture(scope="class")
-    def alone(self) -> Iterator[ApiCluster]:
-        with ApiCluster() as cluster:
-            cluster.apply_crd(crd.PATH)
-            yield cluster
-
-    def test_a_killed_leader_is_followed_in_time(self, alone: ApiCluster, tmp_path: Path) -> None:
-        team = Team(alone)
-        with (
-            OperatorProcess(alone.kubeconfig, tmp_path, "operator-0") as first,
-            OperatorProcess(alone.kubeconfig, tmp_path, "operator-1") as second,
-        ):
-            wait_for(lambda: first.leads or second.leads, "a leader")
-            time.sleep(3)
-            assert first.leads != second.leads
-            leader, other = (first, second) if first.leads else (second, first)
-            assert other.lives
-            team.apply(emulated("llama"))
-            team.wait_for_instances("llama", 3)
-            leader.kill()
-            killed = time.monotonic()
-            team.kubectl("scale", "mi/llama", "--replicas=4")
-            team.wait_for_instances("llama", 4)
-            assert time.monotonic() - killed < 15
-            assert other.leads
-
-    def test_a_stopped_leader_is_followed_at_once(self, alone: ApiCluster, tmp_path: Path) -> None:
-        with (
-            OperatorProcess(alone.kubeconfig, tmp_path, "operator-0") as first,
-            OperatorProcess(alone.kubeconfig, tmp_path, "operator-1") as second,
-        ):
-            wait_for(lambda: first.leads or second.leads, "a leader")
-            leader, other = (first, second) if first.leads else (second, first)
-            leader.__exit__()
-            wait_for(lambda: other.leads, "the other one leads", 5)
-
-    def test_an_outage_of_the_api_server_is_survived(
-        self, alone: ApiCluster, tmp_path: Path
-    ) -> None:
-        team = Team(alone)
-        with OperatorProcess(alone.kubeconfig, tmp_path) as process:
-            wait_for(lambda: process.leads, "a leader")
-            team.apply(emulated("llama"))
-            team.wait_for_instances("llama", 3)
-            alone.stop_apiserver()
-            wait_for(lambda: not process.leads, "it stops leading", 12)
-            assert process.lives
-            alone.start_apiserver()
-            team.kubectl("scale", "mi/llama", "--replicas=4")
-            team.wait_for_instances("llama", 4, 30)
-            assert process.lives
-            assert "Traceback" not in process.log
-            assert "/healthz" not in process.log, "every probe is told"
-
-    def test_uninstalled_it_lets_everything_go(self, alone: ApiCluster, tmp_path: Path) -> None:
-        team = Team(alone)
-        with OperatorProcess(alone.kubeconfig, tmp_path):
-            team.apply(emulated("llama"))
-            team.wait_for_instances("llama", 3)
-        subprocess.run(
-            [sys.executable, "-m", "macroserve.operator.release"],
-            env={"KUBECONFIG": str(alone.kubeconfig)},
-            check=True,
-        )
-        team.kubectl("delete", "mi", "llama", "--timeout=5s")
