@@ -1,0 +1,129 @@
+"""How long a device's kernels take: rooflines whose efficiencies were fitted to measured kernels.
+
+The rows are those of aiconfigurator (ai-dynamo, Apache-2.0): kernels of vLLM 0.14 on an A100-SXM4
+80GB and an H100 SXM, bfloat16. ``fit.py`` fits them again and tells how far held-out rows are off.
+Each kernel takes what it moves and what it computes, joined by a norm: its sharpness is infinite
+where the two overlap entirely, and 1 where they follow each other.
+"""
+
+from dataclasses import dataclass
+from math import ceil, exp, log2
+
+ELEMENT_BYTES = 2
+"""bfloat16 and float16."""
+
+TILE = 64
+"""Rows and columns of the smallest output tile of a matrix product."""
+
+TILE_DEPTH = 512
+"""Products that one tile adds up before it is worth splitting."""
+
+ROW_BLOCK = 128
+"""Tokens of the KV cache that a decode kernel reads at least, for each sequence and KV head."""
+
+QUERY_BLOCK = 128
+"""Tokens of a prompt that an attention kernel computes at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """A device's dense peak and bandwidth, and how many multiprocessors share them."""
+
+    flops_per_s: float
+    bytes_per_s: float
+    num_multiprocessors: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """compute, memory: shares of the peak and of the bandwidth that large products reach.
+    launch_s: what any product takes. spread: tiles for each multiprocessor, from which on all of
+    the bandwidth is used."""
+
+    compute: float
+    memory: float
+    launch_s: float
+    sharpness: float
+    spread: float
+
+    def seconds(self, m: int, n: int, k: int, roof: Roof) -> float:
+        """Of an m x k matrix and a k x n one."""
+        compute_s = 2 * m * n * k / (self.compute * roof.flops_per_s)
+        moved = ELEMENT_BYTES * (m * k + n * k + m * n)
+        tiles = max(1, m / TILE) * max(1, n / TILE) * max(1, k / TILE_DEPTH)
+        used = 1 - exp(-tiles / (self.spread * roof.num_multiprocessors))
+        memory_s = moved / (self.memory * roof.bytes_per_s * used)
+        return self.launch_s + _norm(compute_s, memory_s, self.sharpness)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptAttention:
+    """Causal attention of prompts. spread: as for products, tiles being blocks of queries."""
+
+    compute: float
+    memory: float
+    launch_s: float
+    sharpness: float
+    spread: float
+
+    def seconds(
+        self, num_tokens: int, before: int, heads: int, kv_heads: int, head_dim: int, roof: Roof
+    ) -> float:
+        """Of ``num_tokens`` of one prompt, after ``before`` tokens of it."""
+        queries = max(num_tokens, QUERY_BLOCK)
+        pairs = heads * num_tokens * (before + (queries + QUERY_BLOCK) / 2)
+        tiles = heads * max(1, num_tokens / QUERY_BLOCK)
+        used = 1 - exp(-tiles / (self.spread * roof.num_multiprocessors))
+        compute_s = 4 * head_dim * pairs / (self.compute * roof.flops_per_s * used)
+        moved = 2 * head_dim * (heads * num_tokens + kv_heads * (before + num_tokens))
+        memory_s = ELEMENT_BYTES * moved / (self.memory * roof.bytes_per_s)
+        return self.launch_s + _norm(compute_s, memory_s, self.sharpness)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAttention:
+    """Attention of one new token of each sequence to its context: bound by reading the cache.
+
+    join_s: for each doubling of the context, which several multiprocessors then share.
+    serial_s: for each block where each query head has a KV head of its own: one multiprocessor
+        then reads a whole context.
+    """
+
+    memory: float
+    launch_s: float
+    join_s: float
+    serial_s: float
+
+    def seconds(
+        self,
+        num_sequences: int,
+        blocks: float,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        roof: Roof,
+    ) -> float:
+        """blocks: of ``ROW_BLOCK`` tokens that a sequence's context takes, in the mean."""
+        moved = kv_heads * blocks * ROW_BLOCK + heads
+        moved_bytes = 2 * ELEMENT_BYTES * head_dim * num_sequences * moved
+        memory_s = moved_bytes / (self.memory * roof.bytes_per_s)
+        if heads > kv_heads:
+            return self.launch_s + self.join_s * log2(blocks) + memory_s
+        waves = ceil(num_sequences * heads / roof.num_multiprocessors)
+        return self.launch_s + max(memory_s, self.serial_s * blocks * waves)
+
+
+def row_blocks(num_tokens: float) -> float:
+    """Blocks that contexts of so many tokens take in the mean: they end anywhere in the last."""
+    return max(1.0, num_tokens / ROW_BLOCK + 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    product: MatrixProduct
+    prompt_attention: PromptAttention
+    decode_attention: DecodeAttention
+
+
+def _norm(a: float, b: float, sharpness: float) -> float:
+    return (a**sharpness + b**sharpness) ** (1 / sharpness)

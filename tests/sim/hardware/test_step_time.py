@@ -1,0 +1,66 @@
+"""Step times against figures that were published, and against each other."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.sim.hardware.devices import A100_40GB, A800, L20, Device
+from macroserve.sim.hardware.links import NVLINK_3, PCIE_4, Link
+from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.hardware.step_time import Host, StepTime
+
+
+def of(model: str, ranks: int, device: Device, link: Link = PCIE_4) -> StepTime:
+    return StepTime(replace(MODELS[model], tensor_parallel=ranks), device, link)
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens_per_s"), [("Llama-30B", 6584.6 / 2), ("CodeLlama-34B", 6838.92 / 2)]
+)
+def test_l20_prefills_as_fast_as_ecoserve_measured(model: str, tokens_per_s: float) -> None:
+    """Two instances of four devices on a node (EcoServe, table 3)."""
+    step_s = of(model, 4, L20).seconds([(2048, 0), (2048, 0)], 0, 0)
+    assert 4096 / step_s == pytest.approx(tokens_per_s, rel=0.1)
+
+
+def test_nothing_takes_no_time() -> None:
+    assert of("OPT-13B", 1, A100_40GB).seconds([], 0, 0) == 0
+
+
+BATCHES = st.lists(st.tuples(st.integers(1, 2048), st.integers(0, 2048)), max_size=3)
+
+
+@given(prefills=BATCHES, decodes=st.integers(0, 128), each=st.integers(1, 2048))
+def test_more_work_takes_longer(prefills: list[tuple[int, int]], decodes: int, each: int) -> None:
+    step = of("CodeLlama-34B", 2, A800)
+    took_s = step.seconds(prefills, decodes, decodes * each)
+    assert step.seconds([*prefills, (64, 0)], decodes, decodes * each) > took_s
+    assert step.seconds(prefills, decodes + 8, (decodes + 8) * each) > took_s
+
+
+def test_a_step_reads_all_weights_at_least_once() -> None:
+    shape = MODELS["OPT-13B"]
+    took_s = of("OPT-13B", 1, A100_40GB).seconds([], 1, 1)
+    weights_s = shape.weight_bytes / A100_40GB.roof.bytes_per_s
+    assert weights_s < took_s < 2 * weights_s
+
+
+def test_slower_links_and_hosts_cost_what_they_cost() -> None:
+    shape = replace(MODELS["Llama-30B"], tensor_parallel=4)
+    fast = StepTime(shape, L20, NVLINK_3, Host(0, 0)).seconds([(1024, 0)], 0, 0)
+    slow = StepTime(shape, L20, PCIE_4, Host(0, 0)).seconds([(1024, 0)], 0, 0)
+    hidden_bytes = 2 * 1024 * shape.hidden_size
+    reduces_s = (
+        2 * shape.num_layers * link.all_reduce_s(hidden_bytes, 4) for link in (PCIE_4, NVLINK_3)
+    )
+    assert slow - fast == pytest.approx(next(reduces_s) - next(reduces_s))
+    hosted = StepTime(shape, L20, PCIE_4, Host(0.01, 0.001)).seconds([(1024, 0)], 0, 0)
+    assert hosted - slow == pytest.approx(0.011)
+
+
+def test_mixed_steps_save_a_read_of_the_weights() -> None:
+    step = of("Llama-30B", 4, L20)
+    apart_s = step.seconds([(512, 0)], 0, 0) + step.seconds([], 64, 32000)
+    assert 0.7 * apart_s < step.seconds([(512, 0)], 64, 32000) < apart_s
