@@ -13,7 +13,7 @@ from macroserve.core.strategy import STRATEGIES, Routing
 from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.instance import SimulatedInstance
+from macroserve.sim.instance import Engine, SimulatedInstance
 from macroserve.sim.record import Verdicts
 
 LATE = Arrival(1000.0, 10, 10)
@@ -76,7 +76,7 @@ async def test_decisions_are_those_of_the_emulated_executor(
 ):
     config = make_config(strategy, num_blocks=128)  # tight, so that some are preempted
     arrivals = poisson([0.5, 6.0], 20.0, make_lengths(), Random(4))
-    cell = SimulatedCell(config, make_latency(), 1, max_run_steps=1)
+    cell = SimulatedCell(Engine.known(config, make_latency()), 1, max_run_steps=1)
     log = []
     log_batches(cell._instances["instance-0"].policy, log)
     outcome = cell.serve(arrivals)
@@ -115,7 +115,9 @@ def test_a_run_of_steps_in_one_event_changes_no_token(
 
     def serve(max_run_steps):
         ends.clear()
-        cell = SimulatedCell(config, make_latency(), num_instances, 1 / 3, max_run_steps)
+        cell = SimulatedCell(
+            Engine.known(config, make_latency()), num_instances, 1 / 3, max_run_steps
+        )
         outcome = cell.serve(arrivals)
         return outcome, dict(ends), cell.num_iterations
 
@@ -136,14 +138,14 @@ def test_the_same_again(make_config, make_latency, make_lengths, ends):
     runs = []
     for _ in range(2):
         ends.clear()
-        SimulatedCell(make_config(), make_latency(), 3, 1 / 3).serve(arrivals)
+        SimulatedCell(Engine.known(make_config(), make_latency()), 3, 1 / 3).serve(arrivals)
         runs.append(list(ends.items()))
     assert runs[0] == runs[1]
 
 
 def test_a_lone_request_takes_the_time_of_its_batches(make_config, make_latency, ends):
     latency = make_latency()
-    SimulatedCell(make_config(), latency, 1).serve([Arrival(3.0, 500, 4)])
+    SimulatedCell(Engine.known(make_config(), latency), 1).serve([Arrival(3.0, 500, 4)])
     prefill_s = latency.prefill_s(500)
     decodes_s = [latency.predict(latency.work((), 1, 501 + done)) for done in range(3)]
     first_s, last_s, _ = ends["request-0"]
@@ -173,7 +175,9 @@ def test_urgent_requests_are_handed_to_the_high_priority_pool(
     monkeypatch.setattr(SimulatedInstance, "begin", beginning)
     monkeypatch.setattr(SimulatedInstance, "add", adding)
     arrivals = [*poisson([20.0], 20.0, make_lengths(), Random(7)), LATE]
-    outcome = SimulatedCell(make_config("ascendra"), make_latency(), 3, 1 / 3).serve(arrivals)
+    outcome = SimulatedCell(Engine.known(make_config("ascendra"), make_latency()), 3, 1 / 3).serve(
+        arrivals
+    )
     assert set(moved) == {"instance-0"} and len(moved) == len(offloaded) > 5
     assert len(ends) == outcome.requests == len(arrivals), "none is lost on its way"
 
@@ -190,7 +194,7 @@ def test_the_router_knows_what_the_instances_do_and_how_long_responses_get(
 
     monkeypatch.setattr(CellLedger, "assign", recording)
     arrivals = [Arrival(0.0, 200, 40), Arrival(0.5, 300, 2000), Arrival(100.0, 10, 10)]
-    SimulatedCell(make_config(), make_latency(), 1).serve(arrivals)
+    SimulatedCell(Engine.known(make_config(), make_latency()), 1).serve(arrivals)
     guess, before = routed[0]
     assert (guess, before.num_running, before.num_waiting) == (256, 0, 0)
     guess, meanwhile = routed[1]
@@ -204,17 +208,17 @@ def test_the_router_knows_what_the_instances_do_and_how_long_responses_get(
 def test_what_is_dropped_or_refused_has_missed(make_config, make_latency, make_lengths):
     arrivals = poisson([60.0], 10.0, make_lengths(), Random(8))
     config = make_config(drop_late=True)
-    outcome = SimulatedCell(config, make_latency(), 1).serve(arrivals)
+    outcome = SimulatedCell(Engine.known(config, make_latency()), 1).serve(arrivals)
     assert outcome.decided and outcome.requests == len(arrivals)
     assert 0 < outcome.attained < len(arrivals)
     never_fits = make_config(num_blocks=4)
-    outcome = SimulatedCell(never_fits, make_latency(), 1).serve(arrivals)
+    outcome = SimulatedCell(Engine.known(never_fits, make_latency()), 1).serve(arrivals)
     assert (outcome.requests, outcome.attained) == (len(arrivals), 0)
 
 
 def test_longer_than_the_model_allows_is_cut(make_config, make_latency, ends):
     config = make_config(max_model_len=128)
-    outcome = SimulatedCell(config, make_latency(), 1).serve(
+    outcome = SimulatedCell(Engine.known(config, make_latency()), 1).serve(
         [Arrival(0.0, 500, 10), Arrival(1.0, 100, 5000)]
     )
     assert outcome.requests == 2
@@ -223,38 +227,40 @@ def test_longer_than_the_model_allows_is_cut(make_config, make_latency, ends):
 
 def test_each_target_that_is_missed_counts(make_config, make_latency):
     for slo in (Slo(ttft_s=1e-4, tpot_s=1.0), Slo(ttft_s=10.0, tpot_s=1e-4)):
-        cell = SimulatedCell(make_config(slo=slo), make_latency(), 1)
+        cell = SimulatedCell(Engine.known(make_config(slo=slo), make_latency()), 1)
         assert cell.serve([Arrival(0.0, 100, 10), Arrival(1.0, 100, 10)]).attained == 0
-    cell = SimulatedCell(make_config(slo=Slo(10.0, 1.0)), make_latency(), 1)
+    cell = SimulatedCell(Engine.known(make_config(slo=Slo(10.0, 1.0)), make_latency()), 1)
     assert cell.serve([Arrival(0.0, 100, 10), Arrival(1.0, 100, 10)]).attained == 2
 
 
 def test_the_first_arrivals_need_not_count(make_config, make_latency, make_lengths):
     arrivals = poisson([5.0], 10.0, make_lengths(), Random(9))
-    outcome = SimulatedCell(make_config(), make_latency(), 1).serve(arrivals, num_before=20)
+    outcome = SimulatedCell(Engine.known(make_config(), make_latency()), 1).serve(
+        arrivals, num_before=20
+    )
     assert outcome.requests == len(arrivals) - 20
 
 
 def test_no_arrivals_are_all_attained(make_config, make_latency):
-    outcome = SimulatedCell(make_config(), make_latency(), 2).serve([])
+    outcome = SimulatedCell(Engine.known(make_config(), make_latency()), 2).serve([])
     assert (outcome.requests, outcome.decided, outcome.attainment) == (0, True, 1.0)
 
 
 def test_a_goal_out_of_reach_ends_it(make_config, make_latency, make_lengths):
     arrivals = poisson([60.0], 20.0, make_lengths(), Random(10))
-    whole = SimulatedCell(make_config(), make_latency(), 1)
+    whole = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
     assert whole.serve(arrivals).attainment < 0.5
-    early = SimulatedCell(make_config(), make_latency(), 1)
+    early = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
     outcome = early.serve(arrivals, goal=0.9)
     assert outcome.attainment < 0.9 and outcome.decided and outcome.requests < len(arrivals)
     assert early.num_iterations < 0.5 * whole.num_iterations
-    in_reach = SimulatedCell(make_config(), make_latency(), 1)
+    in_reach = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
     assert in_reach.serve(arrivals[::60], goal=0.9).decided
 
 
 def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_lengths):
     arrivals = poisson([20.0], 60.0, make_lengths(), Random(11))
-    cell = SimulatedCell(make_config(), make_latency(), 2)
+    cell = SimulatedCell(Engine.known(make_config(), make_latency()), 2)
     outcome = cell.serve(arrivals, max_iterations=300)
     assert cell.num_iterations <= 302
     assert not outcome.decided and outcome.requests < len(arrivals)

@@ -34,9 +34,9 @@ def test_many_instances_are_judged_by_their_share(
 ):
     sizes = []
 
-    def sized(config, latency, num, *others):
+    def sized(engine, num, *others):
         sizes.append(num)
-        return SimulatedCell(config, latency, num, *others)
+        return SimulatedCell(engine, num, *others)
 
     monkeypatch.setattr(survivors, "SimulatedCell", sized)
     design, per_instance = make_design(), 6.0

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from macroserve.core.batch import HandBackReason
-from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.request import Request
 from macroserve.core.routing.decision import RouteRequest
@@ -13,28 +12,26 @@ from macroserve.core.scaling.priority import high_priority_count
 from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.events import EventQueue
-from macroserve.sim.instance import MAX_RUN_STEPS, Exact, Run, SimulatedInstance
+from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, SimulatedInstance
 from macroserve.sim.record import Outcome, Record, Verdicts
 
 
 class SimulatedCell:
     """Instances of one kind, the share ``high_priority_ratio`` of them in the HP pool.
 
-    latency: how long batches take; the instances' schedulers know it as well.
     max_run_steps: decode steps that one event may stand for; with 1 each step is decided anew.
     num_iterations: what the instances' schedulers decided so far, together.
     """
 
     def __init__(
         self,
-        config: InstanceConfig,
-        latency: Exact,
+        engine: Engine,
         num_instances: int,
         high_priority_ratio: float = 0.0,
         max_run_steps: int = MAX_RUN_STEPS,
     ) -> None:
         self.num_iterations = 0
-        self._config = config
+        config = self._config = engine.config
         self._ledger = CellLedger(config.strategy)
         self._lengths = LengthPredictor()
         self._instances: dict[str, SimulatedInstance] = {}
@@ -44,7 +41,7 @@ class SimulatedCell:
         for index in range(num_instances):
             pool = Pool.HP if index < num_high else Pool.LP
             name = f"instance-{index}"
-            instance = SimulatedInstance(name, replace(config, pool=pool), latency, max_run_steps)
+            instance = SimulatedInstance(name, pool, engine, max_run_steps)
             instance.policy.let_offload(num_high > 0)
             self._instances[name] = instance
             self._ledger.add(name, pool, config.max_num_seqs)

@@ -1,24 +1,59 @@
 """The simulator's executor: one instance that runs batches in virtual time."""
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Protocol
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.instance.scheduler import InstanceScheduler, Refusal
 from macroserve.core.latency import LatencyModel, Work
-from macroserve.core.views import InstanceStatus
+from macroserve.core.views import InstanceStatus, Pool
 from macroserve.sim.record import Record
 
 MAX_RUN_STEPS = 32
 """Decode steps that one event may stand for."""
 
 
+class Truth(Protocol):
+    """How long batches take in a simulation."""
+
+    def seconds(
+        self, prefills: Sequence[tuple[int, int]], num_decodes: int, decode_context: int
+    ) -> float:
+        """Arguments as those of ``core.latency.LatencyModel.work``."""
+        ...
+
+
 class Exact(LatencyModel):
     """A latency model that is also the truth: there is nothing to learn from what took place."""
 
+    def seconds(
+        self, prefills: Sequence[tuple[int, int]], num_decodes: int, decode_context: int
+    ) -> float:
+        return self.predict(self.work(prefills, num_decodes, decode_context))
+
     def observe(self, work: Work, elapsed_s: float) -> None:
         pass
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What simulated instances are like.
+
+    truth: how long their batches take. latency: what each one's scheduler predicts with.
+    """
+
+    config: InstanceConfig
+    truth: Truth
+    latency: Callable[[], LatencyModel]
+
+    @staticmethod
+    def known(config: InstanceConfig, latency: Exact) -> "Engine":
+        """Its schedulers know how long batches take."""
+        return Engine(config, latency, lambda: latency)
 
 
 class Run:
@@ -29,10 +64,11 @@ class Run:
     its guesses of how long responses get, which routing by load reads, are renewed less often.
     """
 
-    __slots__ = ("batch", "ends_s")
+    __slots__ = ("batch", "began_s", "ends_s")
 
-    def __init__(self, batch: Batch, ends_s: list[float]) -> None:
+    def __init__(self, batch: Batch, began_s: float, ends_s: list[float]) -> None:
         self.batch = batch
+        self.began_s = began_s
         self.ends_s = ends_s
 
 
@@ -40,14 +76,14 @@ class SimulatedInstance:
     """run: what it does now, None while it idles."""
 
     def __init__(
-        self, name: str, config: InstanceConfig, latency: Exact, max_run_steps: int = MAX_RUN_STEPS
+        self, name: str, pool: Pool, engine: Engine, max_run_steps: int = MAX_RUN_STEPS
     ) -> None:
         self.name = name
-        self.policy = InstanceScheduler(config, latency)
+        self.policy = InstanceScheduler(replace(engine.config, pool=pool), engine.latency())
         self.run: Run | None = None
-        self._latency = latency
-        self._block_size = config.block_size
-        self._free_blocks = config.num_blocks
+        self._truth = engine.truth
+        self._block_size = engine.config.block_size
+        self._free_blocks = engine.config.num_blocks
         self._max_run_steps = max_run_steps
         self._records: dict[str, Record] = {}
 
@@ -66,7 +102,9 @@ class SimulatedInstance:
         left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
         for request_id in batch.preempted:
             self._records[request_id].num_computed = 0
-        self.run = None if batch.kind is BatchKind.IDLE else Run(batch, self._ends_s(batch, now))
+        self.run = (
+            None if batch.kind is BatchKind.IDLE else Run(batch, now, self._ends_s(batch, now))
+        )
         return left
 
     def settle(self, now: float) -> tuple[float, list[Record]] | None:
@@ -76,6 +114,7 @@ class SimulatedInstance:
         if self.run is None or self.run.ends_s[0] > now:
             return None
         batch, num_steps = self.run.batch, bisect_right(self.run.ends_s, now)
+        first_step_s = self.run.ends_s[0] - self.run.began_s
         end_s = self.run.ends_s[num_steps - 1]
         self.run = None
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
@@ -89,8 +128,9 @@ class SimulatedInstance:
                 if record.emit(num_steps, end_s):
                     finished.append(self._records.pop(request_id))
         ended = frozenset([record.request.request_id for record in finished])
-        # Its latency model is exact: nobody asks how long it took.
-        self.policy.update(batch, BatchResult(0.0, prefilled, emitted, ended), end_s)
+        # The scheduler decided one step, and so it learns from one.
+        result = BatchResult(first_step_s, prefilled, emitted, ended)
+        self.policy.update(batch, result, end_s)
         return end_s, finished
 
     def status(self, now: float) -> InstanceStatus:
@@ -99,13 +139,13 @@ class SimulatedInstance:
         return status
 
     def _ends_s(self, batch: Batch, now: float) -> list[float]:
-        latency, num_decodes = self._latency, len(batch.decodes)
+        truth, num_decodes = self._truth, len(batch.decodes)
         prefills = [
             (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
         ]
         context = sum([self._records[request_id].num_tokens for request_id in batch.decodes])
         steps_s = (
-            latency.predict(latency.work(prefills, num_decodes, context + step * num_decodes))
+            truth.seconds(prefills, num_decodes, context + step * num_decodes)
             for step in range(self._num_steps(batch))
         )
         return list(accumulate(steps_s, initial=now))[1:]

@@ -6,7 +6,7 @@ from random import Random
 
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.instance import Exact
+from macroserve.sim.instance import Engine, Exact
 from macroserve.sim.traffic import Traffic
 
 MAX_SHARE = 3
@@ -53,6 +53,7 @@ def attainment(
     share = num_simulated / num_instances
     num_rounds = ceil(MIN_REQUESTS / (share * traffic.num_expected))
     arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed))
-    cell = SimulatedCell(design.config, design.latency, num_simulated, design.high_priority_ratio)
+    engine = Engine.known(design.config, design.latency)
+    cell = SimulatedCell(engine, num_simulated, design.high_priority_ratio)
     outcome = cell.serve(arrivals, num_before=num_before, goal=goal, max_iterations=MAX_ITERATIONS)
     return Estimate(outcome.attainment, outcome.decided)
