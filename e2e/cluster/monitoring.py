@@ -127,8 +127,10 @@ class Monitoring:
         }
 
     def _start(self, name: str, port: int, *options: str) -> Process:
-        command = [binaries.find() / name, *options, f"--web.listen-address={_ADDRESS}:{port}"]
-        process = Process(name, command, self._folder / f"{name}.log")
+        folder = binaries.find()
+        command = [folder / name, *options, f"--web.listen-address={_ADDRESS}:{port}"]
+        # Alertmanager finds its templates from there.
+        process = Process(name, command, self._folder / f"{name}.log", directory=folder)
         ready = f"http://{_ADDRESS}:{port}/-/ready"
         try:
             wait_until(lambda: _answers(ready), f"{name} is ready", _READY_S, [process])

@@ -25,6 +25,7 @@ class Process:
         command: Sequence[str | Path],
         log: Path,
         environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -35,6 +36,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ | environment if environment else None,
+                cwd=directory,
                 start_new_session=True,
             )
 

@@ -39,6 +39,9 @@ _UNPACKED = {
     **{f"cni/{plugin}": f"usr/lib/cni/{plugin}" for plugin in ("bridge", "host-local", "loopback")},
 }
 PAUSE = Path(__file__).parent / "files" / "pause.go"
+_INSTALLED_TEMPLATES = b"/usr/share/prometheus/alertmanager"
+_TEMPLATES = b"./" * 6 + b"alertmanager-templates"
+"""As long, so that it can take that one's place in a program."""
 
 
 def unpack_debian(bookworm: Suite, target: Path) -> None:
@@ -55,6 +58,17 @@ def unpack_debian(bookworm: Suite, target: Path) -> None:
         shutil.copy2(
             source if source.exists() else bookworm.root / path.removeprefix("usr/"), target / name
         )
+    _take_templates(bookworm.root, target)
+
+
+def _take_templates(root: Path, target: Path) -> None:
+    """Debian's Alertmanager does not start without its templates, which it looks for where an
+    installed package has them. This one looks in the folder from which it is started."""
+    assert len(_TEMPLATES) == len(_INSTALLED_TEMPLATES)
+    shutil.copytree(root / _INSTALLED_TEMPLATES.decode().lstrip("/"), target / _TEMPLATES.decode())
+    program = target / "alertmanager"
+    changed = program.read_bytes().replace(_INSTALLED_TEMPLATES, _TEMPLATES)
+    program.write_bytes(changed)
 
 
 def build_kubernetes(bookworm: Suite, folder: Path, target: Path) -> None:
