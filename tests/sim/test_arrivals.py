@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from macroserve.sim.arrivals import Arrival, poisson, scaled
+from macroserve.sim.arrivals import Arrival, bursty, poisson, scaled
 from macroserve.sim.events import EventQueue
 
 
@@ -46,3 +46,13 @@ def test_lengths_are_stretched_to_their_means_and_keep_their_spread():
     assert lengths == [(50, 10), (150, 30)]
     assert scaled([(1, 1), (1000, 1000)], 1.0, 1.0) == [(1, 1), (2, 2)], "at least one token"
     assert scaled([(0, 0)], 5.0, 5.0) == [(1, 1)]
+
+
+@pytest.mark.parametrize("variation", [0.5, 1.0, 5.0])
+def test_bursts_vary_as_they_are_told(variation):
+    times = [arrival.at_s for arrival in bursty(10.0, variation, 20_000.0, [(1, 1)], Random(3))]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    mean_s = sum(gaps) / len(gaps)
+    deviation_s = (sum((gap - mean_s) ** 2 for gap in gaps) / len(gaps)) ** 0.5
+    assert mean_s == pytest.approx(0.1, rel=0.1)
+    assert deviation_s / mean_s == pytest.approx(variation, rel=0.1)

@@ -31,6 +31,21 @@ def poisson(
     return arrivals
 
 
+def bursty(
+    rate: float, variation: float, duration_s: float, lengths: Lengths, random: Random
+) -> list[Arrival]:
+    """Arrivals whose gaps are gamma distributed, ``rate`` requests per second in the mean.
+
+    variation: standard deviation of the gaps over their mean; 1 is a Poisson process.
+    """
+    shape = 1 / variation**2
+    arrivals = []
+    at_s = 0.0
+    while (at_s := at_s + random.gammavariate(shape, 1 / (rate * shape))) < duration_s:
+        arrivals.append(Arrival(at_s, *random.choice(lengths)))
+    return arrivals
+
+
 def scaled(lengths: Lengths, num_prompt_tokens: float, num_output_tokens: float) -> Lengths:
     """The same lengths, stretched to these means; at least one token each."""
     num = len(lengths)
