@@ -18,10 +18,14 @@ class BatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """``num_tokens`` of one request's prompt to compute in this batch."""
+    """``num_tokens`` of one request's prompt to compute in this batch.
+
+    hidden: of this request the inputs of the attention blocks are kept, not keys and values.
+    """
 
     request_id: str
     num_tokens: int
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,9 @@ class LatencyModel:
         self._weight_bytes = parameters * element / ranks
         self._token_bytes = layers * model.layer_activations * element / ranks
         self._kv_bytes = model.kv_bytes_per_token / ranks
+        self._rebuild_flops = 2 * layers * model.hidden_size * model.kv_size / ranks
+        # Keys and values are written once more before attention reads them.
+        self._rebuild_bytes = layers * model.hidden_size * element + self._kv_bytes
         block_bytes = 3 * layers * model.attention_size * element / ranks
         self._pair_bytes = block_bytes / FLASH_BLOCK_TOKENS
 
@@ -167,11 +170,13 @@ class LatencyModel:
         prefills: Iterable[tuple[int, int]] = (),
         num_decodes: int = 0,
         decode_context: int = 0,
+        hidden_context: int = 0,
     ) -> Work:
         """The work of one batch (equations 8 and 9, grouped-query attention included).
 
         prefills: for each, the prompt tokens computed in this batch and those computed before.
-        decode_context: tokens in the KV cache of all decodes together.
+        decode_context: tokens in the cache of all decodes together. hidden_context: those of them
+            of which only the hidden state is kept, so that keys and values are computed again.
         Weights are read once whatever the batch: the floor under small batches.
         """
         num_tokens, num_samples = num_decodes, num_decodes
@@ -188,10 +193,12 @@ class LatencyModel:
         return Work(
             self._token_flops * num_tokens
             + self._sample_flops * num_samples
-            + self._pair_flops * pairs,
+            + self._pair_flops * pairs
+            + self._rebuild_flops * hidden_context,
             self._weight_bytes
             + self._token_bytes * num_tokens
             + self._kv_bytes * context
+            + self._rebuild_bytes * hidden_context
             + self._pair_bytes * prefill_pairs,
         )
 
@@ -206,6 +213,14 @@ class LatencyModel:
         bound_s = memory_s if memory_s > compute_s else compute_s
         predicted_s = (c1 + c3) * memory_s + (c1 + c4) * compute_s + c2 * bound_s + c5
         return predicted_s if predicted_s > FLOOR_S else FLOOR_S
+
+    def rebuild_s(self, num_tokens: int) -> float:
+        """Seconds that a decode batch takes longer where so many tokens of its context are hidden
+        states: Apt-Serve's rho (equation 6), times the tokens."""
+        c1, c2, c3, c4, _ = self._coefficients
+        compute_s = self._rebuild_flops * num_tokens / self.device.flops_per_s
+        memory_s = self._rebuild_bytes * num_tokens / self.device.bytes_per_s
+        return (c1 + c2 + c4) * compute_s + (c1 + c3) * memory_s
 
     def prefill_s(self, num_tokens: int, context: int = 0) -> float:
         """Seconds to prefill ``num_tokens`` alone, after ``context`` tokens of the same prompt."""

@@ -15,6 +15,10 @@ class Batching(StrEnum):
     """Prefill phases paid for by saved TPOT, never mixed (EcoServe, section 3.2)."""
     PIGGYBACK = "piggyback"
     """LP: decodes up to the batch limit, then prefills by value; HP: prefills first (Ascendra)."""
+    ADAPTIVE = "adaptive"
+    """Prefills or decodes, whichever wait longer, chosen by value for their memory (Apt-Serve)."""
+    ADAPTIVE_CHUNKED = "adaptive_chunked"
+    """Decodes first, then a chunk of prefills so chosen (Apt-Serve-S)."""
     SLACK = "slack"
     """Mixed steps or prefill bursts sized by the slack of the decoding requests (unified)."""
 
@@ -48,6 +52,8 @@ class Strategy:
     """LP instances hand back requests about to miss their TTFT (Ascendra, section 4.2)."""
     exact_kv: bool = False
     """Reserve KV for prompt + predicted response at once (EconoServe, section 3.2)."""
+    hybrid_cache: bool = False
+    """Keep hidden states instead of keys and values where that lets more run (Apt-Serve, 3.1)."""
     triage: bool = False
     """Demote the costliest requests when not all deadlines can be met (Moore-Hodgson)."""
 
@@ -62,6 +68,20 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy("vllm", Batching.SEPARATE, Routing.LEAST_LOAD, Ordering.FCFS),
         Strategy("sarathi", Batching.CHUNKED, Routing.LEAST_LOAD, Ordering.FCFS),
         Strategy("ecoserve", Batching.TEMPORAL, Routing.ROLLING, Ordering.FCFS),
+        Strategy(
+            "aptserve",
+            Batching.ADAPTIVE,
+            Routing.LEAST_LOAD,
+            Ordering.FCFS,
+            hybrid_cache=True,
+        ),
+        Strategy(
+            "aptserve-s",
+            Batching.ADAPTIVE_CHUNKED,
+            Routing.LEAST_LOAD,
+            Ordering.FCFS,
+            hybrid_cache=True,
+        ),
         Strategy("ascendra", Batching.PIGGYBACK, Routing.POOLS, Ordering.EDF, offload=True),
         Strategy(
             "unified",

@@ -21,7 +21,11 @@ class Truth(Protocol):
     """How long batches take in a simulation."""
 
     def seconds(
-        self, prefills: Sequence[tuple[int, int]], num_decodes: int, decode_context: int
+        self,
+        prefills: Sequence[tuple[int, int]],
+        num_decodes: int,
+        decode_context: int,
+        hidden_context: int,
     ) -> float:
         """Arguments as those of ``core.latency.LatencyModel.work``."""
         ...
@@ -31,9 +35,13 @@ class Exact(LatencyModel):
     """A latency model that is also the truth: there is nothing to learn from what took place."""
 
     def seconds(
-        self, prefills: Sequence[tuple[int, int]], num_decodes: int, decode_context: int
+        self,
+        prefills: Sequence[tuple[int, int]],
+        num_decodes: int,
+        decode_context: int,
+        hidden_context: int,
     ) -> float:
-        return self.predict(self.work(prefills, num_decodes, decode_context))
+        return self.predict(self.work(prefills, num_decodes, decode_context, hidden_context))
 
     def observe(self, work: Work, elapsed_s: float) -> None:
         pass
@@ -102,6 +110,8 @@ class SimulatedInstance:
         left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
         for request_id in batch.preempted:
             self._records[request_id].num_computed = 0
+        for prefill in batch.prefills:
+            self._records[prefill.request_id].is_hidden = prefill.hidden
         self.run = (
             None if batch.kind is BatchKind.IDLE else Run(batch, now, self._ends_s(batch, now))
         )
@@ -143,9 +153,17 @@ class SimulatedInstance:
         prefills = [
             (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
         ]
-        context = sum([self._records[request_id].num_tokens for request_id in batch.decodes])
+        context = hidden = num_hidden = 0
+        for request_id in batch.decodes:
+            record = self._records[request_id]
+            context += record.num_tokens
+            if record.is_hidden:
+                hidden += record.num_tokens
+                num_hidden += 1
         steps_s = (
-            truth.seconds(prefills, num_decodes, context + step * num_decodes)
+            truth.seconds(
+                prefills, num_decodes, context + step * num_decodes, hidden + step * num_hidden
+            )
             for step in range(self._num_steps(batch))
         )
         return list(accumulate(steps_s, initial=now))[1:]

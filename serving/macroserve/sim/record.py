@@ -12,6 +12,7 @@ class Record:
     __slots__ = (
         "ended",
         "first_s",
+        "is_hidden",
         "last_s",
         "num_computed",
         "num_emitted",
@@ -27,6 +28,7 @@ class Record:
         self.first_s = 0.0
         self.last_s = 0.0
         self.ended = False
+        self.is_hidden = False
 
     @property
     def num_tokens(self) -> int:

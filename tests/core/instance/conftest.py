@@ -69,6 +69,7 @@ class Executor:
         self.requests = {}
         self.computed = {}
         self.emitted = {}
+        self.hidden = set()
         self.first_token_s = {}
         self.last_token_s = {}
         self.ended = {}
@@ -110,6 +111,10 @@ class Executor:
             self.end(item.request_id, item.reason.value)
         for request_id in batch.preempted:
             self.computed[request_id] = 0
+        for prefill in batch.prefills:
+            if self.computed[prefill.request_id]:
+                assert prefill.hidden == (prefill.request_id in self.hidden), "changed midway"
+            (self.hidden.add if prefill.hidden else self.hidden.discard)(prefill.request_id)
         self.check_batch(batch)
         missing, skip_decodes = self.shortfalls.pop(0) if self.shortfalls else (0, False)
         result = self.run(batch, missing, skip_decodes)
@@ -182,6 +187,8 @@ class Executor:
     def check_room(self, request_id, num_tokens):
         blocks = self.scheduler._running.blocks
         room = blocks.held_by(request_id) * blocks.block_size
+        if request_id in self.hidden:
+            room *= 2  # hidden states are half as large as keys and values
         assert self.computed[request_id] + num_tokens <= room, f"{request_id} outruns its blocks"
 
     def check_blocks(self):

@@ -277,8 +277,10 @@ def test_ordering(make_scheduler, make_request, strategy, expected):
 
 
 def test_a_reader_in_mid_stream_goes_first(make_scheduler, make_request):
-    for strategy in STRATEGIES:
-        scheduler = make_scheduler(strategy)
+    for name, strategy in STRATEGIES.items():
+        if strategy.hybrid_cache:
+            continue  # it goes by how long each has waited
+        scheduler = make_scheduler(name)
         scheduler.add_request(make_request("new", 0.0), 0.2)
         scheduler.add_request(make_request("streaming", 0.1, streamed=5), 0.2)
         assert scheduler.schedule(0.2).prefills[0].request_id == "streaming"

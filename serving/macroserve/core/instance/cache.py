@@ -1,4 +1,4 @@
-"""The KV cache's ledger: who holds how many blocks.
+"""The cache's ledger: who holds how many blocks.
 
 Pages are fungible, so a reservation is a count and nothing else. What is free and what is held
 always add up to the pool.

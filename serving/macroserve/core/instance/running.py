@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from macroserve.core.instance.cache import BlockLedger
+from macroserve.core.instance.knapsack import Cache, hidden_blocks
 from macroserve.core.instance.sequence import Sequence, State
 
 
@@ -28,11 +29,12 @@ class Running:
     def __iter__(self) -> Iterator[Sequence]:
         return chain(self.prefilling.values(), self.decoding.values(), self.paused.values())
 
-    def admit(self, seq: Sequence, num_blocks: int) -> None:
+    def admit(self, seq: Sequence, num_blocks: int, cache: Cache = Cache.KV) -> None:
         """Its prefill begins."""
         seq.move(State.PREFILLING)
         seq.started = True
-        seq.num_slots = self.blocks.grant(seq.request_id, num_blocks)
+        seq.cache = cache
+        self._grant(seq, num_blocks)
         self.prefilling[seq.request_id] = seq
 
     def start_decoding(self, seq: Sequence) -> None:
@@ -76,14 +78,21 @@ class Running:
 
     def _extend(self, seq: Sequence) -> bool:
         """Give it the slots for its next token if they are free, and let it go on."""
-        missing = self.blocks.blocks_for(seq.num_tokens + 1) - self.blocks.held_by(seq.request_id)
+        needed = self.blocks.blocks_for(seq.num_tokens + 1)
+        if seq.cache is Cache.HIDDEN:
+            needed = hidden_blocks(needed)
+        missing = needed - self.blocks.held_by(seq.request_id)
         if missing > self.blocks.free:
             return False
-        seq.num_slots = self.blocks.grant(seq.request_id, missing)
+        self._grant(seq, missing)
         if seq.state is State.PAUSED:
             seq.move(State.DECODING)
             self.decoding[seq.request_id] = self.paused.pop(seq.request_id)
         return True
+
+    def _grant(self, seq: Sequence, num_blocks: int) -> None:
+        num_slots = self.blocks.grant(seq.request_id, num_blocks)
+        seq.num_slots = 2 * num_slots if seq.cache is Cache.HIDDEN else num_slots
 
     def _pause(self, seq: Sequence) -> None:
         if seq.state is State.DECODING:

@@ -13,11 +13,12 @@ from enum import StrEnum
 from macroserve.core.batch import Batch, BatchResult, HandBackReason, HandedBack, Prefill
 from macroserve.core.instance.composers import COMPOSERS
 from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.knapsack import Cache
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.instance.running import Running
 from macroserve.core.instance.sequence import Sequence, State
 from macroserve.core.instance.status import Tally, snapshot
-from macroserve.core.instance.step import Plan, Step
+from macroserve.core.instance.step import Pick, Plan, Step
 from macroserve.core.instance.waiting import WaitingQueue
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
@@ -132,7 +133,7 @@ class InstanceScheduler:
         work = step.work(plan)
         batch = Batch(
             plan.kind,
-            tuple([Prefill(pick.seq.request_id, pick.num_tokens) for pick in plan.picks]),
+            tuple([_prefill(pick) for pick in plan.picks]),
             plan.decodes,
             tuple([seq.request_id for seq in preempted]),
             tuple(handed_back),
@@ -225,10 +226,10 @@ class InstanceScheduler:
         return [HandedBack(seq.request_id, reason) for seq in leaving]
 
     def _admit(self, plan: Plan, now: float) -> None:
-        for seq, _, num_blocks in plan.picks:
+        for seq, _, num_blocks, cache in plan.picks:
             if seq.state is State.WAITING:
                 self._waiting.take(seq, now)
-                self._running.admit(seq, num_blocks)
+                self._running.admit(seq, num_blocks, cache)
         self._waiting.promise(sum([pick.num_tokens for pick in plan.picks]), now)
 
     def _enter(self, batch: Batch, step: Step) -> None:
@@ -275,3 +276,7 @@ class InstanceScheduler:
             pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
             cost_s = max(cost_s, pool_share * num_new_tokens * request.slo.tpot_s)
         return cost_s
+
+
+def _prefill(pick: Pick) -> Prefill:
+    return Prefill(pick.seq.request_id, pick.num_tokens, pick.cache is Cache.HIDDEN)

@@ -2,6 +2,7 @@
 
 from enum import Enum
 
+from macroserve.core.instance.knapsack import Cache
 from macroserve.core.request import Request
 
 
@@ -42,10 +43,13 @@ class Sequence:
     paid_until_s: until when the tokens out keep the pace of its TPOT target; minus now, this is
         the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
     started: whether its prefill was ever begun here.
+    pending_since_s: since when its reader waits: for its first token, then for the next.
+    cache: what is kept of it while it runs.
     """
 
     __slots__ = (
         "arrival_s",
+        "cache",
         "cost_s",
         "deadline_s",
         "first_token_s",
@@ -56,6 +60,7 @@ class Sequence:
         "num_tokens",
         "ordinal",
         "paid_until_s",
+        "pending_since_s",
         "predicted_tokens",
         "prefill_s",
         "request",
@@ -86,6 +91,8 @@ class Sequence:
         self.cost_s = cost_s * (1 + 1e-12 * ordinal)
         self.first_token_s = 0.0
         self.paid_until_s = 0.0
+        self.pending_since_s = request.arrival_s
+        self.cache = Cache.KV
 
     @property
     def num_to_prefill(self) -> int:
@@ -115,12 +122,14 @@ class Sequence:
         self.num_emitted += num_tokens
         self.num_tokens += num_tokens
         self.paid_until_s += num_tokens * self.tpot_s
+        self.pending_since_s = now
 
     def forget_cache(self) -> None:
         """Its KV is gone: everything up to the last token out has to be computed again."""
         self.num_prompt = self.num_tokens
         self.num_computed = 0
         self.num_slots = 0
+        self.cache = Cache.KV
 
     def attained(self, end_s: float) -> bool:
         """Whether it met both targets, as its reader saw it, if its last token came at ``end_s``.

@@ -1,6 +1,6 @@
 """One iteration under construction: what a composer chooses from, and its choice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from itertools import chain
 from math import ceil
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.knapsack import Cache, hidden_blocks
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.instance.phase import OVERDUE_TTFTS
 from macroserve.core.instance.running import Running
@@ -22,11 +23,15 @@ KV_PADDING = 0.15
 
 
 class Pick(NamedTuple):
-    """Prompt tokens to prefill; ``num_blocks`` are reserved first, 0 where KV is held already."""
+    """Prompt tokens to prefill; ``num_blocks`` are reserved first, 0 where they are held already.
+
+    cache: what is kept of a request that begins.
+    """
 
     seq: Sequence
     num_tokens: int
     num_blocks: int
+    cache: Cache = Cache.KV
 
 
 class Plan(NamedTuple):
@@ -69,16 +74,19 @@ class Step:
         self.running = running
         self.decoding = running.decoding
         self.decode_context = sum([seq.num_tokens for seq in self.decoding.values()])
+        self.hidden_context = _hidden(self.decoding.values()) if config.hides else 0
         self.decode_s = self.predict(())
         self._lengths = lengths
-        self._waiting = waiting
+        self.waiting = waiting
         self._hopeless: set[float] | None = None
 
     def predict(self, picks: Many[Pick], *, with_decodes: bool = True) -> float:
         """Seconds that a batch of these prefills would take, beside all decodes or alone."""
         prefills = [(pick.num_tokens, pick.seq.num_computed) for pick in picks]
         if with_decodes:
-            work = self.latency.work(prefills, len(self.decoding), self.decode_context)
+            work = self.latency.work(
+                prefills, len(self.decoding), self.decode_context, self.hidden_context
+            )
         else:
             work = self.latency.work(prefills)
         return self.latency.predict(work)
@@ -86,10 +94,12 @@ class Step:
     def work(self, plan: Plan) -> Work:
         prefills = [(pick.num_tokens, pick.seq.num_computed) for pick in plan.picks]
         if len(plan.decodes) == len(self.decoding):
-            context = self.decode_context
+            context, hidden = self.decode_context, self.hidden_context
         else:
-            context = sum([self.decoding[request_id].num_tokens for request_id in plan.decodes])
-        return self.latency.work(prefills, len(plan.decodes), context)
+            decodes = [self.decoding[request_id] for request_id in plan.decodes]
+            context = sum([seq.num_tokens for seq in decodes])
+            hidden = _hidden(decodes) if self.config.hides else 0
+        return self.latency.work(prefills, len(plan.decodes), context, hidden)
 
     def pick(
         self,
@@ -98,30 +108,35 @@ class Step:
         whole: bool = False,
         max_num_seqs: int | None = None,
         held_back_blocks: int = 0,
+        chosen: Mapping[Sequence, Cache] | None = None,
     ) -> list[Pick]:
         """Prefills of at most ``num_tokens`` in all: begun prompts first, then in queue order.
 
         Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch.
         Picking ends at the first request that finds no seat among ``max_num_seqs`` or no memory
         beside ``held_back_blocks``: those behind it could keep it out for ever.
+        chosen: of the waiting requests only these begin, in this order and with these caches.
         """
         picks: list[Pick] = []
         seats = (max_num_seqs or self.config.max_num_seqs) - len(self.running)
         blocks = self.running.blocks.free - held_back_blocks
-        for seq in self._candidates(admit=seats > 0 and blocks > 0):
+        for seq in self._candidates(seats > 0 and blocks > 0, chosen):
             share = seq.num_to_prefill
             if share > num_tokens:
                 if num_tokens <= 0 or (whole and share <= self.config.max_batch_tokens):
                     break
                 share = num_tokens
-            needed = 0
+            needed, cache = 0, seq.cache
             if seq.state is State.WAITING:
-                needed = self._reservation(seq)
+                cache = chosen[seq] if chosen else Cache.KV
+                needed = self.reservation(seq)
+                if cache is Cache.HIDDEN:
+                    needed = hidden_blocks(needed)
                 if not seats or needed > blocks:
                     break
                 seats -= 1
                 blocks -= needed
-            picks.append(Pick(seq, share, needed))
+            picks.append(Pick(seq, share, needed, cache))
             num_tokens -= share
         return picks
 
@@ -129,7 +144,7 @@ class Step:
     def overdue(self) -> bool:
         """Whether some prompt has waited for too long."""
         limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
-        oldest_s = self._waiting.oldest_arrival_s()
+        oldest_s = self.waiting.oldest_arrival_s()
         return (oldest_s is not None and oldest_s < limit_s) or any(
             seq.arrival_s < limit_s for seq in self.running.prefilling.values()
         )
@@ -138,23 +153,27 @@ class Step:
     def hopeless(self) -> set[float]:
         """Costs of the waiting requests, not late yet, that triage gives up."""
         if self._hopeless is None:
-            begun = chain(self.running.prefilling.values(), self._waiting.resumed.seqs)
+            begun = chain(self.running.prefilling.values(), self.waiting.resumed.seqs)
             free_at_s = self.now + sum([seq.cost_s for seq in begun])
-            num_late = self._waiting.num_due_before(self.now)
-            line = self._waiting.by_deadline
+            num_late = self.waiting.num_due_before(self.now)
+            line = self.waiting.by_deadline
             self._hopeless = hopeless(line.keys[num_late:], line.costs_s[num_late:], free_at_s)
         return self._hopeless
 
-    def _candidates(self, *, admit: bool) -> Iterator[Sequence]:
+    def _candidates(
+        self, admit: bool, chosen: Mapping[Sequence, Cache] | None
+    ) -> Iterator[Sequence]:
         begun = self.running.prefilling.values()
-        if not admit or not self._waiting:
+        if not admit or not self.waiting:
             return iter(begun)
+        if chosen is not None:
+            return chain(begun, chosen)
         if not self.config.strategy.triage:
-            return chain(begun, self._waiting)
-        num_late = self._waiting.num_due_before(self.now)
-        return chain(begun, self._waiting.triaged(num_late, self.hopeless))
+            return chain(begun, self.waiting)
+        num_late = self.waiting.num_due_before(self.now)
+        return chain(begun, self.waiting.triaged(num_late, self.hopeless))
 
-    def _reservation(self, seq: Sequence) -> int:
+    def reservation(self, seq: Sequence) -> int:
         """KV blocks for a prompt and its first token, or for the whole predicted response.
 
         Never more than the response can take, so that what fits the pool is let in when alone.
@@ -166,3 +185,8 @@ class Step:
             return min(most, blocks.blocks_for(seq.num_prompt) + 1)
         expected = self._lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
         return min(most, blocks.blocks_for(seq.num_prompt + ceil((1 + KV_PADDING) * expected)))
+
+
+def _hidden(seqs: Iterable[Sequence]) -> int:
+    """Tokens of which the hidden state is kept."""
+    return sum([seq.num_tokens for seq in seqs if seq.cache is Cache.HIDDEN])

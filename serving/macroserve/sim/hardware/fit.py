@@ -72,7 +72,7 @@ def decodes(folder: Path, device: str) -> Table:
 
 def fit(start: Kernel, table: Table, roof: Roof) -> Kernel:
     """The kernel of the same kind with the least relative errors."""
-    from scipy.optimize import least_squares
+    from scipy.optimize import least_squares  # pyright: ignore[reportMissingImports]
 
     kind = type(start)
 
@@ -90,7 +90,8 @@ def fit(start: Kernel, table: Table, roof: Roof) -> Kernel:
 
 
 def predicted(kernel: Kernel, table: Table, roof: Roof) -> np.ndarray:
-    return np.array([kernel.seconds(*row, roof) for row in table.rows])
+    seconds: Callable[..., float] = kernel.seconds
+    return np.array([seconds(*row, roof) for row in table.rows])
 
 
 def errors(kernel: Kernel, table: Table, roof: Roof) -> np.ndarray:
@@ -103,7 +104,7 @@ def held_out(table: Table, seed: int = 0) -> np.ndarray:
 
 
 def _table(path: Path, dtype: str, arguments: Callable[[dict[str, Any]], Row]) -> Table:
-    from pyarrow.parquet import read_table
+    from pyarrow.parquet import read_table  # pyright: ignore[reportMissingImports]
 
     rows = [r for r in read_table(path).to_pylist() if r[dtype] == "bfloat16"]
     return Table([arguments(r) for r in rows], np.array([r["latency"] for r in rows]) / 1e3)

@@ -54,7 +54,11 @@ class StepTime:
         self._by_samples: dict[int, float] = {}
 
     def seconds(
-        self, prefills: Iterable[tuple[int, int]], num_decodes: int, decode_context: int
+        self,
+        prefills: Iterable[tuple[int, int]],
+        num_decodes: int,
+        decode_context: int,
+        hidden_context: int = 0,
     ) -> float:
         """Arguments as those of ``core.latency.LatencyModel.work``; 0 for no work at all."""
         roof, kernels, head_dim = self._device.roof, self._device.kernels, self._model.head_dim
@@ -72,6 +76,8 @@ class StepTime:
             attention_s += kernels.decode_attention.seconds(
                 num_decodes, blocks, self._heads, self._kv_heads, head_dim, roof
             )
+        if hidden_context:
+            attention_s += self._rebuild_s(hidden_context)
         layers_s = self._model.num_layers * (self._layer_s(num_tokens) + attention_s)
         host_s = self._host.step_s + self._host.sequence_s * num_samples
         return layers_s + self._head_s(num_samples) + host_s
@@ -88,6 +94,13 @@ class StepTime:
             found = products_s + reduce_s + num_tokens * self._token_moves_s
             self._by_tokens[num_tokens] = found
         return found
+
+    def _rebuild_s(self, num_tokens: int) -> float:
+        """To compute keys and values again from hidden states, a layer (Apt-Serve, section 3.1)."""
+        columns = 2 * self._kv_heads * self._model.head_dim
+        return self._device.kernels.product.seconds(
+            num_tokens, columns, self._model.hidden_size, self._device.roof
+        )
 
     def _head_s(self, num_samples: int) -> float:
         found = self._by_samples.get(num_samples)

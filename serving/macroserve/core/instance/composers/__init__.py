@@ -2,7 +2,14 @@
 
 from collections.abc import Callable
 
-from macroserve.core.instance.composers import chunked, piggyback, separate, slack, temporal
+from macroserve.core.instance.composers import (
+    adaptive,
+    chunked,
+    piggyback,
+    separate,
+    slack,
+    temporal,
+)
 from macroserve.core.instance.step import Plan, Step
 from macroserve.core.strategy import Batching
 
@@ -11,5 +18,7 @@ COMPOSERS: dict[Batching, Callable[[Step], Plan]] = {
     Batching.CHUNKED: chunked.compose,
     Batching.TEMPORAL: temporal.compose,
     Batching.PIGGYBACK: piggyback.compose,
+    Batching.ADAPTIVE: adaptive.compose,
+    Batching.ADAPTIVE_CHUNKED: adaptive.compose_chunked,
     Batching.SLACK: slack.compose,
 }

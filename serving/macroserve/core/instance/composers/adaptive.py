@@ -1,0 +1,62 @@
+"""Adaptive batches over a hybrid cache: Apt-Serve, sections 4.2 and 5.
+
+A request is worth the time for which its reader has been waiting; one that has missed its targets
+is worth next to nothing, so that it does not make others miss theirs.
+"""
+
+from math import inf
+
+from macroserve.core.instance.knapsack import Cache, Candidate, choose
+from macroserve.core.instance.sequence import Sequence
+from macroserve.core.instance.step import Plan, Step
+
+NEXT_TO_NOTHING = 1e-6
+"""Value of a second of a late request's waiting: it still goes before an empty seat."""
+
+
+def compose(step: Step) -> Plan:
+    """Prefills or decodes, whichever have waited longer in sum; prefills by value for their memory.
+
+    What decodes need is seen to before (``Running.make_room``), so all of them run.
+    Bound: none for a request that gets late while memory is short; it is served when others end.
+    """
+    decodes = tuple(step.decoding)
+    waiting_s = sum(pending_s(seq, step) for seq in step.waiting)
+    if decodes and waiting_s <= sum(pending_s(seq, step) for seq in step.decoding.values()):
+        return Plan((), decodes, "decodes have waited longer")
+    if picks := step.pick(step.config.max_batch_tokens, whole=True, chosen=_chosen(step)):
+        return Plan(picks, (), "prompts have waited longer")
+    return Plan((), decodes, "no prompt to prefill")
+
+
+def compose_chunked(step: Step) -> Plan:
+    """All decodes, and as many of the chosen prompts' tokens as fill the chunk (section 6.7)."""
+    budget = min(step.config.chunk_tokens, step.config.max_batch_tokens)
+    picks = step.pick(budget - len(step.decoding), chosen=_chosen(step))
+    return Plan(picks, tuple(step.decoding), "decodes and a chunk of the chosen prompts")
+
+
+def pending_s(seq: Sequence, step: Step) -> float:
+    """What one iteration for it is worth (the first term of equation 5, with the fallback)."""
+    pending_s = step.now - seq.pending_since_s
+    if not _is_late(seq, pending_s):
+        return pending_s
+    return pending_s * max(step.config.late_value, NEXT_TO_NOTHING)
+
+
+def _is_late(seq: Sequence, pending_s: float) -> bool:
+    if not seq.is_streaming:
+        return pending_s > seq.deadline_s - seq.arrival_s
+    return seq.first_token_s > seq.deadline_s or pending_s > seq.tpot_s
+
+
+def _chosen(step: Step) -> dict[Sequence, Cache]:
+    """The waiting requests to begin, the most valuable for their memory first."""
+    waiting = list(step.waiting)
+    candidates = [Candidate(pending_s(seq, step), step.reservation(seq)) for seq in waiting]
+    penalty = inf
+    if step.config.hides:
+        num_requests = len(step.waiting) + len(step.running)
+        penalty = num_requests * step.latency.rebuild_s(step.config.block_size)
+    chosen = choose(candidates, step.running.blocks.free, penalty)
+    return {waiting[index]: cache for index, cache in chosen.items()}

@@ -1,0 +1,72 @@
+"""Apt-Serve's greedy choice against all choices that there are."""
+
+from itertools import product
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macroserve.core.instance.knapsack import Cache, Candidate, choose, hidden_blocks, value
+
+CANDIDATES = st.lists(
+    st.builds(Candidate, st.floats(0, 100, allow_subnormal=False), st.integers(1, 20)), max_size=6
+)
+PENALTIES = st.one_of(st.floats(0, 10, allow_subnormal=False), st.just(inf))
+
+
+def blocks(candidate: Candidate, cache: Cache) -> int:
+    return hidden_blocks(candidate.num_blocks) if cache is Cache.HIDDEN else candidate.num_blocks
+
+
+def optimum(candidates: list[Candidate], num_blocks: int, penalty: float) -> float:
+    best = 0.0
+    for caches in product((None, Cache.KV, Cache.HIDDEN), repeat=len(candidates)):
+        chosen = [(c, cache) for c, cache in zip(candidates, caches, strict=True) if cache]
+        if sum(blocks(*each) for each in chosen) <= num_blocks:
+            best = max(best, sum(value(*each, penalty) for each in chosen))
+    return best
+
+
+@settings(max_examples=500)
+@given(CANDIDATES, st.integers(0, 60), PENALTIES)
+def test_half_of_the_optimum_is_reached(
+    candidates: list[Candidate], num_blocks: int, penalty: float
+) -> None:
+    chosen = choose(candidates, num_blocks, penalty)
+    assert sum(blocks(candidates[i], cache) for i, cache in chosen.items()) <= num_blocks
+    total = sum(value(candidates[i], cache, penalty) for i, cache in chosen.items())
+    assert total >= optimum(candidates, num_blocks, penalty) / 2 - 1e-9
+
+
+def test_memory_for_all_hides_nothing() -> None:
+    candidates = [Candidate(float(v), 4) for v in range(1, 5)]
+    assert choose(candidates, 16, 0.1) == dict.fromkeys(range(4), Cache.KV)
+
+
+def test_scarce_memory_hides_those_that_gain_by_it() -> None:
+    candidates = [Candidate(10.0, 4), Candidate(8.0, 4), Candidate(6.0, 4)]
+    assert choose(candidates, 6, 0.01) == dict.fromkeys(range(3), Cache.HIDDEN)
+    # What is left over makes the most valuable one whole again.
+    assert list(choose(candidates, 8, 0.01).values()).count(Cache.KV) == 1
+
+
+def test_hidden_caches_that_cost_too_much_are_not_used() -> None:
+    candidates = [Candidate(10.0, 4), Candidate(8.0, 4), Candidate(6.0, 4)]
+    assert choose(candidates, 6, 2.0) == {0: Cache.KV}
+    assert choose(candidates, 6, inf) == {0: Cache.KV}
+
+
+def test_a_request_too_large_for_its_kv_cache_may_still_run() -> None:
+    assert choose([Candidate(5.0, 10)], 6, 0.1) == {0: Cache.HIDDEN}
+    assert choose([Candidate(5.0, 10)], 4, 0.1) == {}
+
+
+def test_one_large_request_beats_many_that_are_worth_little() -> None:
+    candidates = [Candidate(1.5, 1), Candidate(10.0, 10)]
+    assert choose(candidates, 10, inf) == {1: Cache.KV}
+
+
+@pytest.mark.parametrize("num_blocks", [0, 5])
+def test_nothing_to_choose_from(num_blocks: int) -> None:
+    assert choose([], num_blocks, 1.0) == {}
