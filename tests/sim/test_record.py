@@ -1,7 +1,7 @@
 import pytest
 
 from macroserve.core.request import Request, Slo
-from macroserve.sim.record import Record, Verdicts
+from macroserve.sim.record import Record, Verdicts, as_aptserve, as_client, as_ecoserve
 
 SLO = Slo(ttft_s=2.0, tpot_s=0.1)
 
@@ -17,22 +17,46 @@ def record(name="r", arrival_s=0.0, num_output=11):
         (2.1, 3.0, False),
         (1.0, 2.0, True),
         (1.0, 2.01, False),
-        (1.0, None, False),
     ],
 )
-def test_both_targets_count_and_the_end(first_s, last_s, attained):
+def test_both_targets_count(first_s, last_s, attained):
     request = record()
     assert not request.emit(1, first_s)
-    if last_s is not None:
-        assert not request.emit(3, first_s + 0.1)
-        assert request.emit(7, last_s)
-        assert (request.first_s, request.last_s, request.num_tokens) == (first_s, last_s, 21)
-    assert request.attained is attained
+    assert not request.emit(3, first_s + 0.1)
+    assert request.emit(7, last_s)
+    assert (request.first_s, request.last_s, request.num_tokens) == (first_s, last_s, 21)
+    assert as_client(request) is attained
 
 
-def test_a_single_token_has_no_pace():
+@pytest.mark.parametrize("judge", [as_client, as_ecoserve, as_aptserve])
+def test_a_single_token_has_no_pace(judge):
     request = record(num_output=1)
-    assert request.emit(1, 1.9) and request.attained
+    assert request.emit(1, 1.9) and judge(request)
+    request = record(num_output=1)
+    assert request.emit(1, 2.1) and not judge(request)
+
+
+@pytest.mark.parametrize(
+    ("decoding_s", "client", "ecoserve"),
+    [(0.6, True, True), (1.9, False, True), (2.1, False, False)],
+)
+def test_ecoserve_counts_the_wait_for_decoding_to_the_first_token(decoding_s, client, ecoserve):
+    request = record()
+    request.emit(1, 0.5)
+    request.decoding_s = decoding_s
+    request.emit(10, decoding_s + 0.9)
+    assert (as_client(request), as_ecoserve(request)) == (client, ecoserve)
+
+
+@pytest.mark.parametrize(("num_slow", "attained"), [(0, True), (1, True), (2, False)])
+def test_aptserve_forgives_one_gap_in_a_hundred(num_slow, attained):
+    request = record(num_output=101)
+    now = 1.0
+    request.emit(1, now)
+    for index in range(100):
+        now += 0.5 if index < num_slow else 0.05
+        request.emit(1, now)
+    assert as_aptserve(request) is attained
 
 
 def test_verdicts_are_in_when_nothing_is_open():

@@ -13,7 +13,7 @@ from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.events import EventQueue
 from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, SimulatedInstance
-from macroserve.sim.record import Outcome, Record, Verdicts
+from macroserve.sim.record import Judge, Outcome, Record, Verdicts, as_client
 
 
 class SimulatedCell:
@@ -52,6 +52,7 @@ class SimulatedCell:
         arrivals: Sequence[Arrival],
         *,
         num_before: int = 0,
+        judge: Judge = as_client,
         goal: float = 0.0,
         max_iterations: int | None = None,
     ) -> Outcome:
@@ -61,7 +62,7 @@ class SimulatedCell:
         or after ``max_iterations`` of the instances together.
         """
         records = [self._record(index, arrival) for index, arrival in enumerate(arrivals)]
-        self._verdicts = Verdicts(records[num_before:], goal)
+        self._verdicts = Verdicts(records[num_before:], judge, goal)
         for record in records:
             self._events.put(record.request.arrival_s, record)
         while self._events and not self._verdicts.are_in:

@@ -124,7 +124,8 @@ class SimulatedInstance:
         if self.run is None or self.run.ends_s[0] > now:
             return None
         batch, num_steps = self.run.batch, bisect_right(self.run.ends_s, now)
-        first_step_s = self.run.ends_s[0] - self.run.began_s
+        began_s = self.run.began_s
+        first_step_s = self.run.ends_s[0] - began_s
         end_s = self.run.ends_s[num_steps - 1]
         self.run = None
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
@@ -132,6 +133,8 @@ class SimulatedInstance:
         finished: list[Record] = []
         for request_id in (*prefilled, *batch.decodes):
             record = self._records[request_id]
+            if request_id not in prefilled and record.num_emitted == 1:
+                record.decoding_s = began_s
             record.num_computed += prefilled.get(request_id, num_steps)
             if record.num_computed >= record.num_tokens:
                 emitted[request_id] = num_steps

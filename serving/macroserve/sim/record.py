@@ -1,17 +1,24 @@
 """What came of simulated requests."""
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from macroserve.core.request import Request
 
 
 class Record:
-    """One request as its client sees it, and as the device holds it."""
+    """One request as its client sees it, and as the device holds it.
+
+    decoding_s: when its first decode began. gaps_s: between its tokens.
+    """
 
     __slots__ = (
+        "decoding_s",
         "ended",
         "first_s",
+        "gaps_s",
         "is_hidden",
         "last_s",
         "num_computed",
@@ -29,6 +36,8 @@ class Record:
         self.last_s = 0.0
         self.ended = False
         self.is_hidden = False
+        self.decoding_s = 0.0
+        self.gaps_s = array("f")
 
     @property
     def num_tokens(self) -> int:
@@ -36,22 +45,44 @@ class Record:
 
     def emit(self, num_tokens: int, now: float) -> bool:
         """Whether these tokens, the last of which comes out at ``now``, are its last ones."""
-        if not self.num_emitted:
+        if self.num_emitted:
+            # Steps of one run take about the same time.
+            self.gaps_s.extend([(now - self.last_s) / num_tokens] * num_tokens)
+        else:
             self.first_s = now
         self.num_emitted += num_tokens
         self.last_s = now
         self.ended = self.num_emitted >= self.num_output
         return self.ended
 
-    @property
-    def attained(self) -> bool:
-        """Whether it ended within both of its targets."""
-        slo, took_s = self.request.slo, self.last_s - self.first_s
-        return (
-            self.ended
-            and self.first_s <= self.request.deadline_s
-            and took_s <= (self.num_emitted - 1) * slo.tpot_s
-        )
+
+Judge = Callable[[Record], bool]
+"""Whether a request that has ended did so within its targets."""
+
+
+def as_client(record: Record) -> bool:
+    """Time to the first token, and mean time of those after it."""
+    return _in_time(record, record.first_s)
+
+
+def as_ecoserve(record: Record) -> bool:
+    """As EcoServe counts: the wait for the switch to decoding belongs to the time to the first
+    token, and the others' time counts from there."""
+    return _in_time(record, max(record.first_s, record.decoding_s))
+
+
+def as_aptserve(record: Record) -> bool:
+    """Time to the first token, and the 99th percentile of the gaps between tokens (section 6.1)."""
+    if record.first_s > record.request.deadline_s:
+        return False
+    gaps = sorted(record.gaps_s)
+    return not gaps or gaps[ceil(0.99 * len(gaps)) - 1] <= record.request.slo.tpot_s
+
+
+def _in_time(record: Record, first_s: float) -> bool:
+    num_after, slo = record.num_emitted - 1, record.request.slo
+    in_time = first_s <= record.request.deadline_s
+    return in_time and record.last_s - first_s <= num_after * slo.tpot_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +106,14 @@ class Outcome:
 class Verdicts:
     """Which of the requests that count have attained or missed their targets so far.
 
-    records: in the order of their deadlines. goal: an attainment; are_in: nothing is open any
-    more, or too many are missed for the goal.
+    records: in the order of their deadlines. judge: of those that end. goal: an attainment;
+    are_in: nothing is open any more, or too many are missed for the goal.
     """
 
-    def __init__(self, records: Sequence[Record], goal: float = 0.0) -> None:
+    def __init__(
+        self, records: Sequence[Record], judge: Judge = as_client, goal: float = 0.0
+    ) -> None:
+        self._judge = judge
         self._open = {record.request.request_id for record in records}
         self._records = records
         self._num_due = 0
@@ -98,7 +132,7 @@ class Verdicts:
         return Outcome(num_known, self._num_attained, self.are_in)
 
     def ended(self, record: Record) -> None:
-        self._decide(record, record.attained)
+        self._decide(record, self._judge(record))
 
     def missed(self, record: Record) -> None:
         self._decide(record, False)
