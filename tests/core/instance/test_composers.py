@@ -37,6 +37,7 @@ class LinearLatency:
 
 
 NOW = 100.0
+BY_PERCENTILE = {"mean_slack": False}
 QUEUEING = [name for name, strategy in STRATEGIES.items() if not strategy.hybrid_cache]
 """Those that take requests in the order of a queue; the others choose among all that wait."""
 
@@ -207,10 +208,17 @@ def test_chunked(compose, decodes, waiting, expected):
         # Less than all that waits, but whole prompts.
         ({"decoding": [0.33], "waiting": [200, 200]}, BatchKind.PREFILL, [("w0", 200)], "pays"),
         ({"decoding": [0.33], "waiting": [700]}, BatchKind.PREFILL, [("w0", 310)], "pays"),
-        # The tenth percentile counts, not the mean.
-        ({"decoding": [9.0] * 9 + [0.1], "waiting": [300]}, BatchKind.DECODE, [], "not pay"),
+        # The mean counts, or else the tenth percentile.
+        ({"decoding": [0.66, 0.0], "waiting": [300]}, BatchKind.PREFILL, [("w0", 300)], "pays"),
+        ({"decoding": [0.6, 0.0], "waiting": [300]}, BatchKind.DECODE, [], "not pay"),
         (
-            {"decoding": [9.0] * 10 + [0.1], "waiting": [300]},
+            {"decoding": [9.0] * 9 + [0.1], "waiting": [300], "changes": BY_PERCENTILE},
+            BatchKind.DECODE,
+            [],
+            "not pay",
+        ),
+        (
+            {"decoding": [9.0] * 10 + [0.1], "waiting": [300], "changes": BY_PERCENTILE},
             BatchKind.PREFILL,
             [("w0", 300)],
             "pays",

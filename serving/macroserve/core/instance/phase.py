@@ -28,6 +28,12 @@ def saved_tpot_p10_s(sequences: Iterable[Sequence], now: float, step_s: float) -
     return percentile_10(saved)
 
 
+def saved_tpot_mean_s(sequences: Iterable[Sequence], now: float) -> float:
+    """Mean saved TPOT as EcoServe's Algorithm 2 has it, seconds; infinite if there is none."""
+    saved = [seq.paid_until_s - now for seq in sequences]
+    return sum(saved) / len(saved) if saved else inf
+
+
 def percentile_10(values: list[float]) -> float:
     """Nearest-rank tenth percentile of at least one value."""
     return sorted(values)[ceil(0.1 * len(values)) - 1]

@@ -126,6 +126,7 @@ class InstanceScheduler:
             self._running,
             phase=self._phase,
             phase_since_s=self._phase_since_s,
+            preempted=preempted,
         )
         plan = COMPOSERS[self.config.strategy.batching](step)
         self._admit(plan, now)

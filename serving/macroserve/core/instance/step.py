@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 class Step:
     """The sequences that may run at ``now``. Choosing changes nothing here.
 
-    phase, phase_since_s: of the batches before.
+    phase, phase_since_s: of the batches before. preempted: had to give up their cache just now.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Step:
         *,
         phase: Phase,
         phase_since_s: float,
+        preempted: Many[Sequence] = (),
     ) -> None:
         self.now = now
         self.config = config
@@ -72,6 +73,7 @@ class Step:
         self.phase = phase
         self.phase_since_s = phase_since_s
         self.running = running
+        self.preempted = preempted
         self.decoding = running.decoding
         self.decode_context = sum([seq.num_tokens for seq in self.decoding.values()])
         self.hidden_context = _hidden(self.decoding.values()) if config.hides else 0

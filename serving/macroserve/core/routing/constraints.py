@@ -21,8 +21,6 @@ class Demand:
     """A request as instances weigh it at one moment; worked out once per decision.
 
     by_mean: the mean saved TPOT pays for a prefill, as in the paper, else its tenth percentile.
-        Behind the mean old requests hide young ones that have saved nothing yet, so that
-        attainment falls at low load already.
     """
 
     now: float

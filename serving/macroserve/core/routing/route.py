@@ -36,7 +36,7 @@ def route(
     )
     if not candidates:
         return RouteDecision(None, RouteReason.NO_INSTANCE, math.inf, satisfied=False, late=False)
-    demand = Demand.of(request, by_mean=strategy.routing is Routing.ROLLING, now=now)
+    demand = Demand.of(request, by_mean=strategy.mean_slack, now=now)
     view, reason = _POLICIES[strategy.routing](candidates, demand)
     return RouteDecision(
         instance=view.name,

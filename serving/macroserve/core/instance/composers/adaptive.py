@@ -51,8 +51,11 @@ def _is_late(seq: Sequence, pending_s: float) -> bool:
 
 
 def _chosen(step: Step) -> dict[Sequence, Cache]:
-    """The waiting requests to begin, the most valuable for their memory first."""
-    waiting = list(step.waiting)
+    """The waiting requests to begin, the most valuable for their memory first.
+
+    One that was just preempted waits for an iteration, although its hidden cache might fit.
+    """
+    waiting = [seq for seq in step.waiting if seq not in step.preempted]
     candidates = [Candidate(pending_s(seq, step), step.reservation(seq)) for seq in waiting]
     penalty = inf
     if step.config.hides:

@@ -1,6 +1,6 @@
 """Prefill and decode phases in turn, never mixed: EcoServe, section 3.2."""
 
-from macroserve.core.instance.phase import next_phase, saved_tpot_p10_s
+from macroserve.core.instance.phase import next_phase, saved_tpot_mean_s, saved_tpot_p10_s
 from macroserve.core.instance.step import Pick, Plan, Step
 from macroserve.core.views import Phase
 
@@ -14,7 +14,10 @@ def compose(step: Step) -> Plan:
     config = step.config
     picks = step.pick(config.max_batch_tokens, whole=True)
     begun = [seq for seq in step.decoding.values() if seq.num_emitted > 1]
-    saved_s = saved_tpot_p10_s(begun, step.now, step.decode_s)
+    if config.strategy.mean_slack:
+        saved_s = saved_tpot_mean_s(begun, step.now)
+    else:
+        saved_s = saved_tpot_p10_s(begun, step.now, step.decode_s)
     paid = _within(saved_s, step, picks)
     phase, reason = next_phase(
         step.phase,
