@@ -1,0 +1,73 @@
+"""Deployments and experiments: what they are made of, and that they can be repeated."""
+
+from dataclasses import replace
+
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A100_40GB, L20
+from macroserve.sim.hardware.links import NVLINK_3, PCIE_4
+from macroserve.sim.record import as_client, as_ecoserve
+from macroserve.sim.workloads import WORKLOADS
+
+LLAMA = Deployment("Llama-30B", L20, PCIE_4, ranks=4, num_instances=2)
+OPT = Deployment("OPT-13B", A100_40GB, NVLINK_3, ranks=1, num_instances=1)
+SLO = Slo(5.0, 0.1)
+
+
+def experiment(name="vllm", deployment=LLAMA, **fields):
+    return Experiment(deployment, STRATEGIES[name], WORKLOADS["ShareGPT"], SLO, **fields)
+
+
+def test_memory_that_weights_leave_holds_the_cache():
+    per_token = 2 * 40 * 40 * 128 * 2
+    free = 0.9 * 40e9 - 2e9 - OPT.shape.weight_bytes
+    assert OPT.num_kv_tokens == int(free / per_token)
+    assert replace(OPT, kv_bytes=12e9).num_kv_tokens == int(12e9 / per_token)
+
+
+def test_a_model_that_leaves_no_memory_is_refused():
+    with pytest.raises(ValueError, match=r"OPT-66B.*1 x A100-40GB"):
+        replace(OPT, model="OPT-66B").engine(STRATEGIES["vllm"], SLO)
+
+
+@pytest.mark.parametrize(("model", "gains"), [("OPT-13B", True), ("Llama3.1-8B", False)])
+def test_only_hidden_states_smaller_than_keys_and_values_are_kept(model, gains):
+    engine = replace(OPT, model=model).engine(STRATEGIES["aptserve"], SLO)
+    assert engine.config.hybrid_cache is gains
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_same_seed_gives_the_same_outcome(name):
+    runs = [experiment(name).serve(4.0, 10.0, seed=seed) for seed in (1, 1, 2)]
+    assert runs[0] == runs[1]
+    assert runs[0].requests != runs[2].requests
+    assert runs[0].decided
+
+
+def test_only_requests_after_the_warm_up_count():
+    outcome = experiment().serve(5.0, 20.0)
+    assert outcome.requests == pytest.approx(100, abs=40)
+
+
+def test_a_rate_beyond_the_goodput_misses():
+    few = experiment(chunk_tokens=256)
+    rate = few.goodput(0.9, 20.0, 1.0, 20.0)
+    assert 1.0 < rate < 20.0
+    assert few.serve(rate, 20.0).attainment >= 0.9
+    assert few.serve(2 * rate, 20.0).attainment < 0.9
+
+
+def test_ecoserves_count_is_kinder_to_phases():
+    """Prompts that are in wait for the switch to decoding."""
+
+    def attainment(judge):
+        cell = replace(LLAMA, num_instances=4)
+        workload, slo = WORKLOADS["LongBench"], Slo(15.0, 0.1)
+        served = Experiment(cell, STRATEGIES["ecoserve"], workload, slo, judge).serve(1.5, 40.0)
+        return served.attainment
+
+    assert attainment(as_ecoserve) > 0.8 > 0.5 > attainment(as_client)
