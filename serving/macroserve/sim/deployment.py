@@ -18,7 +18,7 @@ from macroserve.sim.instance import Engine
 MEMORY_SHARE = 0.9
 """Of a device's memory, for weights, cache and activations (vLLM's default)."""
 
-ACTIVATION_BYTES = 2e9
+ACTIVATION_BYTES = 1e9
 """Of each device, for the largest batch."""
 
 BLOCK_SIZE = 16

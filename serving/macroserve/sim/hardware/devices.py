@@ -10,7 +10,7 @@ from macroserve.sim.hardware.kernels import (
     Roof,
 )
 
-GB = 1e9
+GIB = 1 << 30
 TB_PER_S = 1e12
 TFLOPS = 1e12
 
@@ -37,14 +37,14 @@ class Device:
     kernels: Kernels
 
 
-A100_40GB = Device("A100-40GB", Roof(312 * TFLOPS, 1.555 * TB_PER_S, 108), 40 * GB, AMPERE)
-A100_80GB = Device("A100-80GB", Roof(312 * TFLOPS, 2.039 * TB_PER_S, 108), 80 * GB, AMPERE)
-A800 = Device("A800-80GB", Roof(312 * TFLOPS, 1.935 * TB_PER_S, 108), 80 * GB, AMPERE)
-H100 = Device("H100-80GB", Roof(989 * TFLOPS, 3.35 * TB_PER_S, 132), 80 * GB, HOPPER)
-H200 = Device("H200-141GB", Roof(989 * TFLOPS, 4.8 * TB_PER_S, 132), 141 * GB, HOPPER)
+A100_40GB = Device("A100-40GB", Roof(312 * TFLOPS, 1.555 * TB_PER_S, 108), 40 * GIB, AMPERE)
+A100_80GB = Device("A100-80GB", Roof(312 * TFLOPS, 2.039 * TB_PER_S, 108), 80 * GIB, AMPERE)
+A800 = Device("A800-80GB", Roof(312 * TFLOPS, 1.935 * TB_PER_S, 108), 80 * GIB, AMPERE)
+H100 = Device("H100-80GB", Roof(989 * TFLOPS, 3.35 * TB_PER_S, 132), 80 * GIB, HOPPER)
+H200 = Device("H200-141GB", Roof(989 * TFLOPS, 4.8 * TB_PER_S, 132), 140 * GIB, HOPPER)
 # No tables of Ada's kernels are at hand: it has Ampere's tensor cores' way of working, and shares
 # of its own peaks are taken to be as large.
-L20 = Device("L20-48GB", Roof(119.5 * TFLOPS, 0.864 * TB_PER_S, 92), 48 * GB, AMPERE)
-L40S = Device("L40S-48GB", Roof(362 * TFLOPS, 0.864 * TB_PER_S, 142), 48 * GB, AMPERE)
+L20 = Device("L20-48GB", Roof(119.5 * TFLOPS, 0.864 * TB_PER_S, 92), 48 * GIB, AMPERE)
+L40S = Device("L40S-48GB", Roof(362 * TFLOPS, 0.864 * TB_PER_S, 142), 48 * GIB, AMPERE)
 
 DEVICES = {d.name: d for d in (A100_40GB, A100_80GB, A800, H100, H200, L20, L40S)}
