@@ -27,9 +27,11 @@ Name = Annotated[str | None, typer.Option(help="Which deployment, if several run
 
 def main() -> None:
     from macroserve.cli.bench.app import bench
+    from macroserve.cli.reproduce.command import reproduce
     from macroserve.cli.run import run
 
     app.add_typer(bench, name="bench")
+    app.command()(reproduce)
     app.add_typer(run, name="run")
     app()
 

@@ -1,0 +1,1 @@
+"""``macroserve reproduce``: the papers' figures beside those of the simulator."""

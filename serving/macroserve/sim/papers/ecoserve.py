@@ -1,0 +1,165 @@
+"""EcoServe, section 4: goodput of PaDG against NoDG, on two clusters of commodity links."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import mean
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES, Strategy
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A800, L20, Device
+from macroserve.sim.hardware.links import PCIE_4
+from macroserve.sim.papers.measure import Figure, Goodput, Measurement, Row, Values
+from macroserve.sim.record import Judge, as_client, as_ecoserve
+from macroserve.sim.workloads import WORKLOADS
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """num_devices: those that one model runs on. ranks: of an instance, by model."""
+
+    name: str
+    device: Device
+    num_devices: int
+    ranks: dict[str, int]
+
+
+CLUSTERS = (
+    Cluster("L20", L20, 32, {"Llama-30B": 4, "CodeLlama-34B": 4, "Qwen2-72B": 8}),
+    Cluster("A800", A800, 16, {"Llama-30B": 2, "CodeLlama-34B": 2, "Qwen2-72B": 4}),
+)
+MODELS = ("Llama-30B", "CodeLlama-34B", "Qwen2-72B")
+SLOS = {
+    "Alpaca-gpt4": Slo(1.0, 0.1),
+    "ShareGPT": Slo(5.0, 0.1),
+    "LongBench": Slo(15.0, 0.1),
+}
+LEVELS = {"P90": 0.9, "P50": 0.5}
+DURATION_S = {"Alpaca-gpt4": 60.0, "ShareGPT": 90.0, "LongBench": 180.0}
+LOWEST = {"Alpaca-gpt4": 4.0, "ShareGPT": 2.0, "LongBench": 0.3}
+"""Rates at which to begin."""
+
+NODG = ("vllm", "sarathi")
+STRATEGY_NAMES = (*NODG, "ecoserve")
+VARIANTS: dict[str, tuple[Strategy, Judge]] = {
+    **{name: (STRATEGIES[name], as_ecoserve) for name in STRATEGY_NAMES},
+    "ecoserve, tenth percentile": (
+        replace(STRATEGIES["ecoserve"], mean_slack=False),
+        as_ecoserve,
+    ),
+    "ecoserve, as a client counts": (STRATEGIES["ecoserve"], as_client),
+    "unified": (STRATEGIES["unified"], as_client),
+}
+"""The paper's own, and what it would be with the time per token counted from the first token."""
+
+GAINS = {
+    ("P90", "vllm"): 83.76,
+    ("P90", "sarathi"): 71.97,
+    ("P50", "vllm"): 36.49,
+    ("P50", "sarathi"): 19.82,
+}
+"""Section 4.2: percent, averaged over all cases."""
+
+GAINS_BY_MODEL = {"Llama-30B": 65.00, "CodeLlama-34B": 83.30, "Qwen2-72B": 85.30}
+GAINS_BY_CLUSTER = {"L20": 84.33, "A800": 71.41}
+GAINS_BY_SET = {"Alpaca-gpt4": 10.44, "ShareGPT": 20.60, "LongBench": 202.57}
+"""P90, over the average of both NoDG systems."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    cluster: str
+    model: str
+    workload: str
+
+    def key(self, level: str, variant: str) -> str:
+        return f"{level} {self.cluster} {self.model} {self.workload} {variant}"
+
+
+CASES = [
+    Case(cluster.name, model, workload)
+    for cluster, model, workload in product(CLUSTERS, MODELS, SLOS)
+]
+
+
+def measurements() -> list[Measurement]:
+    """Goodput of all cases: those of P90 first."""
+    return [
+        _goodput(case, level, variant)
+        for level in LEVELS
+        for case in CASES
+        for variant in (VARIANTS if level == "P90" else STRATEGY_NAMES)
+    ]
+
+
+def _goodput(case: Case, level: str, variant: str) -> Goodput:
+    cluster = next(cluster for cluster in CLUSTERS if cluster.name == case.cluster)
+    ranks = cluster.ranks[case.model]
+    num_instances = cluster.num_devices // ranks
+    strategy, judge = VARIANTS[variant]
+    experiment = Experiment(
+        Deployment(case.model, cluster.device, PCIE_4, ranks, num_instances),
+        strategy,
+        WORKLOADS[case.workload],
+        SLOS[case.workload],
+        judge,
+        high_priority_ratio=1 / 3 if strategy.uses_pools else 0.0,
+    )
+    key = case.key(level, variant)
+    duration_s, lowest = DURATION_S[case.workload], LOWEST[case.workload]
+    return Goodput(key, experiment, LEVELS[level], duration_s, lowest)
+
+
+def rows(values: Values) -> list[Row]:
+    """The paper's averages beside ours, then each case."""
+    found = [
+        Row(
+            "goodput",
+            f"{level}, all cases",
+            f"ecoserve over {baseline}",
+            "gain in %",
+            mean(_gain(values, case, level, baseline) for case in CASES),
+            paper,
+        )
+        for (level, baseline), paper in GAINS.items()
+    ]
+    for name, gains in (
+        ("model", GAINS_BY_MODEL),
+        ("cluster", GAINS_BY_CLUSTER),
+        ("workload", GAINS_BY_SET),
+    ):
+        for group, paper in gains.items():
+            ours = mean(
+                _gain(values, case, "P90", baseline)
+                for case in CASES
+                for baseline in NODG
+                if getattr(case, name) == group
+            )
+            found.append(
+                Row("goodput", f"P90, {group}", "ecoserve over NoDG", "gain in %", ours, paper)
+            )
+    return found + [
+        Row(
+            "goodput",
+            f"{level}, {case.cluster}, {case.model}, {case.workload}",
+            variant,
+            "requests/s",
+            values[case.key(level, variant)],
+        )
+        for level in LEVELS
+        for case in CASES
+        for variant in VARIANTS
+        if case.key(level, variant) in values
+    ]
+
+
+def _gain(values: Values, case: Case, level: str, baseline: str) -> float:
+    """Percent. What does not reach the lowest rate tried is taken for that rate."""
+    ours, theirs = (
+        max(values[case.key(level, name)], LOWEST[case.workload]) for name in ("ecoserve", baseline)
+    )
+    return 100 * (ours / theirs - 1)
+
+
+FIGURES = {"goodput": Figure(measurements, rows)}

@@ -1,0 +1,151 @@
+"""Measurements that an experiment is made of, carried out on all cores and kept as they come."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from macroserve import core, sim
+from macroserve.sim.experiment import Experiment
+
+Values = Mapping[str, float]
+"""What was measured, by the measurements' keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Requests per second at which ``level`` is attained, over ``duration_s``."""
+
+    key: str
+    experiment: Experiment
+    level: float
+    duration_s: float
+    lowest: float
+    highest: float = 400.0
+
+    def measure(self, seed: int) -> float:
+        return self.experiment.goodput(self.level, self.duration_s, self.lowest, self.highest, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """The share within the targets at a rate."""
+
+    key: str
+    experiment: Experiment
+    rate: float
+    duration_s: float
+
+    def measure(self, seed: int) -> float:
+        return self.experiment.serve(self.rate, self.duration_s, seed=seed).attainment
+
+
+Measurement = Goodput | Attainment
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of a paper beside ours; ``paper`` is None where it prints none."""
+
+    figure: str
+    case: str
+    strategy: str
+    metric: str
+    ours: float
+    paper: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.paper if self.paper else None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """measurements: what it takes. rows: the paper's figures beside those measured."""
+
+    measurements: Callable[[], list[Measurement]]
+    rows: Callable[[Values], list[Row]]
+
+
+class Notebook:
+    """What was measured before, in a file to which each new value is added at once.
+
+    A value counts for the very measurement, seed and simulator that it came from and no other.
+    """
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self._path = path
+        self._seed = seed
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+        self._values = {entry["digest"]: entry["value"] for entry in map(json.loads, lines)}
+
+    def known(self, measurement: Measurement) -> float | None:
+        return self._values.get(self._digest(measurement))
+
+    def note(self, measurement: Measurement, value: float) -> None:
+        digest = self._digest(measurement)
+        self._values[digest] = value
+        entry = {"key": measurement.key, "value": value, "digest": digest}
+        with self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _digest(self, measurement: Measurement) -> str:
+        text = f"{_simulator()} {_without_addresses(str(measurement))} {self._seed}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def carry_out(
+    measurements: Sequence[Measurement],
+    notebook: Notebook,
+    seed: int,
+    num_processes: int,
+    on_progress: Callable[[int], None],
+) -> Values:
+    """All values, measured now or before. on_progress: told how many more are there."""
+    values: dict[str, float] = {}
+    missing: list[Measurement] = []
+    for measurement in measurements:
+        known = notebook.known(measurement)
+        if known is None:
+            missing.append(measurement)
+        else:
+            values[measurement.key] = known
+    on_progress(len(values))
+    for measurement, value in _measured(missing, seed, num_processes):
+        notebook.note(measurement, value)
+        values[measurement.key] = value
+        on_progress(1)
+    return values
+
+
+def _measured(
+    measurements: Iterable[Measurement], seed: int, num_processes: int
+) -> Iterator[tuple[Measurement, float]]:
+    with ProcessPoolExecutor(num_processes) as pool:
+        running = {pool.submit(each.measure, seed): each for each in measurements}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@cache
+def _simulator() -> str:
+    """A digest of all that decides what a simulation gives."""
+    digest = hashlib.sha256()
+    for package in (core, sim):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _without_addresses(text: str) -> str:
+    """A function's repr has its address, which differs from run to run."""
+    return " ".join(word for word in text.split() if not word.startswith("0x"))

@@ -1,0 +1,66 @@
+"""``macroserve reproduce``, on a figure that takes a second."""
+
+import json
+
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+from macroserve.cli.reproduce import command
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A100_80GB
+from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.papers.measure import Attainment, Figure, Row
+from macroserve.sim.workloads import WORKLOADS
+
+EXPERIMENT = Experiment(
+    Deployment("Mistral-7B", A100_80GB, NVLINK_3, 1, 1),
+    STRATEGIES["vllm"],
+    WORKLOADS["ShareGPT"],
+    Slo(1.0, 0.1),
+)
+SMALL = Figure(
+    lambda: [Attainment("calm", EXPERIMENT, 2.0, 2.0)],
+    lambda values: [
+        Row("small", "calm", "vllm", "attainment", values["calm"], 0.5),
+        Row("small", "only ours", "vllm", "attainment", values["calm"]),
+    ],
+)
+
+
+@pytest.fixture
+def reproduce(monkeypatch):
+    monkeypatch.setattr(command, "PAPERS", {"tiny": {"small": SMALL}})
+    app = Typer()
+    app.command()(command.reproduce)
+    return lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
+    result = reproduce("tiny", "--out", tmp_path, "--processes", 1)
+    assert result.exit_code == 0, result.output
+    first, second = json.loads((tmp_path / "tiny.json").read_text())
+    assert first == {
+        "figure": "small",
+        "case": "calm",
+        "strategy": "vllm",
+        "metric": "attainment",
+        "ours": 1.0,
+        "paper": 0.5,
+        "ratio": 2.0,
+    }
+    assert (second["paper"], second["ratio"]) == (None, None)
+    assert "calm" in result.output and "only ours" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(("vllm",), "'vllm' is none of tiny"), (("tiny", "--figure", "9"), "the figures small")],
+)
+def test_what_there_is_is_named(reproduce, tmp_path, arguments, named):
+    result = reproduce(*arguments, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert named in " ".join(result.output.replace("│", "").split())

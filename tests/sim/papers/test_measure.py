@@ -1,0 +1,69 @@
+"""Measurements: kept, resumed, and of the very thing that was asked for."""
+
+from dataclasses import replace
+
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A100_80GB
+from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.papers.measure import Attainment, Goodput, Notebook, Row, carry_out
+from macroserve.sim.workloads import WORKLOADS
+
+EXPERIMENT = Experiment(
+    Deployment("Mistral-7B", A100_80GB, NVLINK_3, 1, 1),
+    STRATEGIES["vllm"],
+    WORKLOADS["ShareGPT"],
+    Slo(1.0, 0.1),
+)
+QUICK = Attainment("quick", EXPERIMENT, 2.0, 2.0)
+OTHER = Attainment("other", EXPERIMENT, 3.0, 2.0)
+
+
+def run(path, measurements, seed=0):
+    """Values, and how many were measured anew."""
+    notebook = Notebook(path, seed)
+    before = len(path.read_text().splitlines()) if path.exists() else 0
+    progress = []
+    values = carry_out(measurements, notebook, seed, 2, progress.append)
+    assert sum(progress) == len(measurements)
+    return values, len(path.read_text().splitlines()) - before
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path):
+    path = tmp_path / "out" / "measured.jsonl"
+    first, new = run(path, [QUICK])
+    assert new == 1
+    again, new = run(path, [QUICK, OTHER])
+    assert new == 1
+    assert again["quick"] == first["quick"]
+    assert run(path, [QUICK, OTHER]) == (again, 0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(QUICK, rate=2.5),
+        replace(QUICK, experiment=replace(EXPERIMENT, strategy=STRATEGIES["sarathi"])),
+        replace(QUICK, experiment=replace(EXPERIMENT, slo=Slo(2.0, 0.1))),
+        Goodput("quick", EXPERIMENT, 0.9, 2.0, 1.0, 2.0),
+    ],
+    ids=["rate", "strategy", "slo", "kind"],
+)
+def test_another_measurement_of_the_same_name_is(tmp_path, changed):
+    path = tmp_path / "measured.jsonl"
+    run(path, [QUICK])
+    assert run(path, [changed])[1] == 1
+
+
+def test_another_seed_is(tmp_path):
+    path = tmp_path / "measured.jsonl"
+    assert [run(path, [QUICK], seed)[1] for seed in (0, 1, 0)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(("ours", "paper", "ratio"), [(3.0, 2.0, 1.5), (3.0, None, None)])
+def test_a_ratio_needs_a_figure_of_the_papers(ours, paper, ratio):
+    assert Row("f", "c", "s", "m", ours, paper).ratio == ratio
