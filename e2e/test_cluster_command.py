@@ -35,6 +35,8 @@ FOLDERS = (
     "/var/lib/kubelet",
     "/var/log/pods",
 )
+KEPT = ("images", "nodes", "nodes.lock")
+"""For the next cluster: images, and the nodes' copies of them."""
 
 
 def run(*command: str) -> str:
@@ -59,7 +61,7 @@ def traces() -> dict[str, object]:
         "sysctls": {name: Path("/proc/sys", name).read_text() for name in SYSCTLS},
         "folders": [folder for folder in FOLDERS if Path(folder).exists()],
         "processes": processes(),
-        "state": sorted(path.name for path in places.cache().iterdir()),
+        "state": sorted(path.name for path in places.cache().iterdir() if path.name not in KEPT),
     }
 
 

@@ -34,3 +34,11 @@ def test_gains_are_averaged_over_cases():
     assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(150.0), 83.76)
     assert rows["P90, L20", "ecoserve over NoDG"].ours == pytest.approx((200 + 140) / 2)
     assert rows["P90, A800", "ecoserve over NoDG"].ours == pytest.approx((100 + 60) / 2)
+
+
+def test_scaling_compares_four_instances_with_one():
+    measured = {each.key: each.experiment for each in ecoserve.scaling_measurements()}
+    assert {each.deployment.num_instances for each in measured.values()} == set(ecoserve.SIZES)
+    values = {key: each.deployment.num_instances**1.1 for key, each in measured.items()}
+    first = ecoserve.scaling_rows(values)[0]
+    assert (first.ours, first.paper) == (pytest.approx(4**1.1), 5.6)

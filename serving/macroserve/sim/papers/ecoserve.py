@@ -94,11 +94,22 @@ def measurements() -> list[Measurement]:
 
 
 def _goodput(case: Case, level: str, variant: str) -> Goodput:
+    return Goodput(
+        case.key(level, variant),
+        _experiment(case, variant),
+        LEVELS[level],
+        DURATION_S[case.workload],
+        LOWEST[case.workload],
+    )
+
+
+def _experiment(case: Case, variant: str, num_instances: int | None = None) -> Experiment:
+    """num_instances: instead of as many as the cluster has room for."""
     cluster = next(cluster for cluster in CLUSTERS if cluster.name == case.cluster)
     ranks = cluster.ranks[case.model]
-    num_instances = cluster.num_devices // ranks
+    num_instances = num_instances or cluster.num_devices // ranks
     strategy, judge = VARIANTS[variant]
-    experiment = Experiment(
+    return Experiment(
         Deployment(case.model, cluster.device, PCIE_4, ranks, num_instances),
         strategy,
         WORKLOADS[case.workload],
@@ -106,9 +117,6 @@ def _goodput(case: Case, level: str, variant: str) -> Goodput:
         judge,
         high_priority_ratio=1 / 3 if strategy.uses_pools else 0.0,
     )
-    key = case.key(level, variant)
-    duration_s, lowest = DURATION_S[case.workload], LOWEST[case.workload]
-    return Goodput(key, experiment, LEVELS[level], duration_s, lowest)
 
 
 def rows(values: Values) -> list[Row]:
@@ -162,4 +170,44 @@ def _gain(values: Values, case: Case, level: str, baseline: str) -> float:
     return 100 * (ours / theirs - 1)
 
 
-FIGURES = {"goodput": Figure(measurements, rows)}
+GROWN = Case("L20", "CodeLlama-34B", "ShareGPT")
+SIZES = (1, 2, 4, 8)
+GAIN_OF_FOUR = 5.6
+"""Section 4.3: what four instances serve, times what one serves."""
+
+
+def scaling_measurements() -> list[Measurement]:
+    """Goodput of more and more instances under one cell scheduler."""
+    return [
+        Goodput(
+            _scaling_key(variant, size),
+            _experiment(GROWN, variant, size),
+            LEVELS["P90"],
+            DURATION_S[GROWN.workload],
+            LOWEST[GROWN.workload] / 4,
+        )
+        for variant in ("ecoserve", "vllm")
+        for size in SIZES
+    ]
+
+
+def scaling_rows(values: Values) -> list[Row]:
+    alone = values[_scaling_key("ecoserve", 1)]
+    four = values[_scaling_key("ecoserve", 4)]
+    name = "static scaling"
+    gain = Row(name, "4 instances over 1", "ecoserve", "times", four / alone, GAIN_OF_FOUR)
+    return [gain] + [
+        Row(name, f"{size} instances", variant, "requests/s", values[_scaling_key(variant, size)])
+        for variant in ("ecoserve", "vllm")
+        for size in SIZES
+    ]
+
+
+def _scaling_key(variant: str, size: int) -> str:
+    return f"static scaling {variant} {size}"
+
+
+FIGURES = {
+    "goodput": Figure(measurements, rows),
+    "static-scaling": Figure(scaling_measurements, scaling_rows),
+}
