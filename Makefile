@@ -76,7 +76,7 @@ manifests: $(INSTALLED) ## Write manifests/operator from the chart
 e2e: cluster-build images ## Run the tests on two real nodes (as root; about three quarters of an hour)
 	$(BIN)/pytest e2e -m e2e -n 0 -o timeout=900
 
-e2e-core: cluster-build images ## Run those of them that take less than a minute each
+e2e-core: cluster-build images ## Run those of them that take less than a minute each, and are about Macroserve
 	$(BIN)/pytest e2e -m "e2e and not slow" -n 0 -o timeout=900 $(E2E_OPTIONS)
 
 bench: $(INSTALLED) ## Run the benchmarks; the figures go to build/bench.json

@@ -15,7 +15,7 @@ from cluster.images import BUSYBOX
 from cluster.pki import Authority
 from cluster.processes import wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 WAIT_S = 60.0
 NODES = ("node1", "node2")

@@ -11,7 +11,7 @@ import pytest
 from cluster import places
 from cluster.processes import wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 E2E = Path(__file__).parent
 SYSCTLS = (
