@@ -13,7 +13,7 @@ INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core images manifests \
-	cluster-build cluster-up cluster-down bench bench-operator bench-split clean
+	cluster-build cluster-up cluster-monitor cluster-down bench bench-operator bench-split clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ cluster-build: $(INSTALLED) ## Build the test clusters' Kubernetes from Debian's
 # What is built before, on nodes, are the images that they get.
 cluster-up: $(if $(filter nodes,$(TIER)),images,$(INSTALLED)) ## Bring up a cluster to try things on (TIER=nodes, as root, or TIER=api)
 	$(CLUSTER) up --tier $(TIER) $(if $(filter nodes,$(TIER)),$$($(IMAGES) | sed 's/^/--image=/'))
+
+cluster-monitor: $(INSTALLED) ## Run Prometheus and Alertmanager for the cluster of KUBECONFIG, until Ctrl-C
+	@$(CLUSTER) monitor helm/macroserve/rules/*.yaml
 
 cluster-down: $(INSTALLED) ## End it
 	$(CLUSTER) down

@@ -107,6 +107,10 @@ class Monitoring:
             f"--rules.alert.resend-delay={_RESEND}",
         )
 
+    @property
+    def prometheus_url(self) -> str:
+        return f"http://{_ADDRESS}:{self._ports[1]}"
+
     def query(self, expression: str) -> dict[tuple[tuple[str, str], ...], float]:
         """The present value of each series, by its labels in order."""
         asked = urllib.parse.urlencode({"query": expression})
