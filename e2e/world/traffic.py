@@ -8,6 +8,9 @@ import httpx
 
 from world.waiting import eventually
 
+DRAIN_S = 120
+"""All that was sent has ended by then; a request may wait a minute for an instance."""
+
 
 class Traffic:
     """Streaming completions, ``rate`` a second, until left; a request counts as complete only if
@@ -38,7 +41,9 @@ class Traffic:
 
     def __exit__(self, *exc: object) -> None:
         self.end()
-        self._thread.join(120)
+        self._thread.join(DRAIN_S)
+        if self._thread.is_alive():
+            self.failures.append(f"requests still run after {DRAIN_S} s")
 
     def end(self) -> None:
         """Send no more; what was sent goes on."""
