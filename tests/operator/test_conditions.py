@@ -211,8 +211,9 @@ SCALING = [
         *("Unknown", "NotNeeded", "Nothing depends on metrics without spec.autoscaling."),
     ),
     (
-        a_round(SCALED, target(metrics_available=True)),
-        *("True", "ReadyToScale", "Attainment decides, within 1 to 8 instances."),
+        a_round(SCALED, target(metrics_available=True, reason="By simulation 2 are needed.")),
+        *("True", "ReadyToScale"),
+        "Attainment decides, within 1 to 8 instances. By simulation 2 are needed.",
         *("True", "MetricsReceived", "Load and attainment are known."),
     ),
     (

@@ -166,7 +166,7 @@ def _able(found: Round) -> _Said:
         return Kind.ABLE_TO_SCALE, True, Reason.SPEC_DECIDES, message
     if target.able:
         bounds = f"{scaling.min_instances} to {scaling.max_instances}"
-        message = f"Attainment decides, within {bounds} instances."
+        message = f"Attainment decides, within {bounds} instances. {target.reason}"
         return Kind.ABLE_TO_SCALE, True, Reason.READY_TO_SCALE, message
     reason = Reason.STABILIZING if target.metrics_available else Reason.NO_METRICS
     return Kind.ABLE_TO_SCALE, False, reason, target.reason
