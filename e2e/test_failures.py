@@ -200,11 +200,15 @@ def test_two_macroinstances_side_by_side(served: Served) -> None:
             beside.after(5)
             served.scale(4)
             served.wait_for_instances(4)
-            served.kube("delete", "macroinstance", other.name, "--wait=false")
-            traffic.after(5)
+            beside.after(5)
+        assert not beside.failures
+        pods = [pod["metadata"]["uid"] for pod in served.all_pods()]
+        served.kube("delete", "macroinstance", other.name, "--timeout=120s")
         traffic.after(5)
     assert not traffic.failures
-    served.wait_for_instances(4)
+    assert [pod["metadata"]["uid"] for pod in served.all_pods()] == pods, (
+        "the other's end cost pods"
+    )
 
 
 def test_deletion_ends_accepted_requests_and_leaves_nothing(fresh: Served) -> None:

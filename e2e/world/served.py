@@ -93,6 +93,9 @@ class Served:
         labels = f"macroserve.io/macroinstance={self.name},macroserve.io/component={component}"
         return self.kube.items("pods", labels)
 
+    def all_pods(self) -> list[dict[str, Any]]:
+        return self.kube.items("pods", f"macroserve.io/macroinstance={self.name}")
+
     def describe(self) -> str:
         """All that a person would look at first."""
         return "\n".join(
