@@ -206,6 +206,7 @@ def test_two_macroinstances_side_by_side(served: Served) -> None:
         served.kube("delete", "macroinstance", other.name, "--timeout=120s")
         traffic.after(5)
     assert not traffic.failures
+    served.wait_for_instances(4)
     assert [pod["metadata"]["uid"] for pod in served.all_pods()] == pods, (
         "the other's end cost pods"
     )

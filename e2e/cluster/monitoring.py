@@ -114,7 +114,7 @@ class Monitoring:
     def query(self, expression: str) -> dict[tuple[tuple[str, str], ...], float]:
         """The present value of each series, by its labels in order."""
         asked = urllib.parse.urlencode({"query": expression})
-        answer = self._get(self._ports[1], f"/api/v1/query?{asked}")
+        answer = self._get(f"/api/v1/query?{asked}")
         return {
             tuple(sorted(series["metric"].items())): float(series["value"][1])
             for series in answer["data"]["result"]
@@ -122,7 +122,7 @@ class Monitoring:
 
     def firing(self, macroinstance: str | None = None) -> set[str]:
         """The names of the alerts that fire, about one MacroInstance or any."""
-        answer = self._get(self._ports[1], "/api/v1/alerts")
+        answer = self._get("/api/v1/alerts")
         return {
             alert["labels"]["alertname"]
             for alert in answer["data"]["alerts"]
@@ -143,8 +143,9 @@ class Monitoring:
             raise
         return process
 
-    def _get(self, port: int, path: str) -> Any:
-        with urllib.request.urlopen(f"http://{_ADDRESS}:{port}{path}", timeout=10) as answer:
+    def _get(self, path: str) -> Any:
+        """What Prometheus answers."""
+        with urllib.request.urlopen(self.prometheus_url + path, timeout=10) as answer:
             return json.load(answer)
 
     def _write(self, name: str, config: dict[str, Any]) -> Path:
