@@ -1,6 +1,7 @@
 """Requests to simulate: when they come and how long they are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -22,12 +23,11 @@ def poisson(
     Lengths are drawn from ``lengths``, of which there is at least one where a rate is not zero.
     """
     arrivals = []
-    start_s = 0.0
-    for rate in rates:
-        at_s = start_s
-        while rate > 0 and (at_s := at_s + random.expovariate(rate)) < start_s + stretch_s:
-            arrivals.append(Arrival(at_s, *random.choice(lengths)))
-        start_s += stretch_s
+    for index, rate in enumerate(rates):
+        if rate > 0:
+            start_s = stretch_s * index
+            gap = partial(random.expovariate, rate)
+            arrivals += _arrivals(start_s, start_s + stretch_s, gap, lengths, random)
     return arrivals
 
 
@@ -39,9 +39,16 @@ def bursty(
     variation: standard deviation of the gaps over their mean; 1 is a Poisson process.
     """
     shape = 1 / variation**2
+    gap = partial(random.gammavariate, shape, 1 / (rate * shape))
+    return _arrivals(0.0, duration_s, gap, lengths, random)
+
+
+def _arrivals(
+    start_s: float, end_s: float, gap_s: Callable[[], float], lengths: Lengths, random: Random
+) -> list[Arrival]:
     arrivals = []
-    at_s = 0.0
-    while (at_s := at_s + random.gammavariate(shape, 1 / (rate * shape))) < duration_s:
+    at_s = start_s
+    while (at_s := at_s + gap_s()) < end_s:
         arrivals.append(Arrival(at_s, *random.choice(lengths)))
     return arrivals
 

@@ -1,11 +1,11 @@
 """A model on a number of instances of some devices: what an experiment serves with."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
+from macroserve.core.latency import LatencyModel, ModelShape
 from macroserve.core.request import Slo
 from macroserve.core.strategy import Strategy
 from macroserve.core.views import Pool
@@ -13,7 +13,7 @@ from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.hardware.step_time import StepTime
-from macroserve.sim.instance import Engine
+from macroserve.sim.instance import Engine, Truth
 
 MEMORY_SHARE = 0.9
 """Of a device's memory, for weights, cache and activations (vLLM's default)."""
@@ -88,25 +88,14 @@ class Deployment:
             hybrid_cache=self.shape.hidden_size < self.shape.kv_size,
             late_value=late_value,
         )
-        peak = DeviceShape(self.device.roof.flops_per_s, self.device.roof.bytes_per_s)
-        truth = Noisy(StepTime(self.shape, self.device, self.link), Random(seed))
-        return Engine(config, truth, lambda: LatencyModel(self.shape, peak))
+        truth = noisy(StepTime(self.shape, self.device, self.link).seconds, Random(seed))
+        return Engine(config, truth, lambda: LatencyModel(self.shape, self.device.roof))
 
 
-class Noisy:
-    """A truth whose steps take a little more or less, by chance."""
+def noisy(truth: Truth, random: Random) -> Truth:
+    """The same, with steps that take a little more or less, by chance."""
 
-    def __init__(self, truth: StepTime, random: Random, deviation: float = NOISE) -> None:
-        self._truth = truth
-        self._gauss = random.gauss
-        self._deviation = deviation
+    def seconds(*batch: Any) -> float:
+        return truth(*batch) * max(0.5, random.gauss(1.0, NOISE))
 
-    def seconds(
-        self,
-        prefills: Sequence[tuple[int, int]],
-        num_decodes: int,
-        decode_context: int,
-        hidden_context: int,
-    ) -> float:
-        exact_s = self._truth.seconds(prefills, num_decodes, decode_context, hidden_context)
-        return exact_s * max(0.5, self._gauss(1.0, self._deviation))
+    return seconds

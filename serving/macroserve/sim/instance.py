@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Protocol
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason
 from macroserve.core.instance.config import InstanceConfig
@@ -17,31 +16,12 @@ MAX_RUN_STEPS = 32
 """Decode steps that one event may stand for."""
 
 
-class Truth(Protocol):
-    """How long batches take in a simulation."""
-
-    def seconds(
-        self,
-        prefills: Sequence[tuple[int, int]],
-        num_decodes: int,
-        decode_context: int,
-        hidden_context: int,
-    ) -> float:
-        """Arguments as those of ``core.latency.LatencyModel.work``."""
-        ...
+Truth = Callable[[Sequence[tuple[int, int]], int, int, int], float]
+"""Seconds that a batch takes; called as ``core.latency.LatencyModel.work``."""
 
 
 class Exact(LatencyModel):
     """A latency model that is also the truth: there is nothing to learn from what took place."""
-
-    def seconds(
-        self,
-        prefills: Sequence[tuple[int, int]],
-        num_decodes: int,
-        decode_context: int,
-        hidden_context: int,
-    ) -> float:
-        return self.predict(self.work(prefills, num_decodes, decode_context, hidden_context))
 
     def observe(self, work: Work, elapsed_s: float) -> None:
         pass
@@ -61,7 +41,7 @@ class Engine:
     @staticmethod
     def known(config: InstanceConfig, latency: Exact) -> "Engine":
         """Its schedulers know how long batches take."""
-        return Engine(config, latency, lambda: latency)
+        return Engine(config, lambda *batch: latency.predict(latency.work(*batch)), lambda: latency)
 
 
 class Run:
@@ -164,9 +144,7 @@ class SimulatedInstance:
                 hidden += record.num_tokens
                 num_hidden += 1
         steps_s = (
-            truth.seconds(
-                prefills, num_decodes, context + step * num_decodes, hidden + step * num_hidden
-            )
+            truth(prefills, num_decodes, context + step * num_decodes, hidden + step * num_hidden)
             for step in range(self._num_steps(batch))
         )
         return list(accumulate(steps_s, initial=now))[1:]

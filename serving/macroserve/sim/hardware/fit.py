@@ -76,11 +76,11 @@ def fit(start: Kernel, table: Table, roof: Roof) -> Kernel:
 
     kind = type(start)
 
-    def errors(logs: np.ndarray) -> np.ndarray:
+    def log_ratios(logs: np.ndarray) -> np.ndarray:
         return np.log(predicted(kind(*np.exp(logs).tolist()), table, roof) / table.seconds)
 
     found = least_squares(
-        errors,
+        log_ratios,
         np.log(list(asdict(start).values())),
         loss="soft_l1",
         f_scale=SOFT_ERROR,

@@ -9,6 +9,8 @@ where the two overlap entirely, and 1 where they follow each other.
 from dataclasses import dataclass
 from math import ceil, exp, log2
 
+from macroserve.core.latency import DeviceShape
+
 ELEMENT_BYTES = 2
 """bfloat16 and float16."""
 
@@ -26,11 +28,9 @@ QUERY_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Roof:
+class Roof(DeviceShape):
     """A device's dense peak and bandwidth, and how many multiprocessors share them."""
 
-    flops_per_s: float
-    bytes_per_s: float
     num_multiprocessors: int
 
 

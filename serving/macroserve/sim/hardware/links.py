@@ -11,9 +11,6 @@ class Link:
     bytes_per_s: float
     latency_s: float
 
-    def transfer_s(self, num_bytes: float) -> float:
-        return self.latency_s + num_bytes / self.bytes_per_s
-
     def all_reduce_s(self, num_bytes: float, num_devices: int) -> float:
         """By a ring: each device sends all but its own share twice."""
         if num_devices == 1:
@@ -30,5 +27,3 @@ PCIE_4 = Link("PCIe 4.0 x16", 20e9, 8e-6)
 # TCP reaches about nine tenths of the line, RDMA nearly all of it.
 ETHERNET_10G = Link("10 Gb/s Ethernet", 1.12e9, 50e-6)
 ROCE_25G = Link("25 Gb/s RoCE", 2.9e9, 10e-6)
-
-LINKS = {link.name: link for link in (NVLINK_3, NVLINK_4, PCIE_4, ETHERNET_10G, ROCE_25G)}
