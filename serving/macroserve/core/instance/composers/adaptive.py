@@ -4,6 +4,7 @@ A request is worth the time for which its reader has been waiting; one that has 
 is worth next to nothing, so that it does not make others miss theirs.
 """
 
+from collections.abc import Mapping
 from math import inf
 
 from macroserve.core.instance.knapsack import Cache, Candidate, choose
@@ -21,10 +22,10 @@ def compose(step: Step) -> Plan:
     Bound: none for a request that gets late while memory is short; it is served when others end.
     """
     decodes = tuple(step.decoding)
-    waiting_s = sum(pending_s(seq, step) for seq in step.waiting)
-    if decodes and waiting_s <= sum(pending_s(seq, step) for seq in step.decoding.values()):
+    waiting = _worths(step)
+    if decodes and sum(waiting.values()) <= sum(worth(seq, step) for seq in step.decoding.values()):
         return Plan((), decodes, "decodes have waited longer")
-    if picks := step.pick(step.config.max_batch_tokens, whole=True, chosen=_chosen(step)):
+    if picks := step.pick(step.config.max_batch_tokens, whole=True, chosen=_chosen(step, waiting)):
         return Plan(picks, (), "prompts have waited longer")
     return Plan((), decodes, "no prompt to prefill")
 
@@ -32,12 +33,18 @@ def compose(step: Step) -> Plan:
 def compose_chunked(step: Step) -> Plan:
     """All decodes, and as many of the chosen prompts' tokens as fill the chunk (section 6.7)."""
     budget = min(step.config.chunk_tokens, step.config.max_batch_tokens)
-    picks = step.pick(budget - len(step.decoding), chosen=_chosen(step))
+    chosen = _chosen(step, _worths(step))
+    picks = step.pick(budget - len(step.decoding), chosen=chosen)
     return Plan(picks, tuple(step.decoding), "decodes and a chunk of the chosen prompts")
 
 
-def pending_s(seq: Sequence, step: Step) -> float:
-    """What one iteration for it is worth (the first term of equation 5, with the fallback)."""
+def _worths(step: Step) -> dict[Sequence, float]:
+    return {seq: worth(seq, step) for seq in step.waiting}
+
+
+def worth(seq: Sequence, step: Step) -> float:
+    """What one iteration for it is worth, in seconds (the first term of equation 5, with the
+    fallback)."""
     pending_s = step.now - seq.pending_since_s
     if not _is_late(seq, pending_s):
         return pending_s
@@ -50,13 +57,13 @@ def _is_late(seq: Sequence, pending_s: float) -> bool:
     return seq.first_token_s > seq.deadline_s or pending_s > seq.tpot_s
 
 
-def _chosen(step: Step) -> dict[Sequence, Cache]:
+def _chosen(step: Step, worths: Mapping[Sequence, float]) -> dict[Sequence, Cache]:
     """The waiting requests to begin, the most valuable for their memory first.
 
     One that was just preempted waits for an iteration, although its hidden cache might fit.
     """
-    waiting = [seq for seq in step.waiting if seq not in step.preempted]
-    candidates = [Candidate(pending_s(seq, step), step.reservation(seq)) for seq in waiting]
+    waiting = [seq for seq in worths if seq not in step.preempted]
+    candidates = [Candidate(worths[seq], step.reservation(seq)) for seq in waiting]
     penalty = inf
     if step.config.hides:
         num_requests = len(step.waiting) + len(step.running)
