@@ -3,25 +3,14 @@
 import json
 
 import pytest
+from support.experiment import EXPERIMENT
 from typer import Typer
 from typer.testing import CliRunner
 
 from macroserve.cli.reproduce import command
-from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
-from macroserve.sim.deployment import Deployment
-from macroserve.sim.experiment import Experiment
-from macroserve.sim.hardware.devices import A100_80GB
-from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim import papers
 from macroserve.sim.papers.measure import Attainment, Figure, Row
-from macroserve.sim.workloads import WORKLOADS
 
-EXPERIMENT = Experiment(
-    Deployment("Mistral-7B", A100_80GB, NVLINK_3, 1, 1),
-    STRATEGIES["vllm"],
-    WORKLOADS["ShareGPT"],
-    Slo(1.0, 0.1),
-)
 SMALL = Figure(
     lambda: [Attainment("calm", EXPERIMENT, 2.0, 2.0)],
     lambda values: [
@@ -33,7 +22,7 @@ SMALL = Figure(
 
 @pytest.fixture
 def reproduce(monkeypatch):
-    monkeypatch.setattr(command, "PAPERS", {"tiny": {"small": SMALL}})
+    monkeypatch.setattr(papers, "PAPERS", {"tiny": {"small": SMALL}})
     app = Typer()
     app.command()(command.reproduce)
     return lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])

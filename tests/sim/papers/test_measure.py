@@ -3,22 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim.deployment import Deployment
-from macroserve.sim.experiment import Experiment
-from macroserve.sim.hardware.devices import A100_80GB
-from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.papers.measure import Attainment, Goodput, Notebook, Row, carry_out
-from macroserve.sim.workloads import WORKLOADS
 
-EXPERIMENT = Experiment(
-    Deployment("Mistral-7B", A100_80GB, NVLINK_3, 1, 1),
-    STRATEGIES["vllm"],
-    WORKLOADS["ShareGPT"],
-    Slo(1.0, 0.1),
-)
 QUICK = Attainment("quick", EXPERIMENT, 2.0, 2.0)
 OTHER = Attainment("other", EXPERIMENT, 3.0, 2.0)
 

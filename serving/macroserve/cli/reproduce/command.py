@@ -1,31 +1,29 @@
-"""The command: options, progress, and where the results go."""
+"""The command: its options and its progress."""
 
-import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-
-from macroserve.sim.papers import PAPERS
-from macroserve.sim.papers.measure import Notebook, Row, carry_out
 
 console = Console(highlight=False)
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"One of {', '.join(PAPERS)}.")],
+    paper: Annotated[str, typer.Argument(help="Which one; a name that is none lists them.")],
     out: Annotated[Path, typer.Option(help="A folder for the results.")],
     figure: Annotated[str | None, typer.Option(help="One figure of the paper; else all.")] = None,
     seed: Annotated[int, typer.Option(help="Of arrivals, lengths and noise.", min=0)] = 0,
     processes: Annotated[int | None, typer.Option(help="Else one a core.", min=1)] = None,
 ) -> None:
     """Measure a paper's figures again in the simulator. What was measured before is kept."""
+    # Late: whatever starts with ``macroserve``, pods too, would wait for these.
+    from macroserve.cli.reproduce.report import table, write
+    from macroserve.sim.papers import PAPERS
+    from macroserve.sim.papers.measure import Notebook, carry_out
+
     figures = PAPERS.get(paper)
     if figures is None:
         raise typer.BadParameter(f"{paper!r} is none of {', '.join(PAPERS)}.")
@@ -44,25 +42,8 @@ def reproduce(
             lambda number: progress.advance(task, number),
         )
     rows = [row for found in chosen for row in found.rows(values)]
-    _write(out / f"{paper}.json", rows)
+    write(out / f"{paper}.json", rows)
     console.print(table(paper, rows))
-
-
-def table(paper: str, rows: Sequence[Row]) -> Table:
-    """Those that the paper prints, too."""
-    shown = Table("figure", "case", "strategy", "metric", title=paper)
-    for column in ("paper", "ours", "ratio"):
-        shown.add_column(column, justify="right")
-    for row in rows:
-        if row.paper is not None and row.ratio is not None:
-            numbers = (f"{row.paper:.4g}", f"{row.ours:.4g}", f"{row.ratio:.2f}")
-            shown.add_row(row.figure, row.case, row.strategy, row.metric, *numbers)
-    return shown
-
-
-def _write(path: Path, rows: Sequence[Row]) -> None:
-    documents = [asdict(row) | {"ratio": row.ratio} for row in rows]
-    path.write_text(json.dumps(documents, indent=2) + "\n")
 
 
 def _progress() -> Progress:

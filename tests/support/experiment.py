@@ -1,0 +1,16 @@
+"""An experiment that takes a second."""
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A100_80GB
+from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.workloads import WORKLOADS
+
+EXPERIMENT = Experiment(
+    Deployment("Mistral-7B", A100_80GB, NVLINK_3, 1, 1),
+    STRATEGIES["vllm"],
+    WORKLOADS["ShareGPT"],
+    Slo(1.0, 0.1),
+)
