@@ -1,17 +1,23 @@
 """What the tests of the instance scheduler share: builders and a small executor."""
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
+from support.linear_latency import NOW, LinearLatency
 
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.length import LengthPredictor
+from macroserve.core.instance.running import Running
 from macroserve.core.instance.scheduler import InstanceScheduler
 from macroserve.core.instance.sequence import Sequence
+from macroserve.core.instance.step import Step
+from macroserve.core.instance.waiting import WaitingQueue
 from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
 from macroserve.core.request import Request, Slo
 from macroserve.core.strategy import STRATEGIES, Batching
-from macroserve.core.views import Pool
+from macroserve.core.views import Phase, Pool
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
 MODEL = ModelShape(32, 4096, 32, 8, 128, 14336, 32000)
@@ -226,3 +232,71 @@ def make_sequence():
 @pytest.fixture(scope="session")
 def make_executor():
     return Executor
+
+
+@pytest.fixture(scope="session")
+def make_step(make_config, make_sequence):
+    """The choice of one iteration at ``NOW``.
+
+    decoding: saved TPOT of each, seconds; ``fresh`` more have one token out. waiting: prompts, of
+    which the oldest came ``waited_s`` ago. begun: tokens left of prompts under way, which came
+    ``begun_s`` ago.
+    """
+
+    def build(
+        strategy,
+        decoding=(),
+        waiting=(),
+        begun=(),
+        *,
+        fresh=0,
+        waited_s=0.1,
+        begun_s=0.1,
+        phase=Phase.DECODE,
+        phase_s=0.0,
+        batch_s=0.02,
+        num_blocks=4096,
+        lengths=(),
+        new=50,
+        **fields,
+    ):
+        config = make_config(strategy, num_blocks=num_blocks, **fields)
+        running = Running(num_blocks, config.block_size, pause_when_full=config.strategy.exact_kv)
+        queue = WaitingQueue(config.strategy.ordering)
+        predictor = LengthPredictor()
+        for length in lengths:
+            predictor.observe(make_sequence().request, length)
+        ordinals = count()
+        for index, left in enumerate(begun):
+            seq = make_sequence(
+                f"b{index}", next(ordinals), arrival_s=NOW - begun_s, prompt=left + 100
+            )
+            running.admit(seq, 2)
+            seq.num_computed = 100
+        for index, saved_s in enumerate((*decoding, *[0.0] * fresh)):
+            seq = make_sequence(f"d{index}", next(ordinals), prompt=10, new=1000)
+            running.admit(seq, 2)
+            running.start_decoding(seq)
+            seq.emit(1, NOW - 1.0)
+            if index < len(decoding):
+                seq.emit(1, NOW - 1.0)
+                seq.paid_until_s = NOW + saved_s
+        for index, prompt in enumerate(waiting):
+            arrival_s = NOW - (0.0 if index else waited_s)
+            queue.add(
+                make_sequence(
+                    f"w{index}", next(ordinals), arrival_s=arrival_s, prompt=prompt, new=new
+                )
+            )
+        return Step(
+            NOW,
+            config,
+            LinearLatency(batch_s),
+            predictor,
+            queue,
+            running,
+            phase=phase,
+            phase_since_s=NOW - phase_s,
+        )
+
+    return build

@@ -1,113 +1,16 @@
 """What each way of batching picks: decision tables over a linear clock."""
 
-from collections import namedtuple
-from itertools import count
-
 import pytest
+from support.linear_latency import NOW
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.instance.composers import COMPOSERS
-from macroserve.core.instance.length import LengthPredictor
-from macroserve.core.instance.running import Running
-from macroserve.core.instance.step import Step
-from macroserve.core.instance.waiting import WaitingQueue
 from macroserve.core.strategy import STRATEGIES, Batching
 from macroserve.core.views import Phase, Pool
 
-Linear = namedtuple("Linear", "tokens decodes")
-
-
-class LinearLatency:
-    """A millisecond a prefill token, two a decode, and ``batch_s`` for any batch."""
-
-    def __init__(self, batch_s):
-        self.batch_s = batch_s
-
-    def work(self, prefills=(), num_decodes=0, decode_context=0, hidden_context=0):
-        return Linear(sum(tokens for tokens, _ in prefills), num_decodes)
-
-    def predict(self, work):
-        if not sum(work):
-            return 0.0
-        return self.batch_s + 0.001 * work.tokens + 0.002 * work.decodes
-
-    def prefill_tokens_within(self, budget_s, limit, context=0, num_decodes=0, decode_context=0):
-        left_s = budget_s - self.batch_s - 0.002 * num_decodes
-        return int(min(limit, max(0.0, left_s / 0.001 + 1e-6)))
-
-
-NOW = 100.0
 BY_PERCENTILE = {"mean_slack": False}
 QUEUEING = [name for name, strategy in STRATEGIES.items() if not strategy.hybrid_cache]
 """Those that take requests in the order of a queue; the others choose among all that wait."""
-
-
-@pytest.fixture(scope="session")
-def make_step(make_config, make_sequence):
-    """The choice of one iteration at ``NOW``.
-
-    decoding: saved TPOT of each, seconds; ``fresh`` more have one token out. waiting: prompts, of
-    which the oldest came ``waited_s`` ago. begun: tokens left of prompts under way, which came
-    ``begun_s`` ago.
-    """
-
-    def build(
-        strategy,
-        decoding=(),
-        waiting=(),
-        begun=(),
-        *,
-        fresh=0,
-        waited_s=0.1,
-        begun_s=0.1,
-        phase=Phase.DECODE,
-        phase_s=0.0,
-        batch_s=0.02,
-        num_blocks=4096,
-        lengths=(),
-        new=50,
-        **fields,
-    ):
-        config = make_config(strategy, num_blocks=num_blocks, **fields)
-        running = Running(num_blocks, config.block_size, pause_when_full=config.strategy.exact_kv)
-        queue = WaitingQueue(config.strategy.ordering)
-        predictor = LengthPredictor()
-        for length in lengths:
-            predictor.observe(make_sequence().request, length)
-        ordinals = count()
-        for index, left in enumerate(begun):
-            seq = make_sequence(
-                f"b{index}", next(ordinals), arrival_s=NOW - begun_s, prompt=left + 100
-            )
-            running.admit(seq, 2)
-            seq.num_computed = 100
-        for index, saved_s in enumerate((*decoding, *[0.0] * fresh)):
-            seq = make_sequence(f"d{index}", next(ordinals), prompt=10, new=1000)
-            running.admit(seq, 2)
-            running.start_decoding(seq)
-            seq.emit(1, NOW - 1.0)
-            if index < len(decoding):
-                seq.emit(1, NOW - 1.0)
-                seq.paid_until_s = NOW + saved_s
-        for index, prompt in enumerate(waiting):
-            arrival_s = NOW - (0.0 if index else waited_s)
-            queue.add(
-                make_sequence(
-                    f"w{index}", next(ordinals), arrival_s=arrival_s, prompt=prompt, new=new
-                )
-            )
-        return Step(
-            NOW,
-            config,
-            LinearLatency(batch_s),
-            predictor,
-            queue,
-            running,
-            phase=phase,
-            phase_since_s=NOW - phase_s,
-        )
-
-    return build
 
 
 @pytest.fixture(scope="session")
@@ -363,54 +266,3 @@ def test_a_begun_prompt_can_be_overdue_too(compose, begun_s):
         assert kind is BatchKind.DECODE
     else:
         assert (kind, picks) == (BatchKind.PREFILL, [("b0", 300)])
-
-
-@pytest.mark.parametrize(
-    ("num_waiting", "begun", "given_up"),
-    [
-        (9, [], 0),  # each costs a little more than 0.1 s, and all are due in 1 s
-        (12, [], 3),
-        (12, [500], 4),  # the begun one goes before them
-    ],
-)
-def test_prompts_alike_are_given_up_one_by_one(make_step, num_waiting, begun, given_up):
-    step = make_step("unified", waiting=[50] * num_waiting, begun=begun, waited_s=0.0)
-    assert len(step.hopeless) == given_up
-
-
-def test_the_late_are_not_triaged(make_step):
-    step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
-    assert step.hopeless == set()
-
-
-@pytest.mark.parametrize(
-    ("exact_kv", "expected"),
-    [
-        # A prompt of 100 and the block of its next token, or 115 more for a response of 100.
-        (False, [8, 2]),
-        (True, [14, 8]),
-    ],
-)
-def test_what_is_reserved(make_step, exact_kv, expected):
-    step = make_step(
-        "unified", waiting=[100, 10], changes={"exact_kv": exact_kv}, lengths=[100], new=400
-    )
-    assert [pick.num_blocks for pick in step.pick(512)] == expected
-
-
-@pytest.mark.parametrize("exact_kv", [False, True])
-def test_no_more_is_reserved_than_the_response_can_take(make_step, exact_kv):
-    step = make_step(
-        "unified", waiting=[100, 10], changes={"exact_kv": exact_kv}, lengths=[100], new=3
-    )
-    assert [pick.num_blocks for pick in step.pick(512)] == [7, 1]
-
-
-def test_a_preempted_response_reserves_what_is_left_of_it(make_step, make_sequence):
-    step = make_step("unified", lengths=[100])
-    seq = make_sequence("r", prompt=100, new=400)
-    seq.emit(60, NOW)
-    seq.forget_cache()
-    step.waiting.add(seq)
-    # 160 tokens, and 46 for the 40 that it is expected to add.
-    assert [pick.num_blocks for pick in step.pick(512)] == [13]

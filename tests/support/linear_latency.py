@@ -1,0 +1,26 @@
+"""A clock by which iterations are reckoned in the head."""
+
+from collections import namedtuple
+
+NOW = 100.0
+
+Linear = namedtuple("Linear", "tokens decodes")
+
+
+class LinearLatency:
+    """A millisecond a prefill token, two a decode, and ``batch_s`` for any batch."""
+
+    def __init__(self, batch_s):
+        self.batch_s = batch_s
+
+    def work(self, prefills=(), num_decodes=0, decode_context=0, hidden_context=0):
+        return Linear(sum(tokens for tokens, _ in prefills), num_decodes)
+
+    def predict(self, work):
+        if not sum(work):
+            return 0.0
+        return self.batch_s + 0.001 * work.tokens + 0.002 * work.decodes
+
+    def prefill_tokens_within(self, budget_s, limit, context=0, num_decodes=0, decode_context=0):
+        left_s = budget_s - self.batch_s - 0.002 * num_decodes
+        return int(min(limit, max(0.0, left_s / 0.001 + 1e-6)))
