@@ -66,6 +66,18 @@ def test_one_odd_bucket_makes_no_trend():
     assert requests_per_s(steady) == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize("since", range(1, 19))
+@pytest.mark.parametrize(("before", "after"), [(0, 180), (60, 180), (180, 60)])
+def test_a_step_is_no_trend(before, after, since):
+    """However many buckets ago it was; what came before it fades from the level in a minute."""
+    noise = [0, 5, -5, 2, -3, 4, -2]
+    counts = [before] * (60 - since) + [after + noise[i % len(noise)] for i in range(since)]
+    low, high = sorted((before, after))
+    assert 0.9 * low <= requests_per_s(counts) * BUCKET_S <= 1.1 * high
+    if since > 6:
+        assert requests_per_s(counts) * BUCKET_S == pytest.approx(after, rel=0.1)
+
+
 @given(counts, st.floats(0, 3600))
 def test_bounds(counts, horizon_s):
     """Never negative, and never much more than was ever seen in a burst."""

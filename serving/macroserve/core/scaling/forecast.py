@@ -1,8 +1,9 @@
 """How much will be asked for in a minute, from what was asked for in the last ones.
 
 A level, and a linear trend that fades out (Gardner and McKenzie's damped trend): simple enough to
-be argued with, and it cannot run away. The slope is the median of all slopes between two buckets
-(Theil and Sen), so that one odd bucket does not bend it.
+be argued with, and it cannot run away. A slope is the median of all slopes between two buckets
+(Theil and Sen), so that one odd bucket does not bend it; and a trend is what a long and a short one
+agree upon, so that a step is none.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ BURST_S = 20.0
 BURST_DEVIATIONS = 2.0
 """Unless more has come in the last BURST_S than chance explains: then it is the mean of those."""
 
-TREND_S = 180.0
+TRENDS_S = (60.0, 180.0)
 DAMPING = 0.9
 """Each further bucket ahead adds this much of the slope that the one before it added."""
 
@@ -53,7 +54,7 @@ def forecast(load: LoadReport, horizon_s: float) -> Demand | None:
     # From the middle of what the level was measured on to the end of the horizon.
     num_ahead = horizon_s / bucket_s + (len(recent) - 1) / 2
     reach = DAMPING * (1 - DAMPING**num_ahead) / (1 - DAMPING)
-    trend = _slope(_latest(buckets, bucket_s, TREND_S)) * reach
+    trend = _agreed([_slope(_latest(buckets, bucket_s, span_s)) for span_s in TRENDS_S]) * reach
     requests = min(max(0.0, level + trend), CAP * level)
     num_recent = sum(bucket.requests for bucket in recent)
     if not num_recent:
@@ -83,3 +84,10 @@ def _slope(buckets: tuple[LoadBucket, ...]) -> float:
         for (here, newer), (there, older) in combinations(enumerate(buckets), 2)
     ]
     return median(slopes) if slopes else 0.0
+
+
+def _agreed(slopes: list[float]) -> float:
+    """The flattest, or none where some go up and some down."""
+    if min(slopes) < 0 < max(slopes):
+        return 0.0
+    return min(slopes, key=abs)
