@@ -1,4 +1,5 @@
 from itertools import pairwise
+from math import inf
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ def test_events_come_by_time_and_equal_ones_in_the_order_in_which_they_were_put(
     for at_s, event in [(2.0, "c"), (1.0, "a"), (2.0, "d"), (1.0, "b"), (0.5, "first")]:
         queue.put(at_s, event)
     order = []
-    while queue:
+    while queue.next_s < inf:
         order.append(queue.pop())
     assert order == [(0.5, "first"), (1.0, "a"), (1.0, "b"), (2.0, "c"), (2.0, "d")]
 

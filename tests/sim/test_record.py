@@ -1,3 +1,5 @@
+from itertools import accumulate
+
 import pytest
 
 from macroserve.core.request import Request, Slo
@@ -21,9 +23,11 @@ def record(name="r", arrival_s=0.0, num_output=11):
 )
 def test_both_targets_count(first_s, last_s, attained):
     request = record()
-    assert not request.emit(1, first_s)
-    assert not request.emit(3, first_s + 0.1)
-    assert request.emit(7, last_s)
+    request.emit([first_s])
+    request.emit([first_s + 0.1] * 3)
+    assert not request.ended
+    request.emit([last_s] * 7)
+    assert request.ended
     assert (request.first_s, request.last_s, request.num_tokens) == (first_s, last_s, 21)
     assert as_client(request) is attained
 
@@ -31,9 +35,11 @@ def test_both_targets_count(first_s, last_s, attained):
 @pytest.mark.parametrize("judge", [as_client, as_ecoserve, as_aptserve])
 def test_a_single_token_has_no_pace(judge):
     request = record(num_output=1)
-    assert request.emit(1, 1.9) and judge(request)
+    request.emit([1.9])
+    assert request.ended and judge(request)
     request = record(num_output=1)
-    assert request.emit(1, 2.1) and not judge(request)
+    request.emit([2.1])
+    assert request.ended and not judge(request)
 
 
 @pytest.mark.parametrize(
@@ -42,38 +48,40 @@ def test_a_single_token_has_no_pace(judge):
 )
 def test_ecoserve_counts_the_wait_for_decoding_to_the_first_token(decoding_s, client, ecoserve):
     request = record()
-    request.emit(1, 0.5)
+    request.emit([0.5])
     request.decoding_s = decoding_s
-    request.emit(10, decoding_s + 0.9)
+    request.emit([decoding_s + 0.9] * 10)
     assert (as_client(request), as_ecoserve(request)) == (client, ecoserve)
 
 
 @pytest.mark.parametrize(("num_slow", "attained"), [(0, True), (1, True), (2, False)])
 def test_aptserve_forgives_one_gap_in_a_hundred(num_slow, attained):
     request = record(num_output=101)
-    now = 1.0
-    request.emit(1, now)
-    for index in range(100):
-        now += 0.5 if index < num_slow else 0.05
-        request.emit(1, now)
+    gaps_s = [0.5 if index < num_slow else 0.05 for index in range(100)]
+    times = list(accumulate(gaps_s, initial=1.0))
+    for part in (times[:1], times[1:60], times[60:]):
+        request.emit(part)
+    assert request.gaps_s == pytest.approx(gaps_s)
     assert as_aptserve(request) is attained
 
 
 def test_verdicts_are_in_when_nothing_is_open():
     records = [record(str(i), arrival_s=float(i)) for i in range(4)]
-    verdicts = Verdicts(records)
-    records[0].emit(1, 0.5)
-    records[0].emit(10, 1.0)
+    verdicts = Verdicts(4)
+    for each in records:
+        verdicts.expect(each)
+    records[0].emit([0.5])
+    records[0].emit([1.0] * 10)
     verdicts.ended(records[0])
     verdicts.missed(records[1])
     verdicts.missed(record("somebody else's"))
-    records[2].emit(1, 3.0)
+    records[2].emit([3.0])
     verdicts.pass_time(5.0)
     assert not verdicts.are_in
     assert verdicts.outcome.requests == 2
     verdicts.pass_time(5.1)
     assert verdicts.outcome.requests == 3, "the last is late, the third only has to go on"
-    records[2].emit(10, 9.0)
+    records[2].emit([9.0] * 10)
     verdicts.ended(records[2])
     verdicts.ended(records[2])
     assert verdicts.are_in
@@ -84,7 +92,9 @@ def test_verdicts_are_in_when_nothing_is_open():
 
 def test_verdicts_are_in_when_the_goal_is_lost():
     records = [record(str(i)) for i in range(10)]
-    verdicts = Verdicts(records, goal=0.8)
+    verdicts = Verdicts(10, goal=0.8)
+    for each in records:
+        verdicts.expect(each)
     for missed in records[:2]:
         verdicts.missed(missed)
     assert not verdicts.are_in

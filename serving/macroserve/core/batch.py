@@ -76,7 +76,8 @@ class BatchResult:
     elapsed_s: wall time of the iteration.
     prefilled: prompt tokens computed by request id; may be less than asked, never more, except
         that tokens found in a prefix cache count as computed.
-    emitted: tokens that became visible by request id (a finished prefill emits its first token).
+    decoded: tokens that became visible of each decode of the batch that ``emitted`` does not name.
+    emitted: those of others by request id (a finished prefill emits its first token).
     finished: ids of requests that ended (length, stop token) with this iteration.
     """
 
@@ -84,3 +85,4 @@ class BatchResult:
     prefilled: Mapping[str, int] = field(default_factory=dict)
     emitted: Mapping[str, int] = field(default_factory=dict)
     finished: frozenset[str] = frozenset()
+    decoded: int = 0

@@ -145,6 +145,8 @@ class LatencyModel:
         self._moments = (_Moments(), _Moments())
         self._surprise = 1.0
         self._num_observed = 0
+        # What is asked for again and again until the next refit.
+        self._prefills_s: dict[tuple[int, int], float] = {}
 
         ranks, layers, element = model.tensor_parallel, model.num_layers, model.dtype_bytes
         self._token_flops = 2 * layers * model.layer_parameters / ranks
@@ -224,7 +226,11 @@ class LatencyModel:
 
     def prefill_s(self, num_tokens: int, context: int = 0) -> float:
         """Seconds to prefill ``num_tokens`` alone, after ``context`` tokens of the same prompt."""
-        return self.predict(self.work(((num_tokens, context),)))
+        found = self._prefills_s.get((num_tokens, context))
+        if found is None:
+            found = self.predict(self.work(((num_tokens, context),)))
+            self._prefills_s[num_tokens, context] = found
+        return found
 
     def batched_prefill_s(self, num_tokens: int, batch_tokens: int) -> float:
         """Its share, in seconds, of a batch filled with prompts like it.
@@ -293,9 +299,9 @@ class LatencyModel:
 
         memory_s = work.bytes / self.device.bytes_per_s
         compute_s = work.flops / self.device.flops_per_s
-        columns = (memory_s + compute_s, max(memory_s, compute_s), memory_s, compute_s, 1.0)
         scale_s = max(elapsed_s, predicted_s)
-        row = np.array(columns) / scale_s
+        memory, compute = memory_s / scale_s, compute_s / scale_s
+        row = (memory + compute, max(memory, compute), memory, compute, 1 / scale_s)
         self._moments[compute_s > memory_s].add(row, elapsed_s / scale_s, weight)
 
         self._num_observed += 1
@@ -304,6 +310,8 @@ class LatencyModel:
 
     def _refit(self) -> None:
         """Ridge regression towards the prior; coefficients that come out negative are zero."""
+        for moments in self._moments:
+            moments.fold()
         memory, compute = self._moments
         gram = memory.gram + compute.gram + np.diag(self._ridge)
         moment = memory.moment + compute.moment + self._ridge * self._prior
@@ -318,19 +326,33 @@ class LatencyModel:
         for index, value in zip(kept, solution.tolist(), strict=True):
             coefficients[index] = value
         self._coefficients = tuple(coefficients)
+        self._prefills_s.clear()
 
 
 class _Moments:
-    """Sums of a least-squares problem in which older rows fade."""
+    """Sums of a least-squares problem in which older rows fade; new rows are folded in together,
+    for that is much cheaper."""
 
-    __slots__ = ("gram", "moment")
+    __slots__ = ("_rows", "_targets", "_weights", "gram", "moment")
 
     def __init__(self) -> None:
         self.gram = np.zeros((len(PRIOR), len(PRIOR)))
         self.moment = np.zeros(len(PRIOR))
+        self._rows: list[tuple[float, ...]] = []
+        self._targets: list[float] = []
+        self._weights: list[float] = []
 
-    def add(self, row: np.ndarray, target: float, weight: float) -> None:
-        self.gram *= FORGETTING
-        self.gram += weight * np.outer(row, row)
-        self.moment *= FORGETTING
-        self.moment += (weight * target) * row
+    def add(self, row: tuple[float, ...], target: float, weight: float) -> None:
+        self._rows.append(row)
+        self._targets.append(target)
+        self._weights.append(weight)
+
+    def fold(self) -> None:
+        if not self._rows:
+            return
+        rows, num = np.array(self._rows), len(self._rows)
+        fading = FORGETTING ** np.arange(num - 1, -1, -1)
+        weighted = rows.T * (fading * self._weights)
+        self.gram = FORGETTING**num * self.gram + weighted @ rows
+        self.moment = FORGETTING**num * self.moment + weighted @ np.array(self._targets)
+        self._rows, self._targets, self._weights = [], [], []

@@ -1,7 +1,9 @@
 """One cell in virtual time: its router, its instances, and requests that arrive."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from macroserve.core.batch import HandBackReason
 from macroserve.core.instance.length import LengthPredictor
@@ -31,12 +33,13 @@ class SimulatedCell:
         max_run_steps: int = MAX_RUN_STEPS,
     ) -> None:
         self.num_iterations = 0
+        self._max_iterations = sys.maxsize
         config = self._config = engine.config
         self._ledger = CellLedger(config.strategy)
         self._lengths = LengthPredictor()
         self._instances: dict[str, SimulatedInstance] = {}
-        self._events: EventQueue[Record | tuple[SimulatedInstance, Run]] = EventQueue()
-        self._verdicts = Verdicts(())
+        self._events: EventQueue[tuple[SimulatedInstance, Run]] = EventQueue()
+        self._verdicts = Verdicts(0)
         num_high = high_priority_count(num_instances, high_priority_ratio)
         for index in range(num_instances):
             pool = Pool.HP if index < num_high else Pool.LP
@@ -61,22 +64,30 @@ class SimulatedCell:
         Ends once all that count are decided, as soon as ``goal``, an attainment, is out of reach,
         or after ``max_iterations`` of the instances together.
         """
-        records = [self._record(index, arrival) for index, arrival in enumerate(arrivals)]
-        self._verdicts = Verdicts(records[num_before:], judge, goal)
-        for record in records:
-            self._events.put(record.request.arrival_s, record)
-        while self._events and not self._verdicts.are_in:
-            if max_iterations is not None and self.num_iterations >= max_iterations:
+        self._verdicts = Verdicts(len(arrivals) - num_before, judge, goal)
+        self._max_iterations = max_iterations or sys.maxsize
+        for index, arrival in enumerate(arrivals):
+            self._run_until(arrival.at_s)
+            if self._is_over:
                 break
-            now, event = self._events.pop()
-            self._verdicts.pass_time(now)
-            if isinstance(event, Record):
-                self._place(event, now)
-            else:
-                instance, run = event
-                if instance.run is run:
-                    self._settle(instance, now)
+            record = self._record(index, arrival)
+            if index >= num_before:
+                self._verdicts.expect(record)
+            self._place(record, arrival.at_s)
+        self._run_until(inf)
         return self._verdicts.outcome
+
+    @property
+    def _is_over(self) -> bool:
+        return self._verdicts.are_in or self.num_iterations >= self._max_iterations
+
+    def _run_until(self, moment_s: float) -> None:
+        """Nothing that happens at ``moment_s`` itself happens yet."""
+        while self._events.next_s < moment_s and not self._is_over:
+            now, (instance, run) = self._events.pop()
+            self._verdicts.pass_time(now)
+            if instance.run is run and now >= run.ends_s[-1]:
+                self._settle(instance, now)
 
     def _record(self, index: int, arrival: Arrival) -> Record:
         """As clients mostly ask: for no particular length, so that nobody knows it beforehand."""
@@ -115,7 +126,7 @@ class SimulatedCell:
             self._events.put(instance.run.ends_s[-1], (instance, instance.run))
 
     def _settle(self, instance: SimulatedInstance, now: float) -> None:
-        """Bring an instance to ``now``: what has ended by then, and what it runs since."""
+        """Bring an instance to ``now``: what has ended by then, and what it runs next."""
         settled = instance.settle(now)
         if settled is None:
             return
@@ -124,7 +135,8 @@ class SimulatedCell:
             self._lengths.observe(record.request, record.num_emitted)
             self._verdicts.ended(record)
         self._report(instance, end_s)
-        self._begin(instance, end_s)
+        if instance.run is None:
+            self._begin(instance, end_s)
 
     def _begin(self, instance: SimulatedInstance, now: float) -> None:
         self.num_iterations += 1

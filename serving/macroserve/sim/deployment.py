@@ -1,8 +1,8 @@
 """A model on a number of instances of some devices: what an experiment serves with."""
 
 from dataclasses import dataclass, replace
+from itertools import cycle
 from random import Random
-from typing import Any
 
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.latency import LatencyModel, ModelShape
@@ -13,7 +13,7 @@ from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.hardware.step_time import StepTime
-from macroserve.sim.instance import Engine, Truth
+from macroserve.sim.instance import Engine
 
 MEMORY_SHARE = 0.9
 """Of a device's memory, for weights, cache and activations (vLLM's default)."""
@@ -30,6 +30,9 @@ CHUNK_TOKENS = 512
 
 NOISE = 0.03
 """Standard deviation of a step's time, as a share of it."""
+
+NUM_NOISES = 4093
+"""Drawn once and used in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,7 @@ class Deployment:
             hybrid_cache=self.shape.hidden_size < self.shape.kv_size,
             late_value=late_value,
         )
-        truth = noisy(StepTime(self.shape, self.device, self.link).seconds, Random(seed))
-        return Engine(config, truth, lambda: LatencyModel(self.shape, self.device.roof))
-
-
-def noisy(truth: Truth, random: Random) -> Truth:
-    """The same, with steps that take a little more or less, by chance."""
-
-    def seconds(*batch: Any) -> float:
-        return truth(*batch) * max(0.5, random.gauss(1.0, NOISE))
-
-    return seconds
+        truth = StepTime(self.shape, self.device, self.link).seconds
+        random = Random(seed)
+        noise = cycle([random.gauss(1.0, NOISE) for _ in range(NUM_NOISES)])
+        return Engine(config, truth, lambda: LatencyModel(self.shape, self.device.roof), noise)

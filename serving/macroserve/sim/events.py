@@ -1,6 +1,7 @@
 """The order of things in virtual time."""
 
 import heapq
+from math import inf
 from typing import Generic, TypeVar
 
 EventT = TypeVar("EventT")
@@ -13,8 +14,10 @@ class EventQueue(Generic[EventT]):
         self._heap: list[tuple[float, int, EventT]] = []
         self._num_put = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._heap)
+    @property
+    def next_s(self) -> float:
+        """When the next one is due; infinite if there is none."""
+        return self._heap[0][0] if self._heap else inf
 
     def put(self, at_s: float, event: EventT) -> None:
         heapq.heappush(self._heap, (at_s, self._num_put, event))

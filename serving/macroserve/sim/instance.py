@@ -1,9 +1,11 @@
 """The simulator's executor: one instance that runs batches in virtual time."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate, repeat
+from operator import mul
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason
 from macroserve.core.instance.config import InstanceConfig
@@ -11,6 +13,7 @@ from macroserve.core.instance.scheduler import InstanceScheduler, Refusal
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.views import InstanceStatus, Pool
 from macroserve.sim.record import Record
+from macroserve.sim.streams import Streams
 
 MAX_RUN_STEPS = 32
 """Decode steps that one event may stand for."""
@@ -32,11 +35,13 @@ class Engine:
     """What simulated instances are like.
 
     truth: how long their batches take. latency: what each one's scheduler predicts with.
+    noise: by which factor each step in turn takes more or less than the truth.
     """
 
     config: InstanceConfig
     truth: Truth
     latency: Callable[[], LatencyModel]
+    noise: Iterator[float] = field(default_factory=partial(repeat, 1.0))
 
     @staticmethod
     def known(config: InstanceConfig, latency: Exact) -> "Engine":
@@ -47,16 +52,17 @@ class Engine:
 class Run:
     """A batch that is being run: once, or, when it only decodes, until something may change it.
 
-    ends_s: when each repetition ends. While all that is here decodes and nothing waits, the
-    scheduler would decide the same batch again, so that one event can stand for many steps. Only
-    its guesses of how long responses get, which routing by load reads, are renewed less often.
+    ends_s: when each repetition ends that has not ended yet. While all that is here decodes and
+    nothing waits, the scheduler would decide the same batch again, so that one event can stand for
+    many steps. Only its guesses of how long responses get, which routing by load reads, are renewed
+    less often.
     """
 
-    __slots__ = ("batch", "began_s", "ends_s")
+    __slots__ = ("batch", "ends_s", "first_step_s")
 
     def __init__(self, batch: Batch, began_s: float, ends_s: list[float]) -> None:
         self.batch = batch
-        self.began_s = began_s
+        self.first_step_s = ends_s[0] - began_s
         self.ends_s = ends_s
 
 
@@ -70,10 +76,13 @@ class SimulatedInstance:
         self.policy = InstanceScheduler(replace(engine.config, pool=pool), engine.latency())
         self.run: Run | None = None
         self._truth = engine.truth
+        self._noise = engine.noise
         self._block_size = engine.config.block_size
         self._free_blocks = engine.config.num_blocks
         self._max_run_steps = max_run_steps
         self._records: dict[str, Record] = {}
+        self._streams = Streams()
+        self._resting: dict[str, Record] = {}
 
     def add(self, record: Record, now: float) -> Refusal | None:
         """Let it wait here. Of a run that was settled at ``now``, only the present step is left."""
@@ -89,40 +98,49 @@ class SimulatedInstance:
         batch = self.policy.schedule(now)
         left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
         for request_id in batch.preempted:
-            self._records[request_id].num_computed = 0
+            self._preempt(request_id)
         for prefill in batch.prefills:
             self._records[prefill.request_id].is_hidden = prefill.hidden
+        if batch.decodes:
+            self._choose(batch.decodes)
+            self._streams.begin(now)
         self.run = (
             None if batch.kind is BatchKind.IDLE else Run(batch, now, self._ends_s(batch, now))
         )
         return left
 
     def settle(self, now: float) -> tuple[float, list[Record]] | None:
-        """Take in the steps that have ended by ``now``; from the end of the last of them on, which
-        is returned with the requests that ended then, it waits for ``begin``. None where none has
-        ended."""
-        if self.run is None or self.run.ends_s[0] > now:
+        """Take in the steps that have ended by ``now``: when the last of them did, and the requests
+        that ended with it. None where none has ended. Once the run is over it is None, and the
+        instance waits for ``begin``.
+        """
+        run = self.run
+        if run is None or run.ends_s[0] > now:
             return None
-        batch, num_steps = self.run.batch, bisect_right(self.run.ends_s, now)
-        began_s = self.run.began_s
-        first_step_s = self.run.ends_s[0] - began_s
-        end_s = self.run.ends_s[num_steps - 1]
-        self.run = None
+        num_steps = bisect_right(run.ends_s, now)
+        ended_s, run.ends_s = run.ends_s[:num_steps], run.ends_s[num_steps:]
+        if not run.ends_s:
+            self.run = None
+        end_s, batch = ended_s[-1], run.batch
+        finished = self._streams.step(ended_s) if batch.decodes else []
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
         emitted: dict[str, int] = {}
-        finished: list[Record] = []
-        for request_id in (*prefilled, *batch.decodes):
+        for request_id, num_tokens in prefilled.items():
             record = self._records[request_id]
-            if request_id not in prefilled and record.num_emitted == 1:
-                record.decoding_s = began_s
-            record.num_computed += prefilled.get(request_id, num_steps)
+            record.num_computed += num_tokens
             if record.num_computed >= record.num_tokens:
-                emitted[request_id] = num_steps
-                if record.emit(num_steps, end_s):
-                    finished.append(self._records.pop(request_id))
+                record.emit((end_s,))
+                emitted[request_id] = 1
+                if record.ended:
+                    finished.append(record)
+                else:
+                    self._streams.add(record)
         ended = frozenset([record.request.request_id for record in finished])
+        for request_id in ended:
+            del self._records[request_id]
         # The scheduler decided one step, and so it learns from one.
-        result = BatchResult(first_step_s, prefilled, emitted, ended)
+        num_decoded = num_steps if batch.decodes else 0
+        result = BatchResult(run.first_step_s, prefilled, emitted, ended, num_decoded)
         self.policy.update(batch, result, end_s)
         return end_s, finished
 
@@ -131,23 +149,38 @@ class SimulatedInstance:
         self._free_blocks = status.free_blocks
         return status
 
+    def _preempt(self, request_id: str) -> None:
+        self._records[request_id].num_computed = 0
+        if request_id in self._streams:
+            self._streams.pop(request_id)
+        self._resting.pop(request_id, None)
+
+    def _choose(self, decodes: Sequence[str]) -> None:
+        """Let just these decode."""
+        if len(decodes) == len(self._streams) and not self._resting:
+            return
+        for record in self._resting.values():
+            self._streams.add(record)
+        self._resting = {i: self._streams.pop(i) for i in self._streams.others(decodes)}
+
     def _ends_s(self, batch: Batch, now: float) -> list[float]:
-        truth, num_decodes = self._truth, len(batch.decodes)
+        num_decodes, streams = len(batch.decodes), self._streams
         prefills = [
             (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
         ]
         context = hidden = num_hidden = 0
-        for request_id in batch.decodes:
-            record = self._records[request_id]
-            context += record.num_tokens
-            if record.is_hidden:
-                hidden += record.num_tokens
-                num_hidden += 1
-        steps_s = (
-            truth(prefills, num_decodes, context + step * num_decodes, hidden + step * num_hidden)
-            for step in range(self._num_steps(batch))
-        )
-        return list(accumulate(steps_s, initial=now))[1:]
+        if num_decodes:
+            context, hidden = streams.num_tokens, streams.num_hidden_tokens
+            num_hidden = streams.num_hidden
+        step_s = self._truth(prefills, num_decodes, context, hidden)
+        num_more = self._num_steps(batch) - 1
+        if not num_more:
+            return [now + step_s * next(self._noise)]
+        # Over so few steps the time grows evenly with the context.
+        context, hidden = context + num_more * num_decodes, hidden + num_more * num_hidden
+        growth_s = (self._truth(prefills, num_decodes, context, hidden) - step_s) / num_more
+        steps_s = [step_s + growth_s * index for index in range(num_more + 1)]
+        return list(accumulate(map(mul, steps_s, self._noise), initial=now))[1:]
 
     def _num_steps(self, batch: Batch) -> int:
         """How often the same batch runs, as far as this instance can know: until the first
@@ -158,6 +191,4 @@ class SimulatedInstance:
         blocks_each = self._max_run_steps // self._block_size + 2
         if num_decodes * blocks_each > self._free_blocks:
             return 1
-        records = [self._records[request_id] for request_id in batch.decodes]
-        to_first_end = min([record.num_output - record.num_emitted for record in records])
-        return min(to_first_end, self._max_run_steps)
+        return min(self._streams.num_steps_left, self._max_run_steps)

@@ -1,9 +1,12 @@
 """What came of simulated requests."""
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import ceil
+from operator import sub
 
 from macroserve.core.request import Request
 
@@ -11,16 +14,18 @@ from macroserve.core.request import Request
 class Record:
     """One request as its client sees it, and as the device holds it.
 
-    decoding_s: when its first decode began. gaps_s: between its tokens.
+    decoding_s: when its first decode began. gaps_s: between its tokens, until it is judged.
+    as_of_step, last_step: ``Streams``', while it decodes.
     """
 
     __slots__ = (
+        "as_of_step",
         "decoding_s",
-        "ended",
         "first_s",
         "gaps_s",
         "is_hidden",
         "last_s",
+        "last_step",
         "num_computed",
         "num_emitted",
         "num_output",
@@ -34,26 +39,31 @@ class Record:
         self.num_emitted = 0
         self.first_s = 0.0
         self.last_s = 0.0
-        self.ended = False
         self.is_hidden = False
         self.decoding_s = 0.0
         self.gaps_s = array("f")
+        self.as_of_step = 0
+        self.last_step = -1
 
     @property
     def num_tokens(self) -> int:
         return self.request.num_prompt_tokens + self.num_emitted
 
-    def emit(self, num_tokens: int, now: float) -> bool:
-        """Whether these tokens, the last of which comes out at ``now``, are its last ones."""
+    @property
+    def ended(self) -> bool:
+        return self.num_emitted >= self.num_output
+
+    def emit(self, at_s: Sequence[float]) -> None:
+        """A token comes out at each of these times."""
+        if not at_s:
+            return
         if self.num_emitted:
-            # Steps of one run take about the same time.
-            self.gaps_s.extend([(now - self.last_s) / num_tokens] * num_tokens)
+            self.gaps_s.extend(map(sub, at_s, chain((self.last_s,), at_s)))
         else:
-            self.first_s = now
-        self.num_emitted += num_tokens
-        self.last_s = now
-        self.ended = self.num_emitted >= self.num_output
-        return self.ended
+            self.first_s = at_s[0]
+            self.gaps_s.extend(map(sub, islice(at_s, 1, None), at_s))
+        self.num_emitted += len(at_s)
+        self.last_s = at_s[-1]
 
 
 Judge = Callable[[Record], bool]
@@ -106,30 +116,33 @@ class Outcome:
 class Verdicts:
     """Which of the requests that count have attained or missed their targets so far.
 
-    records: in the order of their deadlines. judge: of those that end. goal: an attainment;
-    are_in: nothing is open any more, or too many are missed for the goal.
+    num_requests: that will come. judge: of those that end. goal: an attainment; are_in: nothing is
+    open any more, or too many are missed for the goal.
     """
 
-    def __init__(
-        self, records: Sequence[Record], judge: Judge = as_client, goal: float = 0.0
-    ) -> None:
+    def __init__(self, num_requests: int, judge: Judge = as_client, goal: float = 0.0) -> None:
+        self._num = num_requests
         self._judge = judge
-        self._open = {record.request.request_id for record in records}
-        self._records = records
-        self._num_due = 0
-        self._num = len(records)
+        self._goal = goal
+        self._open: set[str] = set()
+        self._unanswered: deque[Record] = deque()
         self._num_attained = 0
         self._num_missed = 0
-        self._goal = goal
 
     @property
     def are_in(self) -> bool:
-        return not self._open or self._num - self._num_missed < self._goal * self._num
+        num_known = self._num_attained + self._num_missed
+        return num_known == self._num or self._num - self._num_missed < self._goal * self._num
 
     @property
     def outcome(self) -> Outcome:
         num_known = self._num_attained + self._num_missed
         return Outcome(num_known, self._num_attained, self.are_in)
+
+    def expect(self, record: Record) -> None:
+        """One that counts has come; in the order of their deadlines."""
+        self._open.add(record.request.request_id)
+        self._unanswered.append(record)
 
     def ended(self, record: Record) -> None:
         self._decide(record, self._judge(record))
@@ -139,11 +152,9 @@ class Verdicts:
 
     def pass_time(self, now: float) -> None:
         """Whoever is due before ``now`` and has no token yet has missed."""
-        while self._num_due < self._num:
-            record = self._records[self._num_due]
-            if record.request.deadline_s >= now:
-                return
-            self._num_due += 1
+        unanswered = self._unanswered
+        while unanswered and (unanswered[0].num_emitted or unanswered[0].request.deadline_s < now):
+            record = unanswered.popleft()
             if not record.num_emitted:
                 self._decide(record, False)
 

@@ -151,7 +151,11 @@ class Executor:
             if self.emitted[request_id] == self.lengths[request_id]:
                 finished.add(request_id)
                 self.end(request_id, "finished")
-        return BatchResult(elapsed_s, prefilled, emitted, frozenset(finished))
+        if skip_decodes or len(self.batches) % 3 == 0:  # one by one
+            return BatchResult(elapsed_s, prefilled, emitted, frozenset(finished))
+        for request_id in batch.decodes:
+            del emitted[request_id]
+        return BatchResult(elapsed_s, prefilled, emitted, frozenset(finished), decoded=1)
 
     def drain(self, limit=20_000):
         """Run until nothing is left."""
@@ -276,11 +280,11 @@ def make_step(make_config, make_sequence):
         for index, saved_s in enumerate((*decoding, *[0.0] * fresh)):
             seq = make_sequence(f"d{index}", next(ordinals), prompt=10, new=1000)
             running.admit(seq, 2)
-            running.start_decoding(seq)
             seq.emit(1, NOW - 1.0)
             if index < len(decoding):
                 seq.emit(1, NOW - 1.0)
                 seq.paid_until_s = NOW + saved_s
+            running.start_decoding(seq)
         for index, prompt in enumerate(waiting):
             arrival_s = NOW - (0.0 if index else waited_s)
             queue.add(

@@ -21,8 +21,8 @@ def run_up(make_sequence):
             seq = make_sequence(name, ordinal, arrival_s=arrival_s, prompt=prompt, new=200)
             running.admit(seq, blocks)
             if (name, arrival_s, blocks) not in prefilling:
-                running.start_decoding(seq)
                 seq.emit(1, now=0.0)  # 16 * blocks tokens: the next needs a new block
+                running.start_decoding(seq)
         return running
 
     return build
@@ -74,7 +74,7 @@ def test_the_paused_come_before_those_that_run(run_up):
     running = run_up(6, ("a", 1, 2), ("b", 2, 2), pause_when_full=True, prefilling=(("p", 5, 1),))
     running.make_room()
     assert names(running.paused.values()) == ["b"]
-    running.decoding["a"].emit(16, now=1.0)  # short again
+    running.decoding.emit_one(running.decoding["a"], 16, 1.0)  # short again
     running.remove(running.prefilling["p"], State.FINISHED)
     running.make_room()
     assert names(running.paused.values()) == ["a"]

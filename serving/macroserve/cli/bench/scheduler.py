@@ -90,8 +90,8 @@ def _run(scheduler: InstanceScheduler, batch: Batch, now: float) -> float:
     result = BatchResult(
         batch.predicted_s,
         {prefill.request_id: prefill.num_tokens for prefill in batch.prefills},
-        dict.fromkeys(batch.decodes, 1),
-        frozenset(batch.decodes[:surplus]),
+        finished=frozenset(batch.decodes[:surplus]),
+        decoded=1,
     )
     scheduler.update(batch, result, now)
     return now

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from macroserve.core.instance.cache import BlockLedger
+from macroserve.core.instance.decoding import Decoding
 from macroserve.core.instance.knapsack import Cache, hidden_blocks
 from macroserve.core.instance.sequence import Sequence, State
 
@@ -19,7 +20,7 @@ class Running:
     def __init__(self, num_blocks: int, block_size: int, *, pause_when_full: bool) -> None:
         self.blocks = BlockLedger(num_blocks, block_size)
         self.prefilling: dict[str, Sequence] = {}
-        self.decoding: dict[str, Sequence] = {}
+        self.decoding = Decoding()
         self.paused: dict[str, Sequence] = {}
         self._pause_when_full = pause_when_full
 
@@ -28,6 +29,12 @@ class Running:
 
     def __iter__(self) -> Iterator[Sequence]:
         return chain(self.prefilling.values(), self.decoding.values(), self.paused.values())
+
+    @property
+    def num_remaining(self) -> int:
+        """Tokens still expected of all that run."""
+        others = chain(self.prefilling.values(), self.paused.values())
+        return self.decoding.num_remaining + sum([seq.num_remaining for seq in others])
 
     def admit(self, seq: Sequence, num_blocks: int, cache: Cache = Cache.KV) -> None:
         """Its prefill begins."""
@@ -41,7 +48,8 @@ class Running:
         """Its whole prompt is computed."""
         seq.move(State.DECODING)
         seq.num_computed = seq.num_prompt
-        self.decoding[seq.request_id] = self.prefilling.pop(seq.request_id)
+        del self.prefilling[seq.request_id]
+        self.decoding.add(seq)
 
     def remove(self, seq: Sequence, to: State) -> None:
         """It gives its KV back: for good, or to be computed again."""
@@ -51,7 +59,7 @@ class Running:
             State.PAUSED: self.paused,
         }[seq.state]
         seq.move(to)
-        del home[seq.request_id]
+        home.pop(seq.request_id)
         self.blocks.release(seq.request_id)
 
     def make_room(self) -> list[Sequence]:
@@ -63,8 +71,7 @@ class Running:
         that none does in the same iteration.
         """
         preempted: list[Sequence] = []
-        short = [seq for seq in self.decoding.values() if seq.num_tokens >= seq.num_slots]
-        for seq in (*self.paused.values(), *short):
+        for seq in (*self.paused.values(), *self.decoding.short):
             while seq.state is not State.WAITING and not self._extend(seq):
                 if self._pause_when_full:
                     self._pause(seq)
@@ -87,12 +94,17 @@ class Running:
         self._grant(seq, missing)
         if seq.state is State.PAUSED:
             seq.move(State.DECODING)
-            self.decoding[seq.request_id] = self.paused.pop(seq.request_id)
+            self.decoding.add(self.paused.pop(seq.request_id))
         return True
 
     def _grant(self, seq: Sequence, num_blocks: int) -> None:
         num_slots = self.blocks.grant(seq.request_id, num_blocks)
-        seq.num_slots = 2 * num_slots if seq.cache is Cache.HIDDEN else num_slots
+        if seq.cache is Cache.HIDDEN:
+            num_slots *= 2
+        if seq.state is State.DECODING:
+            self.decoding.enlarge(seq, num_slots)
+        else:
+            seq.num_slots = num_slots
 
     def _pause(self, seq: Sequence) -> None:
         if seq.state is State.DECODING:

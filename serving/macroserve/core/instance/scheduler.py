@@ -149,6 +149,8 @@ class InstanceScheduler:
         """Take in what an executor did of ``batch``; it may be less than was asked."""
         self._learn(batch, result)
         running = self._running
+        if result.decoded:
+            self._advance(batch, result, now)
         for request_id, num_tokens in result.prefilled.items():
             if seq := running.prefilling.get(request_id):
                 seq.num_computed = min(seq.num_computed + num_tokens, seq.num_prompt)
@@ -158,18 +160,15 @@ class InstanceScheduler:
             seq = running.decoding.get(request_id)
             if seq is None and num_tokens and (seq := running.prefilling.get(request_id)):
                 running.start_decoding(seq)  # a token came out, so its prompt is in
-            if seq is None:
-                continue
-            seq.emit(num_tokens, now)
-            if seq.num_emitted >= seq.predicted_tokens:
-                seq.predicted_tokens = self._lengths.predict(seq.request, seq.num_emitted)
+            if seq and running.decoding.emit_one(seq, num_tokens, now):
+                self._expect_more(seq)
         for request_id in result.finished:
             seq = self._sequences.get(request_id)
             if seq and seq.state is not State.WAITING:
+                self._end(seq)
                 self._lengths.observe(seq.request, seq.num_emitted)
                 self._tally.finished += 1
                 self._tally.attained += seq.attained(now)
-                self._end(seq)
 
     def status(self, now: float) -> InstanceStatus:
         """A snapshot for the cell scheduler, with the ids taken in since the last one."""
@@ -254,6 +253,20 @@ class InstanceScheduler:
             work, self._in_flight = self._in_flight[1], None
             if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
                 self.latency.observe(work, result.elapsed_s)
+
+    def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
+        """The batch's decodes have their tokens, but those that the result names."""
+        decoding = self._running.decoding
+        apart = [request_id for request_id in result.emitted if request_id in decoding]
+        if len(decoding) != len(batch.decodes):
+            decodes = {*batch.decodes, *apart}
+            apart += [request_id for request_id in decoding if request_id not in decodes]
+        for seq in decoding.emit(result.decoded, now, apart):
+            self._expect_more(seq)
+
+    def _expect_more(self, seq: Sequence) -> None:
+        expected = self._lengths.predict(seq.request, seq.num_emitted)
+        self._running.decoding.expect(seq, expected)
 
     def _end(self, seq: Sequence) -> None:
         del self._sequences[seq.request_id]

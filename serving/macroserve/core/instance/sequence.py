@@ -45,13 +45,16 @@ class Sequence:
     started: whether its prefill was ever begun here.
     pending_since_s: since when its reader waits: for its first token, then for the next.
     cache: what is kept of it while it runs.
+    place, as_of_step, due_step, pace_key: ``Decoding``'s, while it decodes.
     """
 
     __slots__ = (
         "arrival_s",
+        "as_of_step",
         "cache",
         "cost_s",
         "deadline_s",
+        "due_step",
         "first_token_s",
         "num_computed",
         "num_emitted",
@@ -59,8 +62,10 @@ class Sequence:
         "num_slots",
         "num_tokens",
         "ordinal",
+        "pace_key",
         "paid_until_s",
         "pending_since_s",
+        "place",
         "predicted_tokens",
         "prefill_s",
         "request",
@@ -93,6 +98,10 @@ class Sequence:
         self.paid_until_s = 0.0
         self.pending_since_s = request.arrival_s
         self.cache = Cache.KV
+        self.place = 0
+        self.as_of_step = 0
+        self.due_step = 0
+        self.pace_key = 0.0
 
     @property
     def num_to_prefill(self) -> int:

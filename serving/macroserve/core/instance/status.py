@@ -1,6 +1,7 @@
 """What an instance tells its cell scheduler of itself."""
 
-from macroserve.core.instance.phase import percentile_10
+from math import isinf
+
 from macroserve.core.instance.running import Running
 from macroserve.core.instance.waiting import WaitingQueue
 from macroserve.core.latency import LatencyModel
@@ -33,11 +34,11 @@ def snapshot(
 
     Requests with nothing but their first token out save no TPOT yet and are left out of it.
     """
-    decoding = running.decoding.values()
-    context = sum([seq.num_tokens for seq in decoding])
-    decode_s = latency.predict(latency.work((), len(decoding), context))
+    decoding = running.decoding
+    context, hidden = decoding.num_tokens, decoding.num_hidden_tokens
+    decode_s = latency.predict(latency.work((), len(decoding), context, hidden))
     full_prefill_s = latency.prefill_s(max_batch_tokens)
-    saved = [seq.paid_until_s - now for seq in decoding if seq.num_emitted > 1]
+    saved_mean_s = decoding.saved_tpot_mean_s(now)
     begun = running.prefilling.values()
     waiting_tokens = waiting.num_tokens + sum([seq.num_to_prefill for seq in begun])
     prefill_s = waiting.prefill_s + sum(
@@ -59,11 +60,11 @@ def snapshot(
         waiting_tokens=waiting_tokens,
         waiting_prefill_s=max(prefill_s, one_batch_s) if waiting_tokens else 0.0,
         phase_prefill_s=max(phase_prefill_s, one_batch_s) if phase_prefill_s else 0.0,
-        saved_tpot_mean_s=sum(saved) / len(saved) if saved else None,
-        saved_tpot_p10_s=percentile_10(saved) if saved else None,
+        saved_tpot_mean_s=None if isinf(saved_mean_s) else saved_mean_s,
+        saved_tpot_p10_s=None if isinf(saved_mean_s) else decoding.saved_tpot_p10_s(now),
         decode_step_s=decode_s,
         prefill_s_per_token=full_prefill_s / max_batch_tokens,
-        remaining_tokens=waiting.predicted_tokens + sum([seq.num_remaining for seq in running]),
+        remaining_tokens=waiting.predicted_tokens + running.num_remaining,
         free_blocks=running.blocks.free,
         num_blocks=running.blocks.num_blocks,
         block_size=running.blocks.block_size,

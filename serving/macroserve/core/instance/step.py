@@ -1,6 +1,6 @@
 """One iteration under construction: what a composer chooses from, and its choice."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from itertools import chain
 from math import ceil
@@ -75,8 +75,6 @@ class Step:
         self.running = running
         self.preempted = preempted
         self.decoding = running.decoding
-        self.decode_context = sum([seq.num_tokens for seq in self.decoding.values()])
-        self.hidden_context = _hidden(self.decoding.values()) if config.hides else 0
         self.decode_s = self.predict(())
         self._lengths = lengths
         self.waiting = waiting
@@ -87,7 +85,10 @@ class Step:
         prefills = [(pick.num_tokens, pick.seq.num_computed) for pick in picks]
         if with_decodes:
             work = self.latency.work(
-                prefills, len(self.decoding), self.decode_context, self.hidden_context
+                prefills,
+                len(self.decoding),
+                self.decoding.num_tokens,
+                self.decoding.num_hidden_tokens,
             )
         else:
             work = self.latency.work(prefills)
@@ -96,11 +97,11 @@ class Step:
     def work(self, plan: Plan) -> Work:
         prefills = [(pick.num_tokens, pick.seq.num_computed) for pick in plan.picks]
         if len(plan.decodes) == len(self.decoding):
-            context, hidden = self.decode_context, self.hidden_context
+            context, hidden = self.decoding.num_tokens, self.decoding.num_hidden_tokens
         else:
             decodes = [self.decoding[request_id] for request_id in plan.decodes]
             context = sum([seq.num_tokens for seq in decodes])
-            hidden = _hidden(decodes) if self.config.hides else 0
+            hidden = sum([seq.num_tokens for seq in decodes if seq.cache is Cache.HIDDEN])
         return self.latency.work(prefills, len(plan.decodes), context, hidden)
 
     def pick(
@@ -187,8 +188,3 @@ class Step:
             return min(most, blocks.blocks_for(seq.num_prompt) + 1)
         expected = self._lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
         return min(most, blocks.blocks_for(seq.num_prompt + ceil((1 + KV_PADDING) * expected)))
-
-
-def _hidden(seqs: Iterable[Sequence]) -> int:
-    """Tokens of which the hidden state is kept."""
-    return sum([seq.num_tokens for seq in seqs if seq.cache is Cache.HIDDEN])

@@ -174,12 +174,16 @@ class MacroserveScheduler(Scheduler):
                 emitted[output.request_id] = len(output.new_token_ids)
                 if output.finished:
                     finished.add(output.request_id)
+        for request_id in batch.decodes:
+            # As a rule each has made a token.
+            if (num_tokens := emitted.pop(request_id, 0)) != 1:
+                emitted[request_id] = num_tokens
         prefilled = {
             p.request_id: self._computed(p.request_id, computed_before, scheduler_output)
             for p in batch.prefills
         }
         self._policy.update(
-            batch, BatchResult(now - started, prefilled, emitted, frozenset(finished)), now
+            batch, BatchResult(now - started, prefilled, emitted, frozenset(finished), 1), now
         )
         for client_index, output in self._handed_back:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)

@@ -35,6 +35,6 @@ def _held_back_blocks(step: Step) -> int:
 
     The elastic batch size of section 6.2.
     """
-    expected = sum(seq.num_remaining for seq in step.running)
+    expected = step.running.num_remaining
     blocks = step.running.blocks
     return min(blocks.blocks_for(expected), int(HP_FREE_SHARE * blocks.num_blocks))

@@ -4,7 +4,6 @@ Mixed steps save one read of the weights, bursts avoid the cost of mixing; the l
 which is cheaper for the batch at hand. Deadlines, triage and ageing are in the queue's order.
 """
 
-from macroserve.core.instance.phase import saved_tpot_p10_s
 from macroserve.core.instance.step import Plan, Step
 
 STEP_TARGET = 0.93
@@ -28,9 +27,9 @@ def compose(step: Step) -> Plan:
         return Plan(step.pick(limit), (), "nothing to decode")
 
     # What decodes with the tightest pace leave of a step.
-    target_s = STEP_TARGET * min([seq.tpot_s for seq in step.decoding.values()])
+    target_s = STEP_TARGET * step.decoding.min_tpot_s
     chunk = step.latency.prefill_tokens_within(
-        target_s, limit, num_decodes=len(decodes), decode_context=step.decode_context
+        target_s, limit, num_decodes=len(decodes), decode_context=step.decoding.num_tokens
     )
     picks = step.pick(min(max(chunk, MIN_CHUNK_TOKENS), limit - len(decodes)))
     if not picks:
@@ -41,7 +40,7 @@ def compose(step: Step) -> Plan:
     if step.overdue:
         return Plan(picks, decodes, "a prompt has waited too long")
 
-    saved_s = saved_tpot_p10_s(step.decoding.values(), step.now, step.decode_s)
+    saved_s = step.decoding.saved_tpot_p10_s(step.now, step.decode_s, fresh=True)
     spare_s = BURST_SHARE * saved_s + target_s - step.decode_s
     burst = step.latency.prefill_tokens_within(spare_s, limit)
     if burst >= MIN_CHUNK_TOKENS:

@@ -1,6 +1,6 @@
 """Prefill and decode phases in turn, never mixed: EcoServe, section 3.2."""
 
-from macroserve.core.instance.phase import next_phase, saved_tpot_mean_s, saved_tpot_p10_s
+from macroserve.core.instance.phase import next_phase
 from macroserve.core.instance.step import Pick, Plan, Step
 from macroserve.core.views import Phase
 
@@ -13,11 +13,10 @@ def compose(step: Step) -> Plan:
     """
     config = step.config
     picks = step.pick(config.max_batch_tokens, whole=True)
-    begun = [seq for seq in step.decoding.values() if seq.num_emitted > 1]
     if config.strategy.mean_slack:
-        saved_s = saved_tpot_mean_s(begun, step.now)
+        saved_s = step.decoding.saved_tpot_mean_s(step.now)
     else:
-        saved_s = saved_tpot_p10_s(begun, step.now, step.decode_s)
+        saved_s = step.decoding.saved_tpot_p10_s(step.now, step.decode_s)
     paid = _within(saved_s, step, picks)
     phase, reason = next_phase(
         step.phase,
@@ -32,9 +31,7 @@ def compose(step: Step) -> Plan:
             return Plan(picks, (), reason)
         # Overdue prompts may take as long as the decode batch before them, and at least one goes.
         return Plan(paid or _within(step.decode_s, step, picks) or picks[:1], (), reason)
-    for seq in step.decoding.values():
-        if seq.num_emitted == 1:
-            seq.paid_until_s = step.now
+    step.decoding.start_clocks(step.now)
     return Plan((), tuple(step.decoding), reason)
 
 
