@@ -33,6 +33,18 @@ class Routing(StrEnum):
     """Ascendra: LP round robin, tickets and offloads to HP."""
     EARLIEST = "earliest"
     """Rolling constraints over LP and HP pools, least predicted wait when none satisfies."""
+    ROLES = "roles"
+    """HP instances prefill, LP instances decode, the least loaded of each (DistServe, MoonCake)."""
+
+
+class Transfer(StrEnum):
+    """How far a request's KV cache travels between its prefill and its first decode."""
+
+    NOWHERE = "nowhere"
+    NODE = "node"
+    """To another instance of the same node (DistServe)."""
+    NETWORK = "network"
+    """To any instance (MoonCake)."""
 
 
 class Ordering(StrEnum):
@@ -59,10 +71,15 @@ class Strategy:
     Old requests then hide young ones, so that attainment falls at low load already."""
     triage: bool = False
     """Demote the costliest requests when not all deadlines can be met (Moore-Hodgson)."""
+    transfer: Transfer = Transfer.NOWHERE
+
+    @property
+    def moves_kv(self) -> bool:
+        return self.transfer is not Transfer.NOWHERE
 
     @property
     def uses_pools(self) -> bool:
-        return self.routing in (Routing.POOLS, Routing.EARLIEST)
+        return self.routing in (Routing.POOLS, Routing.EARLIEST, Routing.ROLES)
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -99,9 +116,17 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
+DISAGGREGATED: dict[str, Strategy] = {
+    name: Strategy(name, Batching.SEPARATE, Routing.ROLES, Ordering.FCFS, transfer=transfer)
+    for name, transfer in (("distserve", Transfer.NODE), ("mooncake", Transfer.NETWORK))
+}
+"""Baselines for the simulator alone: no engine here sends KV caches to another."""
+
+
 def strategy(name: str) -> Strategy:
     """The strategy of that name; raises ValueError naming the known ones."""
+    known = STRATEGIES | DISAGGREGATED
     try:
-        return STRATEGIES[name]
+        return known[name]
     except KeyError:
-        raise ValueError(f"unknown strategy {name!r}, known are: {', '.join(STRATEGIES)}") from None
+        raise ValueError(f"unknown strategy {name!r}, known are: {', '.join(known)}") from None

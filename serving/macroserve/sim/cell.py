@@ -1,8 +1,9 @@
 """One cell in virtual time: its router, its instances, and requests that arrive."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from macroserve.core.batch import HandBackReason
@@ -14,7 +15,7 @@ from macroserve.core.scaling.priority import high_priority_count
 from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.events import EventQueue
-from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, SimulatedInstance
+from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, Settled, SimulatedInstance
 from macroserve.sim.record import Judge, Outcome, Record, Verdicts, as_client
 
 
@@ -38,14 +39,13 @@ class SimulatedCell:
         self._ledger = CellLedger(config.strategy)
         self._lengths = LengthPredictor()
         self._instances: dict[str, SimulatedInstance] = {}
-        self._events: EventQueue[tuple[SimulatedInstance, Run]] = EventQueue()
+        self._events: EventQueue[Callable[[float], None]] = EventQueue()
         self._verdicts = Verdicts(0)
-        num_high = high_priority_count(num_instances, high_priority_ratio)
-        for index in range(num_instances):
-            pool = Pool.HP if index < num_high else Pool.LP
+        pools = self._pools(num_instances, high_priority_ratio)
+        for index, pool in enumerate(pools):
             name = f"instance-{index}"
             instance = SimulatedInstance(name, pool, engine, max_run_steps)
-            instance.policy.let_offload(num_high > 0)
+            instance.policy.let_offload(Pool.HP in pools)
             self._instances[name] = instance
             self._ledger.add(name, pool, config.max_num_seqs)
             self._report(instance, 0.0)
@@ -84,10 +84,13 @@ class SimulatedCell:
     def _run_until(self, moment_s: float) -> None:
         """Nothing that happens at ``moment_s`` itself happens yet."""
         while self._events.next_s < moment_s and not self._is_over:
-            now, (instance, run) = self._events.pop()
+            now, happen = self._events.pop()
             self._verdicts.pass_time(now)
-            if instance.run is run and now >= run.ends_s[-1]:
-                self._settle(instance, now)
+            happen(now)
+
+    def _pools(self, num_instances: int, ratio: float) -> list[Pool]:
+        num_high = high_priority_count(num_instances, ratio)
+        return [Pool.HP if index < num_high else Pool.LP for index in range(num_instances)]
 
     def _record(self, index: int, arrival: Arrival) -> Record:
         """As clients mostly ask: for no particular length, so that nobody knows it beforehand."""
@@ -120,23 +123,35 @@ class SimulatedCell:
             self._verdicts.missed(record)
             return
         self._report(instance, now)
+        self._go_on(instance, now)
+
+    def _go_on(self, instance: SimulatedInstance, now: float) -> None:
+        """With what has come just now: at once, or when the present step has ended."""
         if instance.run is None:
             self._begin(instance, now)
         else:
-            self._events.put(instance.run.ends_s[-1], (instance, instance.run))
+            self._events.put(instance.run.ends_s[-1], partial(self._end, instance, instance.run))
+
+    def _end(self, instance: SimulatedInstance, run: Run, now: float) -> None:
+        """Of a run, unless it was cut short and ended before."""
+        if instance.run is run and now >= run.ends_s[-1]:
+            self._settle(instance, now)
 
     def _settle(self, instance: SimulatedInstance, now: float) -> None:
         """Bring an instance to ``now``: what has ended by then, and what it runs next."""
         settled = instance.settle(now)
         if settled is None:
             return
-        end_s, finished = settled
-        for record in finished:
+        for record in settled.finished:
             self._lengths.observe(record.request, record.num_emitted)
             self._verdicts.ended(record)
-        self._report(instance, end_s)
+        self._report(instance, settled.end_s)
+        self._after(instance, settled)
         if instance.run is None:
-            self._begin(instance, end_s)
+            self._begin(instance, settled.end_s)
+
+    def _after(self, instance: SimulatedInstance, settled: Settled) -> None:
+        """What else comes of it."""
 
     def _begin(self, instance: SimulatedInstance, now: float) -> None:
         self.num_iterations += 1
@@ -144,7 +159,7 @@ class SimulatedCell:
         if instance.run is None:
             self._report(instance, now)
         else:
-            self._events.put(instance.run.ends_s[-1], (instance, instance.run))
+            self._events.put(instance.run.ends_s[-1], partial(self._end, instance, instance.run))
         for record, reason in left:
             if reason is HandBackReason.DROP:
                 self._verdicts.missed(record)

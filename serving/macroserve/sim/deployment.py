@@ -9,6 +9,7 @@ from macroserve.core.latency import LatencyModel, ModelShape
 from macroserve.core.request import Slo
 from macroserve.core.strategy import Strategy
 from macroserve.core.views import Pool
+from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.hardware.models import MODELS
@@ -40,6 +41,7 @@ class Deployment:
     """ranks: devices of one instance, which share every layer over ``link``.
 
     kv_bytes: of one instance's cache, where an experiment sets it; else what memory leaves.
+    fabric: what instances send KV caches over, for strategies that do.
     """
 
     model: str
@@ -49,6 +51,7 @@ class Deployment:
     num_instances: int
     kv_bytes: float | None = None
     block_size: int = BLOCK_SIZE
+    fabric: Fabric | None = None
 
     @property
     def shape(self) -> ModelShape:

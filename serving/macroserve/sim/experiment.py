@@ -8,7 +8,9 @@ from macroserve.core.strategy import Strategy
 from macroserve.sim.arrivals import bursty
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
+from macroserve.sim.disaggregated import DisaggregatedCell
 from macroserve.sim.goodput import goodput
+from macroserve.sim.instance import Engine
 from macroserve.sim.record import Judge, Outcome, as_client
 from macroserve.sim.workloads import Workload
 
@@ -19,7 +21,7 @@ WARM_UP_S = 30.0
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """variation: of the gaps between arrivals; 1 is a Poisson process.
-    high_priority_ratio: share of the instances in the HP pool."""
+    high_priority_ratio: share of the instances in the HP pool, or that prefill."""
 
     deployment: Deployment
     strategy: Strategy
@@ -43,8 +45,20 @@ class Experiment:
         engine = self.deployment.engine(
             self.strategy, self.slo, self.chunk_tokens, self.late_value, seed
         )
-        cell = SimulatedCell(engine, self.deployment.num_instances, self.high_priority_ratio)
-        return cell.serve(arrivals, num_before=num_before, judge=self.judge, goal=goal)
+        return self._cell(engine).serve(
+            arrivals, num_before=num_before, judge=self.judge, goal=goal
+        )
+
+    def _cell(self, engine: Engine) -> SimulatedCell:
+        deployment, ratio = self.deployment, self.high_priority_ratio
+        if not self.strategy.moves_kv:
+            return SimulatedCell(engine, deployment.num_instances, ratio)
+        if deployment.fabric is None:
+            raise ValueError(f"{self.strategy.name} moves KV caches, and there is nothing between")
+        kv_bytes = deployment.shape.kv_bytes_per_token
+        return DisaggregatedCell(
+            engine, deployment.num_instances, ratio, deployment.fabric, kv_bytes
+        )
 
     def goodput(
         self, level: float, duration_s: float, lowest: float, highest: float, seed: int = 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, repeat
 from operator import mul
+from typing import NamedTuple
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason
 from macroserve.core.instance.config import InstanceConfig
@@ -66,6 +67,14 @@ class Run:
         self.ends_s = ends_s
 
 
+class Settled(NamedTuple):
+    """What came of a run up to ``end_s``: requests that ended, and such as decode elsewhere."""
+
+    end_s: float
+    finished: list[Record]
+    departing: list[Record]
+
+
 class SimulatedInstance:
     """run: what it does now, None while it idles."""
 
@@ -83,6 +92,7 @@ class SimulatedInstance:
         self._records: dict[str, Record] = {}
         self._streams = Streams()
         self._resting: dict[str, Record] = {}
+        self._arrived: list[Record] = []
 
     def add(self, record: Record, now: float) -> Refusal | None:
         """Let it wait here. Of a run that was settled at ``now``, only the present step is left."""
@@ -93,6 +103,32 @@ class SimulatedInstance:
                 del self.run.ends_s[1:]
         return refusal
 
+    def expect(self, record: Record) -> bool:
+        """Reserve memory for a request that was prefilled elsewhere; whether there is room."""
+        request = record.request
+        known = replace(
+            request,
+            num_prompt_tokens=record.num_tokens,
+            max_new_tokens=request.max_new_tokens - record.num_emitted,
+            num_streamed_tokens=record.num_emitted,
+        )
+        if not self.policy.expect(known):
+            return False
+        self._records[request.request_id] = record
+        return True
+
+    def receive(self, record: Record) -> None:
+        """Its KV cache is here. Of a run that was settled now, only the present step is left."""
+        self.policy.receive(record.request.request_id)
+        self._arrived.append(record)
+        if self.run is not None:
+            del self.run.ends_s[1:]
+
+    def send(self, record: Record, now: float) -> None:
+        """Its KV cache has gone to another instance."""
+        self.policy.finish(record.request.request_id, now)
+        del self._records[record.request.request_id]
+
     def begin(self, now: float) -> list[tuple[Record, HandBackReason]]:
         """Decide the next batch and run it; what has to leave, and why."""
         batch = self.policy.schedule(now)
@@ -101,6 +137,9 @@ class SimulatedInstance:
             self._preempt(request_id)
         for prefill in batch.prefills:
             self._records[prefill.request_id].is_hidden = prefill.hidden
+        for record in self._arrived:
+            self._streams.add(record)
+        self._arrived.clear()
         if batch.decodes:
             self._choose(batch.decodes)
             self._streams.begin(now)
@@ -109,10 +148,9 @@ class SimulatedInstance:
         )
         return left
 
-    def settle(self, now: float) -> tuple[float, list[Record]] | None:
-        """Take in the steps that have ended by ``now``: when the last of them did, and the requests
-        that ended with it. None where none has ended. Once the run is over it is None, and the
-        instance waits for ``begin``.
+    def settle(self, now: float) -> Settled | None:
+        """Take in the steps that have ended by ``now``. None where none has ended. Once the run is
+        over ``run`` is None, and the instance waits for ``begin``.
         """
         run = self.run
         if run is None or run.ends_s[0] > now:
@@ -125,6 +163,7 @@ class SimulatedInstance:
         finished = self._streams.step(ended_s) if batch.decodes else []
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
         emitted: dict[str, int] = {}
+        departing: list[Record] = []
         for request_id, num_tokens in prefilled.items():
             record = self._records[request_id]
             record.num_computed += num_tokens
@@ -133,6 +172,8 @@ class SimulatedInstance:
                 emitted[request_id] = 1
                 if record.ended:
                     finished.append(record)
+                elif self.policy.sends:
+                    departing.append(record)
                 else:
                     self._streams.add(record)
         ended = frozenset([record.request.request_id for record in finished])
@@ -142,7 +183,7 @@ class SimulatedInstance:
         num_decoded = num_steps if batch.decodes else 0
         result = BatchResult(run.first_step_s, prefilled, emitted, ended, num_decoded)
         self.policy.update(batch, result, end_s)
-        return end_s, finished
+        return Settled(end_s, finished, departing)
 
     def status(self, now: float) -> InstanceStatus:
         status = self.policy.status(now)

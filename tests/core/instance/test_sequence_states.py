@@ -7,10 +7,14 @@ from macroserve.core.request import Slo
 
 LEGAL = {
     (State.WAITING, State.PREFILLING),
+    (State.WAITING, State.MOVING),
     (State.WAITING, State.FINISHED),
     (State.PREFILLING, State.DECODING),
+    (State.PREFILLING, State.MOVING),
     (State.PREFILLING, State.WAITING),
     (State.PREFILLING, State.FINISHED),
+    (State.MOVING, State.DECODING),
+    (State.MOVING, State.FINISHED),
     (State.DECODING, State.PAUSED),
     (State.DECODING, State.WAITING),
     (State.DECODING, State.FINISHED),

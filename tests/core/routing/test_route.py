@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
 from macroserve.core.routing.route import route
-from macroserve.core.strategy import STRATEGIES, Routing, strategy
+from macroserve.core.strategy import DISAGGREGATED, STRATEGIES, Routing, strategy
 from macroserve.core.views import InstanceStatus, InstanceView, Pool
 
 # 512 tokens: half a second of prefill against a target of 2 s; 640 tokens: 40 blocks.
@@ -84,6 +84,24 @@ def test_no_instance(name: str, views: list[InstanceView]) -> None:
 )
 def test_least_load(views: list[InstanceView], expected: str) -> None:
     assert routed("vllm", views) == (expected, RouteReason.LEAST_LOAD)
+
+
+@pytest.mark.parametrize("name", DISAGGREGATED)
+@pytest.mark.parametrize(
+    ("views", "prefilled", "expected"),
+    [
+        ([lp("a"), hp("b", waiting_tokens=9)], False, "b"),
+        ([lp("a", remaining_tokens=9), hp("b")], True, "a"),
+        ([lp("a"), hp("b", waiting_tokens=9), hp("c", waiting_tokens=8)], False, "c"),
+        ([lp("a", remaining_tokens=9), lp("b", remaining_tokens=8), hp("c")], True, "b"),
+        # Better a wrong one than none.
+        ([lp("a")], False, "a"),
+        ([hp("a")], True, "a"),
+    ],
+)
+def test_roles(name: str, views: list[InstanceView], prefilled: bool, expected: str) -> None:
+    request = replace(FRESH, prefilled=prefilled)
+    assert route(strategy(name), views, None, request, NOW).instance == expected
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path):
         replace(QUICK, rate=2.5),
         replace(QUICK, experiment=replace(EXPERIMENT, strategy=STRATEGIES["sarathi"])),
         replace(QUICK, experiment=replace(EXPERIMENT, slo=Slo(2.0, 0.1))),
-        Goodput("quick", EXPERIMENT, 0.9, 2.0, 1.0, 2.0),
+        Goodput("quick", (EXPERIMENT,), 0.9, 2.0, 1.0, 2.0),
     ],
     ids=["rate", "strategy", "slo", "kind"],
 )

@@ -10,7 +10,7 @@ from macroserve.core.instance.sequence import Sequence, State
 
 
 class Running:
-    """prefilling, decoding, paused: sequences by id, in the order in which they got there.
+    """prefilling, decoding, paused, moving: sequences by id, in the order in which they got there.
 
     pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
         (EconoServe, section 3.2: offload-free pre-emption). Otherwise the latest arrival gives up
@@ -22,18 +22,19 @@ class Running:
         self.prefilling: dict[str, Sequence] = {}
         self.decoding = Decoding()
         self.paused: dict[str, Sequence] = {}
+        self.moving: dict[str, Sequence] = {}
         self._pause_when_full = pause_when_full
 
     def __len__(self) -> int:
-        return len(self.prefilling) + len(self.decoding) + len(self.paused)
+        return len(self.prefilling) + len(self.decoding) + len(self.paused) + len(self.moving)
 
     def __iter__(self) -> Iterator[Sequence]:
-        return chain(self.prefilling.values(), self.decoding.values(), self.paused.values())
+        return chain(self._preemptible(), self.moving.values())
 
     @property
     def num_remaining(self) -> int:
         """Tokens still expected of all that run."""
-        others = chain(self.prefilling.values(), self.paused.values())
+        others = chain(self.prefilling.values(), self.paused.values(), self.moving.values())
         return self.decoding.num_remaining + sum([seq.num_remaining for seq in others])
 
     def admit(self, seq: Sequence, num_blocks: int, cache: Cache = Cache.KV) -> None:
@@ -51,12 +52,32 @@ class Running:
         del self.prefilling[seq.request_id]
         self.decoding.add(seq)
 
+    def reserve(self, seq: Sequence, num_blocks: int) -> None:
+        """Its KV comes from elsewhere."""
+        seq.move(State.MOVING)
+        seq.started = True
+        self._grant(seq, num_blocks)
+        self.moving[seq.request_id] = seq
+
+    def send(self, seq: Sequence) -> None:
+        """Its whole prompt is computed, for another instance."""
+        seq.move(State.MOVING)
+        seq.num_computed = seq.num_prompt
+        self.moving[seq.request_id] = self.prefilling.pop(seq.request_id)
+
+    def receive(self, seq: Sequence) -> None:
+        """Its KV is here."""
+        seq.move(State.DECODING)
+        seq.num_computed = seq.num_prompt
+        self.decoding.add(self.moving.pop(seq.request_id))
+
     def remove(self, seq: Sequence, to: State) -> None:
         """It gives its KV back: for good, or to be computed again."""
         home = {
             State.PREFILLING: self.prefilling,
             State.DECODING: self.decoding,
             State.PAUSED: self.paused,
+            State.MOVING: self.moving,
         }[seq.state]
         seq.move(to)
         home.pop(seq.request_id)
@@ -111,8 +132,11 @@ class Running:
             seq.move(State.PAUSED)
             self.paused[seq.request_id] = self.decoding.pop(seq.request_id)
 
+    def _preemptible(self) -> Iterator[Sequence]:
+        return chain(self.prefilling.values(), self.decoding.values(), self.paused.values())
+
     def _preempt_latest(self) -> Sequence:
-        latest = max(self, key=lambda seq: (seq.arrival_s, seq.ordinal))
+        latest = max(self._preemptible(), key=lambda seq: (seq.arrival_s, seq.ordinal))
         self.remove(latest, State.WAITING)
         latest.forget_cache()
         return latest

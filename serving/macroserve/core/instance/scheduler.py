@@ -108,6 +108,35 @@ class InstanceScheduler:
         """
         self._draining = draining
 
+    # -- requests whose KV moves (DistServe, MoonCake)
+
+    @property
+    def sends(self) -> bool:
+        """Whether what it prefills decodes elsewhere."""
+        return self.config.strategy.moves_kv and self.config.pool is Pool.HP
+
+    def expect(self, request: Request) -> bool:
+        """Reserve memory and a seat for one that another instance prefills; whether there is room.
+
+        Its prompt counts the first token, which is out (``Request.num_streamed_tokens``).
+        """
+        running, num_blocks = (
+            self._running,
+            self._running.blocks.blocks_for(request.num_prompt_tokens + 1),
+        )
+        if len(running) >= self.config.max_num_seqs or num_blocks > running.blocks.free:
+            return False
+        seq = Sequence(request, self._num_added, self._lengths.predict(request), 0.0, 0.0)
+        self._num_added += 1
+        self._sequences[request.request_id] = seq
+        running.reserve(seq, num_blocks)
+        self._tally.admitted.append(request.request_id)
+        return True
+
+    def receive(self, request_id: str) -> None:
+        """The KV cache of one that was expected is here: it decodes from the next batch on."""
+        self._running.receive(self._running.moving[request_id])
+
     # -- one iteration
 
     def schedule(self, now: float) -> Batch:
@@ -155,12 +184,16 @@ class InstanceScheduler:
             if seq := running.prefilling.get(request_id):
                 seq.num_computed = min(seq.num_computed + num_tokens, seq.num_prompt)
                 if seq.num_computed == seq.num_prompt:
-                    running.start_decoding(seq)
+                    self._start_decoding(seq)
         for request_id, num_tokens in result.emitted.items():
-            seq = running.decoding.get(request_id)
-            if seq is None and num_tokens and (seq := running.prefilling.get(request_id)):
-                running.start_decoding(seq)  # a token came out, so its prompt is in
-            if seq and running.decoding.emit_one(seq, num_tokens, now):
+            seq = self._sequences.get(request_id)
+            if seq is None:
+                continue
+            if seq.state is State.PREFILLING and num_tokens:
+                self._start_decoding(seq)  # a token came out, so its prompt is in
+            if seq.state is State.MOVING:
+                seq.emit(num_tokens, now)
+            elif seq.state is State.DECODING and running.decoding.emit_one(seq, num_tokens, now):
                 self._expect_more(seq)
         for request_id in result.finished:
             seq = self._sequences.get(request_id)
@@ -253,6 +286,13 @@ class InstanceScheduler:
             work, self._in_flight = self._in_flight[1], None
             if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
                 self.latency.observe(work, result.elapsed_s)
+
+    def _start_decoding(self, seq: Sequence) -> None:
+        """Here, or elsewhere where the strategy moves KV caches."""
+        if self.sends:
+            self._running.send(seq)
+        else:
+            self._running.start_decoding(seq)
 
     def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
         """The batch's decodes have their tokens, but those that the result names."""

@@ -13,12 +13,15 @@ class State(Enum):
     DECODING = "decoding"
     PAUSED = "paused"
     """Outran its KV reservation while nothing was free; keeps what it has."""
+    MOVING = "moving"
+    """Holds KV that is on its way: prefilled here, to decode elsewhere, or the other way round."""
     FINISHED = "finished"
 
 
 _NEXT: dict[State, frozenset[State]] = {
-    State.WAITING: frozenset({State.PREFILLING, State.FINISHED}),
-    State.PREFILLING: frozenset({State.DECODING, State.WAITING, State.FINISHED}),
+    State.WAITING: frozenset({State.PREFILLING, State.MOVING, State.FINISHED}),
+    State.PREFILLING: frozenset({State.DECODING, State.MOVING, State.WAITING, State.FINISHED}),
+    State.MOVING: frozenset({State.DECODING, State.FINISHED}),
     State.DECODING: frozenset({State.PAUSED, State.WAITING, State.FINISHED}),
     State.PAUSED: frozenset({State.DECODING, State.WAITING, State.FINISHED}),
     State.FINISHED: frozenset(),

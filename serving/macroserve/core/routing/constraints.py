@@ -30,6 +30,7 @@ class Demand:
     tpot_s: float
     offloaded: bool
     by_mean: bool
+    prefilled: bool
 
     @staticmethod
     def of(request: RouteRequest, by_mean: bool, now: float) -> "Demand":
@@ -41,6 +42,7 @@ class Demand:
             tpot_s=request.request.slo.tpot_s,
             offloaded=request.offloaded,
             by_mean=by_mean,
+            prefilled=request.prefilled,
         )
 
 

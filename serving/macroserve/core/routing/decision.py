@@ -14,12 +14,14 @@ class RouteRequest:
     num_output_tokens: predicted length of its response.
     offloaded: an LP instance handed it back because its TTFT target was about to be missed.
     exclude: instances that must not get it, such as one that just failed to answer.
+    prefilled: its KV cache is elsewhere, and comes after it.
     """
 
     request: Request
     num_output_tokens: int
     offloaded: bool = False
     exclude: frozenset[str] = frozenset()
+    prefilled: bool = False
 
     @property
     def num_tokens(self) -> int:

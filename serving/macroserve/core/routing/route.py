@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from macroserve.core.routing import earliest, least_load, pools, rolling
+from macroserve.core.routing import earliest, least_load, pools, roles, rolling
 from macroserve.core.routing.constraints import Check, Demand, check, wait_s
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
 from macroserve.core.strategy import Routing, Strategy
@@ -16,6 +16,7 @@ _POLICIES: dict[Routing, _Policy] = {
     Routing.ROLLING: rolling.choose,
     Routing.POOLS: pools.choose,
     Routing.EARLIEST: earliest.choose,
+    Routing.ROLES: roles.choose,
 }
 
 

@@ -1,15 +1,17 @@
 """EcoServe, section 4: goodput of PaDG against NoDG, on two clusters of commodity links."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import mean
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES, Strategy
+from macroserve.core.strategy import STRATEGIES, Strategy, Transfer, strategy
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
+from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import A800, L20, Device
-from macroserve.sim.hardware.links import PCIE_4
+from macroserve.sim.hardware.links import ETHERNET_10G, PCIE_4, ROCE_25G, Link
 from macroserve.sim.papers.measure import Figure, Goodput, Measurement, Row, Values
 from macroserve.sim.record import Judge, as_client, as_ecoserve
 from macroserve.sim.workloads import WORKLOADS
@@ -17,17 +19,20 @@ from macroserve.sim.workloads import WORKLOADS
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """num_devices: those that one model runs on. ranks: of an instance, by model."""
+    """num_devices: those that one model runs on. ranks: of an instance, by model.
+    network: what joins its nodes."""
 
     name: str
     device: Device
     num_devices: int
     ranks: dict[str, int]
+    network: Link
 
 
+DEVICES_PER_NODE = 8
 CLUSTERS = (
-    Cluster("L20", L20, 32, {"Llama-30B": 4, "CodeLlama-34B": 4, "Qwen2-72B": 8}),
-    Cluster("A800", A800, 16, {"Llama-30B": 2, "CodeLlama-34B": 2, "Qwen2-72B": 4}),
+    Cluster("L20", L20, 32, {"Llama-30B": 4, "CodeLlama-34B": 4, "Qwen2-72B": 8}, ETHERNET_10G),
+    Cluster("A800", A800, 16, {"Llama-30B": 2, "CodeLlama-34B": 2, "Qwen2-72B": 4}, ROCE_25G),
 )
 MODELS = ("Llama-30B", "CodeLlama-34B", "Qwen2-72B")
 SLOS = {
@@ -41,9 +46,12 @@ LOWEST = {"Alpaca-gpt4": 4.0, "ShareGPT": 2.0, "LongBench": 0.3}
 """Rates at which to begin."""
 
 NODG = ("vllm", "sarathi")
-STRATEGY_NAMES = (*NODG, "ecoserve")
+FUDG = ("distserve", "mooncake")
+STRATEGY_NAMES = (*NODG, *FUDG, "ecoserve")
+PREFILL_RATIOS = (0.25, 0.5, 0.75)
+"""Shares of the instances that prefill, of which the best counts."""
 VARIANTS: dict[str, tuple[Strategy, Judge]] = {
-    **{name: (STRATEGIES[name], as_ecoserve) for name in STRATEGY_NAMES},
+    **{name: (strategy(name), as_ecoserve) for name in STRATEGY_NAMES},
     "ecoserve, tenth percentile": (
         replace(STRATEGIES["ecoserve"], mean_slack=False),
         as_ecoserve,
@@ -54,17 +62,23 @@ VARIANTS: dict[str, tuple[Strategy, Judge]] = {
 """The paper's own, and what it would be with the time per token counted from the first token."""
 
 GAINS = {
-    ("P90", "vllm"): 83.76,
-    ("P90", "sarathi"): 71.97,
-    ("P50", "vllm"): 36.49,
-    ("P50", "sarathi"): 19.82,
+    "P90": {"vllm": 83.76, "sarathi": 71.97, "distserve": 192.41, "mooncake": 218.22},
+    "P50": {"vllm": 36.49, "sarathi": 19.82, "distserve": 180.73, "mooncake": 194.62},
 }
 """Section 4.2: percent, averaged over all cases."""
 
-GAINS_BY_MODEL = {"Llama-30B": 65.00, "CodeLlama-34B": 83.30, "Qwen2-72B": 85.30}
-GAINS_BY_CLUSTER = {"L20": 84.33, "A800": 71.41}
-GAINS_BY_SET = {"Alpaca-gpt4": 10.44, "ShareGPT": 20.60, "LongBench": 202.57}
-"""P90, over the average of both NoDG systems."""
+GAINS_BY_MODEL = {
+    "Llama-30B": (65.00, 507.67),
+    "CodeLlama-34B": (83.30, 125.45),
+    "Qwen2-72B": (85.30, 83.61),
+}
+GAINS_BY_CLUSTER = {"L20": (84.33, 124.86), "A800": (71.41, 285.78)}
+GAINS_BY_SET = {
+    "Alpaca-gpt4": (10.44, 74.80),
+    "ShareGPT": (20.60, 363.10),
+    "LongBench": (202.57, 164.42),
+}
+"""P90, over the average of both NoDG systems, and of both FuDG systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +110,39 @@ def measurements() -> list[Measurement]:
 def _goodput(case: Case, level: str, variant: str) -> Goodput:
     return Goodput(
         case.key(level, variant),
-        _experiment(case, variant),
+        _experiments(case, variant),
         LEVELS[level],
         DURATION_S[case.workload],
         LOWEST[case.workload],
     )
 
 
-def _experiment(case: Case, variant: str, num_instances: int | None = None) -> Experiment:
-    """num_instances: instead of as many as the cluster has room for."""
+def _experiments(
+    case: Case, variant: str, num_instances: int | None = None
+) -> tuple[Experiment, ...]:
+    """Those of which the best counts. num_instances: instead of as many as there is room for."""
     cluster = next(cluster for cluster in CLUSTERS if cluster.name == case.cluster)
-    ranks = cluster.ranks[case.model]
-    num_instances = num_instances or cluster.num_devices // ranks
     strategy, judge = VARIANTS[variant]
-    return Experiment(
-        Deployment(case.model, cluster.device, PCIE_4, ranks, num_instances),
-        strategy,
-        WORKLOADS[case.workload],
-        SLOS[case.workload],
-        judge,
-        high_priority_ratio=1 / 3 if strategy.uses_pools else 0.0,
+    ranks = cluster.ranks[case.model]
+    if strategy.transfer is Transfer.NODE:
+        ranks = min(ranks, DEVICES_PER_NODE // 2)
+    per_node = DEVICES_PER_NODE // ranks
+    num_instances = num_instances or cluster.num_devices // ranks
+    fabric = Fabric(per_node, PCIE_4, cluster.network)
+    ratios = (1 / 3 if strategy.uses_pools else 0.0,)
+    if strategy.moves_kv:
+        reach = per_node if strategy.transfer is Transfer.NODE else num_instances
+        ratios = PREFILL_RATIOS if reach > 2 else (0.5,)
+    return tuple(
+        Experiment(
+            Deployment(case.model, cluster.device, PCIE_4, ranks, num_instances, fabric=fabric),
+            strategy,
+            WORKLOADS[case.workload],
+            SLOS[case.workload],
+            judge,
+            high_priority_ratio=ratio,
+        )
+        for ratio in ratios
     )
 
 
@@ -127,26 +154,32 @@ def rows(values: Values) -> list[Row]:
             f"{level}, all cases",
             f"ecoserve over {baseline}",
             "gain in %",
-            mean(_gain(values, case, level, baseline) for case in CASES),
+            _mean_gain(values, CASES, (baseline,), level),
             paper,
         )
-        for (level, baseline), paper in GAINS.items()
+        for level, gains in GAINS.items()
+        for baseline, paper in gains.items()
     ]
     for name, gains in (
         ("model", GAINS_BY_MODEL),
         ("cluster", GAINS_BY_CLUSTER),
         ("workload", GAINS_BY_SET),
     ):
-        for group, paper in gains.items():
-            ours = mean(
-                _gain(values, case, "P90", baseline)
-                for case in CASES
-                for baseline in NODG
-                if getattr(case, name) == group
-            )
-            found.append(
-                Row("goodput", f"P90, {group}", "ecoserve over NoDG", "gain in %", ours, paper)
-            )
+        for group, papers in gains.items():
+            cases = [case for case in CASES if getattr(case, name) == group]
+            found += [
+                Row(
+                    "goodput",
+                    f"P90, {group}",
+                    f"ecoserve over {kind}",
+                    "gain in %",
+                    _mean_gain(values, cases, baselines),
+                    paper,
+                )
+                for kind, baselines, paper in zip(
+                    ("NoDG", "FuDG"), (NODG, FUDG), papers, strict=True
+                )
+            ]
     return found + [
         Row(
             "goodput",
@@ -160,6 +193,13 @@ def rows(values: Values) -> list[Row]:
         for variant in VARIANTS
         if case.key(level, variant) in values
     ]
+
+
+def _mean_gain(
+    values: Values, cases: Iterable[Case], baselines: Iterable[str], level: str = "P90"
+) -> float:
+    pairs = product(cases, baselines)
+    return mean(_gain(values, case, level, baseline) for case, baseline in pairs)
 
 
 def _gain(values: Values, case: Case, level: str, baseline: str) -> float:
@@ -181,7 +221,7 @@ def scaling_measurements() -> list[Measurement]:
     return [
         Goodput(
             _scaling_key(variant, size),
-            _experiment(GROWN, variant, size),
+            _experiments(GROWN, variant, size),
             LEVELS["P90"],
             DURATION_S[GROWN.workload],
             LOWEST[GROWN.workload] / 4,

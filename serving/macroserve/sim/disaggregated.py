@@ -1,0 +1,92 @@
+"""A cell whose instances prefill or decode, and send each other KV caches."""
+
+from collections import deque
+from functools import partial
+
+from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.scaling.priority import high_priority_count
+from macroserve.core.strategy import Transfer
+from macroserve.core.views import Pool
+from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.fabric import Fabric, Transfers
+from macroserve.sim.instance import Engine, Settled, SimulatedInstance
+from macroserve.sim.record import Record
+
+
+class DisaggregatedCell(SimulatedCell):
+    """DistServe or MoonCake, as the strategy's ``transfer`` says.
+
+    prefill_ratio: share of the instances that prefill; of each node's, where caches stay in the
+    node. A cache leaves when its receiver has room for it, in the order in which they got ready,
+    and keeps its memory with the sender until it has arrived.
+    kv_bytes_per_token: what travels.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        num_instances: int,
+        prefill_ratio: float,
+        fabric: Fabric,
+        kv_bytes_per_token: float,
+    ) -> None:
+        self._fabric = fabric
+        self._within_node = engine.config.strategy.transfer is Transfer.NODE
+        self._transfers = Transfers(fabric, engine.config.strategy.transfer)
+        self._kv_bytes_per_token = kv_bytes_per_token
+        self._ready: dict[int, deque[tuple[Record, int]]] = {}
+        super().__init__(engine, num_instances, prefill_ratio)
+        self._numbers = {name: number for number, name in enumerate(self._instances)}
+
+    def _pools(self, num_instances: int, ratio: float) -> list[Pool]:
+        size = self._fabric.instances_per_node if self._within_node else num_instances
+        if size < 2:
+            raise ValueError("prefills and decodes need an instance each, within reach")
+        num_high = max(1, high_priority_count(size, ratio))
+        return [Pool.HP if index % size < num_high else Pool.LP for index in range(num_instances)]
+
+    def _after(self, instance: SimulatedInstance, settled: Settled) -> None:
+        number = self._numbers[instance.name]
+        queue = self._ready.setdefault(
+            self._fabric.node(number) if self._within_node else 0, deque()
+        )
+        queue.extend((record, number) for record in settled.departing)
+        if settled.departing or settled.finished:
+            self._send_what_fits(settled.end_s)
+
+    def _send_what_fits(self, now: float) -> None:
+        for queue in self._ready.values():
+            while queue and self._sends(*queue[0], now):
+                queue.popleft()
+
+    def _sends(self, record: Record, sender: int, now: float) -> bool:
+        request = record.request
+        beyond = [
+            name
+            for name, number in self._numbers.items()
+            if not self._transfers.reaches(sender, number)
+        ]
+        wanted = RouteRequest(
+            request, self._lengths.predict(request), exclude=frozenset(beyond), prefilled=True
+        )
+        name = self._ledger.assign(wanted, now).instance
+        assert name is not None
+        receiver = self._instances[name]
+        if not receiver.expect(record):
+            self._ledger.settle(request.request_id)
+            return False
+        self._report(receiver, now)
+        num_bytes = self._kv_bytes_per_token * request.num_prompt_tokens
+        end_s = self._transfers.end_s(sender, self._numbers[name], num_bytes, now)
+        self._events.put(end_s, partial(self._arrive, record, sender, receiver))
+        return True
+
+    def _arrive(self, record: Record, sender: int, receiver: SimulatedInstance, now: float) -> None:
+        for instance in (left := self._instances[f"instance-{sender}"], receiver):
+            self._settle(instance, now)
+        left.send(record, now)
+        self._report(left, now)
+        if left.run is None:  # what waited for its memory
+            self._begin(left, now)
+        receiver.receive(record)
+        self._go_on(receiver, now)

@@ -1,0 +1,48 @@
+"""How KV caches get from one instance to another: nodes, and the links in and between them."""
+
+from dataclasses import dataclass
+
+from macroserve.core.strategy import Transfer
+from macroserve.sim.hardware.links import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """instances_per_node: on one node stand those that follow each other.
+    inside: what joins the instances of a node. network: what joins each node with the others.
+    """
+
+    instances_per_node: int
+    inside: Link
+    network: Link
+
+    def node(self, instance: int) -> int:
+        return instance // self.instances_per_node
+
+
+class Transfers:
+    """The caches that are on their way. A link carries one at a time, in the order in which they
+    begin; one through the network takes the links of both nodes, the sender's out and the
+    receiver's in (full duplex), as MoonCake's pool of all nodes' memory does."""
+
+    def __init__(self, fabric: Fabric, transfer: Transfer) -> None:
+        self._fabric = fabric
+        self._transfer = transfer
+        self._free_s: dict[tuple[str, int], float] = {}
+
+    def reaches(self, sender: int, receiver: int) -> bool:
+        within = self._transfer is Transfer.NODE
+        return not within or self._fabric.node(sender) == self._fabric.node(receiver)
+
+    def end_s(self, sender: int, receiver: int, num_bytes: float, now: float) -> float:
+        """When a cache that is sent now has arrived."""
+        fabric = self._fabric
+        if self._transfer is Transfer.NODE:
+            link, ways = fabric.inside, [("inside", fabric.node(sender))]
+        else:
+            link = fabric.network
+            ways = [("out", fabric.node(sender)), ("in", fabric.node(receiver))]
+        start_s = max(now, *(self._free_s.get(way, 0.0) for way in ways))
+        end_s = start_s + num_bytes / link.bytes_per_s
+        self._free_s.update(dict.fromkeys(ways, end_s))
+        return end_s + link.latency_s

@@ -1,0 +1,117 @@
+"""Prefills and decodes on instances of their own."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from macroserve.core.strategy import DISAGGREGATED
+from macroserve.core.views import Pool
+from macroserve.sim.arrivals import Arrival, poisson
+from macroserve.sim.disaggregated import DisaggregatedCell
+from macroserve.sim.fabric import Fabric
+from macroserve.sim.hardware.links import Link
+from macroserve.sim.instance import Engine
+from macroserve.sim.record import Verdicts
+
+SLOW = Link("slow", 1e6, 0.0)
+FAST = Link("fast", 1e12, 0.0)
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """Records by id, as they end."""
+    found = {}
+    ended = Verdicts.ended
+
+    def recording(self, record):
+        assert record.num_emitted == record.num_output
+        assert record.request.request_id not in found, "it ended twice"
+        found[record.request.request_id] = record
+        ended(self, record)
+
+    monkeypatch.setattr(Verdicts, "ended", recording)
+    return found
+
+
+@pytest.fixture
+def make_cell(make_config, make_latency):
+    def build(
+        name="mooncake",
+        instances=4,
+        ratio=0.5,
+        inside=FAST,
+        network=FAST,
+        token_bytes=1e4,
+        **fields,
+    ):
+        config = replace(make_config(**fields), strategy=DISAGGREGATED[name])
+        engine = Engine.known(config, make_latency())
+        return DisaggregatedCell(engine, instances, ratio, Fabric(2, inside, network), token_bytes)
+
+    return build
+
+
+def pools(cell):
+    return [instance.policy.config.pool for instance in cell._instances.values()]
+
+
+def test_each_node_has_both_where_caches_stay_in_it(make_cell):
+    hp, lp = Pool.HP, Pool.LP
+    assert pools(make_cell("mooncake")) == [hp, hp, lp, lp]
+    assert pools(make_cell("mooncake", ratio=0.25)) == [hp, lp, lp, lp]
+    assert pools(make_cell("distserve")) == [hp, lp, hp, lp]
+    assert pools(make_cell("distserve", ratio=0.1)) == [hp, lp, hp, lp], "one at least"
+    with pytest.raises(ValueError, match="an instance each"):
+        make_cell(instances=1)
+
+
+@pytest.mark.parametrize("name", DISAGGREGATED)
+@pytest.mark.parametrize("num_blocks", [1024, 96])
+def test_every_request_ends_and_every_block_is_free(
+    name, num_blocks, make_cell, make_lengths, ends
+):
+    cell = make_cell(name, num_blocks=num_blocks)
+    arrivals = [*poisson([6.0], 30.0, make_lengths(), Random(3)), Arrival(500.0, 10, 2)]
+    outcome = cell.serve(arrivals)
+    assert len(ends) == outcome.requests == len(arrivals)
+    for instance in cell._instances.values():
+        running = instance.policy._running
+        running.blocks.check()
+        assert running.blocks.free == num_blocks
+        assert not instance._records
+
+
+def test_the_second_token_waits_for_the_cache_and_no_other(make_cell, ends):
+    cell = make_cell("distserve", inside=SLOW)
+    cell.serve([Arrival(1.0, 1000, 10)])
+    slow = ends["request-0"]
+    ends.clear()
+    make_cell("distserve").serve([Arrival(1.0, 1000, 10)])
+    fast = ends["request-0"]
+    assert slow.first_s == fast.first_s
+    # 1000 tokens of 10 kB at 1 MB/s
+    assert slow.gaps_s[0] - fast.gaps_s[0] == pytest.approx(10.0, rel=1e-3)
+    assert list(slow.gaps_s[1:]) == pytest.approx(list(fast.gaps_s[1:]), rel=1e-3)
+    assert slow.decoding_s == pytest.approx(fast.decoding_s + 10.0, rel=1e-3)
+
+
+def test_caches_of_one_node_wait_for_its_link(make_cell, ends):
+    cell = make_cell("mooncake", network=SLOW, ratio=0.25)
+    cell.serve([Arrival(1.0, 1000, 5), Arrival(1.0, 1000, 5)])
+    began = sorted(record.decoding_s for record in ends.values())
+    assert began[1] - began[0] == pytest.approx(10.0, rel=0.05)
+
+
+def test_a_cache_stays_until_its_receiver_has_room(make_cell, ends):
+    """The decoding instance of 64 blocks holds one of these at a time."""
+    cell = make_cell("mooncake", instances=2, num_blocks=64, max_model_len=2000)
+    cell.serve([Arrival(1.0, 1500, 20), Arrival(1.0, 1500, 20)])
+    first, second = sorted(ends.values(), key=lambda record: record.last_s)
+    assert second.decoding_s >= first.last_s
+    assert second.first_s < first.last_s, "it was prefilled meanwhile"
+
+
+def test_a_response_of_one_token_needs_no_decode(make_cell, ends):
+    make_cell(network=SLOW).serve([Arrival(1.0, 1000, 1)])
+    assert ends["request-0"].last_s == ends["request-0"].first_s
