@@ -16,7 +16,10 @@ SMALL = Figure(
     lambda values: [
         Row("small", "calm", "vllm", "attainment", values["calm"], 0.5),
         Row("small", "only ours", "vllm", "attainment", values["calm"]),
+        Row("small", "close", "vllm", "attainment", values["calm"], 1.2),
+        Row("small", "none in the paper", "vllm", "attainment", values["calm"], 0.0),
     ],
+    "it is small",
 )
 
 
@@ -31,7 +34,7 @@ def reproduce(monkeypatch):
 def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
     result = reproduce("tiny", "--out", tmp_path, "--processes", 1)
     assert result.exit_code == 0, result.output
-    first, second = json.loads((tmp_path / "tiny.json").read_text())
+    first, second, third, _ = json.loads((tmp_path / "tiny.json").read_text())
     assert first == {
         "figure": "small",
         "case": "calm",
@@ -40,9 +43,12 @@ def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
         "ours": 1.0,
         "paper": 0.5,
         "ratio": 2.0,
+        "explanation": "it is small",
     }
-    assert (second["paper"], second["ratio"]) == (None, None)
+    assert (second["paper"], second["ratio"], second["explanation"]) == (None, None, None)
+    assert third["explanation"] is None
     assert "calm" in result.output and "only ours" not in result.output
+    assert "Off by more than 30 %: it is small" in result.output
 
 
 @pytest.mark.parametrize(

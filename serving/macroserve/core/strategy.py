@@ -52,6 +52,10 @@ class Ordering(StrEnum):
 
     FCFS = "fcfs"
     EDF = "edf"
+    SJF = "sjf"
+    """Shortest prompt first; a long one may wait for ever (Ascendra, section 5.2)."""
+    LJF = "ljf"
+    """Longest prompt first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.hardware.step_time import StepTime
+from macroserve.sim.hardware.step_time import Host, StepTime
 from macroserve.sim.instance import Engine
 
 MEMORY_SHARE = 0.9
@@ -31,6 +31,9 @@ CHUNK_TOKENS = 512
 
 NOISE = 0.03
 """Standard deviation of a step's time, as a share of it."""
+
+VLLM_HOST = Host()
+"""A present vLLM's."""
 
 NUM_NOISES = 4093
 """Drawn once and used in turn."""
@@ -51,6 +54,8 @@ class Deployment:
     num_instances: int
     kv_bytes: float | None = None
     block_size: int = BLOCK_SIZE
+    max_model_len: int = MAX_MODEL_LEN
+    host: Host = VLLM_HOST
     fabric: Fabric | None = None
 
     @property
@@ -77,6 +82,7 @@ class Deployment:
         slo: Slo,
         chunk_tokens: int = CHUNK_TOKENS,
         late_value: float = 0.0,
+        drop_late: bool = False,
         seed: int = 0,
     ) -> Engine:
         """Its instances, whose schedulers begin with a guess of how long batches take."""
@@ -89,12 +95,13 @@ class Deployment:
             block_size=self.block_size,
             max_num_seqs=MAX_NUM_SEQS,
             max_batch_tokens=MAX_BATCH_TOKENS,
-            max_model_len=min(MAX_MODEL_LEN, num_tokens),
+            max_model_len=min(self.max_model_len, num_tokens),
             chunk_tokens=chunk_tokens,
             hybrid_cache=self.shape.hidden_size < self.shape.kv_size,
             late_value=late_value,
+            drop_late=drop_late,
         )
-        truth = StepTime(self.shape, self.device, self.link).seconds
+        truth = StepTime(self.shape, self.device, self.link, self.host).seconds
         random = Random(seed)
         noise = cycle([random.gauss(1.0, NOISE) for _ in range(NUM_NOISES)])
         return Engine(config, truth, lambda: LatencyModel(self.shape, self.device.roof), noise)

@@ -32,6 +32,7 @@ class Experiment:
     high_priority_ratio: float = 0.0
     chunk_tokens: int = CHUNK_TOKENS
     late_value: float = 0.0
+    drop_late: bool = False
 
     def serve(self, rate: float, duration_s: float, *, goal: float = 0.0, seed: int = 0) -> Outcome:
         """What comes of ``rate`` requests per second. The same seed gives the same outcome.
@@ -43,7 +44,7 @@ class Experiment:
         arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
         engine = self.deployment.engine(
-            self.strategy, self.slo, self.chunk_tokens, self.late_value, seed
+            self.strategy, self.slo, self.chunk_tokens, self.late_value, self.drop_late, seed
         )
         return self._cell(engine).serve(
             arrivals, num_before=num_before, judge=self.judge, goal=goal

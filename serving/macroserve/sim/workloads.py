@@ -72,6 +72,9 @@ INPUT_CUT = 4096
 OUTPUT_CUT = 2048
 """The papers do not say how long the longest responses are."""
 
+OPT_LENGTH = 2048
+"""OPT models have no position beyond (Apt-Serve, section 6.2)."""
+
 WORKLOADS = {
     workload.name: workload
     for workload in (
@@ -90,6 +93,22 @@ WORKLOADS = {
             "LongBench",
             CutLognormal(2686.89, 2736.5, INPUT_CUT),
             CutLognormal(101.78, 19, OUTPUT_CUT),
+        ),
+        # Apt-Serve shows its lengths in a plot only; these are the averages that DistServe prints
+        # for the sets of which it takes the targets, too. Medians are guesses.
+        Workload(
+            "HumanEval", CutLognormal(171.3, 150, OPT_LENGTH), CutLognormal(98.2, 80, OPT_LENGTH)
+        ),
+        Workload(
+            "LongBench, 2k",
+            CutLognormal(1738.3, 1800, 1950),
+            CutLognormal(90.7, 60, OPT_LENGTH),
+        ),
+        # Sarathi-Serve, table 2: medians and 90th percentiles, from which the means follow.
+        Workload(
+            "ShareGPT4",
+            CutLognormal(2442, 1730, 2 * INPUT_CUT),
+            CutLognormal(481, 415, OUTPUT_CUT),
         ),
     )
 }

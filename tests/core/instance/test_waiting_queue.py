@@ -41,7 +41,12 @@ def test_orders_and_sums_are_those_of_a_sorted_list(make_sequence, ordering, wan
     def place(seq):
         if seq.is_streaming:
             return (0, seq.arrival_s, seq.ordinal)
-        key = seq.arrival_s if ordering is Ordering.FCFS else seq.deadline_s
+        key = {
+            Ordering.FCFS: seq.arrival_s,
+            Ordering.EDF: seq.deadline_s,
+            Ordering.SJF: seq.num_prompt,
+            Ordering.LJF: -seq.num_prompt,
+        }[ordering]
         return (1, key, seq.ordinal)
 
     assert names(queue) == names(sorted(model, key=place))

@@ -20,7 +20,7 @@ def reproduce(
 ) -> None:
     """Measure a paper's figures again in the simulator. What was measured before is kept."""
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
-    from macroserve.cli.reproduce.report import table, write
+    from macroserve.cli.reproduce.report import tables, write
     from macroserve.sim.papers import PAPERS
     from macroserve.sim.papers.measure import Notebook, carry_out
 
@@ -29,8 +29,8 @@ def reproduce(
         raise typer.BadParameter(f"{paper!r} is none of {', '.join(PAPERS)}.")
     if figure is not None and figure not in figures:
         raise typer.BadParameter(f"{paper} has the figures {', '.join(figures)}, not {figure!r}.")
-    chosen = list(figures.values()) if figure is None else [figures[figure]]
-    measurements = [each for found in chosen for each in found.measurements()]
+    chosen = figures if figure is None else {figure: figures[figure]}
+    measurements = [each for found in chosen.values() for each in found.measurements()]
     notebook = Notebook(out / f"{paper}-measured.jsonl", seed)
     with _progress() as progress:
         task = progress.add_task(paper, total=len(measurements))
@@ -41,9 +41,9 @@ def reproduce(
             processes or os.cpu_count() or 1,
             lambda number: progress.advance(task, number),
         )
-    rows = [row for found in chosen for row in found.rows(values)]
-    write(out / f"{paper}.json", rows)
-    console.print(table(paper, rows))
+    results = {name: (found, found.rows(values)) for name, found in chosen.items()}
+    write(out / f"{paper}.json", results)
+    console.print(tables(paper, results))
 
 
 def _progress() -> Progress:

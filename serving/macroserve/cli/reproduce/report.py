@@ -1,27 +1,52 @@
-"""What a reproduction ends with: a file of all figures, a table of those that the paper prints."""
+"""What a reproduction ends with: a file of all figures, and tables of those that a paper prints."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 
-from macroserve.sim.papers.measure import Row
+from macroserve.sim.papers.measure import Figure, Row
+
+Results = Mapping[str, tuple[Figure, Sequence[Row]]]
+"""By the figures' names."""
 
 
-def table(paper: str, rows: Sequence[Row]) -> Table:
-    """Those that the paper prints, too."""
-    shown = Table("figure", "case", "strategy", "metric", title=paper)
+def tables(paper: str, results: Results) -> RenderableType:
+    """One for each figure, with the explanation of what is off."""
+    parts: list[RenderableType] = []
+    for name, (figure, rows) in results.items():
+        printed = [row for row in rows if row.paper is not None]
+        parts.append(_table(f"{paper}: {name}", printed))
+        if figure.explanation and any(row.is_off for row in printed):
+            parts.append(Padding(f"Off by more than 30 %: {figure.explanation}", (0, 2, 1, 2)))
+    return Group(*parts)
+
+
+def _table(title: str, rows: Sequence[Row]) -> Table:
+    metrics = {row.metric for row in rows}
+    caption = metrics.pop() if len(metrics) == 1 else None
+    shown = Table("case", "strategy", title=title, caption=caption)
+    if not caption:
+        shown.add_column("metric")
     for column in ("paper", "ours", "ratio"):
-        shown.add_column(column, justify="right")
+        shown.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        if row.paper is not None and row.ratio is not None:
-            numbers = (f"{row.paper:.4g}", f"{row.ours:.4g}", f"{row.ratio:.2f}")
-            shown.add_row(row.figure, row.case, row.strategy, row.metric, *numbers)
+        metric = () if caption else (row.metric,)
+        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}{' *' if row.is_off else ''}"
+        numbers = (f"{row.paper:.4g}", f"{row.ours:.4g}", ratio)
+        shown.add_row(row.case, row.strategy, *metric, *numbers)
     return shown
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
-    documents = [asdict(row) | {"ratio": row.ratio} for row in rows]
+def write(path: Path, results: Results) -> None:
+    documents = [
+        asdict(row)
+        | {"ratio": row.ratio, "explanation": figure.explanation if row.is_off else None}
+        for figure, rows in results.values()
+        for row in rows
+    ]
     path.write_text(json.dumps(documents, indent=2) + "\n")

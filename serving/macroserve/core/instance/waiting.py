@@ -40,7 +40,7 @@ class Line:
 
 
 class WaitingQueue:
-    """Two orders of the same requests, so that no iteration sorts.
+    """Orders of the same requests, so that no iteration sorts.
 
     ``by_deadline`` and ``by_arrival`` hold the requests that have not started; ``resumed`` those
     that had (preempted here, or begun elsewhere): they go first, a reader may wait in mid-stream.
@@ -55,7 +55,14 @@ class WaitingQueue:
         self.num_tokens = 0
         self.prefill_s = 0.0
         self.predicted_tokens = 0
-        self._ordered = self.by_arrival if ordering is Ordering.FCFS else self.by_deadline
+        self._by_length = Line()
+        self._sign = -1 if ordering is Ordering.LJF else 1
+        self._ordered = {
+            Ordering.FCFS: self.by_arrival,
+            Ordering.EDF: self.by_deadline,
+            Ordering.SJF: self._by_length,
+            Ordering.LJF: self._by_length,
+        }[ordering]
         self._late_tokens = 0.0
 
     def __len__(self) -> int:
@@ -72,6 +79,8 @@ class WaitingQueue:
         else:
             self.by_arrival.add(seq.arrival_s, seq)
             self.by_deadline.add(seq.deadline_s, seq)
+            if self._ordered is self._by_length:
+                self._by_length.add(self._sign * seq.num_prompt, seq)
         self.num_tokens += seq.num_prompt
         self.prefill_s += seq.prefill_s
         self.predicted_tokens += seq.num_remaining
@@ -82,6 +91,8 @@ class WaitingQueue:
         else:
             self.by_arrival.remove(seq.arrival_s, seq)
             self.by_deadline.remove(seq.deadline_s, seq)
+            if self._ordered is self._by_length:
+                self._by_length.remove(self._sign * seq.num_prompt, seq)
         self.num_tokens -= seq.num_prompt
         self.prefill_s = self.prefill_s - seq.prefill_s if self else 0.0
         self.predicted_tokens -= seq.num_remaining

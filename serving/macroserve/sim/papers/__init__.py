@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 
-from macroserve.sim.papers import ecoserve
+from macroserve.sim.papers import aptserve, ascendra, ecoserve
 from macroserve.sim.papers.measure import Figure
 
-PAPERS: Mapping[str, Mapping[str, Figure]] = {"ecoserve": ecoserve.FIGURES}
+PAPERS: Mapping[str, Mapping[str, Figure]] = {
+    "aptserve": aptserve.FIGURES,
+    "ascendra": ascendra.FIGURES,
+    "ecoserve": ecoserve.FIGURES,
+}

@@ -12,6 +12,8 @@ from macroserve import core, sim
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.goodput import PRECISION
 
+OFF = 0.3
+
 Values = Mapping[str, float]
 """What was measured, by the measurements' keys."""
 
@@ -68,13 +70,20 @@ class Row:
     def ratio(self) -> float | None:
         return self.ours / self.paper if self.paper else None
 
+    @property
+    def is_off(self) -> bool:
+        """By so much that it wants an explanation."""
+        return self.ratio is not None and abs(self.ratio - 1) > OFF
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """measurements: what it takes. rows: the paper's figures beside those measured."""
+    """measurements: what it takes. rows: the paper's figures beside those measured.
+    explanation: what in the model makes the rows differ that are off."""
 
     measurements: Callable[[], list[Measurement]]
     rows: Callable[[Values], list[Row]]
+    explanation: str = ""
 
 
 class Notebook:

@@ -1,0 +1,187 @@
+"""Ascendra, section 8: LP and HP instances against vLLM and Sarathi, on three A100s."""
+
+from dataclasses import dataclass, replace
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES, Ordering, Strategy
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A100_80GB
+from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.papers.measure import Attainment, Figure, Goodput, Measurement, Row, Values
+from macroserve.sim.workloads import WORKLOADS
+
+LEVEL = 0.9
+DURATION_S = 300.0
+LOWEST = 0.2
+TWO_LOW_ONE_HIGH, ONE_LOW_TWO_HIGH, ONE_EACH = 1 / 3, 2 / 3, 1 / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One of table 2, with what section 8.2 says of it."""
+
+    model: str
+    workload: str
+    slo: Slo
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}, {self.workload}"
+
+
+CHAT = Case("Mistral-7B", "ShareGPT4", Slo(1.0, 0.15))
+SUMMARIES = Case("Llama3.1-8B", "LongBench", Slo(2.5, 0.15))
+STARVED = Case("Qwen-14B", "ShareGPT4", Slo(1.5, 0.15))
+CASES = (CHAT, SUMMARIES, STARVED)
+STRATEGY_NAMES = ("vllm", "sarathi", "ascendra", "unified")
+
+GAINS = {
+    (CHAT, "vllm"): 19.1,
+    (CHAT, "sarathi"): 17.4,
+    (SUMMARIES, "vllm"): 15.4,
+    (SUMMARIES, "sarathi"): 15.4,
+    (STARVED, "vllm"): 100 * (2.8 / 2.55 - 1),
+    (STARVED, "sarathi"): 0.0,
+}
+"""Percent of goodput. Of the last case the paper prints rates: 2.55, 2.8 and 2.8 requests/s."""
+
+
+def _experiment(
+    case: Case,
+    strategy: Strategy,
+    ratio: float = TWO_LOW_ONE_HIGH,
+    num_instances: int = 3,
+    *,
+    drop_late: bool = False,
+) -> Experiment:
+    return Experiment(
+        Deployment(case.model, A100_80GB, NVLINK_3, 1, num_instances),
+        strategy,
+        WORKLOADS[case.workload],
+        case.slo,
+        high_priority_ratio=ratio if strategy.uses_pools else 0.0,
+        drop_late=drop_late,
+    )
+
+
+def _goodput(key: str, experiment: Experiment) -> Goodput:
+    return Goodput(key, (experiment,), LEVEL, DURATION_S, LOWEST)
+
+
+def goodput_measurements() -> list[Measurement]:
+    return [
+        _goodput(f"{case.name} {name}", _experiment(case, STRATEGIES[name]))
+        for case in CASES
+        for name in STRATEGY_NAMES
+    ]
+
+
+def goodput_rows(values: Values) -> list[Row]:
+    def gain(case: Case, baseline: str) -> float:
+        return _percent(values[f"{case.name} ascendra"], values[f"{case.name} {baseline}"])
+
+    return [
+        Row("goodput", case.name, f"ascendra over {name}", "gain in %", gain(case, name), paper)
+        for (case, name), paper in GAINS.items()
+    ] + [
+        Row("goodput", case.name, name, "requests/s", values[f"{case.name} {name}"])
+        for case in CASES
+        for name in STRATEGY_NAMES
+    ]
+
+
+ASCENDRA = STRATEGIES["ascendra"]
+VARIANTS = {
+    "2 LP + 1 HP": _experiment(CHAT, ASCENDRA),
+    "1 LP + 2 HP": _experiment(CHAT, ASCENDRA, ONE_LOW_TWO_HIGH),
+    "shortest first": _experiment(CHAT, replace(ASCENDRA, ordering=Ordering.SJF)),
+    "1 LP + 1 HP": _experiment(CHAT, ASCENDRA, ONE_EACH, 2),
+    "2 vllm": _experiment(CHAT, STRATEGIES["vllm"], num_instances=2),
+    "2 sarathi": _experiment(CHAT, STRATEGIES["sarathi"], num_instances=2),
+}
+"""Sections 8.4 and 8.7, of which the paper prints plots and the order."""
+
+ORDERS = (
+    ("2 LP + 1 HP", "1 LP + 2 HP"),
+    ("2 LP + 1 HP", "shortest first"),
+    ("1 LP + 1 HP", "2 vllm"),
+    ("1 LP + 1 HP", "2 sarathi"),
+)
+"""Which is better than which there."""
+
+
+def variant_measurements() -> list[Measurement]:
+    return [_goodput(f"variant {name}", each) for name, each in VARIANTS.items()]
+
+
+def variant_rows(values: Values) -> list[Row]:
+    def gain(better: str, worse: str) -> float:
+        return _percent(values[f"variant {better}"], values[f"variant {worse}"])
+
+    return [
+        Row("variants", CHAT.name, f"{better} over {worse}", "gain in %", gain(better, worse))
+        for better, worse in ORDERS
+    ]
+
+
+OVERLOAD_S = 600.0
+OVERLOAD_RATES = (6.0, 8.0, 10.0)
+"""Section 8.6: ten minutes slightly above capacity; the paper does not say at which rate."""
+DROP_GAIN = 1.74
+
+
+def overload_measurements() -> list[Measurement]:
+    return [
+        Attainment(
+            _overload_key(name, rate),
+            _experiment(CHAT, STRATEGIES[name], drop_late=True),
+            rate,
+            OVERLOAD_S,
+        )
+        for name in STRATEGY_NAMES
+        for rate in OVERLOAD_RATES
+    ]
+
+
+def overload_rows(values: Values) -> list[Row]:
+    def gain(rate: float) -> float:
+        others = [values[_overload_key(name, rate)] for name in ("vllm", "sarathi")]
+        return values[_overload_key("ascendra", rate)] / (sum(others) / len(others))
+
+    return [
+        Row(
+            "overload",
+            f"{rate:g} requests/s",
+            "ascendra over baselines",
+            "times served within the SLOs",
+            gain(rate),
+            DROP_GAIN,
+        )
+        for rate in OVERLOAD_RATES
+    ] + [
+        Row(
+            "overload",
+            f"{rate:g} requests/s",
+            name,
+            "attainment",
+            values[_overload_key(name, rate)],
+        )
+        for rate in OVERLOAD_RATES
+        for name in STRATEGY_NAMES
+    ]
+
+
+def _overload_key(name: str, rate: float) -> str:
+    return f"overload {rate:g} {name}"
+
+
+def _percent(ours: float, theirs: float) -> float:
+    return 100 * (ours / max(theirs, LOWEST) - 1)
+
+
+FIGURES = {
+    "goodput": Figure(goodput_measurements, goodput_rows),
+    "variants": Figure(variant_measurements, variant_rows),
+    "overload": Figure(overload_measurements, overload_rows),
+}

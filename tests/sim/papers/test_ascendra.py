@@ -1,0 +1,47 @@
+"""Ascendra's figures: the cases, and what stands beside what."""
+
+import pytest
+
+from macroserve.core.strategy import Ordering
+from macroserve.sim.papers import ascendra
+
+
+def test_three_instances_of_which_one_is_of_high_priority():
+    measured = ascendra.goodput_measurements()
+    assert len({each.key for each in measured}) == 3 * 4
+    for each in measured:
+        (experiment,) = each.experiments
+        assert experiment.deployment.num_instances == 3
+        pools = experiment.strategy.uses_pools
+        assert experiment.high_priority_ratio == (1 / 3 if pools else 0.0)
+
+
+def test_gains_are_percent_of_goodput():
+    values = {each.key: 4.0 for each in ascendra.goodput_measurements()}
+    values["Mistral-7B, ShareGPT4 ascendra"] = 5.0
+    rows = {(row.case, row.strategy): row for row in ascendra.goodput_rows(values)}
+    row = rows["Mistral-7B, ShareGPT4", "ascendra over vllm"]
+    assert (row.ours, row.paper) == (pytest.approx(25.0), 19.1)
+    assert rows["Llama3.1-8B, LongBench", "ascendra over sarathi"].ours == pytest.approx(0.0)
+
+
+def test_variants_differ_in_one_thing():
+    variants = ascendra.VARIANTS
+    assert variants["shortest first"].strategy.ordering is Ordering.SJF
+    assert variants["1 LP + 2 HP"].high_priority_ratio == 2 / 3
+    for name in ("1 LP + 1 HP", "2 vllm", "2 sarathi"):
+        assert variants[name].deployment.num_instances == 2
+    values = {each.key: 1.0 for each in ascendra.variant_measurements()}
+    values["variant 2 LP + 1 HP"] = 1.5
+    first, second, *_ = ascendra.variant_rows(values)
+    assert first.ours == second.ours == pytest.approx(50.0)
+
+
+def test_under_overload_all_drop_what_is_late():
+    measured = ascendra.overload_measurements()
+    assert all(each.experiment.drop_late and each.duration_s == 600 for each in measured)
+    values = {each.key: 0.4 for each in measured}
+    values["overload 8 ascendra"] = 0.6
+    rows = {(row.case, row.metric): row for row in ascendra.overload_rows(values)}
+    row = rows["8 requests/s", "times served within the SLOs"]
+    assert (row.ours, row.paper) == (pytest.approx(1.5), 1.74)
