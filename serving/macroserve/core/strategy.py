@@ -19,6 +19,9 @@ class Batching(StrEnum):
     """Prefills or decodes, whichever wait longer, chosen by value for their memory (Apt-Serve)."""
     ADAPTIVE_CHUNKED = "adaptive_chunked"
     """Decodes first, then a chunk of prefills so chosen (Apt-Serve-S)."""
+    DECOUPLED = "decoupled"
+    """Prompts and responses wait apart: responses fill the memory, prompts the compute
+    (EconoServe)."""
     SLACK = "slack"
     """Mixed steps or prefill bursts sized by the slack of the decoding requests (unified)."""
 
@@ -76,6 +79,13 @@ class Strategy:
     triage: bool = False
     """Demote the costliest requests when not all deadlines can be met (Moore-Hodgson)."""
     transfer: Transfer = Transfer.NOWHERE
+    lending: bool = False
+    """Memory that is reserved and not used yet is lent for as long (EconoServe, section 3.2)."""
+
+    @property
+    def queues_responses(self) -> bool:
+        """Whether a response waits for its own memory once its prompt is in."""
+        return self.batching is Batching.DECOUPLED
 
     @property
     def moves_kv(self) -> bool:
@@ -105,6 +115,14 @@ STRATEGIES: dict[str, Strategy] = {
             Routing.LEAST_LOAD,
             Ordering.FCFS,
             hybrid_cache=True,
+        ),
+        Strategy(
+            "econoserve",
+            Batching.DECOUPLED,
+            Routing.LEAST_LOAD,
+            Ordering.EDF,
+            exact_kv=True,
+            lending=True,
         ),
         Strategy("ascendra", Batching.PIGGYBACK, Routing.POOLS, Ordering.EDF, offload=True),
         Strategy(

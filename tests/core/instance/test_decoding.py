@@ -92,7 +92,7 @@ class InStep(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.model)))
         seq = self.model[name]
         seq.num_slots += num_slots
-        self.decoding.enlarge(self.decoding.get(name), seq.num_slots)
+        self.decoding.resize(self.decoding.get(name), seq.num_slots)
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())

@@ -11,6 +11,7 @@ LEGAL = {
     (State.WAITING, State.FINISHED),
     (State.PREFILLING, State.DECODING),
     (State.PREFILLING, State.MOVING),
+    (State.PREFILLING, State.PAUSED),
     (State.PREFILLING, State.WAITING),
     (State.PREFILLING, State.FINISHED),
     (State.MOVING, State.DECODING),

@@ -41,7 +41,7 @@ def test_under_overload_all_drop_what_is_late():
     measured = ascendra.overload_measurements()
     assert all(each.experiment.drop_late and each.duration_s == 600 for each in measured)
     values = {each.key: 0.4 for each in measured}
-    values["overload 8 ascendra"] = 0.6
+    values["overload 12 ascendra"] = 0.6
     rows = {(row.case, row.metric): row for row in ascendra.overload_rows(values)}
-    row = rows["8 requests/s", "times served within the SLOs"]
+    row = rows["12 requests/s", "times served within the SLOs"]
     assert (row.ours, row.paper) == (pytest.approx(1.5), 1.74)

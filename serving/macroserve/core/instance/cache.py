@@ -30,6 +30,13 @@ class BlockLedger:
         self._held[request_id] = held
         return held * self.block_size
 
+    def transfer(self, giver: str, taker: str, num_blocks: int) -> None:
+        """That many blocks of one holder are another's now."""
+        held = self._held.get(giver, 0)
+        assert 0 <= num_blocks <= held, f"{giver} holds {held} blocks and gives {num_blocks}"
+        self._held[giver] = held - num_blocks
+        self._held[taker] = self._held.get(taker, 0) + num_blocks
+
     def release(self, request_id: str) -> None:
         self.free += self._held.pop(request_id, 0)
 

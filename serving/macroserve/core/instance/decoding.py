@@ -109,7 +109,7 @@ class Decoding:
         seq.predicted_tokens = num_tokens
         self._look_ahead(self._synced(seq))
 
-    def enlarge(self, seq: Sequence, num_slots: int) -> None:
+    def resize(self, seq: Sequence, num_slots: int) -> None:
         """Its blocks have room for so many tokens now."""
         seq.num_slots = num_slots
         self._short.pop(seq, None)

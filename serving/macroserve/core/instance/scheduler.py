@@ -51,7 +51,10 @@ class InstanceScheduler:
         self._sequences: dict[str, Sequence] = {}
         self._waiting = WaitingQueue(config.strategy.ordering)
         self._running = Running(
-            config.num_blocks, config.block_size, pause_when_full=config.strategy.exact_kv
+            config.num_blocks,
+            config.block_size,
+            pause_when_full=config.strategy.exact_kv,
+            queue_responses=config.strategy.queues_responses,
         )
         self._lengths = LengthPredictor()
         self._tally = Tally()
@@ -191,7 +194,7 @@ class InstanceScheduler:
                 continue
             if seq.state is State.PREFILLING and num_tokens:
                 self._start_decoding(seq)  # a token came out, so its prompt is in
-            if seq.state is State.MOVING:
+            if seq.state in (State.MOVING, State.PAUSED):
                 seq.emit(num_tokens, now)
             elif seq.state is State.DECODING and running.decoding.emit_one(seq, num_tokens, now):
                 self._expect_more(seq)
@@ -263,6 +266,8 @@ class InstanceScheduler:
             if seq.state is State.WAITING:
                 self._waiting.take(seq, now)
                 self._running.admit(seq, num_blocks, cache)
+        for seq, num_blocks, host in plan.resumes:
+            self._running.resume(seq, num_blocks, host)
         self._waiting.promise(sum([pick.num_tokens for pick in plan.picks]), now)
 
     def _enter(self, batch: Batch, step: Step) -> None:

@@ -12,7 +12,7 @@ class State(Enum):
     PREFILLING = "prefilling"
     DECODING = "decoding"
     PAUSED = "paused"
-    """Outran its KV reservation while nothing was free; keeps what it has."""
+    """Outran its KV reservation while nothing was free, or waits for one; keeps what it has."""
     MOVING = "moving"
     """Holds KV that is on its way: prefilled here, to decode elsewhere, or the other way round."""
     FINISHED = "finished"
@@ -20,7 +20,9 @@ class State(Enum):
 
 _NEXT: dict[State, frozenset[State]] = {
     State.WAITING: frozenset({State.PREFILLING, State.MOVING, State.FINISHED}),
-    State.PREFILLING: frozenset({State.DECODING, State.MOVING, State.WAITING, State.FINISHED}),
+    State.PREFILLING: frozenset(
+        {State.DECODING, State.PAUSED, State.MOVING, State.WAITING, State.FINISHED}
+    ),
     State.MOVING: frozenset({State.DECODING, State.FINISHED}),
     State.DECODING: frozenset({State.PAUSED, State.WAITING, State.FINISHED}),
     State.PAUSED: frozenset({State.DECODING, State.WAITING, State.FINISHED}),
@@ -48,6 +50,7 @@ class Sequence:
     started: whether its prefill was ever begun here.
     pending_since_s: since when its reader waits: for its first token, then for the next.
     cache: what is kept of it while it runs.
+    host, num_borrowed: whose blocks it lives in, and how many of them. guests: who lives in its.
     place, as_of_step, due_step, pace_key: ``Decoding``'s, while it decodes.
     """
 
@@ -59,6 +62,9 @@ class Sequence:
         "deadline_s",
         "due_step",
         "first_token_s",
+        "guests",
+        "host",
+        "num_borrowed",
         "num_computed",
         "num_emitted",
         "num_prompt",
@@ -101,6 +107,9 @@ class Sequence:
         self.paid_until_s = 0.0
         self.pending_since_s = request.arrival_s
         self.cache = Cache.KV
+        self.host: Sequence | None = None
+        self.num_borrowed = 0
+        self.guests: list[Sequence] = []
         self.place = 0
         self.as_of_step = 0
         self.due_step = 0

@@ -1,6 +1,6 @@
 """One iteration under construction: what a composer chooses from, and its choice."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from itertools import chain
 from math import ceil
@@ -34,12 +34,24 @@ class Pick(NamedTuple):
     cache: Cache = Cache.KV
 
 
+class Resume(NamedTuple):
+    """A response that begins or goes on, in so many more blocks: free ones, or the host's."""
+
+    seq: Sequence
+    num_blocks: int
+    host: Sequence | None = None
+
+
 class Plan(NamedTuple):
-    """What a composer chose: prefills in execution order, ids to decode, and why."""
+    """What a composer chose: prefills in execution order, ids to decode, and why.
+
+    resumes: those of the decodes that were paused.
+    """
 
     picks: Many[Pick]
     decodes: tuple[str, ...]
     reason: str
+    resumes: tuple[Resume, ...] = ()
 
     @property
     def kind(self) -> BatchKind:
@@ -112,6 +124,7 @@ class Step:
         max_num_seqs: int | None = None,
         held_back_blocks: int = 0,
         chosen: Mapping[Sequence, Cache] | None = None,
+        first: Many[Sequence] | None = None,
     ) -> list[Pick]:
         """Prefills of at most ``num_tokens`` in all: begun prompts first, then in queue order.
 
@@ -119,11 +132,13 @@ class Step:
         Picking ends at the first request that finds no seat among ``max_num_seqs`` or no memory
         beside ``held_back_blocks``: those behind it could keep it out for ever.
         chosen: of the waiting requests only these begin, in this order and with these caches.
+        first: of the waiting requests only these begin, in this order.
         """
         picks: list[Pick] = []
         seats = (max_num_seqs or self.config.max_num_seqs) - len(self.running)
         blocks = self.running.blocks.free - held_back_blocks
-        for seq in self._candidates(seats > 0 and blocks > 0, chosen):
+        order = chosen if first is None else first
+        for seq in self._candidates(seats > 0 and blocks > 0, order):
             share = seq.num_to_prefill
             if share > num_tokens:
                 if num_tokens <= 0 or (whole and share <= self.config.max_batch_tokens):
@@ -163,27 +178,28 @@ class Step:
             self._hopeless = hopeless(line.keys[num_late:], line.costs_s[num_late:], free_at_s)
         return self._hopeless
 
-    def _candidates(
-        self, admit: bool, chosen: Mapping[Sequence, Cache] | None
-    ) -> Iterator[Sequence]:
+    def _candidates(self, admit: bool, order: Iterable[Sequence] | None) -> Iterator[Sequence]:
         begun = self.running.prefilling.values()
         if not admit or not self.waiting:
             return iter(begun)
-        if chosen is not None:
-            return chain(begun, chosen)
+        if order is not None:
+            return chain(begun, order)
         if not self.config.strategy.triage:
             return chain(begun, self.waiting)
         num_late = self.waiting.num_due_before(self.now)
         return chain(begun, self.waiting.triaged(num_late, self.hopeless))
 
     def reservation(self, seq: Sequence) -> int:
-        """KV blocks for a prompt and its first token, or for the whole predicted response.
+        """KV blocks for a prompt and its first token, or for the whole predicted response; for the
+        prompt alone where responses wait for theirs.
 
         Never more than the response can take, so that what fits the pool is let in when alone.
         """
         blocks = self.running.blocks
         limit = seq.request.max_new_tokens
         most = blocks.blocks_for(seq.request.num_prompt_tokens + limit)
+        if self.config.strategy.queues_responses:
+            return blocks.blocks_for(seq.num_prompt)
         if not self.config.strategy.exact_kv:
             return min(most, blocks.blocks_for(seq.num_prompt) + 1)
         expected = self._lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted

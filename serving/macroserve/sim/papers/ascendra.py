@@ -126,7 +126,7 @@ def variant_rows(values: Values) -> list[Row]:
 
 
 OVERLOAD_S = 600.0
-OVERLOAD_RATES = (6.0, 8.0, 10.0)
+OVERLOAD_RATES = (10.0, 12.0, 14.0)
 """Section 8.6: ten minutes slightly above capacity; the paper does not say at which rate."""
 DROP_GAIN = 1.74
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from macroserve.core.instance.composers import (
     adaptive,
     chunked,
+    decoupled,
     piggyback,
     separate,
     slack,
@@ -20,5 +21,6 @@ COMPOSERS: dict[Batching, Callable[[Step], Plan]] = {
     Batching.PIGGYBACK: piggyback.compose,
     Batching.ADAPTIVE: adaptive.compose,
     Batching.ADAPTIVE_CHUNKED: adaptive.compose_chunked,
+    Batching.DECOUPLED: decoupled.compose,
     Batching.SLACK: slack.compose,
 }
