@@ -86,7 +86,7 @@ def _requests() -> Iterator[Callable[[float], Request]]:
 def _run(scheduler: InstanceScheduler, batch: Batch, now: float) -> float:
     """An executor that takes the predicted time; the oldest end while there are too many."""
     now += batch.predicted_s
-    surplus = max(0, scheduler.status(now).num_running - NUM_DECODING)
+    surplus = max(0, scheduler.status(now).num_decoding - NUM_DECODING)
     result = BatchResult(
         batch.predicted_s,
         {prefill.request_id: prefill.num_tokens for prefill in batch.prefills},

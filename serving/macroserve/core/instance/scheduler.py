@@ -123,11 +123,9 @@ class InstanceScheduler:
 
         Its prompt counts the first token, which is out (``Request.num_streamed_tokens``).
         """
-        running, num_blocks = (
-            self._running,
-            self._running.blocks.blocks_for(request.num_prompt_tokens + 1),
-        )
-        if len(running) >= self.config.max_num_seqs or num_blocks > running.blocks.free:
+        running, blocks = self._running, self._running.blocks
+        num_blocks = blocks.blocks_for(request.num_prompt_tokens + 1)
+        if len(running) >= self.config.max_num_seqs or num_blocks > blocks.free:
             return False
         seq = Sequence(request, self._num_added, self._lengths.predict(request), 0.0, 0.0)
         self._num_added += 1
