@@ -131,7 +131,7 @@ class InStep(RuleBasedStateMachine):
         begun = [seq for seq in seqs if seq.num_emitted > 1]
         mean = sum(seq.paid_until_s for seq in begun) / len(begun) - self.now if begun else inf
         assert self.decoding.saved_tpot_mean_s(self.now) == pytest.approx(mean)
-        now = self.now + 0.33  # no slack is nothing but for rounding
+        now = self.now + 0.33371  # no slack is nothing but for rounding
         for counted, fresh in ((begun, False), (seqs, True)):
             for step_s in (STEP_S, -inf):
                 assert self.decoding.saved_tpot_p10_s(now, step_s, fresh=fresh) == pytest.approx(
