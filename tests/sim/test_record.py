@@ -88,6 +88,8 @@ def test_verdicts_are_in_when_nothing_is_open():
     outcome = verdicts.outcome
     assert (outcome.requests, outcome.attained, outcome.decided) == (4, 1, True)
     assert outcome.attainment == 0.25
+    # Of the two that ended, eleven tokens each: at 1.0 after 0.0, at 9.0 after 2.0.
+    assert outcome.normalised_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
 
 
 def test_verdicts_are_in_when_the_goal_is_lost():

@@ -101,11 +101,13 @@ class Outcome:
 
     requests: those of which it is known. attained: those of them within both targets.
     decided: whether it is known of all, or of so many that the goal is missed.
+    normalised_latency_s: mean time for each token of those that ended, from the arrival on.
     """
 
     requests: int
     attained: int
     decided: bool
+    normalised_latency_s: float = 0.0
 
     @property
     def attainment(self) -> float:
@@ -128,6 +130,8 @@ class Verdicts:
         self._unanswered: deque[Record] = deque()
         self._num_attained = 0
         self._num_missed = 0
+        self._num_ended = 0
+        self._latencies_s = 0.0
 
     @property
     def are_in(self) -> bool:
@@ -137,7 +141,8 @@ class Verdicts:
     @property
     def outcome(self) -> Outcome:
         num_known = self._num_attained + self._num_missed
-        return Outcome(num_known, self._num_attained, self.are_in)
+        latency_s = self._latencies_s / self._num_ended if self._num_ended else 0.0
+        return Outcome(num_known, self._num_attained, self.are_in, latency_s)
 
     def expect(self, record: Record) -> None:
         """One that counts has come; in the order of their deadlines."""
@@ -145,6 +150,9 @@ class Verdicts:
         self._unanswered.append(record)
 
     def ended(self, record: Record) -> None:
+        if record.request.request_id in self._open:
+            self._num_ended += 1
+            self._latencies_s += (record.last_s - record.request.arrival_s) / record.num_emitted
         self._decide(record, self._judge(record))
 
     def missed(self, record: Record) -> None:

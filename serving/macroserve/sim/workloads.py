@@ -104,6 +104,13 @@ WORKLOADS = {
             CutLognormal(1738.3, 1800, 1950),
             CutLognormal(90.7, 60, OPT_LENGTH),
         ),
+        # EconoServe, table 2: means and maxima; the medians are guesses. Prompts of BookCorpus are
+        # cut into chunks of 2048 tokens, which most of them fill.
+        Workload("Alpaca", CutLognormal(19.31, 16, 2470), CutLognormal(58.41, 45, 292)),
+        Workload(
+            "ShareGPT, vLLM's", CutLognormal(161.31, 80, 3200), CutLognormal(337.99, 280, 991)
+        ),
+        Workload("BookCorpus", CutLognormal(1952.11, 2040, 2048), CutLognormal(681.2, 690, 1041)),
         # Sarathi-Serve, table 2: medians and 90th percentiles, from which the means follow.
         Workload(
             "ShareGPT4",

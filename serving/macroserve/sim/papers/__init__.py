@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from macroserve.sim.papers import aptserve, ascendra, ecoserve
+from macroserve.sim.papers import aptserve, ascendra, econoserve, ecoserve
 from macroserve.sim.papers.measure import Figure
 
 PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "aptserve": aptserve.FIGURES,
     "ascendra": ascendra.FIGURES,
+    "econoserve": econoserve.FIGURES,
     "ecoserve": ecoserve.FIGURES,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from macroserve import core, sim
 from macroserve.sim.experiment import Experiment
-from macroserve.sim.goodput import PRECISION
+from macroserve.sim.goodput import PRECISION, goodput
 
 OFF = 0.3
 
@@ -52,7 +52,29 @@ class Attainment:
         return self.experiment.serve(self.rate, self.duration_s, seed=seed).attainment
 
 
-Measurement = Goodput | Attainment
+@dataclass(frozen=True, slots=True)
+class RateAtLatency:
+    """Requests per second up to which the mean normalised latency stays at or below a limit.
+
+    The experiment's targets have to be such that all requests are served to their end.
+    """
+
+    key: str
+    experiment: Experiment
+    limit_s: float
+    duration_s: float
+    lowest: float
+    highest: float = 400.0
+
+    def measure(self, seed: int) -> float:
+        def holds(rate: float) -> bool:
+            outcome = self.experiment.serve(rate, self.duration_s, seed=seed)
+            return outcome.normalised_latency_s <= self.limit_s
+
+        return goodput(holds, self.lowest, self.highest)
+
+
+Measurement = Goodput | Attainment | RateAtLatency
 
 
 @dataclass(frozen=True, slots=True)

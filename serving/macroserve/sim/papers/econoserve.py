@@ -1,0 +1,120 @@
+"""EconoServe, section 4: rates served at equal normalised latency, on A100s of 80 GB."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A100_80GB
+from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.papers.measure import Figure, Measurement, RateAtLatency, Row, Values
+from macroserve.sim.workloads import WORKLOADS
+
+LATENCY_S = 0.2
+"""Normalised, for each token: where all curves of the paper rise steeply."""
+
+SERVED = Slo(1e6, 1e6)
+"""No request is late."""
+
+BLOCK_SIZE = 32
+MAX_LENGTH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """ranks: devices of the one instance. kv_bytes: of its cache (section 4)."""
+
+    name: str
+    ranks: int
+    kv_bytes: float
+
+
+MODELS = (
+    Model("OPT-13B", 1, 12e9),
+    Model("Llama-33B", 2, 19.2e9),
+    Model("OPT-175B", 8, 264e9),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """paper: between which times the paper's rate over vLLM's and over Sarathi's lies."""
+
+    workload: str
+    duration_s: float
+    lowest: float
+    over_vllm: tuple[float, float]
+    over_sarathi: tuple[float, float]
+
+
+TRACES = (
+    Trace("Alpaca", 60.0, 1.0, (1.13, 2.14), (1.2, 1.24)),
+    Trace("ShareGPT, vLLM's", 120.0, 0.25, (2.5, 4.0), (1.25, 2.25)),
+    Trace("BookCorpus", 600.0, 0.02, (2.5, 2.8), (1.88, 2.33)),
+)
+
+ECONOSERVE = STRATEGIES["econoserve"]
+VARIANTS = {
+    "vllm": STRATEGIES["vllm"],
+    "sarathi": STRATEGIES["sarathi"],
+    "econoserve": ECONOSERVE,
+    "econoserve, no lending": replace(ECONOSERVE, lending=False),
+    "unified": STRATEGIES["unified"],
+}
+
+
+def rate_measurements() -> list[Measurement]:
+    return [
+        RateAtLatency(
+            _key(model, trace, name),
+            Experiment(
+                Deployment(
+                    model.name,
+                    A100_80GB,
+                    NVLINK_3,
+                    model.ranks,
+                    1,
+                    model.kv_bytes,
+                    BLOCK_SIZE,
+                    MAX_LENGTH,
+                ),
+                strategy,
+                WORKLOADS[trace.workload],
+                SERVED,
+            ),
+            LATENCY_S,
+            trace.duration_s,
+            trace.lowest,
+        )
+        for model, trace in product(MODELS, TRACES)
+        for name, strategy in VARIANTS.items()
+    ]
+
+
+def rate_rows(values: Values) -> list[Row]:
+    """The paper's figure is the middle of the range that it prints."""
+
+    def ratio(model: Model, trace: Trace, baseline: str) -> float:
+        ours, theirs = (values[_key(model, trace, name)] for name in ("econoserve", baseline))
+        return ours / max(theirs, trace.lowest)
+
+    found = []
+    for model, trace in product(MODELS, TRACES):
+        case = f"{model.name}, {trace.workload}"
+        for baseline, printed in (("vllm", trace.over_vllm), ("sarathi", trace.over_sarathi)):
+            ours, paper = ratio(model, trace, baseline), sum(printed) / 2
+            found.append(Row("rate", case, f"econoserve over {baseline}", "times", ours, paper))
+        found += [
+            Row("rate", case, name, "requests/s", values[_key(model, trace, name)])
+            for name in VARIANTS
+        ]
+    return found
+
+
+def _key(model: Model, trace: Trace, variant: str) -> str:
+    return f"rate {model.name} {trace.workload} {variant}"
+
+
+FIGURES = {"rate": Figure(rate_measurements, rate_rows)}
