@@ -105,12 +105,17 @@ def expect(scheduler, name, num_tokens):
     seq.predicted_tokens = num_tokens
 
 
+def wait_for_memory(scheduler, executor, name, num_tokens):
+    """Until its response waits, which is then expected to get so long."""
+    while name not in scheduler._running.paused:
+        executor.step()
+    expect(scheduler, name, num_tokens)
+
+
 @pytest.mark.parametrize("lending", [True, False])
 def test_memory_that_is_not_needed_yet_is_lent(make, make_request, lending):
     scheduler, executor = starved(make, make_request, strategy=replace(ECONOSERVE, lending=lending))
-    while "r1" not in scheduler._running.paused:
-        executor.step()
-    expect(scheduler, "r1", 18)
+    wait_for_memory(scheduler, executor, "r1", 18)
     executor.step()
     assert (scheduler._running.decoding.get("r1") is not None) == lending
     if lending:
@@ -130,9 +135,7 @@ def test_memory_that_is_not_needed_yet_is_lent(make, make_request, lending):
 def test_a_guest_has_to_end_before_its_host_gets_there(make, make_request, num_tokens, fits):
     """The host has some 140 slots left: it lends no more than a little less than half of them."""
     scheduler, executor = starved(make, make_request)
-    while "r1" not in scheduler._running.paused:
-        executor.step()
-    expect(scheduler, "r1", num_tokens)
+    wait_for_memory(scheduler, executor, "r1", num_tokens)
     executor.step()
     assert (scheduler._running.decoding.get("r1") is not None) == fits
 
@@ -140,9 +143,7 @@ def test_a_guest_has_to_end_before_its_host_gets_there(make, make_request, num_t
 def test_a_guest_that_is_late_has_to_leave(make, make_request):
     scheduler, executor = starved(make, make_request)
     executor.lengths["r1"] = 190
-    while "r1" not in scheduler._running.paused:
-        executor.step()
-    expect(scheduler, "r1", 18)
+    wait_for_memory(scheduler, executor, "r1", 18)
     executor.step()
     assert scheduler._sequences["r1"].host is not None
     while "r0" not in executor.ended:
@@ -156,9 +157,7 @@ def test_a_guest_that_is_late_has_to_leave(make, make_request):
 def test_a_guest_stays_when_its_host_ends_first(make, make_request):
     scheduler, executor = starved(make, make_request)
     executor.lengths["r0"] = 12
-    while "r1" not in scheduler._running.paused:
-        executor.step()
-    expect(scheduler, "r1", 18)
+    wait_for_memory(scheduler, executor, "r1", 18)
     while "r0" not in executor.ended:
         executor.step()
     guest = scheduler._sequences["r1"]

@@ -22,20 +22,22 @@ class BlockLedger:
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)
 
-    def grant(self, request_id: str, num_blocks: int) -> int:
-        """Give that many more blocks; returns how many tokens its holder has room for now."""
+    def room(self, request_id: str) -> int:
+        """How many tokens its blocks hold."""
+        return self.held_by(request_id) * self.block_size
+
+    def grant(self, request_id: str, num_blocks: int) -> None:
+        """Give that many more blocks."""
         assert 0 < num_blocks <= self.free, f"{num_blocks} blocks granted of {self.free} free"
         self.free -= num_blocks
-        held = self._held.get(request_id, 0) + num_blocks
-        self._held[request_id] = held
-        return held * self.block_size
+        self._held[request_id] = self.held_by(request_id) + num_blocks
 
     def transfer(self, giver: str, taker: str, num_blocks: int) -> None:
         """That many blocks of one holder are another's now."""
-        held = self._held.get(giver, 0)
+        held = self.held_by(giver)
         assert 0 <= num_blocks <= held, f"{giver} holds {held} blocks and gives {num_blocks}"
         self._held[giver] = held - num_blocks
-        self._held[taker] = self._held.get(taker, 0) + num_blocks
+        self._held[taker] = self.held_by(taker) + num_blocks
 
     def release(self, request_id: str) -> None:
         self.free += self._held.pop(request_id, 0)

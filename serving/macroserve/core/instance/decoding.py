@@ -159,15 +159,14 @@ class Decoding:
             lost = [
                 index
                 for index, seq in enumerate(behind)
-                if pace.keys[index] + ahead_s + self._remaining(seq) * (tpot_s - step_s) < 0
+                if self._is_lost(seq, pace.keys[index] + ahead_s, step_s)
             ]
             parts.append((pace.keys, ahead_s, lost))
         if fresh and self._fresh:
             saved = [
                 saved_s
                 for seq in self._fresh
-                if (saved_s := seq.paid_until_s - now) >= 0
-                or saved_s + seq.num_remaining * (seq.tpot_s - step_s) >= 0
+                if not self._is_lost(seq, saved_s := seq.paid_until_s - now, step_s)
             ]
             parts.append((sorted(saved), 0.0, []))
         rank = ceil(0.1 * sum([len(keys) - len(lost) for keys, _, lost in parts]))
@@ -188,8 +187,11 @@ class Decoding:
 
     # -- what all share, and what is each one's own
 
-    def _remaining(self, seq: Sequence) -> int:
-        return max(1, seq.predicted_tokens - seq.num_emitted - (self._num_steps - seq.as_of_step))
+    def _is_lost(self, seq: Sequence, saved_s: float, step_s: float) -> bool:
+        """Whether it misses its target even if it decodes in every step from now on."""
+        num_behind = self._num_steps - seq.as_of_step
+        num_left = max(1, seq.predicted_tokens - seq.num_emitted - num_behind)
+        return saved_s < 0 and saved_s + num_left * (seq.tpot_s - step_s) < 0
 
     def _synced(self, seq: Sequence) -> Sequence:
         if num_steps := self._num_steps - seq.as_of_step:

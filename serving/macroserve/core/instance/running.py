@@ -77,8 +77,7 @@ class Running:
         elif num_blocks:
             self.blocks.grant(seq.request_id, num_blocks)
         self._resize(seq)
-        seq.move(State.DECODING)
-        self.decoding.add(self.paused.pop(seq.request_id))
+        self._go_on(seq)
 
     def reserve(self, seq: Sequence, num_blocks: int) -> None:
         """Its KV comes from elsewhere."""
@@ -156,9 +155,12 @@ class Running:
         if missing > 0:
             self._grant(seq, missing)
         if seq.state is State.PAUSED:
-            seq.move(State.DECODING)
-            self.decoding.add(self.paused.pop(seq.request_id))
+            self._go_on(seq)
         return True
+
+    def _go_on(self, seq: Sequence) -> None:
+        seq.move(State.DECODING)
+        self.decoding.add(self.paused.pop(seq.request_id))
 
     def _grant(self, seq: Sequence, num_blocks: int) -> None:
         self.blocks.grant(seq.request_id, num_blocks)
@@ -166,7 +168,7 @@ class Running:
 
     def _resize(self, seq: Sequence) -> None:
         """It has as many slots as its blocks hold."""
-        num_slots = self.blocks.held_by(seq.request_id) * self.blocks.block_size
+        num_slots = self.blocks.room(seq.request_id)
         if seq.cache is Cache.HIDDEN:
             num_slots *= 2
         if seq.state is State.DECODING:

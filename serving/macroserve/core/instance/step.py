@@ -124,7 +124,6 @@ class Step:
         max_num_seqs: int | None = None,
         held_back_blocks: int = 0,
         chosen: Mapping[Sequence, Cache] | None = None,
-        first: Many[Sequence] | None = None,
     ) -> list[Pick]:
         """Prefills of at most ``num_tokens`` in all: begun prompts first, then in queue order.
 
@@ -132,13 +131,11 @@ class Step:
         Picking ends at the first request that finds no seat among ``max_num_seqs`` or no memory
         beside ``held_back_blocks``: those behind it could keep it out for ever.
         chosen: of the waiting requests only these begin, in this order and with these caches.
-        first: of the waiting requests only these begin, in this order.
         """
         picks: list[Pick] = []
         seats = (max_num_seqs or self.config.max_num_seqs) - len(self.running)
         blocks = self.running.blocks.free - held_back_blocks
-        order = chosen if first is None else first
-        for seq in self._candidates(seats > 0 and blocks > 0, order):
+        for seq in self._candidates(seats > 0 and blocks > 0, chosen):
             share = seq.num_to_prefill
             if share > num_tokens:
                 if num_tokens <= 0 or (whole and share <= self.config.max_batch_tokens):

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from math import ceil, inf
 
+from macroserve.core.instance.knapsack import Cache
 from macroserve.core.instance.sequence import Sequence
 from macroserve.core.instance.step import KV_PADDING, Plan, Resume, Step
 
@@ -40,7 +41,7 @@ def compose(step: Step) -> Plan:
         queued = [seq for seq in step.running.paused.values() if seq not in resumed]
         held = sum([step.running.blocks.held_by(seq.request_id) for seq in queued])
         taken = max(taken, step.running.blocks.free - max(0, _reserved(step) - held))
-    picks = step.pick(budget, held_back_blocks=taken, first=_prompts(step))
+    picks = step.pick(budget, held_back_blocks=taken, chosen=_prompts(step))
     reason = "responses that have memory, and prompts beside them"
     return Plan(picks, decodes, reason, tuple(resumes))
 
@@ -49,12 +50,12 @@ def _reserved(step: Step) -> int:
     return int(RESERVED_SHARE * step.running.blocks.num_blocks)
 
 
-def _prompts(step: Step) -> list[Sequence]:
+def _prompts(step: Step) -> dict[Sequence, Cache]:
     """The most urgent ones, of those alike the longest first."""
     line = step.waiting.by_deadline.seqs[:MAX_SORTED]
     nearest = [*step.waiting.resumed.seqs, *line]
     nearest.sort(key=lambda seq: (_range(seq.deadline_s - step.now), -seq.num_prompt))
-    return nearest
+    return dict.fromkeys(nearest, Cache.KV)
 
 
 def _responses(step: Step) -> list[Resume]:
