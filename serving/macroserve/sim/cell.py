@@ -130,7 +130,10 @@ class SimulatedCell:
         if instance.run is None:
             self._begin(instance, now)
         else:
-            self._events.put(instance.run.ends_s[-1], partial(self._end, instance, instance.run))
+            self._await_end(instance, instance.run)
+
+    def _await_end(self, instance: SimulatedInstance, run: Run) -> None:
+        self._events.put(run.ends_s[-1], partial(self._end, instance, run))
 
     def _end(self, instance: SimulatedInstance, run: Run, now: float) -> None:
         """Of a run, unless it was cut short and ended before."""
@@ -159,7 +162,7 @@ class SimulatedCell:
         if instance.run is None:
             self._report(instance, now)
         else:
-            self._events.put(instance.run.ends_s[-1], partial(self._end, instance, instance.run))
+            self._await_end(instance, instance.run)
         for record, reason in left:
             if reason is HandBackReason.DROP:
                 self._verdicts.missed(record)

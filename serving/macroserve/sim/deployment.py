@@ -80,6 +80,7 @@ class Deployment:
         self,
         strategy: Strategy,
         slo: Slo,
+        *,
         chunk_tokens: int = CHUNK_TOKENS,
         late_value: float = 0.0,
         drop_late: bool = False,

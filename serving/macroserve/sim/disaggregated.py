@@ -5,7 +5,6 @@ from functools import partial
 
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.scaling.priority import high_priority_count
-from macroserve.core.strategy import Transfer
 from macroserve.core.views import Pool
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.fabric import Fabric, Transfers
@@ -30,26 +29,27 @@ class DisaggregatedCell(SimulatedCell):
         fabric: Fabric,
         kv_bytes_per_token: float,
     ) -> None:
-        self._fabric = fabric
-        self._within_node = engine.config.strategy.transfer is Transfer.NODE
         self._transfers = Transfers(fabric, engine.config.strategy.transfer)
         self._kv_bytes_per_token = kv_bytes_per_token
         self._ready: dict[int, deque[tuple[Record, int]]] = {}
         super().__init__(engine, num_instances, prefill_ratio)
         self._numbers = {name: number for number, name in enumerate(self._instances)}
+        self._beyond = [self._out_of_reach(number) for number in range(num_instances)]
 
     def _pools(self, num_instances: int, ratio: float) -> list[Pool]:
-        size = self._fabric.instances_per_node if self._within_node else num_instances
+        size = self._transfers.place_size(num_instances)
         if size < 2:
             raise ValueError("prefills and decodes need an instance each, within reach")
         num_high = max(1, high_priority_count(size, ratio))
         return [Pool.HP if index % size < num_high else Pool.LP for index in range(num_instances)]
 
+    def _out_of_reach(self, sender: int) -> frozenset[str]:
+        reaches = self._transfers.reaches
+        return frozenset(name for name, n in self._numbers.items() if not reaches(sender, n))
+
     def _after(self, instance: SimulatedInstance, settled: Settled) -> None:
         number = self._numbers[instance.name]
-        queue = self._ready.setdefault(
-            self._fabric.node(number) if self._within_node else 0, deque()
-        )
+        queue = self._ready.setdefault(self._transfers.place(number), deque())
         queue.extend((record, number) for record in settled.departing)
         if settled.departing or settled.finished:
             self._send_what_fits(settled.end_s)
@@ -61,14 +61,9 @@ class DisaggregatedCell(SimulatedCell):
 
     def _sends(self, record: Record, sender: int, now: float) -> bool:
         request = record.request
-        beyond = [
-            name
-            for name, number in self._numbers.items()
-            if not self._transfers.reaches(sender, number)
-        ]
-        wanted = RouteRequest(
-            request, self._lengths.predict(request), exclude=frozenset(beyond), prefilled=True
-        )
+        num_output = self._lengths.predict(request)
+        beyond = self._beyond[sender]
+        wanted = RouteRequest(request, num_output, exclude=beyond, prefilled=True)
         name = self._ledger.assign(wanted, now).instance
         assert name is not None
         receiver = self._instances[name]

@@ -44,7 +44,12 @@ class Experiment:
         arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
         engine = self.deployment.engine(
-            self.strategy, self.slo, self.chunk_tokens, self.late_value, self.drop_late, seed
+            self.strategy,
+            self.slo,
+            chunk_tokens=self.chunk_tokens,
+            late_value=self.late_value,
+            drop_late=self.drop_late,
+            seed=seed,
         )
         return self._cell(engine).serve(
             arrivals, num_before=num_before, judge=self.judge, goal=goal

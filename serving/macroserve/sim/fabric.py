@@ -30,9 +30,17 @@ class Transfers:
         self._transfer = transfer
         self._free_s: dict[tuple[str, int], float] = {}
 
+    def place(self, instance: int) -> int:
+        """Instances of one place reach each other, and no others."""
+        return self._fabric.node(instance) if self._transfer is Transfer.NODE else 0
+
+    def place_size(self, num_instances: int) -> int:
+        """Instances of one place, among so many."""
+        within_node = self._transfer is Transfer.NODE
+        return self._fabric.instances_per_node if within_node else num_instances
+
     def reaches(self, sender: int, receiver: int) -> bool:
-        within = self._transfer is Transfer.NODE
-        return not within or self._fabric.node(sender) == self._fabric.node(receiver)
+        return self.place(sender) == self.place(receiver)
 
     def end_s(self, sender: int, receiver: int, num_bytes: float, now: float) -> float:
         """When a cache that is sent now has arrived."""

@@ -66,6 +66,10 @@ class Run:
         self.first_step_s = ends_s[0] - began_s
         self.ends_s = ends_s
 
+    def cut(self) -> None:
+        """To its present step."""
+        del self.ends_s[1:]
+
 
 class Settled(NamedTuple):
     """What came of a run up to ``end_s``: requests that ended, and such as decode elsewhere."""
@@ -100,7 +104,7 @@ class SimulatedInstance:
         if refusal is None:
             self._records[record.request.request_id] = record
             if self.run is not None:
-                del self.run.ends_s[1:]
+                self.run.cut()
         return refusal
 
     def expect(self, record: Record) -> bool:
@@ -122,7 +126,7 @@ class SimulatedInstance:
         self.policy.receive(record.request.request_id)
         self._arrived.append(record)
         if self.run is not None:
-            del self.run.ends_s[1:]
+            self.run.cut()
 
     def send(self, record: Record, now: float) -> None:
         """Its KV cache has gone to another instance."""
