@@ -9,9 +9,9 @@ from aiohttp import web
 from macroserve.cli.bench.serve import client as client_module
 from macroserve.cli.bench.serve.client import EndpointError, LoadClient, Target
 from macroserve.cli.bench.serve.payload import Endpoint, PayloadMaker
-from macroserve.cli.bench.serve.planned import PlannedRequest
 from macroserve.cli.bench.serve.record import Failure, RequestRecord
 from macroserve.cli.bench.serve.stream import StreamMeter
+from macroserve.cli.load.planned import PlannedRequest
 
 KEY = "sk-very-secret"
 PATIENCE_S = 20.0

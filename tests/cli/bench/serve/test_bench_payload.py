@@ -5,7 +5,7 @@ import json
 import pytest
 
 from macroserve.cli.bench.serve.payload import FIRST_TOKEN_ID, Endpoint, PayloadMaker
-from macroserve.cli.bench.serve.planned import PlannedRequest
+from macroserve.cli.load.planned import PlannedRequest
 
 REQUEST = PlannedRequest(0.0, num_prompt_tokens=500, num_output_tokens=7)
 

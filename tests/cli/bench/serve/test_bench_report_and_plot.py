@@ -11,7 +11,6 @@ from rich.console import Console, RenderableType
 
 from macroserve.cli.bench.serve.goodput import Goodput
 from macroserve.cli.bench.serve.metrics import summarise
-from macroserve.cli.bench.serve.planned import PlannedRequest
 from macroserve.cli.bench.serve.plot import plot_goodput, plot_run
 from macroserve.cli.bench.serve.progress import LiveView
 from macroserve.cli.bench.serve.record import Failure, RequestRecord
@@ -23,6 +22,7 @@ from macroserve.cli.bench.serve.report import (
     write_json,
 )
 from macroserve.cli.bench.serve.result import Result, Run
+from macroserve.cli.load.planned import PlannedRequest
 from macroserve.core.request import Slo
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)

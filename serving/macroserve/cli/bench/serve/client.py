@@ -15,7 +15,6 @@ import aiohttp
 import msgspec
 
 from macroserve.cli.bench.serve.payload import PayloadMaker
-from macroserve.cli.bench.serve.planned import PlannedRequest
 from macroserve.cli.bench.serve.record import Failure, RequestRecord
 from macroserve.cli.bench.serve.stream import (
     MalformedStreamError,
@@ -23,6 +22,7 @@ from macroserve.cli.bench.serve.stream import (
     StreamMeter,
     error_message,
 )
+from macroserve.cli.load.planned import PlannedRequest
 
 KEEPALIVE_S = 3.0
 """Below the 5 s after which uvicorn closes an idle connection: one that is used again in the moment

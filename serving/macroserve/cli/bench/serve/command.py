@@ -10,23 +10,19 @@ from rich.console import Console
 
 from macroserve.cli.bench.serve.client import EndpointError, Target
 from macroserve.cli.bench.serve.goodput import search_goodput
-from macroserve.cli.bench.serve.lengths import SYNTAX
 from macroserve.cli.bench.serve.options import (
     DEFAULT_DURATION_S,
-    DEFAULT_LENGTH,
-    Arrivals,
     check_outputs,
     choose_duration,
-    choose_load,
     parse_api_key,
-    parse_duration,
     parse_url,
 )
 from macroserve.cli.bench.serve.payload import Endpoint
 from macroserve.cli.bench.serve.report import goodput_report, plan_sentence, run_report, write_json
 from macroserve.cli.bench.serve.result import Result
 from macroserve.cli.bench.serve.run import Bench, run_bench
-from macroserve.cli.bench.serve.workload import Bounds, TraceLoad, plan
+from macroserve.cli.load import options
+from macroserve.cli.load.workload import Bounds, TraceLoad, plan
 from macroserve.core.request import Slo
 
 MIN_WIDTH = 100
@@ -61,37 +57,17 @@ def serve(
     timeout: Annotated[
         str, _Endpoint(metavar="DURATION", help="For each request as a whole.")
     ] = "10m",
-    trace: Annotated[
-        Path | None,
-        _Load(metavar="FILE", help="Replay an Azure CSV or a Mooncake JSON lines trace."),
-    ] = None,
-    time_scale: Annotated[
-        float | None, _Load(metavar="X", help="Replay the trace this many times as fast.")
-    ] = None,
-    lenient: Annotated[
-        bool, _Load("--lenient", help="Skip and count bad rows of the trace.")
-    ] = False,
-    rate: Annotated[
-        float | None, _Load(metavar="R", help="Synthetic load: requests per second.")
-    ] = None,
-    arrivals: Annotated[
-        Arrivals | None,
-        _Load(metavar="KIND", help="Of synthetic requests: poisson (the default) or gamma."),
-    ] = None,
-    cv: Annotated[
-        float | None,
-        _Load(metavar="C", help="Coefficient of variation of gamma gaps."),
-    ] = None,
-    prompt_tokens: Annotated[
-        str | None,
-        _Load(metavar="DIST", help=f"Lengths: {SYNTAX}; by default {DEFAULT_LENGTH}."),
-    ] = None,
-    output_tokens: Annotated[str | None, _Load(metavar="DIST", help="Likewise.")] = None,
-    length_scale: Annotated[
-        float, _Load(metavar="X", help="Multiply all lengths by this, for small models.")
-    ] = 1.0,
-    max_prompt_tokens: Annotated[int | None, _Load(metavar="N", help="Cut longer prompts.")] = None,
-    max_output_tokens: Annotated[int | None, _Load(metavar="N", help="Cut longer answers.")] = None,
+    trace: options.TraceFile = None,
+    time_scale: options.TimeScale = None,
+    lenient: options.Lenient = False,
+    rate: options.Rate = None,
+    arrivals: options.Kind = None,
+    cv: options.Variation = None,
+    prompt_tokens: options.PromptTokens = None,
+    output_tokens: options.OutputTokens = None,
+    length_scale: options.LengthScale = 1.0,
+    max_prompt_tokens: options.MaxPromptTokens = None,
+    max_output_tokens: options.MaxOutputTokens = None,
     duration: Annotated[
         str | None,
         _Load(
@@ -134,26 +110,19 @@ def serve(
     """
     console = Console(stderr=True)
     try:
-        load = choose_load(
-            trace=trace,
-            time_scale=time_scale,
-            lenient=lenient,
-            rate=rate,
-            arrivals=arrivals,
-            cv=cv,
-            prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-        )
+        load = options.given_load(context.params)
         may_last = goodput is None and (trace is not None or num_requests is not None)
         duration_s = choose_duration(duration, may_last)
         bench = Bench(
-            Target(parse_url(url), parse_duration("--timeout", timeout), parse_api_key(api_key)),
+            Target(
+                parse_url(url), options.parse_duration("--timeout", timeout), parse_api_key(api_key)
+            ),
             model,
             endpoint,
             vocab_size,
             load,
             Bounds(duration_s, num_requests, length_scale, max_prompt_tokens, max_output_tokens),
-            Slo(parse_duration("--ttft", ttft), parse_duration("--tpot", tpot)),
+            Slo(options.parse_duration("--ttft", ttft), options.parse_duration("--tpot", tpot)),
             seed,
         )
         search = None
@@ -174,9 +143,9 @@ def serve(
     except EndpointError as error:
         _fail(1, error)
 
-    options = {name: value for name, value in context.params.items() if name != "api_key"}
+    given = {name: value for name, value in context.params.items() if name != "api_key"}
     if json is not None:
-        write_json(json, options | {"model": result.model}, result, bench.slo)
+        write_json(json, given | {"model": result.model}, result, bench.slo)
     _print_report(result, bench, goodput)
     if plot is not None:
         _plot(plot, result, bench, goodput)

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from macroserve.cli.bench.serve.planned import PlannedRequest
+from macroserve.cli.load.planned import PlannedRequest
 
 FIRST_TOKEN_ID = 10
 """Ids below it are left out: many vocabularies begin with special tokens."""

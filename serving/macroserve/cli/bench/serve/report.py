@@ -11,9 +11,9 @@ from rich.text import Text
 
 from macroserve.cli.bench.serve.goodput import Goodput
 from macroserve.cli.bench.serve.metrics import Distribution, Summary
-from macroserve.cli.bench.serve.planned import PlannedRequest
 from macroserve.cli.bench.serve.record import RequestRecord
 from macroserve.cli.bench.serve.result import Result, Run
+from macroserve.cli.load.planned import PlannedRequest
 from macroserve.core.request import Slo
 
 MAX_SEND_LAG_S = 0.05

@@ -16,7 +16,7 @@ from macroserve.cli.bench.serve.metrics import summarise
 from macroserve.cli.bench.serve.payload import Endpoint, PayloadMaker
 from macroserve.cli.bench.serve.progress import LiveView
 from macroserve.cli.bench.serve.result import Result, Run
-from macroserve.cli.bench.serve.workload import Bounds, Load, plan
+from macroserve.cli.load.workload import Bounds, Load, plan
 from macroserve.core.request import Slo
 
 MAX_OPEN_FILES = 65536

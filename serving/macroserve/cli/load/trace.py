@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from macroserve.cli.bench.serve.planned import PlannedRequest
+from macroserve.cli.load.planned import PlannedRequest
 
 MAX_LENGTH = 10**9
 """Tokens; a longer prompt or answer is a corrupt row."""

@@ -8,10 +8,10 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from macroserve.cli.bench.serve.arrivals import arrival_times
-from macroserve.cli.bench.serve.lengths import LengthDistribution
-from macroserve.cli.bench.serve.planned import PlannedRequest
-from macroserve.cli.bench.serve.trace import Trace
+from macroserve.cli.load.arrivals import arrival_times
+from macroserve.cli.load.lengths import LengthDistribution
+from macroserve.cli.load.planned import PlannedRequest
+from macroserve.cli.load.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.cli.bench.serve.planned import PlannedRequest
-from macroserve.cli.bench.serve.trace import read_trace
+from macroserve.cli.load.planned import PlannedRequest
+from macroserve.cli.load.trace import read_trace
 
 AZURE_HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 

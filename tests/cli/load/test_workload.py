@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.cli.bench.serve.lengths import Constant, Lognormal, Uniform
-from macroserve.cli.bench.serve.planned import PlannedRequest
-from macroserve.cli.bench.serve.trace import Trace
-from macroserve.cli.bench.serve.workload import Bounds, SyntheticLoad, TraceLoad, plan
+from macroserve.cli.load.lengths import Constant, Lognormal, Uniform
+from macroserve.cli.load.planned import PlannedRequest
+from macroserve.cli.load.trace import Trace
+from macroserve.cli.load.workload import Bounds, SyntheticLoad, TraceLoad, plan
 
 ROWS = (
     PlannedRequest(0.0, 100, 10),

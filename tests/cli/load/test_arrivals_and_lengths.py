@@ -5,8 +5,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from macroserve.cli.bench.serve.arrivals import arrival_times
-from macroserve.cli.bench.serve.lengths import (
+from macroserve.cli.load.arrivals import arrival_times
+from macroserve.cli.load.lengths import (
     Constant,
     Exponential,
     LengthDistribution,
