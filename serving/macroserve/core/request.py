@@ -29,6 +29,8 @@ class Request:
         counts the tokens that it had streamed already.
     num_streamed_tokens: how many of those were streamed by an earlier instance; its first token
         is out, so the TTFT target no longer applies.
+    expected_tokens: what somebody who knows the prompt expects of the response from here; None
+        where only the lengths of others tell.
     """
 
     request_id: str
@@ -37,6 +39,7 @@ class Request:
     max_new_tokens: int
     slo: Slo
     num_streamed_tokens: int = 0
+    expected_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.num_prompt_tokens < 1 or self.max_new_tokens < 1:

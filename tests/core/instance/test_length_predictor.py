@@ -1,10 +1,18 @@
-"""Response lengths from the ones just seen."""
+"""Response lengths from those of prompts alike."""
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.instance.length import QUANTILE, UNSEEN_TOKENS, WINDOW, LengthPredictor
+from macroserve.core.instance.length import (
+    NUM_NEIGHBOURS,
+    QUANTILE,
+    UNSEEN_TOKENS,
+    WINDOW,
+    LengthPredictor,
+)
 
 
 def seen(make_request, lengths):
@@ -40,11 +48,61 @@ def test_what_an_earlier_instance_streamed_is_part_of_the_response(make_request)
     assert predictor.predict(make_request("s", new=1000), 50) == 100
 
 
-@given(st.lists(st.integers(1, 50), max_size=WINDOW + 200), st.integers(0, 60))
-def test_it_is_the_quantile_of_the_longer_ones_in_the_window(make_request, lengths, emitted):
-    predictor = seen(make_request, lengths)
-    predicted = predictor.predict(make_request("r", new=10_000), emitted)
-    longer = sorted(n for n in lengths[-WINDOW:] if n > emitted)
+@pytest.mark.parametrize(
+    ("expected", "limit", "emitted", "answer"),
+    [
+        (70, 1000, 0, 70),
+        (70, 1000, 69, 70),
+        (70, 60, 0, 60),  # never beyond the request's limit
+        (70, 1000, 70, 90),  # it was wrong, and the others tell
+        (5, 1000, 10, 90),
+    ],
+)
+def test_what_a_request_says_counts_until_it_is_wrong(
+    make_request, expected, limit, emitted, answer
+):
+    predictor = seen(make_request, [10, 20, 90])
+    told = replace(make_request("r", new=limit), expected_tokens=expected)
+    assert predictor.predict(told, emitted) == answer
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 50)), max_size=100),
+    st.integers(1, 60),
+    st.integers(0, 60),
+)
+def test_it_is_the_quantile_of_the_longer_ones_of_the_neighbours(
+    make_request, seen_before, prompt, emitted
+):
+    predictor = LengthPredictor()
+    for before, length in seen_before:
+        predictor.observe(make_request("seen", prompt=before), length)
+    predicted = predictor.predict(make_request("r", prompt=prompt, new=10_000), emitted)
     assert predicted > emitted
-    if longer:
-        assert predicted == longer[int(QUANTILE * len(longer))]
+    ordered = sorted((before, index) for index, (before, _) in enumerate(seen_before))
+    middle = sum(before <= prompt for before, _ in ordered)
+    start = max(0, min(middle - NUM_NEIGHBOURS // 2, len(ordered) - NUM_NEIGHBOURS))
+    near = [seen_before[index][1] for _, index in ordered[start : start + NUM_NEIGHBOURS]]
+    everyone = [length for _, length in seen_before]
+    for known in (near, everyone):
+        if longer := sorted(length for length in known if length > emitted):
+            assert predicted == longer[int(QUANTILE * len(longer))]
+            break
+
+
+def test_prompts_alike_tell_more_than_others(make_request):
+    predictor = LengthPredictor()
+    for index in range(200):
+        predictor.observe(make_request("asks", prompt=40 + index % 10), 300)
+        predictor.observe(make_request("sums up", prompt=3000 + 7 * index), 20)
+    assert predictor.predict(make_request("a", prompt=47, new=1000)) == 300
+    assert predictor.predict(make_request("b", prompt=3500, new=1000)) == 20
+    assert predictor.predict(make_request("b", prompt=3500, new=1000), 25) == 300
+
+
+def test_it_forgets_what_is_long_ago(make_request):
+    predictor = LengthPredictor()
+    for length in (*[500] * 100, *[20] * WINDOW):
+        predictor.observe(make_request("seen"), length)
+    asked = make_request("r", new=1000)
+    assert predictor.predict(asked, 100) == 100 + UNSEEN_TOKENS

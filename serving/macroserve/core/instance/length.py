@@ -1,7 +1,8 @@
 """How long responses get, learned from those that ended.
 
-EconoServe (section 3.2) asks a fine-tuned model; the lengths just seen cost nothing, and knowing
-how much is out already says most of the rest.
+EconoServe (section 3.2) asks a fine-tuned model, which with padding is right for 70 to 78 % of the
+requests. Who asks for much alike gets answers alike: on a public trace of chats, the responses to
+the prompts closest in length tell as much (75 %), and the lengths of all responses much less.
 """
 
 from bisect import bisect_right, insort
@@ -9,40 +10,66 @@ from collections import deque
 
 from macroserve.core.request import Request
 
-WINDOW = 512
+WINDOW = 2048
+NUM_NEIGHBOURS = 32
 QUANTILE = 0.5
 UNSEEN_TOKENS = 256
 """Guess at what is left where no observed length tells."""
 
 
 class LengthPredictor:
-    """A quantile of the last ``WINDOW`` response lengths, all instances' tokens counted."""
+    """A quantile of the response lengths, all instances' tokens counted, to the ``NUM_NEIGHBOURS``
+    prompts closest in length among the last ``WINDOW``."""
 
-    __slots__ = ("_recent", "_sorted")
+    __slots__ = ("_by_prompt", "_num_observed", "_recent")
 
     def __init__(self) -> None:
-        self._recent: deque[int] = deque()
-        self._sorted: list[int] = []
+        self._recent: deque[tuple[int, int, int]] = deque()
+        self._by_prompt: list[tuple[int, int, int]] = []
+        """Prompt tokens, ordinal, response tokens."""
+        self._num_observed = 0
 
     def observe(self, request: Request, num_emitted: int) -> None:
         """A response ended with ``num_emitted`` tokens from here."""
         length = request.num_streamed_tokens + num_emitted
         if len(self._recent) == WINDOW:
-            del self._sorted[bisect_right(self._sorted, self._recent.popleft()) - 1]
-        self._recent.append(length)
-        insort(self._sorted, length)
+            del self._by_prompt[bisect_right(self._by_prompt, self._recent.popleft()) - 1]
+        entry = (_first_prompt(request), self._num_observed, length)
+        self._num_observed += 1
+        self._recent.append(entry)
+        insort(self._by_prompt, entry)
 
     def predict(self, request: Request, num_emitted: int = 0) -> int:
         """Tokens of its response from here, given that ``num_emitted`` of them are out.
 
-        Only responses that got longer than this one tell about it. The answer exceeds
-        ``num_emitted`` unless that is at the request's limit, which it never exceeds.
+        What the request itself says counts until it turns out wrong. Then only responses that got
+        longer than this one tell about it: the neighbours', or all if none of theirs did. The
+        answer exceeds ``num_emitted`` unless that is at the request's limit, which it never
+        exceeds.
         """
+        if request.expected_tokens is not None and request.expected_tokens > num_emitted:
+            return min(request.expected_tokens, request.max_new_tokens)
         before = request.num_streamed_tokens
-        first = bisect_right(self._sorted, before + num_emitted)
-        num_longer = len(self._sorted) - first
-        if num_longer:
-            expected = self._sorted[first + int(QUANTILE * num_longer)] - before
+        out = before + num_emitted
+        longer = _longer(self._neighbours(request), out) or _longer(self._by_prompt, out)
+        if longer:
+            expected = longer[int(QUANTILE * len(longer))] - before
         else:
             expected = num_emitted + UNSEEN_TOKENS
         return min(expected, request.max_new_tokens)
+
+    def _neighbours(self, request: Request) -> list[tuple[int, int, int]]:
+        """As many with shorter prompts as with longer ones; of equal ones the latest."""
+        middle = bisect_right(self._by_prompt, (_first_prompt(request), self._num_observed, 0))
+        start = min(middle - NUM_NEIGHBOURS // 2, len(self._by_prompt) - NUM_NEIGHBOURS)
+        start = max(0, start)
+        return self._by_prompt[start : start + NUM_NEIGHBOURS]
+
+
+def _first_prompt(request: Request) -> int:
+    """Without what an earlier instance streamed."""
+    return request.num_prompt_tokens - request.num_streamed_tokens
+
+
+def _longer(entries: list[tuple[int, int, int]], num_tokens: int) -> list[int]:
+    return sorted([length for _, _, length in entries if length > num_tokens])
