@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from macroserve.sim.arrivals import Arrival, bursty, poisson, scaled
+from macroserve.sim.arrivals import Arrival, bursty, foreseen, poisson, scaled
 from macroserve.sim.events import EventQueue
 
 
@@ -57,3 +57,13 @@ def test_bursts_vary_as_they_are_told(variation):
     deviation_s = (sum((gap - mean_s) ** 2 for gap in gaps) / len(gaps)) ** 0.5
     assert mean_s == pytest.approx(0.1, rel=0.1)
     assert deviation_s / mean_s == pytest.approx(variation, rel=0.1)
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.75, 1.0])
+def test_so_many_lengths_are_foreseen(accuracy):
+    arrivals = [Arrival(0.0, 1, length) for length in range(10_000)]
+    told = foreseen(arrivals, accuracy, Random(4))
+    assert [arrival._replace(expected_tokens=None) for arrival in told] == arrivals
+    num_right = sum(arrival.expected_tokens == arrival.num_output_tokens for arrival in told)
+    assert num_right / 10_000 == pytest.approx(accuracy, abs=0.02)
+    assert all(0 <= arrival.expected_tokens < 10_000 for arrival in told)

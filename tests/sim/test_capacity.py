@@ -3,7 +3,7 @@ import pytest
 from macroserve.core.request import Slo
 from macroserve.core.scaling.autoscale import Need
 from macroserve.sim import capacity, survivors
-from macroserve.sim.capacity import _fewest, need
+from macroserve.sim.capacity import fewest, need
 from macroserve.sim.survivors import Estimate, attainment
 from macroserve.sim.traffic import busiest, expected
 
@@ -154,6 +154,6 @@ def test_the_fewest_are_found_in_few_tries(enough):
         tried.append(num)
         return num >= enough
 
-    assert _fewest(suffices, 3, 12) == enough
+    assert fewest(suffices, 3, 12) == enough
     assert len(tried) <= 4
     assert 12 not in tried

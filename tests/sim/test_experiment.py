@@ -10,16 +10,19 @@ from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB, L20
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4
+from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.record import as_client, as_ecoserve
+from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
-LLAMA = Deployment("Llama-30B", L20, PCIE_4, ranks=4, num_instances=2)
-OPT = Deployment("OPT-13B", A100_40GB, NVLINK_3, ranks=1, num_instances=1)
+LLAMA = Deployment(MODELS["Llama-30B"], L20, PCIE_4, ranks=4, num_instances=2)
+OPT = Deployment(MODELS["OPT-13B"], A100_40GB, NVLINK_3, ranks=1, num_instances=1)
 SLO = Slo(5.0, 0.1)
 
 
 def experiment(name="vllm", deployment=LLAMA, **fields):
-    return Experiment(deployment, STRATEGIES[name], WORKLOADS["ShareGPT"], SLO, **fields)
+    setup = Setup(deployment, STRATEGIES[name], SLO, **fields)
+    return Experiment(setup, WORKLOADS["ShareGPT"])
 
 
 def test_memory_that_weights_leave_holds_the_cache():
@@ -30,13 +33,13 @@ def test_memory_that_weights_leave_holds_the_cache():
 
 
 def test_a_model_that_leaves_no_memory_is_refused():
-    with pytest.raises(ValueError, match=r"OPT-66B.*1 x A100-40GB"):
-        replace(OPT, model="OPT-66B").engine(STRATEGIES["vllm"], SLO)
+    with pytest.raises(ValueError, match=r"13\d GB.*1 x A100-40GB"):
+        replace(OPT, model=MODELS["OPT-66B"]).engine(STRATEGIES["vllm"], SLO)
 
 
 @pytest.mark.parametrize(("model", "gains"), [("OPT-13B", True), ("Llama3.1-8B", False)])
 def test_only_hidden_states_smaller_than_keys_and_values_are_kept(model, gains):
-    engine = replace(OPT, model=model).engine(STRATEGIES["aptserve"], SLO)
+    engine = replace(OPT, model=MODELS[model]).engine(STRATEGIES["aptserve"], SLO)
     assert engine.config.hybrid_cache is gains
 
 
@@ -67,7 +70,25 @@ def test_ecoserves_count_is_kinder_to_phases():
     def attainment(judge):
         cell = replace(LLAMA, num_instances=4)
         workload, slo = WORKLOADS["LongBench"], Slo(15.0, 0.1)
-        served = Experiment(cell, STRATEGIES["ecoserve"], workload, slo, judge).serve(1.5, 40.0)
-        return served.attainment
+        setup = Setup(cell, STRATEGIES["ecoserve"], slo, judge)
+        return Experiment(setup, workload).serve(1.5, 40.0).attainment
 
     assert attainment(as_ecoserve) > 0.8 > 0.5 > attainment(as_client)
+
+
+def test_what_is_foreseen_reaches_the_schedulers():
+    """Memory is given for a whole response at once, which is more where it gets longer."""
+    deployment = Deployment(MODELS["OPT-13B"], A100_40GB, NVLINK_3, 1, 1, kv_bytes=4e9)
+    setup = Setup(deployment, STRATEGIES["econoserve"], Slo(1e6, 1e6))
+    guessing = Experiment(setup, WORKLOADS["ShareGPT, vLLM's"])
+    outcomes = [
+        replace(guessing, foresight=foresight).serve(2.0, 30.0) for foresight in (None, 0.0, 1.0)
+    ]
+    assert len({outcome.normalised_latency_s for outcome in outcomes}) == 3
+    assert len({outcome.requests for outcome in outcomes}) == 1
+
+
+def test_a_cache_smaller_than_the_models_length_still_serves():
+    small = replace(OPT, kv_bytes=4e9)
+    assert small.num_kv_tokens < small.max_model_len and small.num_kv_tokens % small.block_size
+    assert experiment(deployment=small).serve(0.5, 20.0).attained > 0

@@ -73,8 +73,8 @@ def test_verdicts_are_in_when_nothing_is_open():
     records[0].emit([0.5])
     records[0].emit([1.0] * 10)
     verdicts.ended(records[0])
-    verdicts.missed(records[1])
-    verdicts.missed(record("somebody else's"))
+    verdicts.refused(records[1], 3.0)
+    verdicts.refused(record("somebody else's"), 3.0)
     records[2].emit([3.0])
     verdicts.pass_time(5.0)
     assert not verdicts.are_in
@@ -98,8 +98,42 @@ def test_verdicts_are_in_when_the_goal_is_lost():
     for each in records:
         verdicts.expect(each)
     for missed in records[:2]:
-        verdicts.missed(missed)
+        verdicts.refused(missed, 3.0)
     assert not verdicts.are_in
     assert verdicts.outcome.attainment == 0.0 and not verdicts.outcome.decided
-    verdicts.missed(records[2])
+    verdicts.refused(records[2], 3.0)
     assert verdicts.are_in and verdicts.outcome.decided
+
+
+def test_to_the_end_all_have_a_verdict_although_they_are_late():
+    records = [record(str(i), num_output=size) for i, size in enumerate((11, 21, 31, 41, 51))]
+    verdicts = Verdicts(5, to_the_end=True)
+    for each in records:
+        verdicts.expect(each)
+    verdicts.pass_time(7.0)
+    assert verdicts.outcome.requests == 5 and not verdicts.are_in, "all late, none ended"
+    for at_s, each in enumerate(records[:4], start=3):
+        each.emit([float(at_s)])
+        each.emit([at_s + 0.05 * (each.num_output - 1)] * (each.num_output - 1))
+        verdicts.ended(each)
+    assert not verdicts.are_in
+    verdicts.refused(records[4], 9.5)
+    assert verdicts.are_in
+    outcome = verdicts.outcome
+    assert outcome.attained == 0 and outcome.longest_wait_s == 9.5
+    assert [v.refused for v in outcome.verdicts] == [False] * 4 + [True]
+    first = outcome.verdicts[0]
+    assert (first.num_prompt_tokens, first.num_output_tokens, first.wait_s) == (10, 11, 3.0)
+    assert first.tpot_s == pytest.approx(0.05)
+
+
+def test_attainment_by_size_begins_with_the_smallest():
+    records = [record(str(i), num_output=size) for i, size in enumerate((80, 10, 40, 20, 70, 50))]
+    verdicts = Verdicts(6, to_the_end=True)
+    for each in records:
+        verdicts.expect(each)
+        late = each.num_output > 45
+        each.emit([3.0 if late else 1.0])
+        each.emit([3.01 if late else 1.01] * (each.num_output - 1))
+        verdicts.ended(each)
+    assert verdicts.outcome.by_size == (1.0, 1.0, 0.0, 0.0)

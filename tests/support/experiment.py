@@ -6,11 +6,15 @@ from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
 EXPERIMENT = Experiment(
-    Deployment("Mistral-7B", A100_80GB, NVLINK_3, 1, 1),
-    STRATEGIES["vllm"],
+    Setup(
+        Deployment(MODELS["Mistral-7B"], A100_80GB, NVLINK_3, 1, 1),
+        STRATEGIES["vllm"],
+        Slo(1.0, 0.1),
+    ),
     WORKLOADS["ShareGPT"],
-    Slo(1.0, 0.1),
 )

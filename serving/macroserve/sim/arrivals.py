@@ -10,9 +10,12 @@ Lengths = Sequence[tuple[int, int]]
 
 
 class Arrival(NamedTuple):
+    """expected_tokens: of its output, as somebody says who knows the prompt; see ``Request``."""
+
     at_s: float
     num_prompt_tokens: int
     num_output_tokens: int
+    expected_tokens: int | None = None
 
 
 def poisson(
@@ -51,6 +54,18 @@ def _arrivals(
     while (at_s := at_s + gap_s()) < end_s:
         arrivals.append(Arrival(at_s, *random.choice(lengths)))
     return arrivals
+
+
+def foreseen(arrivals: Sequence[Arrival], accuracy: float, random: Random) -> list[Arrival]:
+    """The same with a length expected of each output: its own with the probability ``accuracy``,
+    that of any other else. With 1 this is an oracle; EconoServe's predictor, with the padding that
+    it adds, is right for 0.70 to 0.78 of the requests (section 3.2)."""
+
+    def expected(arrival: Arrival) -> int:
+        known = random.random() < accuracy
+        return (arrival if known else random.choice(arrivals)).num_output_tokens
+
+    return [arrival._replace(expected_tokens=expected(arrival)) for arrival in arrivals]
 
 
 def scaled(lengths: Lengths, num_prompt_tokens: float, num_output_tokens: float) -> Lengths:

@@ -40,7 +40,7 @@ def need(
     judge = _Judge(design, goal)
     worst = max(coming or past, past, key=lambda traffic: traffic.tokens_per_s)
     if present > least and judge.keeps(worst, present - 1):
-        survivors = _fewest(lambda num: judge.keeps(worst, num), lowest, present - 1)
+        survivors = fewest(lambda num: judge.keeps(worst, num), lowest, present - 1)
         return Need(requests_per_s, present, survivors, judge.is_certain)
     highest = min(2 * present, most)
     if coming is None or present == highest or not judge.misses(coming, present):
@@ -50,7 +50,7 @@ def need(
         if not judge.misses(coming, present):
             sure = judge.is_certain
             return Need(requests_per_s, present, present, sure, helps=not sure)
-    enough = _fewest(lambda num: not judge.misses(coming, num), present + 1, highest)
+    enough = fewest(lambda num: not judge.misses(coming, num), present + 1, highest)
     return Need(requests_per_s, enough, enough, judge.is_certain)
 
 
@@ -82,7 +82,7 @@ class _Judge:
         return estimate
 
 
-def _fewest(suffices: Callable[[int], bool], low: int, high: int) -> int:
+def fewest(suffices: Callable[[int], bool], low: int, high: int) -> int:
     """The smallest number from ``low`` on that suffices, as ``high`` does."""
     while low < high:
         middle = (low + high) // 2

@@ -58,13 +58,15 @@ class SimulatedCell:
         judge: Judge = as_client,
         goal: float = 0.0,
         max_iterations: int | None = None,
+        to_the_end: bool = False,
     ) -> Outcome:
         """Serve ``arrivals``, in the order of their times; the first ``num_before`` do not count.
 
         Ends once all that count are decided, as soon as ``goal``, an attainment, is out of reach,
-        or after ``max_iterations`` of the instances together.
+        or after ``max_iterations`` of the instances together. to_the_end: it ends when all that
+        count have, with a verdict on each.
         """
-        self._verdicts = Verdicts(len(arrivals) - num_before, judge, goal)
+        self._verdicts = Verdicts(len(arrivals) - num_before, judge, goal, to_the_end=to_the_end)
         self._max_iterations = max_iterations or sys.maxsize
         for index, arrival in enumerate(arrivals):
             self._run_until(arrival.at_s)
@@ -93,11 +95,16 @@ class SimulatedCell:
         return [Pool.HP if index < num_high else Pool.LP for index in range(num_instances)]
 
     def _record(self, index: int, arrival: Arrival) -> Record:
-        """As clients mostly ask: for no particular length, so that nobody knows it beforehand."""
+        """As clients mostly ask: for no particular length."""
         longest = self._config.max_model_len
         num_prompt = min(arrival.num_prompt_tokens, longest - 1)
         request = Request(
-            f"request-{index}", arrival.at_s, num_prompt, longest - num_prompt, self._config.slo
+            f"request-{index}",
+            arrival.at_s,
+            num_prompt,
+            longest - num_prompt,
+            self._config.slo,
+            expected_tokens=arrival.expected_tokens,
         )
         return Record(request, min(arrival.num_output_tokens, request.max_new_tokens))
 
@@ -120,7 +127,7 @@ class SimulatedCell:
         instance = self._instances[name]
         if instance.add(record, now):
             self._ledger.settle(request.request_id)
-            self._verdicts.missed(record)
+            self._verdicts.refused(record, now)
             return
         self._report(instance, now)
         self._go_on(instance, now)
@@ -165,7 +172,7 @@ class SimulatedCell:
             self._await_end(instance, instance.run)
         for record, reason in left:
             if reason is HandBackReason.DROP:
-                self._verdicts.missed(record)
+                self._verdicts.refused(record, now)
             else:
                 self._place(record, now, offloaded=True, exclude=frozenset({instance.name}))
 

@@ -12,7 +12,6 @@ from macroserve.core.views import Pool
 from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.links import Link
-from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.hardware.step_time import Host, StepTime
 from macroserve.sim.instance import Engine
 
@@ -43,11 +42,12 @@ NUM_NOISES = 4093
 class Deployment:
     """ranks: devices of one instance, which share every layer over ``link``.
 
-    kv_bytes: of one instance's cache, where an experiment sets it; else what memory leaves.
+    model: the shape of the whole. kv_bytes: of one instance's cache, where an experiment sets it;
+        else what memory leaves.
     fabric: what instances send KV caches over, for strategies that do.
     """
 
-    model: str
+    model: ModelShape
     device: Device
     link: Link
     ranks: int
@@ -55,26 +55,38 @@ class Deployment:
     kv_bytes: float | None = None
     block_size: int = BLOCK_SIZE
     max_model_len: int = MAX_MODEL_LEN
+    max_num_seqs: int = MAX_NUM_SEQS
+    max_batch_tokens: int = MAX_BATCH_TOKENS
     host: Host = VLLM_HOST
     fabric: Fabric | None = None
 
     @property
     def shape(self) -> ModelShape:
-        return replace(MODELS[self.model], tensor_parallel=self.ranks)
+        return replace(self.model, tensor_parallel=self.ranks)
 
     @property
     def num_kv_tokens(self) -> int:
         """What one instance's cache holds. Raises ValueError where the weights leave nothing."""
+        num_tokens = self._num_kv_tokens
+        if not self.has_memory:
+            raise ValueError(
+                f"weights of {self.shape.weight_bytes / 1e9:.0f} GB leave no memory for a cache on "
+                f"{self.ranks} x {self.device.name}"
+            )
+        return num_tokens
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the weights leave some for a cache."""
+        return self._num_kv_tokens >= self.block_size
+
+    @property
+    def _num_kv_tokens(self) -> int:
         free = self.kv_bytes
         if free is None:
             memory = self.ranks * (MEMORY_SHARE * self.device.memory_bytes - ACTIVATION_BYTES)
             free = memory - self.shape.weight_bytes
-        num_tokens = int(free / self.shape.kv_bytes_per_token)
-        if num_tokens < self.block_size:
-            raise ValueError(
-                f"{self.model} leaves no memory for a cache on {self.ranks} x {self.device.name}"
-            )
-        return num_tokens
+        return int(free / self.shape.kv_bytes_per_token)
 
     def engine(
         self,
@@ -87,16 +99,16 @@ class Deployment:
         seed: int = 0,
     ) -> Engine:
         """Its instances, whose schedulers begin with a guess of how long batches take."""
-        num_tokens = self.num_kv_tokens
+        num_blocks = self.num_kv_tokens // self.block_size
         config = InstanceConfig(
             strategy=strategy,
             pool=Pool.LP,
             slo=slo,
-            num_blocks=num_tokens // self.block_size,
+            num_blocks=num_blocks,
             block_size=self.block_size,
-            max_num_seqs=MAX_NUM_SEQS,
-            max_batch_tokens=MAX_BATCH_TOKENS,
-            max_model_len=min(self.max_model_len, num_tokens),
+            max_num_seqs=self.max_num_seqs,
+            max_batch_tokens=self.max_batch_tokens,
+            max_model_len=min(self.max_model_len, num_blocks * self.block_size),
             chunk_tokens=chunk_tokens,
             hybrid_cache=self.shape.hidden_size < self.shape.kv_size,
             late_value=late_value,

@@ -1,17 +1,12 @@
-"""One strategy under one workload: how much of it is within the targets, and up to which rate."""
+"""One setup under one workload: how much of it is within the targets, and up to which rate."""
 
 from dataclasses import dataclass
 from random import Random
 
-from macroserve.core.request import Slo
-from macroserve.core.strategy import Strategy
-from macroserve.sim.arrivals import bursty
-from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
-from macroserve.sim.disaggregated import DisaggregatedCell
+from macroserve.sim.arrivals import bursty, foreseen
 from macroserve.sim.goodput import goodput
-from macroserve.sim.instance import Engine
-from macroserve.sim.record import Judge, Outcome, as_client
+from macroserve.sim.record import Outcome
+from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import Workload
 
 WARM_UP_S = 30.0
@@ -21,49 +16,36 @@ WARM_UP_S = 30.0
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """variation: of the gaps between arrivals; 1 is a Poisson process.
-    high_priority_ratio: share of the instances in the HP pool, or that prefill."""
+    foresight: share of the requests whose output's length is known beforehand, see
+        ``sim.arrivals.foreseen``; None where only the lengths of earlier ones tell."""
 
-    deployment: Deployment
-    strategy: Strategy
+    setup: Setup
     workload: Workload
-    slo: Slo
-    judge: Judge = as_client
     variation: float = 1.0
-    high_priority_ratio: float = 0.0
-    chunk_tokens: int = CHUNK_TOKENS
-    late_value: float = 0.0
-    drop_late: bool = False
+    foresight: float | None = None
 
-    def serve(self, rate: float, duration_s: float, *, goal: float = 0.0, seed: int = 0) -> Outcome:
+    def serve(
+        self,
+        rate: float,
+        duration_s: float,
+        *,
+        goal: float = 0.0,
+        seed: int = 0,
+        to_the_end: bool = False,
+    ) -> Outcome:
         """What comes of ``rate`` requests per second. The same seed gives the same outcome.
 
         goal: if not zero, the run ends as soon as this attainment is out of reach.
+        to_the_end: it ends when every request has, with a verdict on each.
         """
         random = Random(seed)
         lengths = self.workload.lengths(random)
         arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)
+        if self.foresight is not None:
+            arrivals = foreseen(arrivals, self.foresight, random)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
-        engine = self.deployment.engine(
-            self.strategy,
-            self.slo,
-            chunk_tokens=self.chunk_tokens,
-            late_value=self.late_value,
-            drop_late=self.drop_late,
-            seed=seed,
-        )
-        return self._cell(engine).serve(
-            arrivals, num_before=num_before, judge=self.judge, goal=goal
-        )
-
-    def _cell(self, engine: Engine) -> SimulatedCell:
-        deployment, ratio = self.deployment, self.high_priority_ratio
-        if not self.strategy.moves_kv:
-            return SimulatedCell(engine, deployment.num_instances, ratio)
-        if deployment.fabric is None:
-            raise ValueError(f"{self.strategy.name} moves KV caches, and there is nothing between")
-        kv_bytes = deployment.shape.kv_bytes_per_token
-        return DisaggregatedCell(
-            engine, deployment.num_instances, ratio, deployment.fabric, kv_bytes
+        return self.setup.serve(
+            arrivals, num_before=num_before, goal=goal, seed=seed, to_the_end=to_the_end
         )
 
     def goodput(

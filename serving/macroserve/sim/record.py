@@ -4,11 +4,15 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from math import ceil
 from operator import sub
+from statistics import mean
+from typing import NamedTuple
 
 from macroserve.core.request import Request
+
+QUARTERS = 4
 
 
 class Record:
@@ -95,6 +99,22 @@ def _in_time(record: Record, first_s: float) -> bool:
     return in_time and record.last_s - first_s <= num_after * slo.tpot_s
 
 
+class Verdict(NamedTuple):
+    """What came of one request.
+
+    wait_s: until its first token, or until it was refused. tpot_s: mean time of the tokens after
+    the first.
+    """
+
+    arrival_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    wait_s: float
+    tpot_s: float
+    refused: bool
+    attained: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of the requests that count.
@@ -102,39 +122,70 @@ class Outcome:
     requests: those of which it is known. attained: those of them within both targets.
     decided: whether it is known of all, or of so many that the goal is missed.
     normalised_latency_s: mean time for each token of those that ended, from the arrival on.
+    verdicts: on each request, as they ended, where the run went on until all had.
     """
 
     requests: int
     attained: int
     decided: bool
     normalised_latency_s: float = 0.0
+    verdicts: tuple[Verdict, ...] = ()
 
     @property
     def attainment(self) -> float:
         """1.0 where there were no requests."""
         return self.attained / self.requests if self.requests else 1.0
 
+    @property
+    def longest_wait_s(self) -> float:
+        return max([verdict.wait_s for verdict in self.verdicts], default=0.0)
+
+    @property
+    def by_size(self) -> tuple[float, ...]:
+        """Attainment of the quarter of the requests with the fewest tokens, prompt and output, and
+        of each next quarter. Needs as many verdicts as quarters."""
+        num = len(self.verdicts)
+        ordered = sorted(self.verdicts, key=lambda v: v.num_prompt_tokens + v.num_output_tokens)
+        bounds = [num * quarter // QUARTERS for quarter in range(QUARTERS + 1)]
+        return tuple(
+            mean([verdict.attained for verdict in ordered[start:end]])
+            for start, end in pairwise(bounds)
+        )
+
 
 class Verdicts:
     """Which of the requests that count have attained or missed their targets so far.
 
     num_requests: that will come. judge: of those that end. goal: an attainment; are_in: nothing is
-    open any more, or too many are missed for the goal.
+    open any more, or too many are missed for the goal. to_the_end: all have ended, which takes
+    longer than to know that they are late.
     """
 
-    def __init__(self, num_requests: int, judge: Judge = as_client, goal: float = 0.0) -> None:
+    def __init__(
+        self,
+        num_requests: int,
+        judge: Judge = as_client,
+        goal: float = 0.0,
+        *,
+        to_the_end: bool = False,
+    ) -> None:
         self._num = num_requests
         self._judge = judge
         self._goal = goal
+        self._to_the_end = to_the_end
+        self._coming: set[str] = set()
         self._open: set[str] = set()
         self._unanswered: deque[Record] = deque()
         self._num_attained = 0
         self._num_missed = 0
         self._num_ended = 0
         self._latencies_s = 0.0
+        self._verdicts: list[Verdict] = []
 
     @property
     def are_in(self) -> bool:
+        if self._to_the_end:
+            return len(self._verdicts) == self._num
         num_known = self._num_attained + self._num_missed
         return num_known == self._num or self._num - self._num_missed < self._goal * self._num
 
@@ -142,21 +193,26 @@ class Verdicts:
     def outcome(self) -> Outcome:
         num_known = self._num_attained + self._num_missed
         latency_s = self._latencies_s / self._num_ended if self._num_ended else 0.0
-        return Outcome(num_known, self._num_attained, self.are_in, latency_s)
+        return Outcome(num_known, self._num_attained, self.are_in, latency_s, tuple(self._verdicts))
 
     def expect(self, record: Record) -> None:
         """One that counts has come; in the order of their deadlines."""
         self._open.add(record.request.request_id)
+        if self._to_the_end:
+            self._coming.add(record.request.request_id)
         self._unanswered.append(record)
 
     def ended(self, record: Record) -> None:
         if record.request.request_id in self._open:
             self._num_ended += 1
             self._latencies_s += (record.last_s - record.request.arrival_s) / record.num_emitted
-        self._decide(record, self._judge(record))
+        attained = self._judge(record)
+        self._decide(record, attained)
+        self._note(record, record.first_s, attained=attained, refused=False)
 
-    def missed(self, record: Record) -> None:
+    def refused(self, record: Record, now: float) -> None:
         self._decide(record, False)
+        self._note(record, now, attained=False, refused=True)
 
     def pass_time(self, now: float) -> None:
         """Whoever is due before ``now`` and has no token yet has missed."""
@@ -171,3 +227,21 @@ class Verdicts:
             self._open.remove(record.request.request_id)
             self._num_attained += attained
             self._num_missed += not attained
+
+    def _note(self, record: Record, answer_s: float, *, attained: bool, refused: bool) -> None:
+        request = record.request
+        if request.request_id not in self._coming:
+            return
+        self._coming.remove(request.request_id)
+        after_s = max(0.0, record.last_s - record.first_s)
+        self._verdicts.append(
+            Verdict(
+                request.arrival_s,
+                request.num_prompt_tokens,
+                record.num_output,
+                answer_s - request.arrival_s,
+                after_s / max(1, record.num_emitted - 1),
+                refused,
+                attained,
+            )
+        )

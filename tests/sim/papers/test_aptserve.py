@@ -13,11 +13,11 @@ def test_every_measurement_judges_as_the_paper_and_fits_the_devices():
     assert len(keys) == len(set(keys))
     for each in measured:
         experiment = each.experiments[0] if hasattr(each, "experiments") else each.experiment
-        assert experiment.judge is as_aptserve
-        deployment = experiment.deployment
+        assert experiment.setup.judge is as_aptserve
+        deployment = experiment.setup.deployment
         assert deployment.device.name == "A100-40GB" and deployment.num_instances == 1
         assert deployment.num_kv_tokens > 2048
-        config = deployment.engine(experiment.strategy, experiment.slo).config
+        config = deployment.engine(experiment.setup.strategy, experiment.setup.slo).config
         assert config.max_model_len == 2048
 
 
@@ -45,6 +45,6 @@ def test_the_ablation_has_all_cells_of_both_tables():
 def test_the_papers_engine_takes_as_long_as_it_says():
     """Section 6.6: about 120 ms for a decode iteration of 50 requests."""
     experiment = aptserve.ablation_measurements()[0].experiment
-    deployment = experiment.deployment
+    deployment = experiment.setup.deployment
     step = StepTime(deployment.shape, deployment.device, deployment.link, aptserve.PAPERS_HOST)
     assert step.seconds([], 50, 50 * 250) == pytest.approx(0.12, rel=0.05)

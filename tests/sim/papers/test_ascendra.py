@@ -11,9 +11,9 @@ def test_three_instances_of_which_one_is_of_high_priority():
     assert len({each.key for each in measured}) == 3 * 4
     for each in measured:
         (experiment,) = each.experiments
-        assert experiment.deployment.num_instances == 3
-        pools = experiment.strategy.uses_pools
-        assert experiment.high_priority_ratio == (1 / 3 if pools else 0.0)
+        assert experiment.setup.deployment.num_instances == 3
+        pools = experiment.setup.strategy.uses_pools
+        assert experiment.setup.high_priority_ratio == (1 / 3 if pools else 0.0)
 
 
 def test_gains_are_percent_of_goodput():
@@ -27,10 +27,10 @@ def test_gains_are_percent_of_goodput():
 
 def test_variants_differ_in_one_thing():
     variants = ascendra.VARIANTS
-    assert variants["shortest first"].strategy.ordering is Ordering.SJF
-    assert variants["1 LP + 2 HP"].high_priority_ratio == 2 / 3
+    assert variants["shortest first"].setup.strategy.ordering is Ordering.SJF
+    assert variants["1 LP + 2 HP"].setup.high_priority_ratio == 2 / 3
     for name in ("1 LP + 1 HP", "2 vllm", "2 sarathi"):
-        assert variants[name].deployment.num_instances == 2
+        assert variants[name].setup.deployment.num_instances == 2
     values = {each.key: 1.0 for each in ascendra.variant_measurements()}
     values["variant 2 LP + 1 HP"] = 1.5
     first, second, *_ = ascendra.variant_rows(values)
@@ -39,7 +39,7 @@ def test_variants_differ_in_one_thing():
 
 def test_under_overload_all_drop_what_is_late():
     measured = ascendra.overload_measurements()
-    assert all(each.experiment.drop_late and each.duration_s == 600 for each in measured)
+    assert all(each.experiment.setup.drop_late and each.duration_s == 600 for each in measured)
     values = {each.key: 0.4 for each in measured}
     values["overload 12 ascendra"] = 0.6
     rows = {(row.case, row.metric): row for row in ascendra.overload_rows(values)}

@@ -18,7 +18,7 @@ def test_all_cases_of_the_paper_are_measured():
 def test_every_deployment_has_memory_for_a_cache():
     for each in ecoserve.measurements():
         for experiment in each.experiments:
-            deployment = experiment.deployment
+            deployment = experiment.setup.deployment
             assert deployment.num_kv_tokens > 8192
             assert deployment.num_instances * deployment.ranks in (16, 32)
 
@@ -39,7 +39,9 @@ def test_gains_are_averaged_over_cases():
 
 def test_scaling_compares_four_instances_with_one():
     measured = {each.key: each.experiments[0] for each in ecoserve.scaling_measurements()}
-    assert {each.deployment.num_instances for each in measured.values()} == set(ecoserve.SIZES)
-    values = {key: each.deployment.num_instances**1.1 for key, each in measured.items()}
+    assert {each.setup.deployment.num_instances for each in measured.values()} == set(
+        ecoserve.SIZES
+    )
+    values = {key: each.setup.deployment.num_instances**1.1 for key, each in measured.items()}
     first = ecoserve.scaling_rows(values)[0]
     assert (first.ours, first.paper) == (pytest.approx(4**1.1), 5.6)

@@ -16,6 +16,11 @@ from macroserve.sim.papers.measure import (
     carry_out,
 )
 
+
+def changed(**fields):
+    return replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, **fields))
+
+
 QUICK = Attainment("quick", EXPERIMENT, 2.0, 2.0)
 OTHER = Attainment("other", EXPERIMENT, 3.0, 2.0)
 
@@ -44,8 +49,8 @@ def test_what_was_measured_is_not_measured_again(tmp_path):
     "changed",
     [
         replace(QUICK, rate=2.5),
-        replace(QUICK, experiment=replace(EXPERIMENT, strategy=STRATEGIES["sarathi"])),
-        replace(QUICK, experiment=replace(EXPERIMENT, slo=Slo(2.0, 0.1))),
+        replace(QUICK, experiment=changed(strategy=STRATEGIES["sarathi"])),
+        replace(QUICK, experiment=changed(slo=Slo(2.0, 0.1))),
         Goodput("quick", (EXPERIMENT,), 0.9, 2.0, 1.0, 2.0),
     ],
     ids=["rate", "strategy", "slo", "kind"],
@@ -67,7 +72,7 @@ def test_a_ratio_needs_a_figure_of_the_papers(ours, paper, ratio):
 
 
 def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
-    patient = replace(EXPERIMENT, slo=Slo(1e6, 1e6))
+    patient = changed(slo=Slo(1e6, 1e6))
     measured = RateAtLatency("r", patient, 0.02, 20.0, 1.0, 60.0)
     rate = measured.measure(seed=0)
     assert 1.0 < rate < 60.0

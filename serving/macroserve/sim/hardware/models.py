@@ -1,4 +1,6 @@
-"""The models that the papers serve, by their published configurations."""
+"""The models that the papers serve, and others by their published configurations."""
+
+from collections.abc import Mapping
 
 from macroserve.core.latency import ModelShape
 
@@ -20,3 +22,41 @@ MODELS: dict[str, ModelShape] = {
     "Qwen-14B": ModelShape(40, 5120, 40, 40, 128, 13696, 152064),
 }
 """Shapes of one device; ``dataclasses.replace`` says how many share it."""
+
+UNGATED = ("opt", "gpt2", "gpt_neox", "gptj", "phi", "starcoder2")
+"""Model types whose feed-forward blocks have two matrices."""
+
+NOT_DENSE = {
+    "kv_lora_rank": "it attends to a latent cache (MLA)",
+    "num_experts": "it is a mixture of experts",
+    "num_local_experts": "it is a mixture of experts",
+    "n_routed_experts": "it is a mixture of experts",
+}
+
+
+def shape_of(config: Mapping[str, object]) -> ModelShape:
+    """The shape that a checkpoint's ``config.json`` tells of.
+
+    Raises ValueError for a model that is no dense decoder, or whose sizes are not there.
+    """
+    for key, reason in NOT_DENSE.items():
+        if config.get(key):
+            raise ValueError(f"the simulator knows dense models, and {reason}")
+
+    def size(*names: str) -> int:
+        for name in names:
+            if isinstance(value := config.get(name), int):
+                return value
+        raise ValueError(f"the model's configuration does not tell {' or '.join(names)}")
+
+    hidden, heads = size("hidden_size", "n_embd"), size("num_attention_heads", "n_head")
+    return ModelShape(
+        num_layers=size("num_hidden_layers", "n_layer"),
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=size("num_key_value_heads", "num_attention_heads", "n_head"),
+        head_dim=size("head_dim") if config.get("head_dim") else hidden // heads,
+        intermediate_size=size("intermediate_size", "ffn_dim", "n_inner"),
+        vocab_size=size("vocab_size"),
+        gated_mlp=config.get("model_type") not in UNGATED,
+    )

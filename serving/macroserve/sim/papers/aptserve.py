@@ -10,9 +10,11 @@ from macroserve.sim.deployment import CHUNK_TOKENS, VLLM_HOST, Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB
 from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.hardware.step_time import Host
 from macroserve.sim.papers.measure import Attainment, Figure, Goodput, Measurement, Row, Values
 from macroserve.sim.record import as_aptserve
+from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import OPT_LENGTH, WORKLOADS
 
 NUM_REQUESTS = 1000
@@ -70,23 +72,23 @@ LOWEST = {"ShareGPT": 0.5, "HumanEval": 1.0, "LongBench": 0.2}
 
 def _experiment(model: str, name: str, variant: str, variation: float = 1.0) -> Experiment:
     chosen = VARIANTS[variant]
-    return Experiment(
-        Deployment(
-            model,
-            A100_40GB,
-            NVLINK_3,
-            RANKS[model],
-            1,
-            max_model_len=OPT_LENGTH,
-            host=chosen.host,
-        ),
+    deployment = Deployment(
+        MODELS[model],
+        A100_40GB,
+        NVLINK_3,
+        RANKS[model],
+        1,
+        max_model_len=OPT_LENGTH,
+        host=chosen.host,
+    )
+    setup = Setup(
+        deployment,
         chosen.strategy,
-        WORKLOADS[SETS[name]],
         SLOS[name][model],
         as_aptserve,
-        variation,
         chunk_tokens=chosen.chunk_tokens,
     )
+    return Experiment(setup, WORKLOADS[SETS[name]], variation)
 
 
 def throughput_measurements() -> list[Measurement]:

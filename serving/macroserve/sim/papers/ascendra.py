@@ -8,7 +8,9 @@ from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.papers.measure import Attainment, Figure, Goodput, Measurement, Row, Values
+from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
 LEVEL = 0.9
@@ -55,14 +57,14 @@ def _experiment(
     *,
     drop_late: bool = False,
 ) -> Experiment:
-    return Experiment(
-        Deployment(case.model, A100_80GB, NVLINK_3, 1, num_instances),
+    setup = Setup(
+        Deployment(MODELS[case.model], A100_80GB, NVLINK_3, 1, num_instances),
         strategy,
-        WORKLOADS[case.workload],
         case.slo,
         high_priority_ratio=ratio if strategy.uses_pools else 0.0,
         drop_late=drop_late,
     )
+    return Experiment(setup, WORKLOADS[case.workload])
 
 
 def _goodput(key: str, experiment: Experiment) -> Goodput:

@@ -7,9 +7,11 @@ from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.papers.measure import Figure, Measurement, RateAtLatency, Row, Values
+from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
 LATENCY_S = 0.2
@@ -70,19 +72,21 @@ def rate_measurements() -> list[Measurement]:
         RateAtLatency(
             _key(model, trace, name),
             Experiment(
-                Deployment(
-                    model.name,
-                    A100_80GB,
-                    NVLINK_3,
-                    model.ranks,
-                    1,
-                    model.kv_bytes,
-                    BLOCK_SIZE,
-                    MAX_LENGTH,
+                Setup(
+                    Deployment(
+                        models.MODELS[model.name],
+                        A100_80GB,
+                        NVLINK_3,
+                        model.ranks,
+                        1,
+                        model.kv_bytes,
+                        BLOCK_SIZE,
+                        MAX_LENGTH,
+                    ),
+                    strategy,
+                    SERVED,
                 ),
-                strategy,
                 WORKLOADS[trace.workload],
-                SERVED,
             ),
             LATENCY_S,
             trace.duration_s,

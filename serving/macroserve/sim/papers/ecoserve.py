@@ -10,10 +10,12 @@ from macroserve.core.strategy import STRATEGIES, Strategy, Transfer, strategy
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.fabric import Fabric
+from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A800, L20, Device
 from macroserve.sim.hardware.links import ETHERNET_10G, PCIE_4, ROCE_25G, Link
 from macroserve.sim.papers.measure import Figure, Goodput, Measurement, Row, Values
 from macroserve.sim.record import Judge, as_client, as_ecoserve
+from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
 
@@ -135,12 +137,21 @@ def _experiments(
         ratios = PREFILL_RATIOS if reach > 2 else (0.5,)
     return tuple(
         Experiment(
-            Deployment(case.model, cluster.device, PCIE_4, ranks, num_instances, fabric=fabric),
-            strategy,
+            Setup(
+                Deployment(
+                    models.MODELS[case.model],
+                    cluster.device,
+                    PCIE_4,
+                    ranks,
+                    num_instances,
+                    fabric=fabric,
+                ),
+                strategy,
+                SLOS[case.workload],
+                judge,
+                high_priority_ratio=ratio,
+            ),
             WORKLOADS[case.workload],
-            SLOS[case.workload],
-            judge,
-            high_priority_ratio=ratio,
         )
         for ratio in ratios
     )

@@ -1,0 +1,71 @@
+"""What serves, and by which rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import Strategy
+from macroserve.sim.arrivals import Arrival
+from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
+from macroserve.sim.disaggregated import DisaggregatedCell
+from macroserve.sim.instance import Engine
+from macroserve.sim.record import Judge, Outcome, as_client
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A deployment whose instances form one cell, under a strategy.
+
+    high_priority_ratio: share of the instances in the HP pool, or that prefill.
+    """
+
+    deployment: Deployment
+    strategy: Strategy
+    slo: Slo
+    judge: Judge = as_client
+    high_priority_ratio: float = 0.0
+    chunk_tokens: int = CHUNK_TOKENS
+    late_value: float = 0.0
+    drop_late: bool = False
+
+    def serve(
+        self,
+        arrivals: Sequence[Arrival],
+        *,
+        num_before: int = 0,
+        goal: float = 0.0,
+        seed: int = 0,
+        to_the_end: bool = False,
+    ) -> Outcome:
+        """What comes of the arrivals, of which the first ``num_before`` do not count.
+
+        seed: of the noise. The rest is as for ``SimulatedCell.serve``. Raises ValueError where the
+        model does not fit, or nothing carries what the strategy moves.
+        """
+        engine = self.deployment.engine(
+            self.strategy,
+            self.slo,
+            chunk_tokens=self.chunk_tokens,
+            late_value=self.late_value,
+            drop_late=self.drop_late,
+            seed=seed,
+        )
+        return self._cell(engine).serve(
+            arrivals,
+            num_before=num_before,
+            judge=self.judge,
+            goal=goal,
+            to_the_end=to_the_end,
+        )
+
+    def _cell(self, engine: Engine) -> SimulatedCell:
+        deployment, ratio = self.deployment, self.high_priority_ratio
+        if not self.strategy.moves_kv:
+            return SimulatedCell(engine, deployment.num_instances, ratio)
+        if deployment.fabric is None:
+            raise ValueError(f"{self.strategy.name} moves KV caches, and there is nothing between")
+        kv_bytes = deployment.shape.kv_bytes_per_token
+        return DisaggregatedCell(
+            engine, deployment.num_instances, ratio, deployment.fabric, kv_bytes
+        )
