@@ -1,0 +1,94 @@
+"""The command: its options and its exit codes."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from macroserve.cli.load import options
+from macroserve.cli.manifest_file import load as load_manifest
+from macroserve.core.manifest import ManifestError
+from macroserve.core.wish import wish
+
+DEFAULT_DURATION = "10m"
+WARM_UP_S = 30.0
+"""Synthetic requests of so long come before those that count."""
+
+
+def simulate(
+    context: typer.Context,
+    manifest: Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance.")],
+    device: Annotated[str, typer.Option(help="To run on; a name that is none lists them.")],
+    link: Annotated[
+        str, typer.Option(help="Between an instance's devices; a name that is none lists them.")
+    ] = "pcie4",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The shape to take, not the manifest's: a name or a checkpoint's folder."
+        ),
+    ] = None,
+    trace: options.TraceFile = None,
+    time_scale: options.TimeScale = None,
+    lenient: options.Lenient = False,
+    rate: options.Rate = None,
+    arrivals: options.Kind = None,
+    cv: options.Variation = None,
+    prompt_tokens: options.PromptTokens = None,
+    output_tokens: options.OutputTokens = None,
+    length_scale: options.LengthScale = 1.0,
+    max_prompt_tokens: options.MaxPromptTokens = None,
+    max_output_tokens: options.MaxOutputTokens = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Of the arrivals. By default the whole trace, else "
+            f"{DEFAULT_DURATION} after {WARM_UP_S:.0f} s that do not count.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of arrivals, lengths and noise.", min=0)] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures there.")
+    ] = None,
+) -> None:
+    """Simulate a manifest's deployment under a load, to the end of its last request.
+
+    Nothing of the manifest has to exist: neither the devices nor the model's weights.
+    """
+    # Late: whatever starts with ``macroserve``, pods too, would wait for these.
+    from macroserve.cli.simulate import place
+    from macroserve.cli.simulate.load import requests
+    from macroserve.cli.simulate.report import Report
+    from macroserve.sim import cells
+    from macroserve.sim.setup import Setup
+
+    try:
+        wanted = load_manifest(manifest)
+        asked = requests(context.params, DEFAULT_DURATION, WARM_UP_S)
+        setup = Setup(
+            place.deployment(wanted, model, device, link),
+            wanted.strategy,
+            wanted.slo,
+            high_priority_ratio=wish(wanted).high_priority_ratio,
+            drop_late=wanted.spec.scheduling.drop_late,
+        )
+        outcome = cells.serve(
+            setup,
+            asked.arrivals,
+            cells.sizes(wanted.spec.instances, wanted.spec.mitosis.upper_bound),
+            num_before=asked.num_before,
+            seed=seed,
+            to_the_end=True,
+        )
+    except (ManifestError, ValueError) as error:
+        typer.echo(f"macroserve simulate: {error}", err=True)
+        raise typer.Exit(2) from None
+    if asked.num_skipped:
+        typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
+    report = Report.of(outcome, wanted.spec.instances * wanted.spec.engine.tensor_parallel)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.document(), indent=2) + "\n")
+    Console(highlight=False).print(report.tables(wanted.slo))

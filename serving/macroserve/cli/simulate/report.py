@@ -1,0 +1,68 @@
+"""What came of a simulation, for people and for programs."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from macroserve.cli.bench.serve.metrics import Distribution
+from macroserve.core.request import Slo
+from macroserve.sim.record import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """attainment_by_size: of the quarter of the requests with the fewest tokens, and of each next
+    quarter. longest_wait_s: for a first token or a refusal. num_devices: of all instances."""
+
+    num_requests: int
+    num_refused: int
+    num_devices: int
+    attainment: float
+    attainment_by_size: tuple[float, ...]
+    longest_wait_s: float
+    ttft: Distribution | None
+    tpot: Distribution | None
+
+    @classmethod
+    def of(cls, outcome: Outcome, num_devices: int) -> Self:
+        served = [verdict for verdict in outcome.verdicts if not verdict.refused]
+        return cls(
+            num_requests=outcome.requests,
+            num_refused=outcome.requests - len(served),
+            num_devices=num_devices,
+            attainment=outcome.attainment,
+            attainment_by_size=outcome.by_size,
+            longest_wait_s=outcome.longest_wait_s,
+            ttft=Distribution.of([verdict.wait_s for verdict in served]),
+            tpot=Distribution.of([v.tpot_s for v in served if v.num_output_tokens > 1]),
+        )
+
+    def document(self) -> Mapping[str, object]:
+        return asdict(self)
+
+    def tables(self, slo: Slo) -> RenderableType:
+        latencies = Table("", title="Latency", title_justify="left")
+        for name in ("mean", "p50", "p90", "p99", "max", "SLO"):
+            latencies.add_column(name, justify="right")
+        for name, found, target_s in (
+            ("TTFT", self.ttft, slo.ttft_s),
+            ("TPOT", self.tpot, slo.tpot_s),
+        ):
+            figures = [found.mean, found.p50, found.p90, found.p99, found.max] if found else []
+            latencies.add_row(name, *map(_seconds, [*figures, target_s]))
+        totals = Table.grid(padding=(0, 2))
+        totals.add_row("attainment", Text(f"{self.attainment:.1%} within both", style="bold"))
+        by_size = ", ".join(f"{share:.1%}" for share in self.attainment_by_size)
+        totals.add_row("by size", f"{by_size}, from the quarter with the fewest tokens on")
+        totals.add_row("requests", f"{self.num_requests:,}, {self.num_refused:,} of them refused")
+        totals.add_row("longest wait", _seconds(self.longest_wait_s))
+        totals.add_row("devices", f"{self.num_devices}")
+        return Group(latencies, totals)
+
+
+def _seconds(value_s: float) -> str:
+    return f"{value_s:.2f} s" if value_s >= 1 else f"{value_s * 1e3:.1f} ms"

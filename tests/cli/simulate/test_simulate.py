@@ -1,0 +1,128 @@
+"""``macroserve simulate``: from a manifest and a load to figures, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer import Typer
+from typer.testing import CliRunner
+
+from macroserve.cli.simulate.command import simulate
+
+MANIFEST = {
+    "apiVersion": "macroserve.io/v1alpha1",
+    "kind": "MacroInstance",
+    "metadata": {"name": "wanted"},
+    "spec": {
+        "model": {"source": "mistralai/Mistral-7B-v0.1", "maxModelLen": 4096},
+        "engine": {"type": "vLLM"},
+        "slo": {"ttft": "1s", "tpot": "100ms"},
+        "instances": 3,
+        "mitosis": {"lowerBound": 1, "upperBound": 2},
+    },
+}
+LOAD = ("--rate", 4, "--prompt-tokens", "lognormal:mean=340,median=148", "--output-tokens", 50)
+PLACE = ("--device", "A100-80GB", "--model", "Mistral-7B")
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    path = tmp_path / "wanted.yaml"
+    path.write_text(yaml.safe_dump(MANIFEST))
+    return path
+
+
+@pytest.fixture
+def run(manifest):
+    app = Typer()
+    app.command()(simulate)
+    return lambda *options: CliRunner().invoke(app, ["-f", str(manifest), *map(str, options)])
+
+
+def test_figures_follow_from_manifest_load_and_seed(run, tmp_path):
+    figures = []
+    for index, seed in enumerate((1, 1, 2)):
+        path = tmp_path / f"{index}.json"
+        result = run(*PLACE, *LOAD, "--duration", "20s", "--seed", seed, "--json", path)
+        assert result.exit_code == 0, result.output
+        figures.append(json.loads(path.read_text()))
+    first, again, other = figures
+    assert first == again != other
+    assert first["num_requests"] == pytest.approx(80, abs=40)
+    assert first["num_devices"] == 3 and first["num_refused"] == 0
+    assert first["attainment"] == 1.0 == min(first["attainment_by_size"])
+    assert 0 < first["ttft"]["p50"] <= first["ttft"]["max"] == first["longest_wait_s"] < 1.0
+    assert 0 < first["tpot"]["p50"] < 0.1
+    assert "100.0% within both" in result.output
+
+
+def test_a_trace_is_replayed_whole(run, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    rows = [{"arrival_s": 0.5 * i, "prompt_tokens": 100, "output_tokens": 10} for i in range(30)]
+    text = "\n".join(map(json.dumps, rows))
+    trace.write_text(text)
+    path = tmp_path / "figures.json"
+    assert run(*PLACE, "--trace", trace, "--json", path).exit_code == 0
+    assert json.loads(path.read_text())["num_requests"] == 30
+    trace.write_text(text + "\n{}\n")
+    result = run(*PLACE, "--trace", trace)
+    assert result.exit_code == 2 and "line 31: arrival_s is missing" in result.output
+    result = run(*PLACE, "--trace", trace, "--lenient")
+    assert result.exit_code == 0 and "1 bad rows of the trace skipped" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            (*LOAD, *PLACE, "--device", "B1000"),
+            "unknown device 'B1000', known are: A100-40GB",
+        ),
+        ((*LOAD, *PLACE, "--link", "rope"), "unknown link 'rope', known are: nvlink3"),
+        (
+            (*LOAD, "--device", "L20-48GB", "--model", "nothing"),
+            "cannot be read from nothing/config.json",
+        ),
+        (
+            (*LOAD, "--device", "L20-48GB", "--model", "Qwen2-72B"),
+            "leave no memory for a cache on 1 x L20-48GB",
+        ),
+        (PLACE, "give either --trace FILE or --rate R"),
+        ((*PLACE, *LOAD, "--duration", "1ms"), "no request arrives within --duration"),
+    ],
+)
+def test_what_cannot_be_simulated_gets_one_sentence(run, options, sentence):
+    result = run(*options)
+    assert result.exit_code == 2
+    assert sentence in result.output and "Traceback" not in result.output
+
+
+def test_a_checkpoints_folder_tells_the_shape(run, tmp_path):
+    config = {
+        "model_type": "mistral",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 32000,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    named, read = (tmp_path / name for name in ("named.json", "read.json"))
+    common = (*LOAD, "--duration", "5s", "--device", "A100-80GB")
+    assert run(*common, "--model", "Mistral-7B", "--json", named).exit_code == 0
+    assert run(*common, "--model", tmp_path, "--json", read).exit_code == 0
+    assert json.loads(named.read_text()) == json.loads(read.read_text())
+
+
+def test_the_manifests_of_this_repository_can_be_simulated(tmp_path):
+    app = Typer()
+    app.command()(simulate)
+    root = Path(__file__).parents[3]
+    options = (*LOAD, "--duration", "2s", "--device", "L20-48GB", "--model", "CodeLlama-34B")
+    result = CliRunner().invoke(
+        app, ["-f", str(root / "manifests/l20-cluster.yaml"), *map(str, options)]
+    )
+    assert result.exit_code == 0, result.output
+    assert "devices" in result.output
