@@ -1,0 +1,112 @@
+"""The command: its options and its exit codes."""
+
+import json
+import os
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+import yaml
+from rich.console import Console
+
+from macroserve.cli.load import options
+from macroserve.cli.manifest_file import load as load_manifest
+from macroserve.core.manifest import ManifestError
+
+DEFAULT_DURATION = "5m"
+
+
+def plan(
+    context: typer.Context,
+    manifest: Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance.")],
+    device: Annotated[str, typer.Option(help="To run on; a name that is none lists them.")],
+    out: Annotated[Path, typer.Option(help="A folder for the plan and its manifest.")],
+    devices: Annotated[int, typer.Option(help="There are at most.", min=1)] = 32,
+    per_node: Annotated[int, typer.Option(help="Of them share a node.", min=1)] = 8,
+    link: Annotated[
+        str, typer.Option(help="Between an instance's devices; a name that is none lists them.")
+    ] = "pcie4",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The shape to take, not the manifest's: a name or a checkpoint's folder."
+        ),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(help="Of a device for an hour, in any currency.", min=0)
+    ] = None,
+    trace: options.TraceFile = None,
+    time_scale: options.TimeScale = None,
+    lenient: options.Lenient = False,
+    rate: options.Rate = None,
+    arrivals: options.Kind = None,
+    cv: options.Variation = None,
+    prompt_tokens: options.PromptTokens = None,
+    output_tokens: options.OutputTokens = None,
+    length_scale: options.LengthScale = 1.0,
+    max_prompt_tokens: options.MaxPromptTokens = None,
+    max_output_tokens: options.MaxOutputTokens = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help=f"Of the arrivals. By default the whole trace, else {DEFAULT_DURATION}.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of arrivals and lengths.", min=0)] = 0,
+    processes: Annotated[int | None, typer.Option(help="Else one a core.", min=1)] = None,
+) -> None:
+    """Find the cheapest configuration that keeps a manifest's targets under a load.
+
+    Varied are the devices of an instance, the number of instances, the size of cells, the share of
+    HP instances and the strategy; the rest is as the manifest says.
+    """
+    # Late: whatever starts with ``macroserve``, pods too, would wait for these.
+    from macroserve.cli.plan import report
+    from macroserve.cli.simulate import place
+    from macroserve.cli.simulate.load import requests
+    from macroserve.sim.planning import Candidate, Need, search
+    from macroserve.sim.setup import Setup
+
+    console, tried = Console(highlight=False), list[Candidate]()
+    try:
+        wanted = load_manifest(manifest)
+        asked = requests(context.params, DEFAULT_DURATION, warm_up_s=0.0)
+        setup = Setup(
+            # With another number of devices to an instance, other memory is left for the cache.
+            replace(place.deployment(wanted, model, device, link), kv_bytes=None),
+            wanted.strategy,
+            wanted.slo,
+            drop_late=wanted.spec.scheduling.drop_late,
+        )
+        need = Need(asked.arrivals, wanted.spec.slo.attainment, devices, per_node)
+        out.mkdir(parents=True, exist_ok=True)
+        with console.status("Simulating candidates..."):
+            chosen = search(setup, need, processes or os.cpu_count() or 1, tried.append)
+    except (ManifestError, ValueError) as error:
+        _fail(error)
+    except OSError as error:
+        _fail(f"--out: {error}")
+    if asked.num_skipped:
+        typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
+    cost = report.Cost(len(asked.arrivals) / max(asked.duration_s, 1.0), price)
+    console.print(report.table(tried, chosen, cost))
+    figures = {
+        "recommended": report.document(chosen, cost),
+        "candidates": [report.document(candidate, cost) for candidate in tried],
+    }
+    (out / "plan.json").write_text(json.dumps(figures, indent=2) + "\n")
+    document = report.recommended(yaml.safe_load(manifest.read_text()), chosen)
+    (out / "macroinstance.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    written = ["plan.json", "macroinstance.yaml"]
+    if find_spec("matplotlib"):
+        report.plot(out / "plan.png", tried, chosen, need.goal)
+        written.append("plan.png")
+    console.print(f"In {out}: {', '.join(written)}.")
+
+
+def _fail(reason: object) -> NoReturn:
+    typer.echo(f"macroserve plan: {reason}", err=True)
+    raise typer.Exit(2)

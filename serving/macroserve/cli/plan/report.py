@@ -1,0 +1,136 @@
+"""What was tried and what is recommended: a table, a picture, a manifest."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from macroserve.sim.planning import Candidate
+
+NUM_REQUESTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """rate: requests per second. price: of a device for an hour, None where nobody said."""
+
+    rate: float
+    price: float | None
+
+    def device_hours(self, candidate: Candidate) -> float:
+        """For ``NUM_REQUESTS`` requests."""
+        return (candidate.num_devices or 0) * NUM_REQUESTS / self.rate / 3600
+
+    def money(self, candidate: Candidate) -> float | None:
+        return None if self.price is None else self.price * self.device_hours(candidate)
+
+
+def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost) -> Table:
+    shown = Table(title="Candidates", title_justify="left")
+    for name in ("devices", "instances", "TP"):
+        shown.add_column(name, justify="right")
+    shown.add_column("strategy")
+    for name in ("HP share", "cells up to", "attainment", "device hours / 1k"):
+        shown.add_column(name, justify="right")
+    if cost.price is not None:
+        shown.add_column("cost / 1k", justify="right")
+    for candidate in tried:
+        found = candidate.num_instances is not None
+        cells = [
+            str(candidate.num_devices) if found else "-",
+            str(candidate.num_instances) if found else "-",
+            str(candidate.ranks),
+            candidate.setup.strategy.name,
+            f"{candidate.setup.high_priority_ratio:.0%}",
+            str(candidate.upper_bound),
+            f"{candidate.attainment:.1%}" if found else f"below: {candidate.attainment:.1%}",
+            f"{cost.device_hours(candidate):.3g}" if found else "-",
+        ]
+        money = cost.money(candidate)
+        if money is not None:
+            cells.append(f"{money:.3g}" if found else "-")
+        shown.add_row(*cells, style="bold green" if candidate == chosen else None)
+    return shown
+
+
+def document(candidate: Candidate, cost: Cost) -> dict[str, Any]:
+    return {
+        "strategy": candidate.setup.strategy.name,
+        "tensor_parallel": candidate.ranks,
+        "instances": candidate.num_instances,
+        "devices": candidate.num_devices,
+        "high_priority_ratio": candidate.setup.high_priority_ratio,
+        "upper_bound": candidate.upper_bound,
+        "attainment": candidate.attainment,
+        "device_hours_per_1000_requests": (
+            None if candidate.num_instances is None else cost.device_hours(candidate)
+        ),
+        "cost_per_1000_requests": (
+            None if candidate.num_instances is None else cost.money(candidate)
+        ),
+    }
+
+
+def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
+    """The manifest with what was chosen."""
+    changed = deepcopy(manifest)
+    spec, num = changed["spec"], chosen.num_instances or 1
+    spec["instances"] = num
+    spec["engine"]["tensorParallel"] = chosen.ranks
+    spec["mitosis"] = {
+        "lowerBound": (chosen.upper_bound + 1) // 2,
+        "upperBound": chosen.upper_bound,
+    }
+    spec.setdefault("scheduling", {})["strategy"] = chosen.setup.strategy.name
+    if chosen.setup.strategy.uses_pools:
+        ratio = round(chosen.setup.high_priority_ratio, 2)
+        spec.setdefault("priority", {})["highPriorityRatio"] = ratio
+    if scaling := spec.get("autoscaling"):
+        scaling["minInstances"] = min(scaling["minInstances"], num)
+        scaling["maxInstances"] = max(scaling["maxInstances"], num)
+    return changed
+
+
+def plot(path: Path, tried: Sequence[Candidate], chosen: Candidate, goal: float) -> None:
+    """Devices and attainment of the candidates that keep the goal. Needs matplotlib."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    kept = [candidate for candidate in tried if candidate.num_devices is not None]
+    for name in dict.fromkeys(candidate.setup.strategy.name for candidate in kept):
+        points = [c for c in kept if c.setup.strategy.name == name]
+        axes.plot(
+            [c.num_devices or 0 for c in points],
+            [c.attainment for c in points],
+            "o",
+            label=name,
+        )
+        for c in points:
+            axes.annotate(
+                f"TP{c.ranks}",
+                (c.num_devices or 0, c.attainment),
+                textcoords="offset points",
+                xytext=(6, 4),
+                fontsize=8,
+            )
+    axes.plot(
+        [chosen.num_devices or 0],
+        [chosen.attainment],
+        "o",
+        markersize=14,
+        fillstyle="none",
+        color="black",
+        label="recommended",
+    )
+    axes.axhline(goal, color="#c23030", linestyle="--", label=f"goal {goal:.0%}")
+    axes.set_xlabel("devices")
+    axes.set_ylabel("attainment")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    figure.savefig(path, format="png", dpi=150)

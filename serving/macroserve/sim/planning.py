@@ -1,0 +1,214 @@
+"""The cheapest configuration that keeps the latency targets, found by simulating candidates."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+
+from macroserve.core.strategy import STRATEGIES
+from macroserve.sim import cells
+from macroserve.sim.arrivals import Arrival
+from macroserve.sim.capacity import fewest
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.hardware.step_time import StepTime
+from macroserve.sim.setup import Setup
+
+SCREENED_S = 300.0
+"""Candidates are first held against the busiest stretch of so long."""
+
+RATIOS = (0.0, 1 / 3)
+"""HP shares tried: none, and the best of those that Ascendra tried (section 8.4)."""
+
+CELL_SIZES = (4, 8, 16)
+"""Upper bounds on a cell that are tried, the smallest first: less fails with it."""
+
+
+class InfeasibleError(ValueError):
+    """No number of instances keeps the targets; the text says which bound makes it so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a load has to be served with.
+
+    goal: attainment. num_devices: there are at most. per_node: of them share a node, and an
+    instance stays within one.
+    """
+
+    arrivals: Sequence[Arrival]
+    goal: float
+    num_devices: int
+    per_node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """setup: one of its instances' cells. num_instances: the fewest that keep the goal, None where
+    all devices do not. upper_bound: on a cell. attainment: at that number."""
+
+    setup: Setup
+    num_instances: int | None
+    upper_bound: int
+    attainment: float
+
+    @property
+    def num_devices(self) -> int | None:
+        return None if self.num_instances is None else self.num_instances * self.ranks
+
+    @property
+    def ranks(self) -> int:
+        return self.setup.deployment.ranks
+
+
+def search(
+    setup: Setup,
+    need: Need,
+    num_processes: int,
+    on_candidate: Callable[[Candidate], None],
+    strategies: Sequence[str] = tuple(STRATEGIES),
+) -> Candidate:
+    """The candidate with the fewest devices, of those the one with the highest attainment.
+
+    setup: model, device, link, targets and limits; its ranks, number and strategy do not matter.
+    One thing is varied after another: first how many devices make an instance, then the share of
+    HP instances, then the strategy, last the size of cells. Each time the fewest instances are
+    looked for that stand the busiest stretch; the winner has to stand the whole load. Raises
+    InfeasibleError where none does.
+    """
+    stretch = busiest(need.arrivals, SCREENED_S)
+    screened = replace(need, arrivals=stretch)
+    options = [_with(setup, ranks) for ranks in _rank_counts(setup.deployment, need)]
+    if reason := _why_infeasible(options, need):
+        raise InfeasibleError(reason)
+    with ProcessPoolExecutor(num_processes) as pool:
+
+        def best(setups: Sequence[Setup], so_far: Sequence[Candidate] = ()) -> list[Candidate]:
+            """All, the best first."""
+            found = list(pool.map(partial(_sized, need=screened), setups))
+            for candidate in found:
+                on_candidate(candidate)
+            return sorted([*so_far, *found], key=_cost)
+
+        line = best(options)
+        first = line[0].setup
+        if first.strategy.uses_pools:
+            line = best([replace(first, high_priority_ratio=ratio) for ratio in RATIOS[1:]], line)
+        first = line[0].setup
+        others = [name for name in strategies if name != first.strategy.name]
+        line = best([_of_strategy(first, name) for name in others], line)
+        for candidate in line:
+            if candidate.num_instances is None:
+                break
+            if chosen := _proved(candidate, need, pool.map):
+                on_candidate(chosen)
+                return chosen
+    raise InfeasibleError(
+        f"no configuration on {need.num_devices} devices keeps {need.goal:.0%} of the requests "
+        "within the targets"
+    )
+
+
+def busiest(arrivals: Sequence[Arrival], span_s: float) -> Sequence[Arrival]:
+    """The arrivals of the stretch of that length in which most tokens came, from its start on."""
+    best, most, tokens, first = (0, 0), -1, 0, 0
+    for last, arrival in enumerate(arrivals):
+        tokens += arrival.num_prompt_tokens + arrival.num_output_tokens
+        while arrivals[first].at_s <= arrival.at_s - span_s:
+            tokens -= arrivals[first].num_prompt_tokens + arrivals[first].num_output_tokens
+            first += 1
+        if tokens > most:
+            best, most = (first, last + 1), tokens
+    start_s = arrivals[best[0]].at_s
+    return [each._replace(at_s=each.at_s - start_s) for each in arrivals[best[0] : best[1]]]
+
+
+def _rank_counts(deployment: Deployment, need: Need) -> list[int]:
+    """Powers of two that divide the heads and leave memory for a cache. Raises ValueError where
+    none does."""
+    most = min(need.per_node, need.num_devices)
+    found: list[int] = []
+    ranks = 1
+    while ranks <= most and deployment.model.num_heads % ranks == 0:
+        tried = replace(deployment, ranks=ranks)
+        if tried.has_memory:
+            found.append(ranks)
+        elif ranks > most // 2:
+            _ = tried.num_kv_tokens  # raises with the reason
+        ranks *= 2
+    return found
+
+
+def _with(setup: Setup, ranks: int) -> Setup:
+    return replace(setup, deployment=replace(setup.deployment, ranks=ranks))
+
+
+def _of_strategy(setup: Setup, name: str) -> Setup:
+    strategy = STRATEGIES[name]
+    ratio = RATIOS[-1] if strategy.uses_pools else 0.0
+    return replace(setup, strategy=strategy, high_priority_ratio=ratio)
+
+
+def _sized(setup: Setup, need: Need) -> Candidate:
+    """With the fewest instances, in one cell."""
+    most = need.num_devices // setup.deployment.ranks
+    attainments: dict[int, float] = {}
+
+    def keeps(num_instances: int) -> bool:
+        attainments[num_instances] = _attainment(setup, need, num_instances, num_instances)
+        return attainments[num_instances] >= need.goal
+
+    if not keeps(most):
+        return Candidate(setup, None, most, attainments[most])
+    num = fewest(keeps, 1, most)
+    return Candidate(setup, num, num, attainments[num])
+
+
+def _proved(
+    candidate: Candidate, need: Need, run: Callable[..., Iterator[float]]
+) -> Candidate | None:
+    """With as many more instances as the whole load takes, in the smallest cells that do."""
+    setup = candidate.setup
+    num = candidate.num_instances or 1
+    while num * candidate.ranks <= need.num_devices:
+        bounds = [*[size for size in CELL_SIZES if size < num], num]
+        attainments = run(partial(_attainment, setup, need, num), bounds)
+        for bound, attainment in zip(bounds, attainments, strict=True):
+            if attainment >= need.goal:
+                return replace(
+                    candidate, num_instances=num, upper_bound=bound, attainment=attainment
+                )
+        num += 1
+    return None
+
+
+def _attainment(setup: Setup, need: Need, num_instances: int, upper_bound: int) -> float:
+    sizes = cells.sizes(num_instances, upper_bound)
+    return cells.serve(setup, need.arrivals, sizes, goal=need.goal).attainment
+
+
+def _cost(candidate: Candidate) -> tuple[float, float]:
+    devices = candidate.num_devices
+    return float("inf") if devices is None else devices, -candidate.attainment
+
+
+def _why_infeasible(setups: Sequence[Setup], need: Need) -> str | None:
+    """What no instance can do, even for a request that it has for itself."""
+    slo = setups[0].slo
+    shares: list[float] = []
+    for setup in setups:
+        deployment = setup.deployment
+        step = StepTime(deployment.shape, deployment.device, deployment.link, deployment.host)
+        if step.seconds((), 1, 1) <= slo.tpot_s:
+            lengths = sorted(arrival.num_prompt_tokens for arrival in need.arrivals)
+            length = lengths[ceil(need.goal * len(lengths)) - 1]
+            shares.append(step.seconds([(length, 0)], 0, 0))
+    name = setups[0].deployment.device.name
+    if not shares:
+        return f"spec.slo.tpot of {slo.tpot_s:g} s is less than a decode step alone takes on {name}"
+    if min(shares) > slo.ttft_s:
+        return (
+            f"spec.slo.ttft of {slo.ttft_s:g} s is less than the {min(shares):.2g} s that a prompt "
+            f"takes alone on {name}, longer than which are only {1 - need.goal:.0%} of them"
+        )
+    return None

@@ -1,0 +1,70 @@
+"""``macroserve plan``: a table, a file of all candidates, a manifest to apply."""
+
+import json
+
+import pytest
+import yaml
+from typer import Typer
+from typer.testing import CliRunner
+
+from macroserve.cli.plan.command import plan
+from macroserve.core.manifest import parse
+
+MANIFEST = {
+    "apiVersion": "macroserve.io/v1alpha1",
+    "kind": "MacroInstance",
+    "metadata": {"name": "wanted"},
+    "spec": {
+        "model": {"source": "mistralai/Mistral-7B-v0.1", "maxModelLen": 4096},
+        "engine": {"type": "vLLM", "kvCacheMemory": "1GiB"},
+        "slo": {"ttft": "2s", "tpot": "100ms", "attainment": 0.9},
+        "instances": 3,
+        "mitosis": {"lowerBound": 1, "upperBound": 2},
+        "autoscaling": {"minInstances": 3, "maxInstances": 4},
+    },
+}
+LOAD = ("--rate", 4, "--prompt-tokens", 300, "--output-tokens", 50, "--duration", "10s")
+PLACE = ("--device", "L20-48GB", "--model", "Mistral-7B", "--devices", 4, "--per-node", 2)
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "wanted.yaml"
+    path.write_text(yaml.safe_dump(MANIFEST))
+    app = Typer()
+    app.command()(plan)
+    common = ["-f", str(path), "--processes", "1", "--out", str(tmp_path / "out")]
+    return lambda *options: CliRunner().invoke(app, [*common, *map(str, options)])
+
+
+def test_a_plan_has_candidates_a_price_and_a_manifest_to_apply(run, tmp_path):
+    result = run(*PLACE, *LOAD, "--price", 2.0)
+    assert result.exit_code == 0, result.output
+    figures = json.loads((tmp_path / "out" / "plan.json").read_text())
+    best = figures["recommended"]
+    assert best["devices"] == 1 and best["attainment"] >= 0.9
+    assert best["cost_per_1000_requests"] == 2.0 * best["device_hours_per_1000_requests"]
+    assert best["device_hours_per_1000_requests"] == pytest.approx(1000 / 4 / 3600, rel=0.3)
+    assert len(figures["candidates"]) > 5
+    document = yaml.safe_load((tmp_path / "out" / "macroinstance.yaml").read_text())
+    spec = parse(document).spec
+    assert (spec.instances, spec.engine.tensor_parallel) == (1, 1)
+    assert spec.scheduling.strategy == best["strategy"]
+    assert spec.autoscaling is not None and spec.autoscaling.min_instances == 1
+    assert spec.slo.ttft_s == 2.0 and document["metadata"] == {"name": "wanted"}
+    assert (tmp_path / "out" / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert "Candidates" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((*PLACE, "--rate", 4, "--trace", "t"), "give either --trace FILE or --rate R"),
+        ((*LOAD, *PLACE, "--device", "abacus"), "unknown device 'abacus'"),
+        ((*PLACE, *LOAD[:1], 500, *LOAD[2:]), "no configuration on 4 devices keeps 90%"),
+    ],
+)
+def test_what_has_no_plan_gets_one_sentence(run, options, sentence):
+    result = run(*options)
+    assert result.exit_code == 2
+    assert sentence in result.output and "Traceback" not in result.output

@@ -1,0 +1,94 @@
+"""The cheapest configuration: found, proved on the whole load, or why there is none."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+from macroserve.sim import cells
+from macroserve.sim.arrivals import Arrival, poisson
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.hardware.devices import L20
+from macroserve.sim.hardware.links import PCIE_4
+from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.planning import InfeasibleError, Need, busiest, search
+from macroserve.sim.setup import Setup
+from macroserve.sim.workloads import WORKLOADS
+
+LENGTHS = WORKLOADS["ShareGPT"].lengths(Random(1))
+SETUP = Setup(
+    Deployment(MODELS["Mistral-7B"], L20, PCIE_4, 1, 1), STRATEGIES["vllm"], Slo(2.0, 0.1)
+)
+
+
+def load(*rates, stretch_s=20.0):
+    return poisson(rates, stretch_s, LENGTHS, Random(2))
+
+
+def find(need, setup=SETUP, strategies=("vllm", "sarathi")):
+    tried = []
+    return search(setup, need, 1, tried.append, strategies), tried
+
+
+def attainment(candidate, need, num_instances):
+    sizes = cells.sizes(num_instances, candidate.upper_bound)
+    return cells.serve(candidate.setup, need.arrivals, sizes, goal=need.goal).attainment
+
+
+def test_the_fewest_instances_that_keep_the_goal():
+    need = Need(load(12.0), 0.9, 8, 2)
+    chosen, tried = find(need)
+    assert chosen.num_instances is not None and chosen.num_instances * chosen.ranks <= 8
+    assert chosen.attainment >= 0.9
+    assert attainment(chosen, need, chosen.num_instances) == chosen.attainment
+    if chosen.num_instances > 1:
+        assert attainment(chosen, need, chosen.num_instances - 1) < 0.9
+    assert {candidate.ranks for candidate in tried} == {1, 2}
+    assert {candidate.setup.strategy.name for candidate in tried} == {"vllm", "sarathi"}
+    cheapest = min(c.num_devices for c in tried if c.num_devices is not None)
+    assert chosen.num_devices == cheapest
+
+
+def test_the_whole_load_has_to_be_stood_not_only_its_busiest_stretch():
+    """The most tokens come late in few long prompts; what misses is the crowd at the start."""
+    crowd = [Arrival(0.01 * i, 60, 60) for i in range(1500)]
+    long = [Arrival(1000.0 + 3.0 * i, 4000, 1000) for i in range(50)]
+    need = Need([*crowd, *long], 0.9, 16, 1)
+    chosen, tried = find(need, strategies=("vllm",))
+    screened = tried[0]
+    assert screened.num_instances is not None and chosen.num_instances is not None
+    assert screened.num_instances < chosen.num_instances
+    assert attainment(chosen, need, chosen.num_instances) >= 0.9
+
+
+def test_the_busiest_stretch_starts_at_zero():
+    arrivals = [Arrival(float(i), 10 if i < 50 else 100, 1) for i in range(100)]
+    stretch = busiest(arrivals, 20.0)
+    assert len(stretch) == 20
+    assert stretch[0] == Arrival(0.0, 100, 1)
+    assert busiest(arrivals, 1000.0) == arrivals
+
+
+@pytest.mark.parametrize(
+    ("slo", "sentence"),
+    [
+        (Slo(2.0, 0.001), r"spec.slo.tpot of 0.001 s is less than a decode step alone"),
+        (Slo(0.001, 0.1), r"spec.slo.ttft of 0.001 s is less than the .* s that a prompt"),
+    ],
+)
+def test_targets_that_nobody_keeps_are_named(slo, sentence):
+    with pytest.raises(InfeasibleError, match=sentence):
+        find(Need(load(2.0), 0.9, 4, 2), replace(SETUP, slo=slo))
+
+
+def test_too_few_devices_are_told():
+    with pytest.raises(InfeasibleError, match="no configuration on 1 devices keeps 90%"):
+        find(Need(load(60.0), 0.9, 1, 1))
+
+
+def test_a_model_that_fits_nowhere_is_told():
+    big = replace(SETUP, deployment=replace(SETUP.deployment, model=MODELS["Qwen2-72B"]))
+    with pytest.raises(ValueError, match="leave no memory"):
+        find(Need(load(2.0), 0.9, 8, 2), big)
