@@ -45,6 +45,12 @@ def _route() -> Figures:
     return measure()
 
 
+def _sim() -> Figures:
+    from macroserve.cli.bench.sim import measure
+
+    return measure()
+
+
 def _overhead() -> Figures:
     from macroserve.cli.bench.overhead import measure
 
@@ -75,6 +81,12 @@ def scheduler(json_file: JsonFile = None) -> None:
 def route(json_file: JsonFile = None) -> None:
     """One routing decision over 16 to 256 instances."""
     _report(_route(), json_file)
+
+
+@bench.command()
+def sim(json_file: JsonFile = None) -> None:
+    """The simulator's speed and memory with up to a million requests; Apt-Serve's decisions."""
+    _report(_sim(), json_file)
 
 
 @bench.command()
