@@ -4,8 +4,8 @@ MANIFEST ?= manifests/quickstart.yaml
 LOCKS := requirements/cpu.lock requirements/operator.lock requirements/dev.lock
 BIN := .venv/bin
 TIER ?= nodes
-# These start etcd and an API server, which are built once (about eight minutes).
-API_TESTS := tests/e2e_cluster tests/helm tests/operator
+# These start etcd and an API server, or ask promtool, which are built once (about eight minutes).
+API_TESTS := tests/e2e_cluster tests/helm tests/operator tests/rules
 CLUSTER := PYTHONPATH=e2e $(BIN)/python -m cluster
 IMAGES := PYTHONPATH=e2e $(BIN)/python -m images
 LOCKED := .venv/.locked
@@ -13,7 +13,7 @@ INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core images manifests \
-	cluster-build cluster-up cluster-monitor cluster-down bench bench-operator bench-split clean
+	cluster-build cluster-up cluster-monitor cluster-down bench bench-sim bench-operator bench-split clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,11 @@ e2e-core: cluster-build images ## Run those of them that take less than a minute
 bench: $(INSTALLED) ## Run the benchmarks; the figures go to build/bench.json
 	@mkdir -p build
 	$(BIN)/macroserve bench all --json build/bench.json
+
+bench-sim: JSON := build/bench-sim.json
+bench-sim: $(INSTALLED) ## Measure the simulator's speed and memory (about ten minutes); figures go to JSON
+	@mkdir -p $(dir $(JSON))
+	$(BIN)/macroserve bench sim --json $(JSON)
 
 JSON ?= build/bench-operator.json
 bench-operator: $(INSTALLED) ## Measure the operator with 200 idle MacroInstances; figures go to JSON

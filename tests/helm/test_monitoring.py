@@ -90,6 +90,7 @@ def test_every_metric_that_is_asked_for_is_served(served: set[str], vllms: set[s
     assert found - served - recorded - vllms == set()
 
 
+@pytest.mark.integration
 def test_prometheus_understands_every_query(tmp_path: Path) -> None:
     """In a rule file of its own: promtool parses a query as Prometheus does."""
     records = [
@@ -100,6 +101,7 @@ def test_prometheus_understands_every_query(tmp_path: Path) -> None:
     assert f"{len(records)} rules found" in promtool("check", "rules", str(path))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
 def test_prometheus_understands_every_rule(path: Path) -> None:
     assert "SUCCESS" in promtool("check", "rules", str(path))

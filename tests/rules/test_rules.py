@@ -6,6 +6,7 @@ import pytest
 import yaml
 from support.promtool import promtool
 
+pytestmark = pytest.mark.integration
 RULES = sorted((Path(__file__).parents[2] / "helm" / "macroserve" / "rules").glob("*.yaml"))
 LLAMA = 'namespace="ns",macroinstance="llama"'
 EVERY_S = 5
