@@ -29,7 +29,7 @@ def document(**spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "ratio"),
     [
-        ({}, 1 / 3),
+        ({}, 0.0),
         ({"priority": {"highPriorityRatio": 0.5}}, 0.5),
         ({"priority": {"highPriorityRatio": 0}}, 0.0),
         # Strategies without pools have no use for a high-priority share.

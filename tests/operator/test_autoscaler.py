@@ -384,7 +384,12 @@ async def test_the_simulation_is_that_of_this_deployment(world):
     assert config.max_model_len == spec.model.max_model_len
     assert found.latency.coefficients == COEFFICIENTS
     assert found.max_cell == spec.mitosis.upper_bound
-    assert found.high_priority_ratio == pytest.approx(1 / 3)
+    assert found.high_priority_ratio == 0.0
+    pooled = observation(
+        manifest=manifest(priority={"highPriorityRatio": 0.25}), report=world.report
+    )
+    found = evidence.design(pooled, world.load)
+    assert found is not None and found.high_priority_ratio == 0.25
 
 
 async def test_without_an_instances_account_nothing_is_simulated(world):

@@ -63,13 +63,13 @@ def test_survivors_stand_the_busiest_minute_and_one_fewer_would_not(make_design,
 
 def test_a_peak_is_forgotten_in_time(make_design, make_load):
     """By as much as a person lets calm last before instances go."""
-    load = make_load([10.0] * 30 + [1.0] * 12)
+    load = make_load([16.0] * 30 + [1.0] * 12)
     assert needed(make_design(), load, 4, memory_s=180.0).survivors > 2
     assert needed(make_design(), load, 4, memory_s=120.0).survivors == 2
 
 
 def test_rising_demand_needs_more_before_it_is_there(make_design, make_load):
-    rising = make_load([1 + 0.21 * bucket for bucket in range(18)])
+    rising = make_load([1 + 0.25 * bucket for bucket in range(18)])
     present = rising.buckets[0].requests / 10
     assert needed(make_design(), make_load([present] * 60), 1).enough == 1
     assert needed(make_design(), rising, 1).enough == 2

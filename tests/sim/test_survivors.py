@@ -19,7 +19,7 @@ def test_more_instances_attain_more_and_more_load_less(make_design, make_load):
     design = make_design()
     by_number = [attainment(design, steady(make_load, 14.0), n).attainment for n in (1, 2, 3, 6)]
     assert by_number == sorted(by_number) and by_number[0] < 0.7 < 0.95 < by_number[-1]
-    by_rate = [attainment(design, steady(make_load, r), 2).attainment for r in (4.0, 12.0, 24.0)]
+    by_rate = [attainment(design, steady(make_load, r), 2).attainment for r in (4.0, 14.0, 28.0)]
     assert (
         by_rate == sorted(by_rate, reverse=True)
         and by_rate[0] > 0.98 > 0.85 > by_rate[1] > 0.7 > by_rate[2]

@@ -23,7 +23,7 @@ class Batching(StrEnum):
     """Prompts and responses wait apart: responses fill the memory, prompts the compute
     (EconoServe)."""
     SLACK = "slack"
-    """Mixed steps or prefill bursts sized by the slack of the decoding requests (unified)."""
+    """Mixed steps sized by the slack of the decoding requests (unified)."""
 
 
 class Routing(StrEnum):
@@ -35,7 +35,7 @@ class Routing(StrEnum):
     POOLS = "pools"
     """Ascendra: LP round robin, tickets and offloads to HP."""
     EARLIEST = "earliest"
-    """Rolling constraints over LP and HP pools, least predicted wait when none satisfies."""
+    """Least predicted wait for the first token, over LP and HP pools."""
     ROLES = "roles"
     """HP instances prefill, LP instances decode, the least loaded of each (DistServe, MoonCake)."""
 
@@ -78,6 +78,8 @@ class Strategy:
     Old requests then hide young ones, so that attainment falls at low load already."""
     triage: bool = False
     """Demote the costliest requests when not all deadlines can be met (Moore-Hodgson)."""
+    high_priority_ratio: float = 0.0
+    """Share of a cell's instances in the HP pool, where nobody asks for another."""
     transfer: Transfer = Transfer.NOWHERE
     lending: bool = False
     """Memory that is reserved and not used yet is lent for as long (EconoServe, section 3.2)."""
@@ -124,14 +126,21 @@ STRATEGIES: dict[str, Strategy] = {
             exact_kv=True,
             lending=True,
         ),
-        Strategy("ascendra", Batching.PIGGYBACK, Routing.POOLS, Ordering.EDF, offload=True),
+        Strategy(
+            "ascendra",
+            Batching.PIGGYBACK,
+            Routing.POOLS,
+            Ordering.EDF,
+            offload=True,
+            # 2 LP + 1 HP: the best of the configurations tried (section 8.4).
+            high_priority_ratio=1 / 3,
+        ),
         Strategy(
             "unified",
             Batching.SLACK,
             Routing.EARLIEST,
             Ordering.EDF,
             offload=True,
-            exact_kv=True,
             triage=True,
         ),
     )

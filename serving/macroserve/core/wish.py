@@ -4,9 +4,6 @@ from macroserve.core.manifest import Manifest
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.scaling.mitosis import Bounds
 
-AUTO_HIGH_PRIORITY_RATIO = 1 / 3
-"""2 LP + 1 HP: the best of the configurations that Ascendra tried (section 7.5)."""
-
 
 def wish(manifest: Manifest, instances: int | None = None) -> Wish:
     """instances: instead of the manifest's own number, where something else scales."""
@@ -14,7 +11,7 @@ def wish(manifest: Manifest, instances: int | None = None) -> Wish:
     if not manifest.strategy.uses_pools:
         ratio = 0.0
     elif ratio == "Auto":
-        ratio = AUTO_HIGH_PRIORITY_RATIO
+        ratio = manifest.strategy.high_priority_ratio
     mitosis = manifest.spec.mitosis
     return Wish(
         manifest.spec.instances if instances is None else instances,

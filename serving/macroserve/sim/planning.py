@@ -145,8 +145,7 @@ def _with(setup: Setup, ranks: int) -> Setup:
 
 def _of_strategy(setup: Setup, name: str) -> Setup:
     strategy = STRATEGIES[name]
-    ratio = RATIOS[-1] if strategy.uses_pools else 0.0
-    return replace(setup, strategy=strategy, high_priority_ratio=ratio)
+    return replace(setup, strategy=strategy, high_priority_ratio=strategy.high_priority_ratio)
 
 
 def _sized(setup: Setup, need: Need) -> Candidate:

@@ -244,7 +244,7 @@ def make_step(make_config, make_sequence):
 
     decoding: saved TPOT of each, seconds; ``fresh`` more have one token out. waiting: prompts, of
     which the oldest came ``waited_s`` ago. begun: tokens left of prompts under way, which came
-    ``begun_s`` ago.
+    ``begun_s`` ago. prefilled_s: how long ago some were.
     """
 
     def build(
@@ -258,6 +258,7 @@ def make_step(make_config, make_sequence):
         begun_s=0.1,
         phase=Phase.DECODE,
         phase_s=0.0,
+        prefilled_s=0.1,
         batch_s=0.02,
         num_blocks=4096,
         lengths=(),
@@ -301,6 +302,7 @@ def make_step(make_config, make_sequence):
             running,
             phase=phase,
             phase_since_s=NOW - phase_s,
+            prefilled_s=NOW - prefilled_s,
         )
 
     return build

@@ -218,35 +218,37 @@ def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks,
 
 
 @pytest.mark.parametrize(
-    ("case", "kind", "tokens", "reason"),
+    ("case", "tokens", "reason"),
     [
-        # A step may take 93 ms: 20 for the batch, 20 for the decodes, 53 tokens: at least 64.
-        ({"waiting": [300]}, BatchKind.MIXED, 64, "mixing"),
-        ({"waiting": [300], "batch_s": 0.04, "decodes": 1}, BatchKind.MIXED, 64, "mixing"),
-        ({"waiting": [300], "decodes": 1}, BatchKind.MIXED, 71, "mixing"),
-        # Even if the decodes alone exceed the target.
-        ({"waiting": [300], "decodes": 45}, BatchKind.MIXED, 64, "mixing"),
-        # A batch costs next to nothing: mixing saves nothing, and a burst is paid for by half of
-        # the saved TPOT and what the decodes leave of a step (72 ms).
-        ({"waiting": [300], "batch_s": 0.001, "saved": 0.2}, BatchKind.PREFILL, 171, "burst"),
-        ({"waiting": [300], "batch_s": 0.001, "saved": 0.0}, BatchKind.PREFILL, 71, "burst"),
-        ({"waiting": [300], "batch_s": 0.001, "saved": -0.1}, BatchKind.DECODE, 0, "not pay"),
-        (
-            {"waiting": [300], "batch_s": 0.001, "saved": -0.1, "waited_s": 2.1},
-            BatchKind.MIXED,
-            72,
-            "too long",
-        ),
+        # A step may take 80 ms: 20 for the batch, 20 for ten decodes, 40 tokens.
+        ({"saved": 0.0}, 40, "pays"),
+        ({"saved": 0.0, "decodes": 1}, 58, "pays"),
+        # A quarter of what was saved, or lost, is added.
+        ({"saved": 0.08}, 60, "pays"),
+        ({"saved": -0.08}, 20, "pays"),
+        ({"saved": -0.16}, 0, "does not pay"),
+        # Four targets at most: 360 ms for the prompt.
+        ({"saved": 5.0, "waiting": [900]}, 360, "pays"),
+        # The first that more than a twentieth has saved counts; a first token alone saves nothing.
+        ({"decodes": 19, "fresh": 1, "saved": 1.0}, 0, "does not pay"),
+        ({"decodes": 20, "fresh": 1, "saved": 1.0}, 268, "pays"),
+        # Not worth it: 15 tokens.
+        ({"saved": -0.1}, 0, "does not pay"),
+        # A prompt is overdue, but others were prefilled in between; or none was.
+        ({"saved": -1.0, "waited_s": 2.1}, 0, "does not pay"),
+        ({"saved": -1.0, "waited_s": 2.1, "prefilled_s": 2.1}, 300, "too long"),
     ],
 )
-def test_slack(compose, case, kind, tokens, reason):
-    case = dict(case)
-    decoding = [case.pop("saved", 0.5)] * case.pop("decodes", 10)
+def test_slack(compose, case, tokens, reason):
+    case = {"waiting": [300], **case}
+    decoding = [case.pop("saved")] * case.pop("decodes", 10)
+    num_decodes = len(decoding) + case.get("fresh", 0)
     got, picks, decodes, why = compose(
-        "unified", decoding, case.pop("waiting"), max_num_seqs=64, **case
+        "unified", decoding, case.pop("waiting"), max_num_seqs=128, **case
     )
-    assert (got, sum(n for _, n in picks)) == (kind, tokens) and reason in why
-    assert len(decodes) == (0 if kind is BatchKind.PREFILL else len(decoding))
+    assert sum(n for _, n in picks) == tokens and reason in why
+    assert got is (BatchKind.MIXED if tokens else BatchKind.DECODE)
+    assert len(decodes) == num_decodes
 
 
 def test_slack_prefills_all_it_can_when_nothing_decodes(compose):

@@ -134,7 +134,7 @@ class InStep(RuleBasedStateMachine):
         now = self.now + 0.33371  # no slack is nothing but for rounding
         for counted, fresh in ((begun, False), (seqs, True)):
             for step_s in (STEP_S, -inf):
-                assert self.decoding.saved_tpot_p10_s(now, step_s, fresh=fresh) == pytest.approx(
+                assert self.decoding.saved_tpot_s(0.1, now, step_s, fresh=fresh) == pytest.approx(
                     saved_p10(counted, now, step_s)
                 )
 
@@ -193,12 +193,12 @@ def decoding_with(saved, now, left=10):
 )
 def test_saved_tpot(saved, expected):
     decoding = decoding_with(saved, now=30.0)
-    assert decoding.saved_tpot_p10_s(30.0, STEP_S) == pytest.approx(expected)
+    assert decoding.saved_tpot_s(0.1, 30.0, STEP_S) == pytest.approx(expected)
 
 
 def test_saved_tpot_shrinks_as_time_passes_and_grows_with_each_token():
     decoding = decoding_with([0.2, 0.7, 0.4], now=10.0, left=1000)
-    assert decoding.saved_tpot_p10_s(11.0, STEP_S) == pytest.approx(0.2 - 1.0)
+    assert decoding.saved_tpot_s(0.1, 11.0, STEP_S) == pytest.approx(0.2 - 1.0)
     decoding.emit(4, 11.0)
-    assert decoding.saved_tpot_p10_s(11.0, STEP_S) == pytest.approx(0.2 - 1.0 + 4 * 0.1)
+    assert decoding.saved_tpot_s(0.1, 11.0, STEP_S) == pytest.approx(0.2 - 1.0 + 4 * 0.1)
     assert decoding.saved_tpot_mean_s(11.0) == pytest.approx(1.3 / 3 - 1.0 + 4 * 0.1)

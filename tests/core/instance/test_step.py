@@ -9,7 +9,7 @@ from support.linear_latency import NOW
     [
         (9, [], 0),  # each costs a little more than 0.1 s, and all are due in 1 s
         (12, [], 3),
-        (12, [500], 4),  # the begun one goes before them
+        (12, [500, 500], 4),  # what is begun takes part, for what is left of it
     ],
 )
 def test_prompts_alike_are_given_up_one_by_one(make_step, num_waiting, begun, given_up):
@@ -46,10 +46,68 @@ def test_no_more_is_reserved_than_the_response_can_take(make_step, exact_kv):
 
 
 def test_a_preempted_response_reserves_what_is_left_of_it(make_step, make_sequence):
-    step = make_step("unified", lengths=[100])
+    step = make_step("unified", changes={"exact_kv": True}, lengths=[100])
     seq = make_sequence("r", prompt=100, new=400)
     seq.emit(60, NOW)
     seq.forget_cache()
     step.waiting.add(seq)
     # 160 tokens, and 46 for the 40 that it is expected to add.
     assert [pick.num_blocks for pick in step.pick(512)] == [13]
+
+
+def order(step):
+    return [pick.seq.request_id for pick in step.pick(10_000)]
+
+
+def test_the_order_under_triage(make_step, make_sequence):
+    """In mid-stream; in time, begun or not, by deadline; given up; late."""
+    step = make_step("unified", waiting=[50] * 2, begun=[400, 100], begun_s=0.2)
+    step.waiting.add(make_sequence("streaming", 90, arrival_s=0.0, streamed=3))
+    step.waiting.add(make_sequence("costly", 91, arrival_s=NOW - 0.3, cost_s=5.0))
+    step.waiting.add(make_sequence("late", 92, arrival_s=NOW - 3.0))
+    assert order(step) == ["streaming", "b0", "b1", "w0", "w1", "costly", "late"]
+
+
+def test_a_begun_prompt_that_is_given_up_lets_others_pass(make_step):
+    step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=1.1)
+    assert order(step) == ["w0", "b0", "b1"]
+
+
+def test_the_oldest_late_one_gets_the_tokens_promised(make_step):
+    step = make_step("unified", waiting=[50, 60], waited_s=3.0)
+    assert order(step) == ["w1", "w0"]
+    step.waiting.promised_tokens = 50
+    assert order(step) == ["w0", "w1"]
+    step = make_step("unified", waiting=[50, 60], begun=[70], begun_s=4.0, waited_s=3.0)
+    step.waiting.promised_tokens = 69
+    assert order(step) == ["w1", "b0", "w0"]
+    step.waiting.promised_tokens = 70
+    assert order(step) == ["b0", "w1", "w0"], "what is begun is late the longest"
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        {"decoding": [1.0] * 6, "batch_s": 0.065},  # 71 of 100 ms
+        {"decoding": [1.0] * 6, "num_blocks": 40, "block_size": 16, "begun": [10] * 9},
+        {"decoding": [1.0] * 6, "max_num_seqs": 8},
+    ],
+)
+def test_who_is_given_up_begins_only_where_there_is_room(make_step, full):
+    common = {"batch_s": 0.01, **full, "waiting": [20, 30], "waited_s": 3.0}
+    assert "w1" in order(make_step("unified", **common))
+    assert "w0" not in order(make_step("unified", **common))
+    roomy = {**common, "decoding": [1.0], "begun": ()}
+    assert order(make_step("unified", **roomy)) == ["w1", "w0"]
+
+
+def test_where_nothing_decodes_there_is_room(make_step):
+    """Else what is given up could hold all the memory and wait for it to come free."""
+    step = make_step("unified", begun=[10] * 9, begun_s=3.0, num_blocks=18)
+    assert len(order(step)) == 9
+
+
+def test_begun_prompts_go_on_although_nothing_else_can_begin(make_step):
+    """They may stand behind one in the order that finds no memory, which they hold."""
+    step = make_step("unified", waiting=[900], begun=[100], begun_s=0.05, num_blocks=16)
+    assert order(step) == ["b0"]

@@ -91,7 +91,7 @@ def test_prefills_first_let_decodes_in_when_the_seats_are_taken(
 
 
 def test_late_requests_age_under_a_flood_of_others(make_scheduler, make_executor, make_request):
-    """Triage gives the big one up at once; a tenth of the prefill brings it in all the same."""
+    """Triage gives the big one up at once; a share of the prefill brings it in all the same."""
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
     executor = make_executor(scheduler, {"big": 2})
@@ -121,7 +121,7 @@ def test_without_ageing_it_would_wait(make_scheduler, make_executor, make_reques
 def test_a_paused_response_goes_on_when_blocks_are_free(
     make_scheduler, make_executor, make_request
 ):
-    scheduler = make_scheduler("unified", num_blocks=16)
+    scheduler = make_scheduler("unified", changes={"exact_kv": True}, num_blocks=16)
     for _ in range(9):
         scheduler._lengths.observe(make_request("seen"), 2)
     executor = make_executor(scheduler, {"a": 40, "b": 90, "c": 40})

@@ -72,35 +72,22 @@ def late_and_on_time(make_sequence, num_late=2):
     return queue
 
 
-def test_order_under_triage(make_sequence):
+def test_triage_parts_those_that_can_be_in_time_from_the_others(make_sequence):
     queue = late_and_on_time(make_sequence)
     assert queue.num_due_before(10.0) == 2
-    given_up = {queue.by_deadline.costs_s[2]}
-    assert names(queue.triaged(2, set())) == ["streaming", "a", "b", "c", "l0", "l1"]
-    assert names(queue.triaged(2, given_up)) == ["streaming", "b", "c", "a", "l0", "l1"]
+    hopeless = {queue.by_deadline.costs_s[2]}
+    assert names(queue.kept(2, set())) == ["a", "b", "c"]
+    assert names(queue.kept(2, hopeless)) == ["b", "c"]
+    assert names(queue.given_up(2, set())) == ["l0", "l1"]
+    assert names(queue.given_up(2, hopeless)) == ["a", "l0", "l1"]
 
 
-def test_the_oldest_late_request_gets_the_tokens_promised(make_sequence):
-    queue = late_and_on_time(make_sequence)
-    l0, l1 = queue.by_deadline.seqs[:2]
+def test_late_requests_earn_a_share_of_what_is_prefilled_of_others():
+    queue = WaitingQueue(Ordering.EDF)
     tokens = round(100 / LATE_SHARE)
-    queue.promise(tokens - 10, 10.0)
-    assert names(queue.triaged(2, set()))[1] == "a"
-    queue.promise(10, 10.0)
-    assert names(queue.triaged(2, set())) == ["streaming", "l0", "a", "b", "c", "l1"]
-    queue.take(l0, 10.0)
-    assert names(queue.triaged(1, set())) == ["streaming", "a", "b", "c", "l1"]
-    queue.promise(tokens, 10.0)
-    assert names(queue.triaged(1, set()))[1] == "l1"
-    queue.take(l1, 10.0)
-    queue.promise(10 * tokens, 10.0)  # nobody is late: nothing is promised
-    queue.add(make_sequence("l2", 30, arrival_s=3.0, prompt=100))
-    assert names(queue.triaged(1, set()))[1] == "a"
-
-
-def test_requests_in_time_do_not_use_up_the_promise(make_sequence):
-    queue = late_and_on_time(make_sequence)
-    queue.promise(round(100 / LATE_SHARE), 10.0)
-    queue.take(queue.by_deadline.seqs[3], 10.0)
-    queue.take(queue.resumed.seqs[0], 10.0)
-    assert names(queue.triaged(2, set()))[0] == "l0"
+    queue.promise(tokens, 0)
+    assert queue.promised_tokens == pytest.approx(100)
+    queue.promise(tokens, 60)
+    assert queue.promised_tokens == pytest.approx(140)
+    queue.promise(0, 500)
+    assert queue.promised_tokens == 0, "what they got beyond it is no debt"

@@ -180,25 +180,32 @@ def test_pools(
 @pytest.mark.parametrize(
     ("views", "request_", "last", "expected", "reason"),
     [
-        ([lp("a"), lp("b"), hp("h", in_flight=1)], FRESH, "b", "b", RouteReason.SATISFIES),
-        ([lp("a"), lp("b", **BUSY), hp("h", in_flight=1)], FRESH, "b", "a", RouteReason.SATISFIES),
-        # Tickets are honoured only where the constraints hold.
+        ([lp("a"), lp("b"), hp("h", in_flight=1)], FRESH, "b", "b", RouteReason.LEAST_WAIT),
+        ([lp("a"), lp("b", **BUSY), hp("h", in_flight=1)], FRESH, "b", "a", RouteReason.LEAST_WAIT),
+        # One that could take it is passed over for one where it comes sooner.
+        (
+            [lp("a"), lp("b", waiting_prefill_s=0.1), hp("h", in_flight=1)],
+            FRESH,
+            "b",
+            "a",
+            RouteReason.LEAST_WAIT,
+        ),
+        # Tickets are honoured only where the constraints hold. The slack is the tenth percentile.
         ([lp("a"), hp("h")], FRESH, None, "h", RouteReason.TICKET),
-        ([lp("a"), hp("h", saved_tpot_p10_s=0.25)], FRESH, None, "a", RouteReason.SATISFIES),
+        ([lp("a"), hp("h", saved_tpot_p10_s=0.25)], FRESH, None, "a", RouteReason.LEAST_WAIT),
+        (
+            [lp("a"), hp("h", saved_tpot_mean_s=9.0, saved_tpot_p10_s=0.25)],
+            FRESH,
+            None,
+            "a",
+            RouteReason.LEAST_WAIT,
+        ),
         (
             [lp("a"), hp("h", num_blocks=60, free_blocks=39)],
             FRESH,
             None,
             "a",
-            RouteReason.SATISFIES,
-        ),
-        # The slack is the tenth percentile.
-        (
-            [lp("a", saved_tpot_mean_s=1.0, saved_tpot_p10_s=0.0), lp("b")],
-            FRESH,
-            "a",
-            "b",
-            RouteReason.SATISFIES,
+            RouteReason.LEAST_WAIT,
         ),
         ([lp("a"), hp("h", **BUSIER)], OFFLOADED, None, "h", RouteReason.URGENT),
         # Only HP still makes the target.
@@ -346,8 +353,6 @@ def test_every_decision(strategy, views, request, data) -> None:
         to_high = decision.reason in (RouteReason.TICKET, RouteReason.URGENT)
         assert (chosen.pool is Pool.HP) == to_high
         assert not request.offloaded or to_high
-    if decision.reason is RouteReason.SATISFIES and strategy.name == "unified":
-        assert decision.satisfied
     if decision.late:
         assert decision.predicted_wait_s > request.ttft_left_s(NOW)
     assert decision == route(strategy, views, last, request, NOW)

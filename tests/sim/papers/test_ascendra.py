@@ -12,8 +12,8 @@ def test_three_instances_of_which_one_is_of_high_priority():
     for each in measured:
         (experiment,) = each.experiments
         assert experiment.setup.deployment.num_instances == 3
-        pools = experiment.setup.strategy.uses_pools
-        assert experiment.setup.high_priority_ratio == (1 / 3 if pools else 0.0)
+        papers_own = experiment.setup.strategy.name == "ascendra"
+        assert experiment.setup.high_priority_ratio == (1 / 3 if papers_own else 0.0)
 
 
 def test_gains_are_percent_of_goodput():

@@ -47,7 +47,7 @@ def measure() -> dict[str, float]:
 
 def _simulation_s(num_requests: int) -> float:
     deployment = Deployment(MODELS["Llama-30B"], L20, PCIE_4, 4, NUM_INSTANCES)
-    setup = Setup(deployment, STRATEGIES["unified"], Slo(5.0, 0.1), high_priority_ratio=1 / 3)
+    setup = Setup(deployment, STRATEGIES["unified"], Slo(5.0, 0.1))
     random = Random(0)
     lengths = WORKLOADS["ShareGPT"].lengths(random)
     arrivals = bursty(RATE, 1.0, 1.01 * num_requests / RATE, lengths, random)[:num_requests]

@@ -144,8 +144,11 @@ class Decoding:
         saved_s = sum([p.total + len(p) * tpot_s * steps for tpot_s, p in self._paces.items()])
         return saved_s / num - now
 
-    def saved_tpot_p10_s(self, now: float, step_s: float = -inf, *, fresh: bool = False) -> float:
-        """Tenth percentile, nearest rank, of the saved TPOT, seconds; may be negative.
+    def saved_tpot_s(
+        self, share: float, now: float, step_s: float = -inf, *, fresh: bool = False
+    ) -> float:
+        """The saved TPOT, seconds, below which the ``share`` of the requests is (nearest rank); may
+        be negative.
 
         The paper takes the mean, behind which old requests hide young ones. Left out are requests
         that miss their TPOT target even if every step from now on takes ``step_s``, the time of a
@@ -169,7 +172,7 @@ class Decoding:
                 if not self._is_lost(seq, saved_s := seq.paid_until_s - now, step_s)
             ]
             parts.append((sorted(saved), 0.0, []))
-        rank = ceil(0.1 * sum([len(keys) - len(lost) for keys, _, lost in parts]))
+        rank = ceil(share * sum([len(keys) - len(lost) for keys, _, lost in parts]))
         if not rank:
             return inf
         if len(parts) > 1:

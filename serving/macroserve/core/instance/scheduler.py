@@ -65,6 +65,7 @@ class InstanceScheduler:
         self._phase_since_s = 0.0
         self._phase_prefill_s = 0.0
         self._prefill_share = 0.5
+        self._prefilled_s = 0.0
         self._in_flight: tuple[Batch, Work] | None = None
 
     # -- requests in and out
@@ -156,6 +157,7 @@ class InstanceScheduler:
             self._running,
             phase=self._phase,
             phase_since_s=self._phase_since_s,
+            prefilled_s=self._prefilled_s,
             preempted=preempted,
         )
         plan = COMPOSERS[self.config.strategy.batching](step)
@@ -262,11 +264,22 @@ class InstanceScheduler:
     def _admit(self, plan: Plan, now: float) -> None:
         for seq, _, num_blocks, cache in plan.picks:
             if seq.state is State.WAITING:
-                self._waiting.take(seq, now)
+                self._waiting.remove(seq)
                 self._running.admit(seq, num_blocks, cache)
         for seq, num_blocks, host in plan.resumes:
             self._running.resume(seq, num_blocks, host)
-        self._waiting.promise(sum([pick.num_tokens for pick in plan.picks]), now)
+        if plan.picks:
+            self._prefilled_s = now
+            self._keep_promise(plan, now)
+
+    def _keep_promise(self, plan: Plan, now: float) -> None:
+        """Late requests earn a share of what is prefilled, for as long as there are any."""
+        begun = self._running.prefilling.values()
+        if self._waiting.num_due_before(now) or any(seq.is_late(now) for seq in begun):
+            late = [pick.num_tokens for pick in plan.picks if pick.seq.is_late(now)]
+            self._waiting.promise(sum([pick.num_tokens for pick in plan.picks]), sum(late))
+        else:
+            self._waiting.promised_tokens = 0.0
 
     def _enter(self, batch: Batch, step: Step) -> None:
         """Keep track of the phase, and of what prefills get of the time while some wait."""
@@ -331,7 +344,9 @@ class InstanceScheduler:
         claimed = waiting.num_tokens + waiting.predicted_tokens + num_tokens
         if claimed > blocks.free * blocks.block_size:
             pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
-            cost_s = max(cost_s, pool_share * num_new_tokens * request.slo.tpot_s)
+            decoding = self._running.decoding
+            work = self.latency.work((), len(decoding), decoding.num_tokens)
+            cost_s = max(cost_s, pool_share * num_new_tokens * self.latency.predict(work))
         return cost_s
 
 

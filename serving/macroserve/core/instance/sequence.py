@@ -120,9 +120,18 @@ class Sequence:
         return self.num_prompt - self.num_computed
 
     @property
+    def cost_left_s(self) -> float:
+        """Of its cost, the share of what is still to be prefilled."""
+        return self.cost_s * self.num_to_prefill / self.num_prompt
+
+    @property
     def is_streaming(self) -> bool:
         """Whether its reader has seen a token, here or from an earlier instance."""
         return self.num_emitted > 0 or self.request.num_streamed_tokens > 0
+
+    def is_late(self, now: float) -> bool:
+        """Whether its first token can no longer be in time."""
+        return self.deadline_s < now and not self.is_streaming
 
     @property
     def num_remaining(self) -> int:

@@ -61,7 +61,7 @@ def snapshot(
         waiting_prefill_s=max(prefill_s, one_batch_s) if waiting_tokens else 0.0,
         phase_prefill_s=max(phase_prefill_s, one_batch_s) if phase_prefill_s else 0.0,
         saved_tpot_mean_s=None if isinf(saved_mean_s) else saved_mean_s,
-        saved_tpot_p10_s=None if isinf(saved_mean_s) else decoding.saved_tpot_p10_s(now),
+        saved_tpot_p10_s=None if isinf(saved_mean_s) else decoding.saved_tpot_s(0.1, now),
         decode_step_s=decode_s,
         prefill_s_per_token=full_prefill_s / max_batch_tokens,
         remaining_tokens=waiting.predicted_tokens + running.num_remaining,

@@ -1,8 +1,10 @@
 """One iteration under construction: what a composer chooses from, and its choice."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Many
-from itertools import chain
+from heapq import merge
+from itertools import chain, islice
 from math import ceil
 from typing import NamedTuple
 
@@ -20,6 +22,10 @@ from macroserve.core.views import Phase
 
 KV_PADDING = 0.15
 """Share added to a predicted length when KV is reserved (EconoServe, section 3.2: 10-20 %)."""
+
+
+ROOMY = 0.7
+"""Up to this share of its time, its memory and its seats an instance has some to spare."""
 
 
 class Pick(NamedTuple):
@@ -63,7 +69,8 @@ class Plan(NamedTuple):
 class Step:
     """The sequences that may run at ``now``. Choosing changes nothing here.
 
-    phase, phase_since_s: of the batches before. preempted: had to give up their cache just now.
+    phase, phase_since_s: of the batches before. prefilled_s: when one of them had prefills.
+    preempted: had to give up their cache just now.
     """
 
     def __init__(
@@ -77,6 +84,7 @@ class Step:
         *,
         phase: Phase,
         phase_since_s: float,
+        prefilled_s: float,
         preempted: Many[Sequence] = (),
     ) -> None:
         self.now = now
@@ -90,6 +98,7 @@ class Step:
         self.decode_s = self.predict(())
         self._lengths = lengths
         self.waiting = waiting
+        self._prefilled_s = prefilled_s
         self._hopeless: set[float] | None = None
 
     def predict(self, picks: Many[Pick], *, with_decodes: bool = True) -> float:
@@ -125,10 +134,11 @@ class Step:
         held_back_blocks: int = 0,
         chosen: Mapping[Sequence, Cache] | None = None,
     ) -> list[Pick]:
-        """Prefills of at most ``num_tokens`` in all: begun prompts first, then in queue order.
+        """Prefills of at most ``num_tokens`` in all: begun prompts first, then in queue order, or
+        all as triage orders them.
 
         Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch.
-        Picking ends at the first request that finds no seat among ``max_num_seqs`` or no memory
+        None begins after the first request that finds no seat among ``max_num_seqs`` or no memory
         beside ``held_back_blocks``: those behind it could keep it out for ever.
         chosen: of the waiting requests only these begin, in this order and with these caches.
         """
@@ -136,11 +146,6 @@ class Step:
         seats = (max_num_seqs or self.config.max_num_seqs) - len(self.running)
         blocks = self.running.blocks.free - held_back_blocks
         for seq in self._candidates(seats > 0 and blocks > 0, chosen):
-            share = seq.num_to_prefill
-            if share > num_tokens:
-                if num_tokens <= 0 or (whole and share <= self.config.max_batch_tokens):
-                    break
-                share = num_tokens
             needed, cache = 0, seq.cache
             if seq.state is State.WAITING:
                 cache = chosen[seq] if chosen else Cache.KV
@@ -148,12 +153,27 @@ class Step:
                 if cache is Cache.HIDDEN:
                     needed = hidden_blocks(needed)
                 if not seats or needed > blocks:
+                    picks += self._begun(num_tokens, {pick.seq for pick in picks})
                     break
+            share = seq.num_to_prefill
+            if share > num_tokens:
+                if num_tokens <= 0 or (whole and share <= self.config.max_batch_tokens):
+                    break
+                share = num_tokens
+            if seq.state is State.WAITING:
                 seats -= 1
                 blocks -= needed
             picks.append(Pick(seq, share, needed, cache))
             num_tokens -= share
         return picks
+
+    def _begun(self, num_tokens: int, others: Container[Sequence]) -> Iterator[Pick]:
+        """Prompts that are under way, beside others: they have seats and memory."""
+        for seq in self.running.prefilling.values():
+            if num_tokens > 0 and seq not in others:
+                share = min(num_tokens, seq.num_to_prefill)
+                yield Pick(seq, share, 0, seq.cache)
+                num_tokens -= share
 
     @property
     def overdue(self) -> bool:
@@ -165,14 +185,28 @@ class Step:
         )
 
     @property
+    def starved(self) -> bool:
+        """Whether some prompt has waited for too long, and no other was prefilled meanwhile."""
+        limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
+        return self._prefilled_s < limit_s and self.overdue
+
+    @property
     def hopeless(self) -> set[float]:
-        """Costs of the waiting requests, not late yet, that triage gives up."""
+        """What the requests would still cost, begun or not, that are not late yet and that triage
+        gives up."""
         if self._hopeless is None:
-            begun = chain(self.running.prefilling.values(), self.waiting.resumed.seqs)
-            free_at_s = self.now + sum([seq.cost_s for seq in begun])
+            begun = self.running.prefilling.values()
+            first = chain([seq for seq in begun if seq.is_streaming], self.waiting.resumed.seqs)
+            free_at_s = self.now + sum([seq.cost_left_s for seq in first])
             num_late = self.waiting.num_due_before(self.now)
             line = self.waiting.by_deadline
-            self._hopeless = hopeless(line.keys[num_late:], line.costs_s[num_late:], free_at_s)
+            deadlines_s, costs_s = line.keys[num_late:], line.costs_s[num_late:]
+            for seq in begun:
+                if not (seq.is_streaming or seq.is_late(self.now)):
+                    index = bisect_right(deadlines_s, seq.deadline_s)
+                    deadlines_s.insert(index, seq.deadline_s)
+                    costs_s.insert(index, seq.cost_left_s)
+            self._hopeless = hopeless(deadlines_s, costs_s, free_at_s)
         return self._hopeless
 
     def _candidates(self, admit: bool, order: Iterable[Sequence] | None) -> Iterator[Sequence]:
@@ -183,8 +217,51 @@ class Step:
             return chain(begun, order)
         if not self.config.strategy.triage:
             return chain(begun, self.waiting)
-        num_late = self.waiting.num_due_before(self.now)
-        return chain(begun, self.waiting.triaged(num_late, self.hopeless))
+        return self._triaged()
+
+    def _triaged(self) -> Iterator[Sequence]:
+        """The order under triage, of begun prompts and of those that wait.
+
+        Those whose reader has seen a token; the oldest late one, once the tokens promised to late
+        ones cover it; those that can be in time, by deadline. Others have their turn where there
+        is room. So each late one is served before 1 / LATE_SHARE times its tokens, and those of
+        the late ones ahead of it, have been prefilled.
+        """
+        now, waiting, lost = self.now, self.waiting, self.hopeless
+        num_late = waiting.num_due_before(now)
+        prefilling = self.running.prefilling.values()
+        begun = sorted(
+            [seq for seq in prefilling if not seq.is_streaming], key=lambda seq: seq.deadline_s
+        )
+        given_up = [seq for seq in begun if seq.deadline_s < now or seq.cost_left_s in lost]
+        yield from [seq for seq in prefilling if seq.is_streaming]
+        yield from waiting.resumed.seqs
+        late = chain(given_up, islice(waiting.by_deadline.seqs, num_late))
+        turn = next((seq for seq in late if seq.deadline_s < now), None)
+        if turn and waiting.promised_tokens < turn.num_to_prefill:
+            turn = None
+        if turn:
+            yield turn
+        kept = [seq for seq in begun if seq not in given_up]
+        yield from merge(kept, waiting.kept(num_late, lost), key=lambda seq: seq.deadline_s)
+        if self._has_room:
+            for seq in chain(given_up, waiting.given_up(num_late, lost)):
+                if seq is not turn:
+                    yield seq
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether so little of everything is in use that requests which are given up take nothing
+        from those to come; or nothing decodes, so that nothing else may go on at all."""
+        if not self.decoding:
+            return True
+        blocks = self.running.blocks
+        in_use = max(
+            self.decode_s / self.decoding.min_tpot_s,
+            1 - blocks.free / blocks.num_blocks,
+            len(self.running) / self.config.max_num_seqs,
+        )
+        return in_use <= ROOMY
 
     def reservation(self, seq: Sequence) -> int:
         """KV blocks for a prompt and its first token, or for the whole predicted response; for the

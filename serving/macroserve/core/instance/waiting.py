@@ -3,11 +3,12 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
+from itertools import islice
 
 from macroserve.core.instance.sequence import Sequence
 from macroserve.core.strategy import Ordering
 
-LATE_SHARE = 0.1
+LATE_SHARE = 0.02
 """Of the tokens prefilled while late requests wait, this share is promised to them."""
 
 
@@ -45,7 +46,8 @@ class WaitingQueue:
     ``by_deadline`` and ``by_arrival`` hold the requests that have not started; ``resumed`` those
     that had (preempted here, or begun elsewhere): they go first, a reader may wait in mid-stream.
     The sums are over all of them: ``num_tokens`` to prefill, ``prefill_s`` their predicted time,
-    ``predicted_tokens`` expected of their responses.
+    ``predicted_tokens`` expected of their responses. ``promised_tokens`` may be prefilled of late
+    requests before all others.
     """
 
     def __init__(self, ordering: Ordering) -> None:
@@ -63,7 +65,7 @@ class WaitingQueue:
             Ordering.SJF: self._by_length,
             Ordering.LJF: self._by_length,
         }[ordering]
-        self._late_tokens = 0.0
+        self.promised_tokens = 0.0
 
     def __len__(self) -> int:
         return len(self.by_arrival) + len(self.resumed)
@@ -97,18 +99,11 @@ class WaitingQueue:
         self.prefill_s = self.prefill_s - seq.prefill_s if self else 0.0
         self.predicted_tokens -= seq.num_remaining
 
-    def take(self, seq: Sequence, now: float) -> None:
-        """It leaves to be prefilled; a late one uses up what was promised."""
-        if seq.deadline_s < now and not _is_resumed(seq):
-            self._late_tokens = max(0.0, self._late_tokens - seq.num_prompt)
-        self.remove(seq)
-
-    def promise(self, num_tokens: int, now: float) -> None:
-        """``num_tokens`` are prefilled at ``now``: the late requests earn their share of them."""
-        if self.num_due_before(now):
-            self._late_tokens += LATE_SHARE * num_tokens
-        else:
-            self._late_tokens = 0.0
+    def promise(self, num_tokens: int, num_late_tokens: int) -> None:
+        """``num_tokens`` are prefilled, ``num_late_tokens`` of them of late requests. All the late
+        ones together earn a share of them."""
+        earned = LATE_SHARE * num_tokens - num_late_tokens
+        self.promised_tokens = max(0.0, self.promised_tokens + earned)
 
     def oldest_arrival_s(self) -> float | None:
         heads = [line.keys[0] for line in (self.by_arrival, self.resumed) if line]
@@ -118,26 +113,21 @@ class WaitingQueue:
         """How many of ``by_deadline`` are due before that; 'late' if it is now."""
         return bisect_left(self.by_deadline.keys, moment_s)
 
-    def triaged(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
-        """The order under triage: those that can be in time, by deadline; the hopeless; the late.
-
-        hopeless: costs that name them. Only the oldest late request goes before all, once the
-        tokens promised to late ones cover its prompt: so each is served before 1 / LATE_SHARE
-        times its tokens, and those of the late ones ahead of it, have been prefilled.
-        """
+    def kept(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
+        """Those that can be in time, by deadline. hopeless: costs that name the others; the first
+        ``num_late`` are late."""
         costs_s, seqs = self.by_deadline.costs_s, self.by_deadline.seqs
-        yield from self.resumed.seqs
-        has_turn = num_late > 0 and self._late_tokens >= seqs[0].num_prompt
-        if has_turn:
-            yield seqs[0]
         for index in range(num_late, len(seqs)):
             if costs_s[index] not in hopeless:
                 yield seqs[index]
+
+    def given_up(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
+        """The hopeless, then the late."""
+        costs_s, seqs = self.by_deadline.costs_s, self.by_deadline.seqs
         for index in range(num_late, len(seqs)):
             if costs_s[index] in hopeless:
                 yield seqs[index]
-        for index in range(int(has_turn), num_late):
-            yield seqs[index]
+        yield from islice(seqs, num_late)
 
 
 def _is_resumed(seq: Sequence) -> bool:

@@ -1,4 +1,8 @@
-"""The combination: EcoServe's rolling constraints over Ascendra's pools."""
+"""The combination: where the first token comes soonest, over Ascendra's pools.
+
+EcoServe's rolling order is for phases: where batches mix, to let one instance have all prompts for
+as long as it can costs a quarter of the goodput.
+"""
 
 from collections.abc import Sequence
 
@@ -16,8 +20,8 @@ MIN_PREFILL_SHARE = 0.1
 
 
 def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[InstanceView, RouteReason]:
-    """Offloaded requests to HP, tickets that satisfy, LP instances that satisfy, the earliest LP,
-    and HP where only that still makes the TTFT target.
+    """Offloaded requests to HP, tickets that satisfy, the earliest LP, and HP where only that still
+    makes the TTFT target.
 
     A request whose target is lost already would take HP's time from those that can be saved.
     """
@@ -27,8 +31,6 @@ def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[Instance
         return rescue, RouteReason.URGENT
     if view := first_satisfying(tickets(high), demand):
         return view, RouteReason.TICKET
-    if view := first_satisfying(low, demand):
-        return view, RouteReason.SATISFIES
     roomy = [view for view in low if _has_room(view, demand)] or low
     earliest = min(roomy, key=lambda view: _first_token_s(view, demand))
     left_s = demand.ttft_left_s

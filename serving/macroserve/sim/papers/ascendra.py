@@ -16,7 +16,7 @@ from macroserve.sim.workloads import WORKLOADS
 LEVEL = 0.9
 DURATION_S = 300.0
 LOWEST = 0.2
-TWO_LOW_ONE_HIGH, ONE_LOW_TWO_HIGH, ONE_EACH = 1 / 3, 2 / 3, 1 / 2
+ONE_LOW_TWO_HIGH, ONE_EACH = 2 / 3, 1 / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ GAINS = {
 def _experiment(
     case: Case,
     strategy: Strategy,
-    ratio: float = TWO_LOW_ONE_HIGH,
+    ratio: float | None = None,
     num_instances: int = 3,
     *,
     drop_late: bool = False,
@@ -61,7 +61,7 @@ def _experiment(
         Deployment(MODELS[case.model], A100_80GB, NVLINK_3, 1, num_instances),
         strategy,
         case.slo,
-        high_priority_ratio=ratio if strategy.uses_pools else 0.0,
+        high_priority_ratio=strategy.high_priority_ratio if ratio is None else ratio,
         drop_late=drop_late,
     )
     return Experiment(setup, WORKLOADS[case.workload])

@@ -131,7 +131,7 @@ def _experiments(
     per_node = DEVICES_PER_NODE // ranks
     num_instances = num_instances or cluster.num_devices // ranks
     fabric = Fabric(per_node, PCIE_4, cluster.network)
-    ratios = (1 / 3 if strategy.uses_pools else 0.0,)
+    ratios = (strategy.high_priority_ratio,)
     if strategy.moves_kv:
         reach = per_node if strategy.transfer is Transfer.NODE else num_instances
         ratios = PREFILL_RATIOS if reach > 2 else (0.5,)

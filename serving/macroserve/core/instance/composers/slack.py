@@ -1,48 +1,51 @@
 """Each step filled with prefill up to what the decodes can bear: the unified strategy.
 
-Mixed steps save one read of the weights, bursts avoid the cost of mixing; the latency model says
-which is cheaper for the batch at hand. Deadlines, triage and ageing are in the queue's order.
+A mixed step reads the weights once for both. How long it may take follows from the time that the
+decodes have saved: as TPOT is a mean, what was saved before can be spent, and what was lost is
+made up for. Deadlines, triage and ageing are in the order of the prompts.
 """
+
+from math import isinf
 
 from macroserve.core.instance.step import Plan, Step
 
-STEP_TARGET = 0.93
-"""Share of the TPOT target that a step with decodes may take."""
+STEP_TARGET = 0.8
+"""Share of the TPOT target that a step takes while nothing is saved. Responses of few tokens have
+no time to make up for a slow one."""
 
-MIN_CHUNK_TOKENS = 64
-"""A step that prefills does at least this much, even when decodes alone exceed the target."""
+SAVED_SHARE = 0.25
+"""Of the saved time, so much may be spent in one step. In the long run a step takes the whole
+target, with four fifths of it saved."""
 
-MIXING_GAIN = 0.9
-"""Mix if that takes at most this share of the time of a prefill and a decode batch."""
+MAX_STEP_TPOTS = 4.0
+"""A step takes no longer than so many TPOT targets, however much was saved."""
 
-BURST_SHARE = 0.5
-"""Share of the saved TPOT that a burst of prefill may use up."""
+SPENDING_SHARE = 0.05
+"""Of the decodes, at most this share has saved less than what is counted on."""
+
+MIN_CHUNK_TOKENS = 16
+"""Less prefill than this is not worth a step's while."""
 
 
 def compose(step: Step) -> Plan:
-    """Bounds: decodes wait for bursts that their slack pays for; an overdue prompt is mixed in."""
-    decodes = tuple(step.decoding)
-    limit = step.config.max_batch_tokens
+    """Decodes in every batch, and the prefill that their saved time pays for.
+
+    Bound: where it never pays, prompts get a whole batch once they are starved.
+    """
+    decodes, limit = tuple(step.decoding), step.config.max_batch_tokens
     if not decodes:
         return Plan(step.pick(limit), (), "nothing to decode")
-
-    # What decodes with the tightest pace leave of a step.
-    target_s = STEP_TARGET * step.decoding.min_tpot_s
+    if step.starved:
+        return Plan(step.pick(limit - len(decodes)), decodes, "prompts have waited too long")
+    target_s = step.decoding.min_tpot_s
+    saved_s = step.decoding.saved_tpot_s(SPENDING_SHARE, step.now, step.decode_s, fresh=True)
+    budget_s = STEP_TARGET * target_s
+    if not isinf(saved_s):
+        budget_s = min(budget_s + SAVED_SHARE * saved_s, MAX_STEP_TPOTS * target_s)
     chunk = step.latency.prefill_tokens_within(
-        target_s, limit, num_decodes=len(decodes), decode_context=step.decoding.num_tokens
+        budget_s, limit, num_decodes=len(decodes), decode_context=step.decoding.num_tokens
     )
-    picks = step.pick(min(max(chunk, MIN_CHUNK_TOKENS), limit - len(decodes)))
-    if not picks:
-        return Plan((), decodes, "nothing to prefill")
-    apart_s = step.predict(picks, with_decodes=False) + step.decode_s
-    if step.predict(picks) <= MIXING_GAIN * apart_s:
-        return Plan(picks, decodes, "mixing saves time")
-    if step.overdue:
-        return Plan(picks, decodes, "a prompt has waited too long")
-
-    saved_s = step.decoding.saved_tpot_p10_s(step.now, step.decode_s, fresh=True)
-    spare_s = BURST_SHARE * saved_s + target_s - step.decode_s
-    burst = step.latency.prefill_tokens_within(spare_s, limit)
-    if burst >= MIN_CHUNK_TOKENS:
-        return Plan(step.pick(burst), (), "slack pays for a burst of prefill")
-    return Plan((), decodes, "slack does not pay for prefill")
+    if chunk < MIN_CHUNK_TOKENS:
+        return Plan((), decodes, "slack does not pay for prefill")
+    picks = step.pick(min(chunk, limit - len(decodes)))
+    return Plan(picks, decodes, "slack pays for prefill" if picks else "nothing to prefill")

@@ -16,7 +16,7 @@ def compose(step: Step) -> Plan:
     if config.strategy.mean_slack:
         saved_s = step.decoding.saved_tpot_mean_s(step.now)
     else:
-        saved_s = step.decoding.saved_tpot_p10_s(step.now, step.decode_s)
+        saved_s = step.decoding.saved_tpot_s(0.1, step.now, step.decode_s)
     paid = _within(saved_s, step, picks)
     phase, reason = next_phase(
         step.phase,
