@@ -19,7 +19,7 @@ def tables(paper: str, results: Results) -> RenderableType:
     """One for each figure, with the explanation of what is off."""
     parts: list[RenderableType] = []
     for name, (figure, rows) in results.items():
-        printed = [row for row in rows if row.paper is not None]
+        printed = [row for row in rows if row.paper is not None or row.is_summary]
         parts.append(_table(f"{paper}: {name}", printed))
         if figure.explanation and any(row.is_off for row in printed):
             parts.append(Padding(f"Off by more than 30 %: {figure.explanation}", (0, 2, 1, 2)))
@@ -37,14 +37,15 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
     for row in rows:
         metric = () if caption else (row.metric,)
         ratio = "-" if row.ratio is None else f"{row.ratio:.2f}{' *' if row.is_off else ''}"
-        numbers = (f"{row.paper:.4g}", f"{row.ours:.4g}", ratio)
+        paper = "-" if row.paper is None else f"{row.paper:.4g}"
+        numbers = (paper, f"{row.ours:.4g}", ratio)
         shown.add_row(row.case, row.strategy, *metric, *numbers)
     return shown
 
 
 def write(path: Path, results: Results) -> None:
     documents = [
-        asdict(row)
+        {name: value for name, value in asdict(row).items() if name != "is_summary"}
         | {"ratio": row.ratio, "explanation": figure.explanation if row.is_off else None}
         for figure, rows in results.values()
         for row in rows

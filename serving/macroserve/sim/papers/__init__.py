@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from macroserve.sim.papers import aptserve, ascendra, econoserve, ecoserve
+from macroserve.sim.papers import aptserve, ascendra, econoserve, ecoserve, unified
 from macroserve.sim.papers.measure import Figure
 
 PAPERS: Mapping[str, Mapping[str, Figure]] = {
@@ -10,4 +10,5 @@ PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "ascendra": ascendra.FIGURES,
     "econoserve": econoserve.FIGURES,
     "ecoserve": ecoserve.FIGURES,
+    "unified": unified.FIGURES,
 }

@@ -70,7 +70,7 @@ GAINS = {
 LOWEST = {"ShareGPT": 0.5, "HumanEval": 1.0, "LongBench": 0.2}
 
 
-def _experiment(model: str, name: str, variant: str, variation: float = 1.0) -> Experiment:
+def experiment(model: str, name: str, variant: str, variation: float = 1.0) -> Experiment:
     chosen = VARIANTS[variant]
     deployment = Deployment(
         MODELS[model],
@@ -96,7 +96,7 @@ def throughput_measurements() -> list[Measurement]:
     return [
         Goodput(
             _throughput_key(level, model, name, variant),
-            (_experiment(model, name, variant),),
+            (experiment(model, name, variant),),
             LEVELS[level],
             {"ShareGPT": 300.0, "HumanEval": 150.0, "LongBench": 600.0}[name],
             LOWEST[name],
@@ -173,7 +173,7 @@ def ablation_measurements() -> list[Measurement]:
     return [
         Attainment(
             _ablation_key(name, rate, variation, variant),
-            _experiment("OPT-13B", name, variant, variation),
+            experiment("OPT-13B", name, variant, variation),
             rate,
             NUM_REQUESTS / rate,
         )

@@ -49,7 +49,7 @@ GAINS = {
 """Percent of goodput. Of the last case the paper prints rates: 2.55, 2.8 and 2.8 requests/s."""
 
 
-def _experiment(
+def experiment(
     case: Case,
     strategy: Strategy,
     ratio: float | None = None,
@@ -73,7 +73,7 @@ def _goodput(key: str, experiment: Experiment) -> Goodput:
 
 def goodput_measurements() -> list[Measurement]:
     return [
-        _goodput(f"{case.name} {name}", _experiment(case, STRATEGIES[name]))
+        _goodput(f"{case.name} {name}", experiment(case, STRATEGIES[name]))
         for case in CASES
         for name in STRATEGY_NAMES
     ]
@@ -95,12 +95,12 @@ def goodput_rows(values: Values) -> list[Row]:
 
 ASCENDRA = STRATEGIES["ascendra"]
 VARIANTS = {
-    "2 LP + 1 HP": _experiment(CHAT, ASCENDRA),
-    "1 LP + 2 HP": _experiment(CHAT, ASCENDRA, ONE_LOW_TWO_HIGH),
-    "shortest first": _experiment(CHAT, replace(ASCENDRA, ordering=Ordering.SJF)),
-    "1 LP + 1 HP": _experiment(CHAT, ASCENDRA, ONE_EACH, 2),
-    "2 vllm": _experiment(CHAT, STRATEGIES["vllm"], num_instances=2),
-    "2 sarathi": _experiment(CHAT, STRATEGIES["sarathi"], num_instances=2),
+    "2 LP + 1 HP": experiment(CHAT, ASCENDRA),
+    "1 LP + 2 HP": experiment(CHAT, ASCENDRA, ONE_LOW_TWO_HIGH),
+    "shortest first": experiment(CHAT, replace(ASCENDRA, ordering=Ordering.SJF)),
+    "1 LP + 1 HP": experiment(CHAT, ASCENDRA, ONE_EACH, 2),
+    "2 vllm": experiment(CHAT, STRATEGIES["vllm"], num_instances=2),
+    "2 sarathi": experiment(CHAT, STRATEGIES["sarathi"], num_instances=2),
 }
 """Sections 8.4 and 8.7, of which the paper prints plots and the order."""
 
@@ -137,7 +137,7 @@ def overload_measurements() -> list[Measurement]:
     return [
         Attainment(
             _overload_key(name, rate),
-            _experiment(CHAT, STRATEGIES[name], drop_late=True),
+            experiment(CHAT, STRATEGIES[name], drop_late=True),
             rate,
             OVERLOAD_S,
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategy import STRATEGIES, Strategy
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware import models
@@ -67,27 +67,25 @@ VARIANTS = {
 }
 
 
+def experiment(model: Model, trace: Trace, strategy: Strategy) -> Experiment:
+    deployment = Deployment(
+        models.MODELS[model.name],
+        A100_80GB,
+        NVLINK_3,
+        model.ranks,
+        1,
+        model.kv_bytes,
+        BLOCK_SIZE,
+        MAX_LENGTH,
+    )
+    return Experiment(Setup(deployment, strategy, SERVED), WORKLOADS[trace.workload])
+
+
 def rate_measurements() -> list[Measurement]:
     return [
         RateAtLatency(
             _key(model, trace, name),
-            Experiment(
-                Setup(
-                    Deployment(
-                        models.MODELS[model.name],
-                        A100_80GB,
-                        NVLINK_3,
-                        model.ranks,
-                        1,
-                        model.kv_bytes,
-                        BLOCK_SIZE,
-                        MAX_LENGTH,
-                    ),
-                    strategy,
-                    SERVED,
-                ),
-                WORKLOADS[trace.workload],
-            ),
+            experiment(model, trace, strategy),
             LATENCY_S,
             trace.duration_s,
             trace.lowest,

@@ -112,14 +112,14 @@ def measurements() -> list[Measurement]:
 def _goodput(case: Case, level: str, variant: str) -> Goodput:
     return Goodput(
         case.key(level, variant),
-        _experiments(case, variant),
+        experiments(case, variant),
         LEVELS[level],
         DURATION_S[case.workload],
         LOWEST[case.workload],
     )
 
 
-def _experiments(
+def experiments(
     case: Case, variant: str, num_instances: int | None = None
 ) -> tuple[Experiment, ...]:
     """Those of which the best counts. num_instances: instead of as many as there is room for."""
@@ -232,7 +232,7 @@ def scaling_measurements() -> list[Measurement]:
     return [
         Goodput(
             _scaling_key(variant, size),
-            _experiments(GROWN, variant, size),
+            experiments(GROWN, variant, size),
             LEVELS["P90"],
             DURATION_S[GROWN.workload],
             LOWEST[GROWN.workload] / 4,

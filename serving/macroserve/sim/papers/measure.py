@@ -79,7 +79,10 @@ Measurement = Goodput | Attainment | RateAtLatency
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of a paper beside ours; ``paper`` is None where it prints none."""
+    """One figure of a paper beside ours; ``paper`` is None where it prints none.
+
+    is_summary: of the other rows, so that it is shown although no paper prints it.
+    """
 
     figure: str
     case: str
@@ -87,6 +90,7 @@ class Row:
     metric: str
     ours: float
     paper: float | None = None
+    is_summary: bool = False
 
     @property
     def ratio(self) -> float | None:
