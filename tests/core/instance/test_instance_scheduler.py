@@ -301,3 +301,20 @@ def test_ended_responses_teach_the_length_predictor(make_scheduler, make_executo
     executor.drain()
     scheduler.add_request(make_request("b", new=200), executor.now)
     assert scheduler.status(executor.now).remaining_tokens == 7
+
+
+def test_where_memory_binds_a_request_costs_its_share_of_it(
+    make_scheduler, make_executor, make_request
+):
+    """For as long as its response takes at the present pace."""
+    scheduler = make_scheduler(num_blocks=64, max_num_seqs=16)
+    executor = make_executor(scheduler, {f"r{i}": 200 for i in range(4)})
+    for index in range(4):
+        executor.add(make_request(f"r{index}", 0.0, 200, 40))
+    while scheduler.status(executor.now).num_decoding < 4:
+        executor.step()
+    latency, decoding = scheduler.latency, scheduler._running.decoding
+    pace_s = latency.predict(latency.work((), 4, decoding.num_tokens))
+    executor.add(make_request("next", executor.now, 150, 90))
+    # 240 of 1,024 tokens, in blocks.
+    assert scheduler._sequences["next"].cost_s == pytest.approx(15 / 64 * 90 * pace_s)

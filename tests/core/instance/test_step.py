@@ -89,7 +89,7 @@ def test_the_oldest_late_one_gets_the_tokens_promised(make_step):
     "full",
     [
         {"decoding": [1.0] * 6, "batch_s": 0.065},  # 71 of 100 ms
-        {"decoding": [1.0] * 6, "num_blocks": 40, "block_size": 16, "begun": [10] * 9},
+        {"decoding": [1.0] * 6, "num_blocks": 40, "begun": [10] * 9, "max_num_seqs": 64},
         {"decoding": [1.0] * 6, "max_num_seqs": 8},
     ],
 )
@@ -103,7 +103,9 @@ def test_who_is_given_up_begins_only_where_there_is_room(make_step, full):
 
 def test_where_nothing_decodes_there_is_room(make_step):
     """Else what is given up could hold all the memory and wait for it to come free."""
-    step = make_step("unified", begun=[10] * 9, begun_s=3.0, num_blocks=18)
+    step = make_step(
+        "unified", waiting=[500], waited_s=3.0, begun=[10] * 9, begun_s=3.0, num_blocks=20
+    )
     assert len(order(step)) == 9
 
 
@@ -111,3 +113,9 @@ def test_begun_prompts_go_on_although_nothing_else_can_begin(make_step):
     """They may stand behind one in the order that finds no memory, which they hold."""
     step = make_step("unified", waiting=[900], begun=[100], begun_s=0.05, num_blocks=16)
     assert order(step) == ["b0"]
+
+
+def test_what_is_computed_again_in_mid_stream_goes_first(make_step):
+    step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=0.3)
+    step.running.prefilling["b1"].emit(3, NOW - 0.2)
+    assert order(step) == ["b1", "b0", "w0"]

@@ -105,6 +105,40 @@ def test_late_requests_age_under_a_flood_of_others(make_scheduler, make_executor
         if prefill.request_id != "big"
     ]
     assert sum(before) > 10_000, "the flood kept it busy"
+    reasons = {batch.reason for batch in executor.batches}
+    assert "prompts have waited too long" not in reasons, "for others were prefilled"
+
+
+def test_a_late_prompt_that_has_begun_ages_as_well(make_scheduler, make_executor, make_request):
+    slo = Slo(0.3, 0.1)
+    scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
+    executor = make_executor(scheduler, {"big": 2})
+    executor.add(make_request("big", -1.0, 1500, 2, slo))
+    executor.step()
+    assert executor.computed["big"] == 512, "nothing else was there"
+    flood(executor, make_request, slo, until_s=30.0)
+    assert "big" in executor.ended
+
+
+def test_late_ones_are_promised_tokens_as_long_as_there_are_any(
+    make_scheduler, make_executor, make_request
+):
+    """Begun or not; what nobody has claimed is no credit for those who are late much later."""
+    scheduler = make_scheduler("unified", num_blocks=4000)
+    executor = make_executor(scheduler, {"late": 2})
+    executor.add(make_request("late", -1.0, 2000, 2, Slo(0.3, 0.1)))
+    executor.step()
+    assert executor.computed["late"] == 512, "nothing else was there"
+
+    def prefill(name):
+        executor.lengths[name] = 2
+        executor.add(make_request(name, executor.now, 600, 2, Slo(9.0, 0.1)))
+        executor.step()
+        return scheduler._waiting.promised_tokens
+
+    assert prefill("a") > 0
+    executor.finish("late")
+    assert prefill("b") == 0
 
 
 def test_without_ageing_it_would_wait(make_scheduler, make_executor, make_request, monkeypatch):
