@@ -21,6 +21,14 @@ MANIFEST = {
         "instances": 3,
         "mitosis": {"lowerBound": 1, "upperBound": 2},
         "autoscaling": {"minInstances": 3, "maxInstances": 4},
+        "template": {
+            "spec": {
+                "containers": [
+                    {"name": "engine", "resources": {"limits": {"nvidia.com/gpu": 4}}},
+                    {"name": "beside"},
+                ]
+            }
+        },
     },
 }
 LOAD = ("--rate", 4, "--prompt-tokens", 300, "--output-tokens", 50, "--duration", "10s")
@@ -49,6 +57,10 @@ def test_a_plan_has_candidates_a_price_and_a_manifest_to_apply(run, tmp_path):
     document = yaml.safe_load((tmp_path / "out" / "macroinstance.yaml").read_text())
     spec = parse(document).spec
     assert (spec.instances, spec.engine.tensor_parallel) == (1, 1)
+    # 90 % of 48 GiB and a gigabyte less, beside 14.5 GB of weights.
+    assert spec.engine.kv_cache_bytes == pytest.approx(30.9e9, rel=0.01)
+    engine, beside = document["spec"]["template"]["spec"]["containers"]
+    assert engine["resources"]["limits"] == {"nvidia.com/gpu": 1} and beside == {"name": "beside"}
     assert spec.scheduling.strategy == best["strategy"]
     assert spec.autoscaling is not None and spec.autoscaling.min_instances == 1
     assert spec.slo.ttft_s == 2.0 and document["metadata"] == {"name": "wanted"}

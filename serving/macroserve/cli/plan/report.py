@@ -11,6 +11,9 @@ from rich.table import Table
 from macroserve.sim.planning import Candidate
 
 NUM_REQUESTS = 1000
+MIB = 2**20
+GPUS = "nvidia.com/gpu"
+"""The resource of which an instance's pod claims as many as it has ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +32,16 @@ class Cost:
 
 
 def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost) -> Table:
-    shown = Table(title="Candidates", title_justify="left")
+    shown = Table(
+        title="Candidates", title_justify="left", caption="hours and cost: for 1,000 requests"
+    )
     for name in ("devices", "instances", "TP"):
         shown.add_column(name, justify="right")
     shown.add_column("strategy")
-    for name in ("HP share", "cells up to", "attainment", "device hours / 1k"):
+    for name in ("HP", "cell", "attained", "hours"):
         shown.add_column(name, justify="right")
     if cost.price is not None:
-        shown.add_column("cost / 1k", justify="right")
+        shown.add_column("cost", justify="right")
     for candidate in tried:
         found = candidate.num_instances is not None
         cells = [
@@ -46,7 +51,7 @@ def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost) -> Table:
             candidate.setup.strategy.name,
             f"{candidate.setup.high_priority_ratio:.0%}",
             str(candidate.upper_bound),
-            f"{candidate.attainment:.1%}" if found else f"below: {candidate.attainment:.1%}",
+            f"{candidate.attainment:.1%}" if found else f"< {candidate.attainment:.1%}",
             f"{cost.device_hours(candidate):.3g}" if found else "-",
         ]
         money = cost.money(candidate)
@@ -75,11 +80,18 @@ def document(candidate: Candidate, cost: Cost) -> dict[str, Any]:
 
 
 def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
-    """The manifest with what was chosen."""
+    """The manifest with what was chosen, and what follows from it."""
     changed = deepcopy(manifest)
     spec, num = changed["spec"], chosen.num_instances or 1
     spec["instances"] = num
     spec["engine"]["tensorParallel"] = chosen.ranks
+    deployment = chosen.setup.deployment
+    cache_bytes = deployment.num_kv_tokens * deployment.shape.kv_bytes_per_token / chosen.ranks
+    spec["engine"]["kvCacheMemory"] = f"{int(cache_bytes / MIB)}MiB"
+    for container in spec.get("template", {}).get("spec", {}).get("containers", ()):
+        limits = container.get("resources", {}).get("limits", {})
+        if GPUS in limits:
+            limits[GPUS] = chosen.ranks
     spec["mitosis"] = {
         "lowerBound": (chosen.upper_bound + 1) // 2,
         "upperBound": chosen.upper_bound,
@@ -132,5 +144,5 @@ def plot(path: Path, tried: Sequence[Candidate], chosen: Candidate, goal: float)
     axes.set_ylabel("attainment")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside right upper")
     figure.savefig(path, format="png", dpi=150)
