@@ -35,6 +35,16 @@ def run(path, measurements, seed=0):
     return values, len(path.read_text().splitlines()) - before
 
 
+def test_half_a_line_is_measured_again(tmp_path):
+    path = tmp_path / "measured.jsonl"
+    run(path, [QUICK, OTHER])
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    values, new = run(path, [QUICK, OTHER])
+    assert new == 1 and len(values) == 2
+    assert sorted(path.read_text().splitlines()) == sorted(whole.splitlines())
+
+
 def test_what_was_measured_is_not_measured_again(tmp_path):
     path = tmp_path / "out" / "measured.jsonl"
     first, new = run(path, [QUICK])

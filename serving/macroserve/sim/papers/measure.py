@@ -122,8 +122,12 @@ class Notebook:
         self._path = path
         self._seed = seed
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._values = {entry["digest"]: entry["value"] for entry in map(json.loads, lines)}
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # whoever wrote the last line was killed meanwhile
+            path.write_text(whole)
+        entries = map(json.loads, whole.splitlines())
+        self._values = {entry["digest"]: entry["value"] for entry in entries}
 
     def known(self, measurement: Measurement) -> float | None:
         return self._values.get(self._digest(measurement))
