@@ -7,13 +7,21 @@ from macroserve.sim.papers import econoserve
 
 def test_every_case_of_the_paper_is_measured_with_its_memory():
     measured = econoserve.rate_measurements()
-    assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 5
+    assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 7
     for each in measured:
         deployment = each.experiment.setup.deployment
         config = deployment.engine(each.experiment.setup.strategy, each.experiment.setup.slo).config
         held = config.num_blocks * config.block_size * deployment.shape.kv_bytes_per_token
         assert held == pytest.approx(deployment.kv_bytes, rel=0.01)
         assert config.block_size == 32
+
+
+def test_the_papers_predictor_is_as_good_as_the_paper_says():
+    told = {each.key: each.experiment.foresight for each in econoserve.rate_measurements()}
+    case = "rate OPT-13B BookCorpus"
+    assert told[f"{case} econoserve"] == told[f"{case} econoserve, no lending"] == 0.698
+    assert told[f"{case} econoserve, an oracle"] == 1.0
+    assert told[f"{case} econoserve, from prompts alike"] is told[f"{case} vllm"] is None
 
 
 def test_rates_are_compared_with_the_middle_of_the_papers_range():
