@@ -17,8 +17,8 @@ from macroserve.sim.setup import Setup
 SCREENED_S = 300.0
 """Candidates are first held against the busiest stretch of so long."""
 
-RATIOS = (0.0, 1 / 3)
-"""HP shares tried: none, and the best of those that Ascendra tried (section 8.4)."""
+POOLED_RATIO = 1 / 3
+"""The HP share tried beside none: the best of those that Ascendra tried (section 8.4)."""
 
 CELL_SIZES = (4, 8, 16)
 """Upper bounds on a cell that are tried, the smallest first: less fails with it."""
@@ -93,7 +93,7 @@ def search(
         line = best(options)
         first = line[0].setup
         if first.strategy.uses_pools:
-            line = best([replace(first, high_priority_ratio=ratio) for ratio in RATIOS[1:]], line)
+            line = best([replace(first, high_priority_ratio=POOLED_RATIO)], line)
         first = line[0].setup
         others = [name for name in strategies if name != first.strategy.name]
         line = best([_of_strategy(first, name) for name in others], line)

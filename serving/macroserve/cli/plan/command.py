@@ -13,6 +13,7 @@ from rich.console import Console
 
 from macroserve.cli.load import options
 from macroserve.cli.manifest_file import load as load_manifest
+from macroserve.cli.simulate import options as where
 from macroserve.core.manifest import ManifestError
 
 DEFAULT_DURATION = "5m"
@@ -20,20 +21,13 @@ DEFAULT_DURATION = "5m"
 
 def plan(
     context: typer.Context,
-    manifest: Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance.")],
-    device: Annotated[str, typer.Option(help="To run on; a name that is none lists them.")],
+    manifest: where.ManifestFile,
+    device: where.Device,
     out: Annotated[Path, typer.Option(help="A folder for the plan and its manifest.")],
     devices: Annotated[int, typer.Option(help="There are at most.", min=1)] = 32,
     per_node: Annotated[int, typer.Option(help="Of them share a node.", min=1)] = 8,
-    link: Annotated[
-        str, typer.Option(help="Between an instance's devices; a name that is none lists them.")
-    ] = "pcie4",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="The shape to take, not the manifest's: a name or a checkpoint's folder."
-        ),
-    ] = None,
+    link: where.Link = where.DEFAULT_LINK,
+    model: where.Model = None,
     price: Annotated[
         float | None, typer.Option(help="Of a device for an hour, in any currency.", min=0)
     ] = None,

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from macroserve.cli.load import options
 from macroserve.cli.manifest_file import load as load_manifest
+from macroserve.cli.simulate import options as where
 from macroserve.core.manifest import ManifestError
 from macroserve.core.wish import wish
 
@@ -19,17 +20,10 @@ WARM_UP_S = 30.0
 
 def simulate(
     context: typer.Context,
-    manifest: Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance.")],
-    device: Annotated[str, typer.Option(help="To run on; a name that is none lists them.")],
-    link: Annotated[
-        str, typer.Option(help="Between an instance's devices; a name that is none lists them.")
-    ] = "pcie4",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="The shape to take, not the manifest's: a name or a checkpoint's folder."
-        ),
-    ] = None,
+    manifest: where.ManifestFile,
+    device: where.Device,
+    link: where.Link = where.DEFAULT_LINK,
+    model: where.Model = None,
     trace: options.TraceFile = None,
     time_scale: options.TimeScale = None,
     lenient: options.Lenient = False,

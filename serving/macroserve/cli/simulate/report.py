@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from macroserve.cli.bench.serve.metrics import Distribution
+from macroserve.cli.durations import seconds
 from macroserve.core.request import Slo
 from macroserve.sim.record import Outcome
 
@@ -53,16 +54,12 @@ class Report:
             ("TPOT", self.tpot, slo.tpot_s),
         ):
             figures = [found.mean, found.p50, found.p90, found.p99, found.max] if found else []
-            latencies.add_row(name, *map(_seconds, [*figures, target_s]))
+            latencies.add_row(name, *map(seconds, [*figures, target_s]))
         totals = Table.grid(padding=(0, 2))
         totals.add_row("attainment", Text(f"{self.attainment:.1%} within both", style="bold"))
         by_size = ", ".join(f"{share:.1%}" for share in self.attainment_by_size)
         totals.add_row("by size", f"{by_size}, from the quarter with the fewest tokens on")
         totals.add_row("requests", f"{self.num_requests:,}, {self.num_refused:,} of them refused")
-        totals.add_row("longest wait", _seconds(self.longest_wait_s))
+        totals.add_row("longest wait", seconds(self.longest_wait_s))
         totals.add_row("devices", f"{self.num_devices}")
         return Group(latencies, totals)
-
-
-def _seconds(value_s: float) -> str:
-    return f"{value_s:.2f} s" if value_s >= 1 else f"{value_s * 1e3:.1f} ms"

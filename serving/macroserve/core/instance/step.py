@@ -233,11 +233,11 @@ class Step:
         begun = sorted(
             [seq for seq in prefilling if not seq.is_streaming], key=lambda seq: seq.deadline_s
         )
-        given_up = [seq for seq in begun if seq.deadline_s < now or seq.cost_left_s in lost]
+        given_up = [seq for seq in begun if seq.is_late(now) or seq.cost_left_s in lost]
         yield from [seq for seq in prefilling if seq.is_streaming]
         yield from waiting.resumed.seqs
         late = chain(given_up, islice(waiting.by_deadline.seqs, num_late))
-        turn = next((seq for seq in late if seq.deadline_s < now), None)
+        turn = next((seq for seq in late if seq.is_late(now)), None)
         if turn and waiting.promised_tokens < turn.num_to_prefill:
             turn = None
         if turn:

@@ -13,6 +13,7 @@ from macroserve.cli.bench.serve.goodput import Goodput
 from macroserve.cli.bench.serve.metrics import Distribution, Summary
 from macroserve.cli.bench.serve.record import RequestRecord
 from macroserve.cli.bench.serve.result import Result, Run
+from macroserve.cli.durations import seconds
 from macroserve.cli.load.planned import PlannedRequest
 from macroserve.core.request import Slo
 
@@ -51,8 +52,8 @@ def goodput_report(result: Result, unit: str) -> RenderableType:
             f"{summary.offered_rate:.2f}",
             f"{summary.num_sent:,}",
             f"{summary.num_failed:,}",
-            _seconds(summary.ttft and summary.ttft.p90),
-            _seconds(summary.tpot and summary.tpot.p90),
+            seconds(summary.ttft and summary.ttft.p90),
+            seconds(summary.tpot and summary.tpot.p90),
             _percent(summary.attainment),
         )
     remarks = dict.fromkeys(remark for run in result.runs for remark in remarks_on(run))
@@ -96,7 +97,7 @@ def remarks_on(run: Run) -> list[str]:
         )
     if summary.send_lag and summary.send_lag.p99 > MAX_SEND_LAG_S:
         remarks.append(
-            f"The client itself was late by {_seconds(summary.send_lag.p99)} (p99): "
+            f"The client itself was late by {seconds(summary.send_lag.p99)} (p99): "
             "the load was not as planned; use a faster machine or several."
         )
     return remarks
@@ -159,8 +160,8 @@ def _latency_table(summary: Summary, slo: Slo) -> Table:
     )
     for name, latency, target_s, share in rows:
         figures = astuple(latency) if latency else (None,) * len(fields(Distribution))
-        slo_cells = ("", "") if target_s is None else (_seconds(target_s), _percent(share))
-        table.add_row(name, *map(_seconds, figures), *slo_cells)
+        slo_cells = ("", "") if target_s is None else (seconds(target_s), _percent(share))
+        table.add_row(name, *map(seconds, figures), *slo_cells)
     return table
 
 
@@ -185,14 +186,8 @@ def _totals_table(run: Run) -> Table:
         f"{summary.output_token_throughput:,.0f} tok/s out",
     )
     lag_s = summary.send_lag and summary.send_lag.p99
-    table.add_row("client", f"{_seconds(lag_s)} late at p99, {run.client_cpu:.0%} of a core")
+    table.add_row("client", f"{seconds(lag_s)} late at p99, {run.client_cpu:.0%} of a core")
     return table
-
-
-def _seconds(value_s: float | None) -> str:
-    if value_s is None:
-        return "-"
-    return f"{value_s:.2f} s" if value_s >= 1 else f"{value_s * 1e3:.1f} ms"
 
 
 def _percent(share: float | None) -> str:
