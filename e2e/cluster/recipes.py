@@ -1,6 +1,7 @@
 """How each binary of a test cluster comes out of Debian's packages, without root.
 
-Kubernetes 1.20.2 is Debian's own source package, built by Debian's Go. Its API server is too old
+Kubernetes 1.20.2 is Debian's own source package, built by Debian's Go; of its programs, Debian
+itself builds kubectl alone. Its API server is too old
 for CEL rules in CRDs, so the CRD server (Kubernetes' apiextensions-apiserver) is a newer one, of
 Debian's library packages. What carries a daemon is unpacked, not installed: no package starts
 anything or listens.
@@ -22,7 +23,6 @@ _COMMANDS = (
     "kube-controller-manager",
     "kube-proxy",
     "kube-scheduler",
-    "kubectl",
     "kubelet",
 )
 _UNPACKED = {
@@ -36,6 +36,7 @@ _UNPACKED = {
     "alertmanager": "usr/bin/prometheus-alertmanager",
     "amtool": "usr/bin/amtool",
     "busybox": "usr/bin/busybox",
+    "kubectl": "usr/bin/kubectl",
     **{f"cni/{plugin}": f"usr/lib/cni/{plugin}" for plugin in ("bridge", "host-local", "loopback")},
 }
 PAUSE = Path(__file__).parent / "files" / "pause.go"
@@ -45,10 +46,11 @@ _TEMPLATES = b"./" * 6 + b"alertmanager-templates"
 
 
 def unpack_debian(bookworm: Suite, target: Path) -> None:
-    """etcd, containerd, runc, CNI plugins, Prometheus, Alertmanager, busybox; Go to build with."""
+    """etcd, containerd, runc, CNI plugins, kubectl, Prometheus, Alertmanager, busybox; Go to build
+    with."""
     bookworm.unpack(
         *("etcd-server", "containerd", "runc", "containernetworking-plugins", "busybox-static"),
-        *("prometheus", "prometheus-alertmanager"),
+        *("kubernetes-client", "prometheus", "prometheus-alertmanager"),
         *("golang-1.19-go", "golang-1.19-src", "golang-github-modern-go-reflect2-dev"),
     )
     (target / "cni").mkdir()
@@ -174,7 +176,8 @@ class Go:
         flags = " ".join(["-s -w", *set_variables])
         run(
             *(self._command, "build", "-trimpath", "-tags", tags, "-ldflags", flags),
-            *("-o", output, *packages),
+            # What debuggers read takes time to write, and is left out in the end.
+            *("-gcflags=all=-dwarf=false", "-o", output, *packages),
             directory=directory,
             environment=self._environment,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategy import STRATEGIES, Batching
 from macroserve.core.views import InstanceStatus, Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import decode
@@ -96,7 +96,8 @@ def stock_tokens(settings: EngineSettings) -> list[list[int]]:
         (strategy.name, pool)
         for strategy in STRATEGIES.values()
         for pool in Pool
-        if pool is Pool.LP or strategy.uses_pools
+        # Only these compose another batch in the HP pool.
+        if pool is Pool.LP or strategy.batching is Batching.PIGGYBACK
     ],
 )
 def test_same_tokens_as_stock_vllm(
