@@ -12,6 +12,7 @@ from macroserve.core.views import Pool
 from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.links import Link
+from macroserve.sim.hardware.pipeline import Pipeline
 from macroserve.sim.hardware.step_time import Host, StepTime
 from macroserve.sim.instance import Engine
 
@@ -40,7 +41,8 @@ NUM_NOISES = 4093
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """ranks: devices of one instance, which share every layer over ``link``.
+    """ranks: devices of one instance, which share every layer over ``link``. stages: groups of so
+    many devices, of which each has a share of the layers; they are on one node as well.
 
     model: the shape of the whole. kv_bytes: of one instance's cache, where an experiment sets it;
         else what memory leaves.
@@ -59,6 +61,12 @@ class Deployment:
     max_batch_tokens: int = MAX_BATCH_TOKENS
     host: Host = VLLM_HOST
     fabric: Fabric | None = None
+    stages: int = 1
+
+    @property
+    def num_devices(self) -> int:
+        """Of one instance."""
+        return self.ranks * self.stages
 
     @property
     def shape(self) -> ModelShape:
@@ -71,7 +79,7 @@ class Deployment:
         if not self.has_memory:
             raise ValueError(
                 f"weights of {self.shape.weight_bytes / 1e9:.0f} GB leave no memory for a cache on "
-                f"{self.ranks} x {self.device.name}"
+                f"{self.num_devices} x {self.device.name}"
             )
         return num_tokens
 
@@ -84,7 +92,7 @@ class Deployment:
     def _num_kv_tokens(self) -> int:
         free = self.kv_bytes
         if free is None:
-            memory = self.ranks * (MEMORY_SHARE * self.device.memory_bytes - ACTIVATION_BYTES)
+            memory = self.num_devices * (MEMORY_SHARE * self.device.memory_bytes - ACTIVATION_BYTES)
             free = memory - self.shape.weight_bytes
         return int(free / self.shape.kv_bytes_per_token)
 
@@ -106,15 +114,26 @@ class Deployment:
             slo=slo,
             num_blocks=num_blocks,
             block_size=self.block_size,
-            max_num_seqs=self.max_num_seqs,
-            max_batch_tokens=self.max_batch_tokens,
+            # A pipeline has a batch for each of its stages under way.
+            max_num_seqs=self.max_num_seqs * self.stages,
+            max_batch_tokens=self.max_batch_tokens * self.stages,
             max_model_len=min(self.max_model_len, num_blocks * self.block_size),
-            chunk_tokens=chunk_tokens,
+            chunk_tokens=chunk_tokens * self.stages,
             hybrid_cache=self.shape.hidden_size < self.shape.kv_size,
             late_value=late_value,
             drop_late=drop_late,
         )
-        truth = StepTime(self.shape, self.device, self.link, self.host).seconds
+        step_time = StepTime(self.shape, self.device, self.link, self.host)
+        pipeline = None
+        if self.stages > 1:
+            hidden_bytes = self.model.hidden_size * self.model.dtype_bytes
+            pipeline = Pipeline(step_time, self.stages, self.link, hidden_bytes)
         random = Random(seed)
         noise = cycle([random.gauss(1.0, NOISE) for _ in range(NUM_NOISES)])
-        return Engine(config, truth, lambda: LatencyModel(self.shape, self.device.roof), noise)
+        return Engine(
+            config,
+            pipeline.seconds if pipeline else step_time.seconds,
+            lambda: LatencyModel(self.shape, self.device.roof),
+            noise,
+            pipeline,
+        )

@@ -13,6 +13,7 @@ from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.instance.scheduler import InstanceScheduler, Refusal
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.views import InstanceStatus, Pool
+from macroserve.sim.hardware.pipeline import Pipeline
 from macroserve.sim.record import Record
 from macroserve.sim.streams import Streams
 
@@ -37,12 +38,14 @@ class Engine:
 
     truth: how long their batches take. latency: what each one's scheduler predicts with.
     noise: by which factor each step in turn takes more or less than the truth.
+    pipeline: the stages of each one, where there are several.
     """
 
     config: InstanceConfig
     truth: Truth
     latency: Callable[[], LatencyModel]
     noise: Iterator[float] = field(default_factory=partial(repeat, 1.0))
+    pipeline: Pipeline | None = None
 
     @staticmethod
     def known(config: InstanceConfig, latency: Exact) -> "Engine":
@@ -93,6 +96,8 @@ class SimulatedInstance:
         self._block_size = engine.config.block_size
         self._free_blocks = engine.config.num_blocks
         self._max_run_steps = max_run_steps
+        self._depth_s = 0.0
+        """How much later than the first stage the last one is done with a batch."""
         self._records: dict[str, Record] = {}
         self._streams = Streams()
         self._resting: dict[str, Record] = {}
@@ -173,7 +178,7 @@ class SimulatedInstance:
             record = self._records[request_id]
             record.num_computed += num_tokens
             if record.num_computed >= record.num_tokens:
-                record.emit((end_s,))
+                record.emit((end_s + self._depth_s,))
                 emitted[request_id] = 1
                 if record.ended:
                     finished.append(record)
@@ -210,23 +215,27 @@ class SimulatedInstance:
         self._resting = {i: self._streams.pop(i) for i in self._streams.others(decodes)}
 
     def _ends_s(self, batch: Batch, now: float) -> list[float]:
-        num_decodes, streams = len(batch.decodes), self._streams
-        prefills = [
-            (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
-        ]
-        context = hidden = num_hidden = 0
-        if num_decodes:
-            context, hidden = streams.num_tokens, streams.num_hidden_tokens
-            num_hidden = streams.num_hidden
+        prefills, num_decodes, context, hidden = self._contents(batch)
         step_s = self._truth(prefills, num_decodes, context, hidden)
         num_more = self._num_steps(batch) - 1
         if not num_more:
             return [now + step_s * next(self._noise)]
         # Over so few steps the time grows evenly with the context.
-        context, hidden = context + num_more * num_decodes, hidden + num_more * num_hidden
+        context += num_more * num_decodes
+        hidden += num_more * self._streams.num_hidden
         growth_s = (self._truth(prefills, num_decodes, context, hidden) - step_s) / num_more
         steps_s = [step_s + growth_s * index for index in range(num_more + 1)]
         return list(accumulate(map(mul, steps_s, self._noise), initial=now))[1:]
+
+    def _contents(self, batch: Batch) -> tuple[list[tuple[int, int]], int, int, int]:
+        """As ``Truth`` takes them."""
+        prefills = [
+            (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
+        ]
+        if not batch.decodes:
+            return prefills, 0, 0, 0
+        streams = self._streams
+        return prefills, len(batch.decodes), streams.num_tokens, streams.num_hidden_tokens
 
     def _num_steps(self, batch: Batch) -> int:
         """How often the same batch runs, as far as this instance can know: until the first

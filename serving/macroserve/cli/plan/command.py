@@ -70,7 +70,8 @@ def plan(
         asked = requests(context.params, DEFAULT_DURATION, warm_up_s=0.0)
         setup = Setup(
             # With another number of devices to an instance, other memory is left for the cache.
-            replace(place.deployment(wanted, model, device, link), kv_bytes=None),
+            # Engines do not run pipelines.
+            replace(place.deployment(wanted, model, device, link), kv_bytes=None, stages=1),
             wanted.strategy,
             wanted.slo,
             drop_late=wanted.spec.scheduling.drop_late,

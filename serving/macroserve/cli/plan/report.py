@@ -85,6 +85,7 @@ def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
     spec, num = changed["spec"], chosen.num_instances or 1
     spec["instances"] = num
     spec["engine"]["tensorParallel"] = chosen.ranks
+    spec["engine"].pop("pipelineParallel", None)
     deployment = chosen.setup.deployment
     cache_bytes = deployment.num_kv_tokens * deployment.shape.kv_bytes_per_token / chosen.ranks
     spec["engine"]["kvCacheMemory"] = f"{int(cache_bytes / MIB)}MiB"

@@ -17,19 +17,17 @@ T = TypeVar("T")
 
 
 def deployment(manifest: Manifest, model: str | None, device: str, link: str) -> Deployment:
-    """One cell of all its instances. Raises ValueError for names that nobody knows,
-    and for pipelines."""
+    """One cell of all its instances. Raises ValueError for names that nobody knows."""
     engine = manifest.spec.engine
-    if engine.pipeline_parallel > 1:
-        raise ValueError("spec.engine.pipelineParallel above 1 cannot be simulated")
     kv_bytes = None
     if "kv_cache_bytes" in engine.model_fields_set:
-        kv_bytes = engine.kv_cache_bytes * engine.tensor_parallel
+        kv_bytes = engine.kv_cache_bytes * engine.tensor_parallel * engine.pipeline_parallel
     return Deployment(
         model=MODELS[model] if model in MODELS else _read_shape(manifest, model),
         device=_named("device", device, DEVICES),
         link=_named("link", link, LINKS),
         ranks=engine.tensor_parallel,
+        stages=engine.pipeline_parallel,
         num_instances=manifest.spec.instances,
         kv_bytes=kv_bytes,
         block_size=engine.block_size,

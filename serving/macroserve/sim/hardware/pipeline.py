@@ -1,0 +1,77 @@
+"""Layers on several groups of devices, one after another: stages that a batch passes in parts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from macroserve.sim.hardware.links import Link
+from macroserve.sim.hardware.step_time import StepTime
+
+LEAST_PIECE_TOKENS = 256
+"""Prompts are cut into no smaller pieces: each reads all weights of its stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A batch is divided into as many micro-batches as there are stages: its decodes evenly, its
+    prompts into pieces that follow each other. Each stage works on another of them.
+
+    step_time: of all layers on the devices of one stage, which has an equal share of the layers.
+    link: between stages. hidden_bytes: of one token, which is what is sent.
+    """
+
+    step_time: StepTime
+    num_stages: int
+    link: Link
+    hidden_bytes: int
+
+    def stage_s(
+        self,
+        prefills: Sequence[tuple[int, int]],
+        num_decodes: int,
+        decode_context: int,
+        hidden_context: int = 0,
+    ) -> float:
+        """Seconds that the longest micro-batch keeps each stage. Arguments as those of
+        ``core.latency.LatencyModel.work``."""
+        stages = self.num_stages
+        num_tokens = sum([tokens for tokens, _ in prefills])
+        size = max(LEAST_PIECE_TOKENS, -(-num_tokens // stages))
+        longest_s = 0.0
+        parts = _cut(prefills, size) or [[]]
+        # Pieces of a prompt differ in what they attend to; decodes are alike.
+        share = -(-num_decodes // stages)
+        context, hidden = decode_context, hidden_context
+        if num_decodes:
+            context, hidden = (round(c * share / num_decodes) for c in (context, hidden))
+        for part in parts:
+            sent = share + sum([tokens for tokens, _ in part])
+            pass_s = self.step_time.seconds(part, share, context, hidden)
+            send_s = self.link.latency_s + sent * self.hidden_bytes / self.link.bytes_per_s
+            longest_s = max(longest_s, pass_s / stages + send_s)
+        return longest_s
+
+    def seconds(
+        self,
+        prefills: Sequence[tuple[int, int]],
+        num_decodes: int,
+        decode_context: int,
+        hidden_context: int = 0,
+    ) -> float:
+        """From a batch to the next one like it. A micro-batch comes back to the first stage when
+        it has passed the last, however few there are."""
+        return self.num_stages * self.stage_s(prefills, num_decodes, decode_context, hidden_context)
+
+
+def _cut(prefills: Iterable[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
+    """The prompts' tokens, each with what is before it, in runs of ``size``."""
+    parts: list[list[tuple[int, int]]] = []
+    room = 0
+    for tokens, before in prefills:
+        while tokens:
+            if not room:
+                parts.append([])
+                room = size
+            taken = min(tokens, room)
+            parts[-1].append((taken, before))
+            tokens, before, room = tokens - taken, before + taken, room - taken
+    return parts

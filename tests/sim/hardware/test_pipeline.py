@@ -1,0 +1,74 @@
+"""What stages cost and save beside sharing every layer."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.sim.hardware.devices import L20
+from macroserve.sim.hardware.links import PCIE_4, Link
+from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.hardware.pipeline import LEAST_PIECE_TOKENS, Pipeline, _cut
+from macroserve.sim.hardware.step_time import Host, StepTime
+
+MODEL = MODELS["CodeLlama-34B"]
+AT_ONCE = Link("no time", 1e18, 0.0)
+ALONE = StepTime(MODEL, L20, PCIE_4, Host(0.0, 0.0))
+
+
+def pipeline(num_stages: int = 4, link: Link = AT_ONCE) -> Pipeline:
+    return Pipeline(ALONE, num_stages, link, 2 * MODEL.hidden_size)
+
+
+def test_every_stage_works_on_a_share_of_the_decodes() -> None:
+    stage_s = pipeline().stage_s((), 80, 80 * 500)
+    assert stage_s == pytest.approx(ALONE.seconds((), 20, 20 * 500) / 4)
+    assert pipeline().seconds((), 80, 80 * 500) == pytest.approx(4 * stage_s)
+
+
+def test_one_decode_passes_all_layers_however_many_stages() -> None:
+    alone_s = ALONE.seconds((), 1, 500)
+    for num_stages in (1, 2, 8):
+        assert pipeline(num_stages).seconds((), 1, 500) == pytest.approx(alone_s)
+
+
+def test_a_long_prompt_passes_in_pieces_at_the_rate_of_all_devices() -> None:
+    alone_s = ALONE.seconds([(4096, 0)], 0, 0)
+    assert pipeline().seconds([(4096, 0)], 0, 0) == pytest.approx(alone_s / 4, rel=0.2)
+
+
+def test_a_short_prompt_stays_whole() -> None:
+    prompt = [(LEAST_PIECE_TOKENS, 0)]
+    assert pipeline().seconds(prompt, 0, 0) == pytest.approx(ALONE.seconds(prompt, 0, 0))
+
+
+def test_stages_send_less_than_an_all_reduce() -> None:
+    """Why pipelines suit links as slow as PCIe (EcoServe, section 2.3)."""
+    reduced = StepTime(replace(MODEL, tensor_parallel=4), L20, PCIE_4, Host(0.0, 0.0))
+    prompts = [(1024, 0)] * 4
+    assert pipeline(link=PCIE_4).seconds(prompts, 0, 0) < reduced.seconds(prompts, 0, 0)
+    slow = Link("slow", 1e9, 1e-3)
+    sent_s = 4 * (slow.latency_s + 20 * 2 * MODEL.hidden_size / slow.bytes_per_s)
+    step_s = pipeline().seconds((), 80, 80 * 500)
+    assert pipeline(link=slow).seconds((), 80, 80 * 500) == pytest.approx(step_s + sent_s)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 500)), max_size=6),
+    st.integers(1, 1000),
+)
+def test_pieces_are_the_prompts(prompts: list[tuple[int, int]], size: int) -> None:
+    parts = _cut(prompts, size)
+    pieces = [piece for part in parts for piece in part]
+    for tokens, before in prompts:
+        done = 0
+        while done < tokens:
+            piece, start = pieces.pop(0)
+            assert start == before + done
+            done += piece
+        assert done == tokens, "no piece is of two prompts"
+    assert not pieces
+    totals = [sum(tokens for tokens, _ in part) for part in parts]
+    assert all(total == size for total in totals[:-1])
+    assert all(0 < total <= size for total in totals)
