@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from macroserve.cli.reproduce import command
 from macroserve.sim import papers
-from macroserve.sim.papers.measure import Attainment, Figure, Row
+from macroserve.sim.papers.figure import Figure, Row
+from macroserve.sim.papers.measurements import Attainment
 
 SMALL = Figure(
     lambda: [Attainment("calm", EXPERIMENT, 2.0, 2.0)],

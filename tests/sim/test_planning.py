@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from macroserve.core.request import Slo
+from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim import cells
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.devices import L20
@@ -33,8 +33,11 @@ def find(need, setup=SETUP, strategies=("vllm", "sarathi")):
 
 
 def attainment(candidate, need, num_instances):
-    sizes = cells.sizes(num_instances, candidate.upper_bound)
-    return cells.serve(candidate.setup, need.arrivals, sizes, goal=need.goal).attainment
+    setup = candidate.setup
+    deployment = replace(setup.deployment, num_instances=num_instances)
+    bounds = Bounds((candidate.upper_bound + 1) // 2, candidate.upper_bound)
+    tried = replace(setup, deployment=deployment, bounds=bounds)
+    return tried.serve(need.arrivals, goal=need.goal).attainment
 
 
 def test_the_fewest_instances_that_keep_the_goal():

@@ -9,13 +9,14 @@ from math import inf
 from macroserve.core.batch import HandBackReason
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.request import Request
-from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.priority import high_priority_count
 from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.events import EventQueue
 from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, Settled, SimulatedInstance
+from macroserve.sim.pipelined import PipelinedInstance
 from macroserve.sim.record import Judge, Outcome, Record, Verdicts, as_client
 
 
@@ -35,20 +36,18 @@ class SimulatedCell:
     ) -> None:
         self.num_iterations = 0
         self._max_iterations = sys.maxsize
-        config = self._config = engine.config
-        self._ledger = CellLedger(config.strategy)
+        self._engine = engine
+        self._max_run_steps = max_run_steps
+        self._config = engine.config
+        self._ledger = CellLedger(engine.config.strategy)
         self._lengths = LengthPredictor()
         self._instances: dict[str, SimulatedInstance] = {}
         self._events: EventQueue[Callable[[float], None]] = EventQueue()
         self._verdicts = Verdicts(0)
         pools = self._pools(num_instances, high_priority_ratio)
         for index, pool in enumerate(pools):
-            name = f"instance-{index}"
-            instance = SimulatedInstance(name, pool, engine, max_run_steps)
+            instance = self._add(f"instance-{index}", pool)
             instance.policy.let_offload(Pool.HP in pools)
-            self._instances[name] = instance
-            self._ledger.add(name, pool, config.max_num_seqs)
-            self._report(instance, 0.0)
 
     def serve(
         self,
@@ -94,6 +93,20 @@ class SimulatedCell:
         num_high = high_priority_count(num_instances, ratio)
         return [Pool.HP if index < num_high else Pool.LP for index in range(num_instances)]
 
+    def _add(self, name: str, pool: Pool, now: float = 0.0) -> SimulatedInstance:
+        instance = _instance(name, pool, self._engine, self._max_run_steps)
+        self._instances[name] = instance
+        self._home(name).add(name, pool, self._config.max_num_seqs)
+        self._report(instance, now)
+        return instance
+
+    def _home(self, name: str) -> CellLedger:
+        """Of the cell that an instance is in."""
+        return self._ledger
+
+    def _assign(self, request: RouteRequest, now: float) -> RouteDecision:
+        return self._ledger.assign(request, now)
+
     def _record(self, index: int, arrival: Arrival) -> Record:
         """As clients mostly ask: for no particular length."""
         longest = self._config.max_model_len
@@ -120,13 +133,13 @@ class SimulatedCell:
             self._settle(instance, now)
         request = record.request
         route = RouteRequest(request, self._lengths.predict(request), offloaded, exclude)
-        name = self._ledger.assign(route, now).instance
+        name = self._assign(route, now).instance
         if name is None:
-            name = self._ledger.assign(replace(route, exclude=frozenset()), now).instance
+            name = self._assign(replace(route, exclude=frozenset()), now).instance
         assert name is not None, "a cell has instances, and none of them drains"
         instance = self._instances[name]
         if instance.add(record, now):
-            self._ledger.settle(request.request_id)
+            self._home(name).settle(request.request_id)
             self._verdicts.refused(record, now)
             return
         self._report(instance, now)
@@ -177,4 +190,10 @@ class SimulatedCell:
                 self._place(record, now, offloaded=True, exclude=frozenset({instance.name}))
 
     def _report(self, instance: SimulatedInstance, now: float) -> None:
-        self._ledger.observe(instance.name, instance.status(now), now)
+        self._home(instance.name).observe(instance.name, instance.status(now), now)
+
+
+def _instance(name: str, pool: Pool, engine: Engine, max_run_steps: int) -> SimulatedInstance:
+    if engine.pipeline is None:
+        return SimulatedInstance(name, pool, engine, max_run_steps)
+    return PipelinedInstance(name, pool, engine, engine.pipeline, max_run_steps)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
+from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim import cells
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.capacity import fewest
 from macroserve.sim.deployment import Deployment
@@ -44,7 +44,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """setup: one of its instances' cells. num_instances: the fewest that keep the goal, None where
+    """setup: of its instances. num_instances: the fewest that keep the goal, None where
     all devices do not. upper_bound: on a cell. attainment: at that number."""
 
     setup: Setup
@@ -182,8 +182,10 @@ def _proved(
 
 
 def _attainment(setup: Setup, need: Need, num_instances: int, upper_bound: int) -> float:
-    sizes = cells.sizes(num_instances, upper_bound)
-    return cells.serve(setup, need.arrivals, sizes, goal=need.goal).attainment
+    deployment = replace(setup.deployment, num_instances=num_instances)
+    bounds = Bounds((upper_bound + 1) // 2, upper_bound)
+    tried = replace(setup, deployment=deployment, bounds=bounds)
+    return tried.serve(need.arrivals, goal=need.goal).attainment
 
 
 def _cost(candidate: Candidate) -> tuple[float, float]:

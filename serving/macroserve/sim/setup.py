@@ -4,20 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from macroserve.core.request import Slo
+from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import Strategy
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
 from macroserve.sim.disaggregated import DisaggregatedCell
+from macroserve.sim.fleet import SimulatedFleet
 from macroserve.sim.instance import Engine
 from macroserve.sim.record import Judge, Outcome, as_client
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A deployment whose instances form one cell, under a strategy.
+    """A deployment under a strategy.
 
     high_priority_ratio: share of the instances in the HP pool, or that prefill.
+    bounds: of a cell; where they are None, or one cell holds all instances, there is one.
     """
 
     deployment: Deployment
@@ -28,6 +31,7 @@ class Setup:
     chunk_tokens: int = CHUNK_TOKENS
     late_value: float = 0.0
     drop_late: bool = False
+    bounds: Bounds | None = None
 
     def serve(
         self,
@@ -62,7 +66,10 @@ class Setup:
     def _cell(self, engine: Engine) -> SimulatedCell:
         deployment, ratio = self.deployment, self.high_priority_ratio
         if not self.strategy.moves_kv:
-            return SimulatedCell(engine, deployment.num_instances, ratio)
+            bounds, num = self.bounds, deployment.num_instances
+            if bounds is None or num <= bounds.upper:
+                return SimulatedCell(engine, num, ratio)
+            return SimulatedFleet(engine, num, bounds, ratio)
         if deployment.fabric is None:
             raise ValueError(f"{self.strategy.name} moves KV caches, and there is nothing between")
         kv_bytes = deployment.shape.kv_bytes_per_token

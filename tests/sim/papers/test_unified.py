@@ -4,7 +4,7 @@ import pytest
 
 from macroserve.core.strategy import STRATEGIES
 from macroserve.sim.papers import unified
-from macroserve.sim.papers.measure import Goodput
+from macroserve.sim.papers.measurements import Goodput
 
 
 def test_each_benchmark_has_every_strategy_for_ten_minutes():

@@ -1,6 +1,7 @@
 """The command: its options and its progress."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +21,9 @@ def reproduce(
 ) -> None:
     """Measure a paper's figures again in the simulator. What was measured before is kept."""
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
-    from macroserve.cli.reproduce.report import tables, write
+    from macroserve.cli.reproduce.report import draw, tables, write
     from macroserve.sim.papers import PAPERS
-    from macroserve.sim.papers.measure import Notebook, carry_out
+    from macroserve.sim.papers.notebook import Notebook, carry_out
 
     figures = PAPERS.get(paper)
     if figures is None:
@@ -44,6 +45,10 @@ def reproduce(
     results = {name: (found, found.rows(values)) for name, found in chosen.items()}
     write(out / f"{paper}.json", results)
     console.print(tables(paper, results))
+    if find_spec("matplotlib"):
+        for name, found in chosen.items():
+            if panels := found.panels(values):
+                draw(out / f"{paper}-{name}.png", panels)
 
 
 def _progress() -> Progress:

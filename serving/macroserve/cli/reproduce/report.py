@@ -1,4 +1,5 @@
-"""What a reproduction ends with: a file of all figures, and tables of those that a paper prints."""
+"""What a reproduction ends with: a file of all figures, tables of those that a paper prints, and
+pictures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from macroserve.sim.papers.measure import Figure, Row
+from macroserve.sim.papers.figure import Figure, Panel, Row
 
 Results = Mapping[str, tuple[Figure, Sequence[Row]]]
 """By the figures' names."""
@@ -51,3 +52,24 @@ def write(path: Path, results: Results) -> None:
         for row in rows
     ]
     path.write_text(json.dumps(documents, indent=2) + "\n")
+
+
+def draw(path: Path, panels: Sequence[Panel]) -> None:
+    """Side by side, with one legend. Needs matplotlib."""
+    from matplotlib.figure import Figure as Picture
+    from matplotlib.ticker import PercentFormatter
+
+    picture = Picture(figsize=(5.5 * len(panels), 4.5), layout="constrained")
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    drawn = {}
+    for axes, panel in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for name, line in panel.lines.items():
+            style = {"color": f"C{names.index(name)}", "marker": ".", "label": name}
+            (drawn[name],) = axes.plot(*zip(*line, strict=True), **style)
+        axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
+        axes.grid(alpha=0.3)
+        if panel.is_share:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            axes.set_ylim(0.0, 1.02)
+    picture.legend(handles=[drawn[name] for name in names], loc="outside lower center", ncols=4)
+    picture.savefig(path, format="png", dpi=150)

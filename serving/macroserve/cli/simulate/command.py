@@ -11,6 +11,7 @@ from macroserve.cli.load import options
 from macroserve.cli.manifest_file import load as load_manifest
 from macroserve.cli.simulate import options as where
 from macroserve.core.manifest import ManifestError
+from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.wish import wish
 
 DEFAULT_DURATION = "10m"
@@ -56,11 +57,11 @@ def simulate(
     from macroserve.cli.simulate import place
     from macroserve.cli.simulate.load import requests
     from macroserve.cli.simulate.report import Report
-    from macroserve.sim import cells
     from macroserve.sim.setup import Setup
 
     try:
         wanted = load_manifest(manifest)
+        mitosis = wanted.spec.mitosis
         asked = requests(context.params, DEFAULT_DURATION, WARM_UP_S)
         setup = Setup(
             place.deployment(wanted, model, device, link),
@@ -68,21 +69,17 @@ def simulate(
             wanted.slo,
             high_priority_ratio=wish(wanted).high_priority_ratio,
             drop_late=wanted.spec.scheduling.drop_late,
+            bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
         )
-        outcome = cells.serve(
-            setup,
-            asked.arrivals,
-            cells.sizes(wanted.spec.instances, wanted.spec.mitosis.upper_bound),
-            num_before=asked.num_before,
-            seed=seed,
-            to_the_end=True,
+        outcome = setup.serve(
+            asked.arrivals, num_before=asked.num_before, seed=seed, to_the_end=True
         )
     except (ManifestError, ValueError) as error:
         typer.echo(f"macroserve simulate: {error}", err=True)
         raise typer.Exit(2) from None
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
-    report = Report.of(outcome, wanted.spec.instances * wanted.spec.engine.tensor_parallel)
+    report = Report.of(outcome, wanted.spec.instances * setup.deployment.num_devices)
     if json_file is not None:
         json_file.write_text(json.dumps(report.document(), indent=2) + "\n")
     Console(highlight=False).print(report.tables(wanted.slo))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from macroserve.sim.papers import aptserve, ascendra, econoserve, ecoserve, unified
-from macroserve.sim.papers.measure import Figure
+from macroserve.sim.papers.figure import Figure
 
 PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "aptserve": aptserve.FIGURES,

@@ -12,7 +12,8 @@ from macroserve.sim.hardware.devices import A100_40GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.hardware.step_time import Host
-from macroserve.sim.papers.measure import Attainment, Figure, Goodput, Measurement, Row, Values
+from macroserve.sim.papers.figure import Figure, Panel, Row
+from macroserve.sim.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
 from macroserve.sim.record import as_aptserve
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import OPT_LENGTH, WORKLOADS
@@ -200,8 +201,38 @@ def _ablation_key(name: str, rate: float, variation: float, variant: str) -> str
     return f"ablation {name} {rate:g} {variation} {variant}"
 
 
+CURVE_RATES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
+CURVES = {
+    variant: Curve(
+        f"attainment {variant}",
+        experiment("OPT-13B", "ShareGPT", variant),
+        CURVE_RATES,
+        300.0,
+    )
+    for variant in COMPARED
+}
+
+
+def attainment_measurements() -> list[Measurement]:
+    return list(CURVES.values())
+
+
+def attainment_rows(values: Values) -> list[Row]:
+    return [
+        Row("attainment", f"{rate:g} requests/s", variant, "attainment", share)
+        for variant, curve in CURVES.items()
+        for rate, share in curve.line(values)
+    ]
+
+
+def attainment_panels(values: Values) -> list[Panel]:
+    lines = {variant: curve.line(values) for variant, curve in CURVES.items()}
+    return [Panel("OPT-13B, ShareGPT", "requests/s", "within both targets", lines, is_share=True)]
+
+
 FIGURES = {
     "throughput": Figure(throughput_measurements, throughput_rows),
+    "attainment": Figure(attainment_measurements, attainment_rows, panels=attainment_panels),
     "ablation": Figure(
         ablation_measurements,
         ablation_rows,

@@ -9,7 +9,8 @@ from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.papers.measure import Attainment, Figure, Goodput, Measurement, Row, Values
+from macroserve.sim.papers.figure import Figure, Panel, Row
+from macroserve.sim.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
@@ -178,6 +179,118 @@ def _overload_key(name: str, rate: float) -> str:
     return f"overload {rate:g} {name}"
 
 
+STRICTNESS_RATES = {CHAT: 9.0, SUMMARIES: 11.0, STARVED: 2.0}
+"""Requests per second at which Ascendra holds slightly above 90 % under table 2's targets here."""
+
+SCALES = (0.125, 0.177, 0.25, 0.354, 0.5, 0.707, 1.0, 1.414, 2.0, 2.828, 4.0)
+STRICTER = 4.0
+"""Section 8.2: up to so many times stricter targets than the baselines' at 90 %."""
+
+
+def strictness_measurements() -> list[Measurement]:
+    """Attainment at a fixed rate under stricter and looser targets (figure 9, second row)."""
+    return [
+        Attainment(
+            _strictness_key(case, name, scale),
+            experiment(replace(case, slo=_scaled(case.slo, scale)), STRATEGIES[name]),
+            rate,
+            DURATION_S,
+        )
+        for case, rate in STRICTNESS_RATES.items()
+        for name in STRATEGY_NAMES
+        for scale in SCALES
+    ]
+
+
+def strictness_rows(values: Values) -> list[Row]:
+    def strictest(case: Case, name: str) -> float:
+        """The last scale that is kept on the way from the loosest."""
+        kept = 2 * SCALES[-1]
+        for scale in reversed(SCALES):
+            if values[_strictness_key(case, name, scale)] < LEVEL:
+                break
+            kept = scale
+        return kept
+
+    def gain(case: Case, name: str) -> float:
+        return max(strictest(case, each) for each in ("vllm", "sarathi")) / strictest(case, name)
+
+    most = max(gain(case, "ascendra") for case in CASES)
+    return [
+        Row("strictness", "up to", "ascendra over baselines", "times stricter", most, STRICTER)
+    ] + [
+        Row("strictness", case.name, name, "strictest scale", strictest(case, name))
+        for case in CASES
+        for name in STRATEGY_NAMES
+    ]
+
+
+def strictness_panels(values: Values) -> list[Panel]:
+    return [
+        Panel(
+            f"{case.name}, {rate:g} requests/s",
+            "targets, times table 2's",
+            "within both targets",
+            {
+                name: [(scale, values[_strictness_key(case, name, scale)]) for scale in SCALES]
+                for name in STRATEGY_NAMES
+            },
+            is_share=True,
+        )
+        for case, rate in STRICTNESS_RATES.items()
+    ]
+
+
+def _scaled(slo: Slo, scale: float) -> Slo:
+    return Slo(slo.ttft_s * scale, slo.tpot_s * scale)
+
+
+def _strictness_key(case: Case, name: str, scale: float) -> str:
+    return f"strictness {case.name} {name} {scale:g}"
+
+
+CURVE_RATES = {
+    CHAT: (2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0),
+    SUMMARIES: (4.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0),
+    STARVED: (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5),
+}
+
+
+CURVES = {
+    (case, name): Curve(
+        f"attainment {case.name} {name}", experiment(case, STRATEGIES[name]), rates, DURATION_S
+    )
+    for case, rates in CURVE_RATES.items()
+    for name in STRATEGY_NAMES
+}
+
+
+def attainment_measurements() -> list[Measurement]:
+    """Attainment over the rate (figure 9, first row)."""
+    return list(CURVES.values())
+
+
+def attainment_rows(values: Values) -> list[Row]:
+    return [
+        Row("attainment", f"{case.name}, {rate:g} requests/s", name, "attainment", share)
+        for (case, name), curve in CURVES.items()
+        for rate, share in curve.line(values)
+    ]
+
+
+def attainment_panels(values: Values) -> list[Panel]:
+    return [
+        Panel(
+            case.name,
+            "requests/s",
+            "within both targets",
+            {name: CURVES[case, name].line(values) for name in STRATEGY_NAMES},
+            is_share=True,
+        )
+        for case in CASES
+    ]
+
+
 def _percent(ours: float, theirs: float) -> float:
     return 100 * (ours / max(theirs, LOWEST) - 1)
 
@@ -185,5 +298,7 @@ def _percent(ours: float, theirs: float) -> float:
 FIGURES = {
     "goodput": Figure(goodput_measurements, goodput_rows),
     "variants": Figure(variant_measurements, variant_rows),
+    "attainment": Figure(attainment_measurements, attainment_rows, panels=attainment_panels),
+    "strictness": Figure(strictness_measurements, strictness_rows, panels=strictness_panels),
     "overload": Figure(overload_measurements, overload_rows),
 }

@@ -11,7 +11,14 @@ from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
-from macroserve.sim.papers.measure import Figure, Measurement, RateAtLatency, Row, Values
+from macroserve.sim.papers.figure import Figure, Panel, Row
+from macroserve.sim.papers.measurements import (
+    Curve,
+    Measurement,
+    Metric,
+    RateAtLatency,
+    Values,
+)
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
@@ -144,4 +151,43 @@ def _key(model: Model, trace: Trace, variant: str) -> str:
     return f"rate {model.name} {trace.workload} {variant}"
 
 
-FIGURES = {"rate": Figure(rate_measurements, rate_rows)}
+CURVE_RATES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0)
+CURVE_MODEL, CURVE_TRACE = MODELS[0], TRACES[1]
+CURVES = {
+    name: Curve(
+        f"latency {name}",
+        experiment(CURVE_MODEL, CURVE_TRACE, variant.strategy, variant.foresight(CURVE_TRACE)),
+        CURVE_RATES,
+        CURVE_TRACE.duration_s,
+        Metric.NORMALISED_LATENCY,
+    )
+    for name, variant in VARIANTS.items()
+}
+
+
+def latency_measurements() -> list[Measurement]:
+    return list(CURVES.values())
+
+
+def latency_rows(values: Values) -> list[Row]:
+    return [
+        Row("latency", f"{rate:g} requests/s", name, "normalised latency in s", latency_s)
+        for name, curve in CURVES.items()
+        for rate, latency_s in curve.line(values)
+    ]
+
+
+def latency_panels(values: Values) -> list[Panel]:
+    case = f"{CURVE_MODEL.name}, {CURVE_TRACE.workload}"
+    # Above twice the limit a curve only goes on rising.
+    lines = {
+        name: [(rate, value) for rate, value in curve.line(values) if value < 2 * LATENCY_S]
+        for name, curve in CURVES.items()
+    }
+    return [Panel(case, "requests/s", "normalised latency in s per token", lines)]
+
+
+FIGURES = {
+    "rate": Figure(rate_measurements, rate_rows),
+    "latency": Figure(latency_measurements, latency_rows, panels=latency_panels),
+}

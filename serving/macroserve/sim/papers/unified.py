@@ -7,8 +7,10 @@ from statistics import mean
 
 from macroserve.core.strategy import STRATEGIES
 from macroserve.sim.experiment import Experiment
-from macroserve.sim.papers import aptserve, ascendra, econoserve, ecoserve
-from macroserve.sim.papers.measure import Figure, Goodput, Measurement, RateAtLatency, Row, Values
+from macroserve.sim.papers import aptserve, ascendra, econoserve
+from macroserve.sim.papers.ecoserve import cases as ecoserve
+from macroserve.sim.papers.figure import Figure, Row
+from macroserve.sim.papers.measurements import Goodput, Measurement, RateAtLatency, Values
 from macroserve.sim.record import as_ecoserve
 
 DURATION_S = 600.0

@@ -7,14 +7,8 @@ from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim.papers.measure import (
-    Attainment,
-    Goodput,
-    Notebook,
-    RateAtLatency,
-    Row,
-    carry_out,
-)
+from macroserve.sim.papers.measurements import Attainment, Goodput
+from macroserve.sim.papers.notebook import Notebook, carry_out
 
 
 def changed(**fields):
@@ -74,17 +68,3 @@ def test_another_measurement_of_the_same_name_is(tmp_path, changed):
 def test_another_seed_is(tmp_path):
     path = tmp_path / "measured.jsonl"
     assert [run(path, [QUICK], seed)[1] for seed in (0, 1, 0)] == [1, 1, 0]
-
-
-@pytest.mark.parametrize(("ours", "paper", "ratio"), [(3.0, 2.0, 1.5), (3.0, None, None)])
-def test_a_ratio_needs_a_figure_of_the_papers(ours, paper, ratio):
-    assert Row("f", "c", "s", "m", ours, paper).ratio == ratio
-
-
-def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
-    patient = changed(slo=Slo(1e6, 1e6))
-    measured = RateAtLatency("r", patient, 0.02, 20.0, 1.0, 60.0)
-    rate = measured.measure(seed=0)
-    assert 1.0 < rate < 60.0
-    assert patient.serve(rate, 20.0).normalised_latency_s <= 0.02
-    assert patient.serve(2 * rate, 20.0).normalised_latency_s > 0.02

@@ -2,21 +2,21 @@
 
 import pytest
 
-from macroserve.sim.papers import ecoserve
+from macroserve.sim.papers.ecoserve import cases, goodput
 
 
 def test_all_cases_of_the_paper_are_measured():
-    keys = [each.key for each in ecoserve.measurements()]
+    keys = [each.key for each in goodput.measurements()]
     assert len(keys) == len(set(keys))
-    assert len(ecoserve.CASES) == 2 * 3 * 3
-    for case in ecoserve.CASES:
-        for level in ecoserve.LEVELS:
-            for strategy in ecoserve.STRATEGY_NAMES:
+    assert len(cases.CASES) == 2 * 3 * 3
+    for case in cases.CASES:
+        for level in cases.LEVELS:
+            for strategy in cases.STRATEGY_NAMES:
                 assert case.key(level, strategy) in keys
 
 
 def test_every_deployment_has_memory_for_a_cache():
-    for each in ecoserve.measurements():
+    for each in goodput.measurements():
         for experiment in each.experiments:
             deployment = experiment.setup.deployment
             assert deployment.num_kv_tokens > 8192
@@ -24,24 +24,14 @@ def test_every_deployment_has_memory_for_a_cache():
 
 
 def test_gains_are_averaged_over_cases():
-    values = {each.key: 1.0 for each in ecoserve.measurements()}
-    for case in ecoserve.CASES:
-        for level in ecoserve.LEVELS:
+    values = {each.key: 1.0 for each in goodput.measurements()}
+    for case in cases.CASES:
+        for level in cases.LEVELS:
             gain = 3.0 if case.cluster == "L20" else 2.0
             for strategy, factor in (("vllm", 8.0), ("sarathi", 10.0), ("ecoserve", 8.0 * gain)):
                 values[case.key(level, strategy)] = factor
-    rows = {(row.case, row.strategy): row for row in ecoserve.rows(values)}
+    rows = {(row.case, row.strategy): row for row in goodput.rows(values)}
     over_vllm = rows["P90, all cases", "ecoserve over vllm"]
     assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(150.0), 83.76)
     assert rows["P90, L20", "ecoserve over NoDG"].ours == pytest.approx((200 + 140) / 2)
     assert rows["P90, A800", "ecoserve over NoDG"].ours == pytest.approx((100 + 60) / 2)
-
-
-def test_scaling_compares_four_instances_with_one():
-    measured = {each.key: each.experiments[0] for each in ecoserve.scaling_measurements()}
-    assert {each.setup.deployment.num_instances for each in measured.values()} == set(
-        ecoserve.SIZES
-    )
-    values = {key: each.setup.deployment.num_instances**1.1 for key, each in measured.items()}
-    first = ecoserve.scaling_rows(values)[0]
-    assert (first.ours, first.paper) == (pytest.approx(4**1.1), 5.6)

@@ -1,0 +1,126 @@
+"""Section 4.2: goodput of PaDG against systems that do not disaggregate, or fully."""
+
+from collections.abc import Iterable
+from itertools import product
+from statistics import mean
+
+from macroserve.sim.papers.ecoserve.cases import (
+    CASES,
+    DURATION_S,
+    FUDG,
+    LEVELS,
+    LOWEST,
+    NODG,
+    STRATEGY_NAMES,
+    VARIANTS,
+    Case,
+    experiments,
+)
+from macroserve.sim.papers.figure import Figure, Row
+from macroserve.sim.papers.measurements import Goodput, Measurement, Values
+
+GAINS = {
+    "P90": {"vllm": 83.76, "sarathi": 71.97, "distserve": 192.41, "mooncake": 218.22},
+    "P50": {"vllm": 36.49, "sarathi": 19.82, "distserve": 180.73, "mooncake": 194.62},
+}
+"""Section 4.2: percent, averaged over all cases."""
+
+GAINS_BY_MODEL = {
+    "Llama-30B": (65.00, 507.67),
+    "CodeLlama-34B": (83.30, 125.45),
+    "Qwen2-72B": (85.30, 83.61),
+}
+GAINS_BY_CLUSTER = {"L20": (84.33, 124.86), "A800": (71.41, 285.78)}
+GAINS_BY_SET = {
+    "Alpaca-gpt4": (10.44, 74.80),
+    "ShareGPT": (20.60, 363.10),
+    "LongBench": (202.57, 164.42),
+}
+"""P90, over the average of both NoDG systems, and of both FuDG systems."""
+
+
+def measurements() -> list[Measurement]:
+    """Goodput of all cases: those of P90 first."""
+    return [
+        _goodput(case, level, variant)
+        for level in LEVELS
+        for case in CASES
+        for variant in (VARIANTS if level == "P90" else STRATEGY_NAMES)
+    ]
+
+
+def _goodput(case: Case, level: str, variant: str) -> Goodput:
+    return Goodput(
+        case.key(level, variant),
+        experiments(case, variant),
+        LEVELS[level],
+        DURATION_S[case.workload],
+        LOWEST[case.workload],
+    )
+
+
+def rows(values: Values) -> list[Row]:
+    """The paper's averages beside ours, then each case."""
+    found = [
+        Row(
+            "goodput",
+            f"{level}, all cases",
+            f"ecoserve over {baseline}",
+            "gain in %",
+            _mean_gain(values, CASES, (baseline,), level),
+            paper,
+        )
+        for level, gains in GAINS.items()
+        for baseline, paper in gains.items()
+    ]
+    for name, gains in (
+        ("model", GAINS_BY_MODEL),
+        ("cluster", GAINS_BY_CLUSTER),
+        ("workload", GAINS_BY_SET),
+    ):
+        for group, papers in gains.items():
+            cases = [case for case in CASES if getattr(case, name) == group]
+            found += [
+                Row(
+                    "goodput",
+                    f"P90, {group}",
+                    f"ecoserve over {kind}",
+                    "gain in %",
+                    _mean_gain(values, cases, baselines),
+                    paper,
+                )
+                for kind, baselines, paper in zip(
+                    ("NoDG", "FuDG"), (NODG, FUDG), papers, strict=True
+                )
+            ]
+    return found + [
+        Row(
+            "goodput",
+            f"{level}, {case.cluster}, {case.model}, {case.workload}",
+            variant,
+            "requests/s",
+            values[case.key(level, variant)],
+        )
+        for level in LEVELS
+        for case in CASES
+        for variant in VARIANTS
+        if case.key(level, variant) in values
+    ]
+
+
+def _mean_gain(
+    values: Values, cases: Iterable[Case], baselines: Iterable[str], level: str = "P90"
+) -> float:
+    pairs = product(cases, baselines)
+    return mean(_gain(values, case, level, baseline) for case, baseline in pairs)
+
+
+def _gain(values: Values, case: Case, level: str, baseline: str) -> float:
+    """Percent. What does not reach the lowest rate tried is taken for that rate."""
+    ours, theirs = (
+        max(values[case.key(level, name)], LOWEST[case.workload]) for name in ("ecoserve", baseline)
+    )
+    return 100 * (ours / theirs - 1)
+
+
+FIGURE = Figure(measurements, rows)

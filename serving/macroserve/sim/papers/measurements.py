@@ -1,0 +1,152 @@
+"""Measurements that an experiment is made of. Each gives values by keys of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import ceil
+from typing import Protocol
+
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.goodput import PRECISION, goodput
+from macroserve.sim.record import Outcome, Verdict
+
+Values = Mapping[str, float]
+"""What was measured, by its keys."""
+
+PERCENTS = (1, *range(5, 100, 5), 99)
+
+
+class Measurement(Protocol):
+    """A frozen dataclass, so that its repr tells all that decides its values."""
+
+    @property
+    def key(self) -> str: ...
+
+    def measure(self, seed: int) -> Values: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Requests per second at which ``level`` is attained, over ``duration_s``, by the best of the
+    experiments."""
+
+    key: str
+    experiments: tuple[Experiment, ...]
+    level: float
+    duration_s: float
+    lowest: float
+    highest: float = 400.0
+
+    def measure(self, seed: int) -> Values:
+        best = 0.0
+        for experiment in self.experiments:
+            least = max(self.lowest, best * (1 + PRECISION))
+            found = experiment.goodput(self.level, self.duration_s, least, self.highest, seed)
+            best = max(best, found)
+        return {self.key: best}
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """The share within the targets at a rate."""
+
+    key: str
+    experiment: Experiment
+    rate: float
+    duration_s: float
+
+    def measure(self, seed: int) -> Values:
+        outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed)
+        return {self.key: outcome.attainment}
+
+
+@dataclass(frozen=True, slots=True)
+class RateAtLatency:
+    """Requests per second up to which the mean normalised latency stays at or below a limit.
+
+    The experiment's targets have to be such that all requests are served to their end.
+    """
+
+    key: str
+    experiment: Experiment
+    limit_s: float
+    duration_s: float
+    lowest: float
+    highest: float = 400.0
+
+    def measure(self, seed: int) -> Values:
+        def holds(rate: float) -> bool:
+            outcome = self.experiment.serve(rate, self.duration_s, seed=seed)
+            return outcome.normalised_latency_s <= self.limit_s
+
+        return {self.key: goodput(holds, self.lowest, self.highest)}
+
+
+class Metric(Enum):
+    ATTAINMENT = "attainment"
+    NORMALISED_LATENCY = "normalised latency in s"
+
+    def of(self, outcome: Outcome) -> float:
+        is_share = self is Metric.ATTAINMENT
+        return outcome.attainment if is_share else outcome.normalised_latency_s
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A metric over the rate, requests per second."""
+
+    key: str
+    experiment: Experiment
+    rates: Sequence[float]
+    duration_s: float
+    metric: Metric = Metric.ATTAINMENT
+
+    def measure(self, seed: int) -> Values:
+        return {
+            self._point(rate): self.metric.of(
+                self.experiment.serve(rate, self.duration_s, seed=seed)
+            )
+            for rate in self.rates
+        }
+
+    def line(self, values: Values) -> list[tuple[float, float]]:
+        return [(rate, values[self._point(rate)]) for rate in self.rates]
+
+    def _point(self, rate: float) -> str:
+        return f"{self.key} at {rate:g} requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """How the times to the first token and per token after it are distributed at a rate."""
+
+    key: str
+    experiment: Experiment
+    rate: float
+    duration_s: float
+
+    def measure(self, seed: int) -> Values:
+        outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, to_the_end=True)
+        return {
+            self._point(name, percent): _percentile(outcome.verdicts, of, percent)
+            for name, of in _LATENCIES.items()
+            for percent in PERCENTS
+        }
+
+    def line(self, latency: str, values: Values) -> list[tuple[float, float]]:
+        """latency: 'TTFT' or 'TPOT'. Seconds, and the share of the requests that took less."""
+        return [(values[self._point(latency, percent)], percent / 100) for percent in PERCENTS]
+
+    def _point(self, name: str, percent: int) -> str:
+        return f"{self.key}, {name} p{percent}"
+
+
+_LATENCIES: Mapping[str, Callable[[Verdict], float]] = {
+    "TTFT": lambda verdict: verdict.wait_s,
+    "TPOT": lambda verdict: verdict.tpot_s,
+}
+
+
+def _percentile(verdicts: Sequence[Verdict], of: Callable[[Verdict], float], percent: int) -> float:
+    ordered = sorted(map(of, verdicts))
+    return ordered[ceil(percent / 100 * len(ordered)) - 1]

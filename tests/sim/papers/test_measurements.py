@@ -1,0 +1,41 @@
+"""Measurements: each gives what it says, by keys of its own."""
+
+from dataclasses import replace
+
+import pytest
+from support.experiment import EXPERIMENT
+
+from macroserve.core.request import Slo
+from macroserve.sim.papers.measurements import Curve, Metric, Percentiles, RateAtLatency
+
+PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6)))
+
+
+def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
+    rate = RateAtLatency("r", PATIENT, 0.02, 20.0, 1.0, 60.0).measure(seed=0)["r"]
+    assert 1.0 < rate < 60.0
+    assert PATIENT.serve(rate, 20.0).normalised_latency_s <= 0.02
+    assert PATIENT.serve(2 * rate, 20.0).normalised_latency_s > 0.02
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_a_curve_has_a_point_for_each_rate(metric):
+    curve = Curve("c", PATIENT, (2.0, 4.0), 5.0, metric)
+    values = curve.measure(seed=0)
+    assert [rate for rate, _ in curve.line(values)] == [2.0, 4.0]
+    for rate, value in curve.line(values):
+        outcome = PATIENT.serve(rate, 5.0)
+        assert value == metric.of(outcome)
+
+
+def test_percentiles_are_of_all_that_count():
+    measured = Percentiles("p", PATIENT, 4.0, 10.0)
+    values = measured.measure(seed=0)
+    verdicts = PATIENT.serve(4.0, 10.0, to_the_end=True).verdicts
+    for name, times in (("TTFT", "wait_s"), ("TPOT", "tpot_s")):
+        line = measured.line(name, values)
+        assert line == sorted(line)
+        (median,) = [at_s for at_s, share in line if share == 0.5]
+        taken = [getattr(verdict, times) for verdict in verdicts]
+        assert sum(each <= median for each in taken) >= len(taken) / 2
+        assert sum(each < median for each in taken) < len(taken) / 2

@@ -1,0 +1,103 @@
+"""Several cells under one load, and cells that grow."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.views import Pool
+from macroserve.sim.arrivals import Arrival, poisson
+from macroserve.sim.fleet import GrowingFleet, SimulatedFleet
+from macroserve.sim.instance import Engine
+
+
+@pytest.fixture
+def engine(make_config, make_latency):
+    def build(strategy="unified", **fields):
+        return Engine.known(make_config(strategy, **fields), make_latency())
+
+    return build
+
+
+def sizes(fleet):
+    return [cell.size for cell in fleet.cells]
+
+
+@pytest.mark.parametrize(
+    ("num_instances", "expected"), [(3, [3]), (6, [6]), (7, [4, 3]), (12, [6, 6]), (13, [4, 6, 3])]
+)
+def test_cells_are_those_of_mitosis(engine, num_instances, expected):
+    assert sizes(SimulatedFleet(engine(), num_instances, Bounds(3, 6))) == expected
+
+
+def test_every_request_that_counts_ends_in_one_cell(engine):
+    arrivals = [Arrival(0.1 * i, 100 + i, 50) for i in range(60)]
+    fleet = SimulatedFleet(engine(), 5, Bounds(1, 2))
+    outcome = fleet.serve(arrivals, num_before=10, to_the_end=True)
+    prompts = sorted(verdict.num_prompt_tokens for verdict in outcome.verdicts)
+    assert prompts == list(range(110, 160))
+    assert outcome.requests == outcome.attained == 50
+    for instance in fleet._instances.values():
+        assert instance.status(99.0).finished > 0, "the least loaded cell takes the next one"
+
+
+def test_a_burst_goes_where_it_can_be_in_time(engine, make_lengths):
+    """Cells that share all requests serve about as many as one of all instances."""
+    arrivals = poisson((14.0,), 60.0, make_lengths(), Random(3))
+    together = SimulatedFleet(engine(), 4, Bounds(2, 4)).serve(arrivals)
+    apart = SimulatedFleet(engine(), 4, Bounds(1, 2)).serve(arrivals)
+    assert together.attainment > 0.9
+    assert apart.attainment > together.attainment - 0.05
+
+
+def test_what_is_offloaded_stays_in_a_cell_with_an_instance_for_it(engine):
+    fleet = SimulatedFleet(engine("ascendra"), 6, Bounds(2, 3), 1 / 3)
+    assert sizes(fleet) == [3, 3]
+    pools = [
+        [fleet._instances[name].policy.config.pool for name in cell.instances]
+        for cell in fleet.cells
+    ]
+    assert [cell.count(Pool.HP) for cell in pools] == [1, 1]
+    outcome = fleet.serve([Arrival(0.01 * i, 900, 20) for i in range(200)], to_the_end=True)
+    assert len(outcome.verdicts) == 200
+
+
+@pytest.fixture
+def growing(engine):
+    def build(**fields):
+        options = {"goal": 0.9, "interval_s": 10.0, "most": 5, **fields}
+        return GrowingFleet(engine("ecoserve"), 2, Bounds(2, 3), **options)
+
+    return build
+
+
+def test_a_fleet_grows_when_too_few_are_in_time(growing, make_lengths):
+    fleet = growing()
+    arrivals = poisson((4.0, 40.0), 60.0, make_lengths(), Random(4))
+    fleet.serve(arrivals, to_the_end=True)
+    numbers = [reading.num_instances for reading in fleet.readings]
+    assert numbers[0] == 2 and max(numbers) == 5
+    assert all(0 <= later - earlier <= 1 for earlier, later in pairwise(numbers))
+    for before, after in pairwise(fleet.readings):
+        grew = after.num_instances > before.num_instances
+        assert grew == (before.attainment < 0.9 and before.num_instances < 5)
+    assert fleet.readings[-1].num_cells == 2
+
+
+def test_a_split_disturbs_nobody(growing):
+    fleet = growing(goal=0.0)
+    arrivals = [Arrival(0.2 * i, 200, 40) for i in range(100)]
+    calm = growing(goal=0.0).serve(arrivals, to_the_end=True)
+    fleet._events.put(5.0, lambda now: fleet.grow(4, now))
+    divided = fleet.serve(arrivals, to_the_end=True)
+    assert sizes(fleet) == [2, 2]
+    assert len(divided.verdicts) == len(calm.verdicts) == 100
+    assert divided.attained >= calm.attained == 100
+
+
+def test_a_strategy_without_constraints_is_spread_too(engine):
+    fleet = SimulatedFleet(engine("vllm"), 4, Bounds(1, 2))
+    fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], to_the_end=True)
+    finished = [each.status(99.0).finished for each in fleet._instances.values()]
+    assert max(finished) <= 2 * min(finished)
