@@ -13,7 +13,7 @@ INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core images manifests \
-	cluster-build cluster-up cluster-monitor cluster-down bench bench-sim bench-operator bench-split clean
+	cluster-build cluster-up cluster-monitor cluster-down bench bench-sim bench-strategies bench-operator bench-split clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,11 @@ bench-sim: JSON := build/bench-sim.json
 bench-sim: $(INSTALLED) ## Measure the simulator's speed and memory (about ten minutes); figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	$(BIN)/macroserve bench sim --json $(JSON)
+
+bench-strategies: JSON := build/bench-strategies.json
+bench-strategies: $(INSTALLED) ## Measure strategies in a real engine beside the simulator (about forty minutes); figures go to JSON
+	@mkdir -p $(dir $(JSON))
+	$(BIN)/macroserve bench strategies --json $(JSON)
 
 JSON ?= build/bench-operator.json
 bench-operator: $(INSTALLED) ## Measure the operator with 200 idle MacroInstances; figures go to JSON

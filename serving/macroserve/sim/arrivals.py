@@ -10,12 +10,14 @@ Lengths = Sequence[tuple[int, int]]
 
 
 class Arrival(NamedTuple):
-    """expected_tokens: of its output, as somebody says who knows the prompt; see ``Request``."""
+    """expected_tokens: of its output, as somebody says who knows the prompt; see ``Request``.
+    max_new_tokens: that its client asks for; None asks for as many as the model gives."""
 
     at_s: float
     num_prompt_tokens: int
     num_output_tokens: int
     expected_tokens: int | None = None
+    max_new_tokens: int | None = None
 
 
 def poisson(

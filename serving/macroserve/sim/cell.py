@@ -108,14 +108,14 @@ class SimulatedCell:
         return self._ledger.assign(request, now)
 
     def _record(self, index: int, arrival: Arrival) -> Record:
-        """As clients mostly ask: for no particular length."""
         longest = self._config.max_model_len
         num_prompt = min(arrival.num_prompt_tokens, longest - 1)
+        num_left = longest - num_prompt
         request = Request(
             f"request-{index}",
             arrival.at_s,
             num_prompt,
-            longest - num_prompt,
+            min(arrival.max_new_tokens or num_left, num_left),
             self._config.slo,
             expected_tokens=arrival.expected_tokens,
         )

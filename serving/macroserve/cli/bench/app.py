@@ -101,9 +101,17 @@ def migration(json_file: JsonFile = None) -> None:
     _report(_migration(), json_file)
 
 
+@bench.command()
+def strategies(json_file: JsonFile = None) -> None:
+    """Attainment of each strategy in a real engine, beside the simulator's prediction."""
+    from macroserve.cli.bench.strategies import measure
+
+    _report(asyncio.run(measure(_settings())), json_file)
+
+
 @bench.command("all")
 def all_(json_file: JsonFile = None) -> None:
-    """All of the above, one after the other."""
+    """Scheduler, route, overhead and migration, one after the other."""
     figures: Figures = {}
     for name, measure in ALL.items():
         typer.echo(f"{name}...", err=True)

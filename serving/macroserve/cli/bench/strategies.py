@@ -1,0 +1,234 @@
+"""Strategies in a real engine on this machine, beside what the simulator predicts for it.
+
+The engine is profiled first: its latency model, as it learned it while serving, is the simulator's
+truth, with the time that an engine spends between two batches, and its jitter. Then both serve the
+same requests.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, cycle
+from random import Random
+from statistics import median
+
+from macroserve.cli.bench.real_engine import Answer, serve, started
+from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
+from macroserve.core.request import Slo
+from macroserve.core.strategy import strategy
+from macroserve.core.views import Pool
+from macroserve.engine.engine import EngineShape
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.sim.arrivals import Arrival, Lengths, bursty, scaled
+from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.goodput import goodput
+from macroserve.sim.instance import Engine, Exact
+from macroserve.sim.workloads import WORKLOADS
+
+STRATEGIES = ("vllm", "sarathi", "ecoserve", "aptserve", "econoserve", "ascendra", "unified")
+LOADS = (0.7, 1.0, 1.3)
+"""Rates, as shares of the goodput that the simulator predicts for ``vllm``."""
+
+DURATION_S = 40.0
+LEVEL = 0.9
+LOWEST = 0.5
+"""Requests per second at which to begin."""
+
+LENGTH_SCALE = 0.15
+"""The sets' lengths, so that they fit the small model."""
+
+STEPS_TPOT = 3.0
+STEPS_TTFT = {"ShareGPT": 150.0, "LongBench": 450.0}
+"""The targets of EcoServe's table 2, in decode steps of one sequence on its devices."""
+
+WORTH_TELLING = 0.05
+"""Attainments that differ by less are taken for equal where the order is compared."""
+
+NUM_MIXED = 60
+"""Requests of all lengths that teach the latency model."""
+
+PROMPT_TOKENS, OUTPUT_TOKENS = 64, 200
+FEW, MANY = 1, 32
+"""Streams that decode together while an engine is profiled."""
+
+CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
+"""Of each of them in the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """An engine on this machine. latency: of its batches. between_s, sequence_s: from one batch's
+    end to the next one's begin, and how much longer for each sequence. jitter: what steps of one
+    stream took, in turn, as times their median."""
+
+    shape: EngineShape
+    latency: Exact
+    between_s: float
+    sequence_s: float
+    jitter: tuple[float, ...]
+
+    @property
+    def step_s(self) -> float:
+        """A decode step of one sequence."""
+        return self.seconds((), 1, CONTEXT_TOKENS)
+
+    def seconds(
+        self, prefills: Sequence[tuple[int, int]], num_decodes: int, context: int, hidden: int = 0
+    ) -> float:
+        """Arguments as those of ``LatencyModel.work``."""
+        batch_s = self.latency.predict(self.latency.work(prefills, num_decodes, context, hidden))
+        return batch_s + self.between_s + self.sequence_s * (len(prefills) + num_decodes)
+
+    def engine(self, settings: EngineSettings) -> Engine:
+        config = InstanceConfig(
+            strategy=strategy(settings.strategy),
+            pool=Pool.LP,
+            slo=settings.slo,
+            num_blocks=self.shape.num_blocks,
+            block_size=self.shape.block_size,
+            max_num_seqs=settings.max_num_seqs,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_model_len=settings.max_model_len,
+        )
+        learned = self.latency
+        return Engine(
+            config,
+            self.seconds,
+            lambda: LatencyModel(learned.model, learned.device, learned.coefficients),
+            cycle(self.jitter),
+        )
+
+
+async def measure(settings: EngineSettings) -> dict[str, float]:
+    """``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``: attainments. Beside them how far
+    they are apart, in points, and which share of the pairs keeps its order."""
+    async with started(replace(settings, strategy="vllm")) as engine:
+        profile = await _profile(engine, settings)
+    figures = {
+        "strategies.profile.decode_step_ms": 1e3 * profile.step_s,
+        "strategies.profile.between_ms": 1e3 * profile.between_s,
+        "strategies.profile.sequence_ms": 1e3 * profile.sequence_s,
+    }
+    apart: list[float] = []
+    kept: list[bool] = []
+    for name, steps in STEPS_TTFT.items():
+        slo = Slo(steps * profile.step_s, STEPS_TPOT * profile.step_s)
+        loads = list(_loads(profile, replace(settings, slo=slo, strategy="vllm"), name))
+        reals: dict[str, list[float]] = {}
+        predictions: dict[str, list[float]] = {}
+        for each in STRATEGIES:
+            tried = replace(settings, slo=slo, strategy=each)
+            reals[each] = await _attained(tried, loads)
+            predictions[each] = [_predicted(profile, tried, arrivals) for _, arrivals in loads]
+        for index, (rate, _) in enumerate(loads):
+            prefix = f"strategies.{name.lower()}.{LOADS[index]:g}"
+            figures[f"{prefix}.requests_per_s"] = rate
+            for each in STRATEGIES:
+                real, predicted = reals[each][index], predictions[each][index]
+                figures[f"{prefix}.{each}.real"] = real
+                figures[f"{prefix}.{each}.sim"] = predicted
+                apart.append(100 * abs(real - predicted))
+            kept += _orders_kept(
+                [(reals[each][index], predictions[each][index]) for each in STRATEGIES]
+            )
+    return figures | {
+        "strategies.apart_points_median": median(apart),
+        "strategies.apart_points_max": max(apart),
+        "strategies.within_10_points": sum(points <= 10 for points in apart) / len(apart),
+        "strategies.orders_kept": sum(kept) / len(kept) if kept else 1.0,
+    }
+
+
+async def _profile(engine: VllmEngine, settings: EngineSettings) -> Profile:
+    """Its latency model learns from prompts of all lengths, a few at a time."""
+    random = Random(0)
+    longest = settings.max_model_len // 2
+    mixed = [
+        Arrival(0.1 * index, random.randrange(1, longest), random.randrange(1, 60))
+        for index in range(NUM_MIXED)
+    ]
+    await serve(engine, mixed, settings.slo, "mixed")
+    learned = await engine.command("latency")
+    latency = Exact(
+        ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
+    )
+    alone_s, (lone, *_) = await _between(engine, settings, latency, FEW)
+    together_s, _ = await _between(engine, settings, latency, MANY)
+    sequence_s = max(0.0, (together_s - alone_s) / (MANY - FEW))
+    usual_s = median(lone.gaps_s)
+    return Profile(
+        engine.shape,
+        latency,
+        max(0.0, alone_s - sequence_s * FEW),
+        sequence_s,
+        tuple(gap_s / usual_s for gap_s in lone.gaps_s),
+    )
+
+
+async def _between(
+    engine: VllmEngine, settings: EngineSettings, latency: Exact, num_streams: int
+) -> tuple[float, list[Answer]]:
+    """What streams that decode together wait for a token, less what its batch takes."""
+    streams = [Arrival(0.0, PROMPT_TOKENS, OUTPUT_TOKENS)] * num_streams
+    answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}")
+    gap_s = median(gap_s for answer in answers for gap_s in answer.gaps_s)
+    batch = latency.work((), num_streams, num_streams * CONTEXT_TOKENS)
+    return gap_s - latency.predict(batch), answers
+
+
+def _loads(
+    profile: Profile, settings: EngineSettings, name: str
+) -> Iterator[tuple[float, list[Arrival]]]:
+    """Rates, and requests that come at them."""
+    random = Random(1)
+    lengths = WORKLOADS[name].lengths(random)
+    num = len(lengths)
+    small = scaled(
+        lengths,
+        LENGTH_SCALE * sum(prompt for prompt, _ in lengths) / num,
+        LENGTH_SCALE * sum(output for _, output in lengths) / num,
+    )
+    fitting = [
+        (prompt, output) for prompt, output in small if prompt + output < settings.max_model_len
+    ]
+
+    def attains(rate: float) -> bool:
+        return _predicted(profile, settings, _arrivals(rate, fitting)) >= LEVEL
+
+    most = goodput(attains, LOWEST, 1000.0)
+    for load in LOADS:
+        yield load * most, _arrivals(load * most, fitting)
+
+
+def _arrivals(rate: float, lengths: Lengths) -> list[Arrival]:
+    """Each asks for as many tokens as it gets: nothing else ends a response of such a model."""
+    found = bursty(rate, 1.0, DURATION_S, lengths, Random(2))
+    return [each._replace(max_new_tokens=each.num_output_tokens) for each in found]
+
+
+async def _attained(
+    settings: EngineSettings, loads: Sequence[tuple[float, list[Arrival]]]
+) -> list[float]:
+    """One after another, in one engine."""
+    shares: list[float] = []
+    async with started(settings) as engine:
+        for index, (_, arrivals) in enumerate(loads):
+            answers: list[Answer] = await serve(engine, arrivals, settings.slo, f"load-{index}")
+            shares.append(sum(each.attained(settings.slo) for each in answers) / len(answers))
+            await asyncio.sleep(0.5)
+    return shares
+
+
+def _predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
+    return SimulatedCell(profile.engine(settings), 1).serve(arrivals).attainment
+
+
+def _orders_kept(shares: Sequence[tuple[float, float]]) -> list[bool]:
+    """For each two whose real attainments differ, whether the predictions do not say otherwise."""
+    return [
+        (real - other) * (predicted - other_predicted) >= 0
+        for (real, predicted), (other, other_predicted) in combinations(shares, 2)
+        if abs(real - other) >= WORTH_TELLING
+    ]
