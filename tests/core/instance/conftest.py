@@ -244,7 +244,7 @@ def make_step(make_config, make_sequence):
 
     decoding: saved TPOT of each, seconds; ``fresh`` more have one token out. waiting: prompts, of
     which the oldest came ``waited_s`` ago. begun: tokens left of prompts under way, which came
-    ``begun_s`` ago. prefilled_s: how long ago some were.
+    ``begun_s`` ago. prefilled_s: how long ago some were. inflow: tokens that come in a second.
     """
 
     def build(
@@ -259,6 +259,7 @@ def make_step(make_config, make_sequence):
         phase=Phase.DECODE,
         phase_s=0.0,
         prefilled_s=0.1,
+        inflow=0.0,
         batch_s=0.02,
         num_blocks=4096,
         lengths=(),
@@ -303,6 +304,7 @@ def make_step(make_config, make_sequence):
             phase=phase,
             phase_since_s=NOW - phase_s,
             prefilled_s=NOW - prefilled_s,
+            inflow_tokens_per_s=inflow,
         )
 
     return build

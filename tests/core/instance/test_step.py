@@ -3,6 +3,8 @@
 import pytest
 from support.linear_latency import NOW
 
+from macroserve.core.instance.step import RESERVED_TTFTS
+
 
 @pytest.mark.parametrize(
     ("num_waiting", "begun", "given_up"),
@@ -89,7 +91,13 @@ def test_the_oldest_late_one_gets_the_tokens_promised(make_step):
     "full",
     [
         {"decoding": [1.0] * 6, "batch_s": 0.065},  # 71 of 100 ms
-        {"decoding": [1.0] * 6, "num_blocks": 40, "begun": [10] * 9, "max_num_seqs": 64},
+        {
+            "decoding": [1.0] * 6,
+            "num_blocks": 40,
+            "begun": [10] * 9,
+            "max_num_seqs": 64,
+            "inflow": 1e6,
+        },
         {"decoding": [1.0] * 6, "max_num_seqs": 8},
     ],
 )
@@ -99,6 +107,24 @@ def test_who_is_given_up_begins_only_where_there_is_room(make_step, full):
     assert "w0" not in order(make_step("unified", **common))
     roomy = {**common, "decoding": [1.0], "begun": ()}
     assert order(make_step("unified", **roomy)) == ["w1", "w0"]
+
+
+@pytest.mark.parametrize(("num_blocks", "has_room"), [(10, True), (11, False)])
+def test_memory_is_kept_for_those_who_come_soon(make_step, num_blocks, has_room):
+    common = {"decoding": [1.0] * 6, "waiting": [20], "waited_s": 3.0, "num_blocks": 22}
+    config = make_step("unified", **common).config
+    tokens = num_blocks * config.block_size
+    inflow = tokens / (RESERVED_TTFTS * config.slo.ttft_s)
+    step = make_step("unified", **common, inflow=inflow)
+    assert step.running.blocks.free == 10
+    assert ("w0" in order(step)) == has_room
+
+
+def test_a_backlog_goes_away_where_half_of_the_memory_is_free(make_step):
+    """However many come: a fiftieth of the prefill alone would take for ever."""
+    common = {"decoding": [1.0] * 3, "waiting": [20], "waited_s": 3.0, "inflow": 1e9}
+    assert "w0" not in order(make_step("unified", **common, num_blocks=11))
+    assert "w0" in order(make_step("unified", **common, num_blocks=12))
 
 
 def test_where_nothing_decodes_there_is_room(make_step):

@@ -13,6 +13,7 @@ from enum import StrEnum
 from macroserve.core.batch import Batch, BatchResult, HandBackReason, HandedBack, Prefill
 from macroserve.core.instance.composers import COMPOSERS
 from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.instance.inflow import Inflow
 from macroserve.core.instance.knapsack import Cache
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.instance.running import Running
@@ -57,6 +58,7 @@ class InstanceScheduler:
             queue_responses=config.strategy.queues_responses,
         )
         self._lengths = LengthPredictor()
+        self._inflow = Inflow()
         self._tally = Tally()
         self._num_added = 0
         self._draining = False
@@ -87,6 +89,7 @@ class InstanceScheduler:
         cost_s = self._cost_s(request, prefill_s, expected)
         seq = Sequence(request, self._num_added, expected, prefill_s, cost_s)
         self._num_added += 1
+        self._inflow.add(num_prompt + expected, now)
         self._sequences[request.request_id] = seq
         self._waiting.add(seq)
         self._phase_prefill_s += prefill_s
@@ -158,6 +161,7 @@ class InstanceScheduler:
             phase=self._phase,
             phase_since_s=self._phase_since_s,
             prefilled_s=self._prefilled_s,
+            inflow_tokens_per_s=self._inflow.tokens_per_s(now),
             preempted=preempted,
         )
         plan = COMPOSERS[self.config.strategy.batching](step)

@@ -23,9 +23,15 @@ from macroserve.core.views import Phase
 KV_PADDING = 0.15
 """Share added to a predicted length when KV is reserved (EconoServe, section 3.2: 10-20 %)."""
 
-
 ROOMY = 0.7
-"""Up to this share of its time, its memory and its seats an instance has some to spare."""
+"""Up to this share of its time and its seats an instance has some to spare."""
+
+RESERVED_TTFTS = 4.0
+"""Memory is to spare beside what the requests need that come within so many TTFT targets, as they
+would find none in time where those given up hold it: 3 to 6 are as good, less or more is not."""
+
+MOST_RESERVED = 0.5
+"""No more than this share of the memory is kept for them: a backlog is to go away again."""
 
 
 class Pick(NamedTuple):
@@ -70,7 +76,7 @@ class Step:
     """The sequences that may run at ``now``. Choosing changes nothing here.
 
     phase, phase_since_s: of the batches before. prefilled_s: when one of them had prefills.
-    preempted: had to give up their cache just now.
+    inflow_tokens_per_s: of the requests that come. preempted: had to give up their cache just now.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class Step:
         phase: Phase,
         phase_since_s: float,
         prefilled_s: float,
+        inflow_tokens_per_s: float,
         preempted: Many[Sequence] = (),
     ) -> None:
         self.now = now
@@ -99,6 +106,7 @@ class Step:
         self._lengths = lengths
         self.waiting = waiting
         self._prefilled_s = prefilled_s
+        self._inflow_tokens_per_s = inflow_tokens_per_s
         self._hopeless: set[float] | None = None
 
     def predict(self, picks: Many[Pick], *, with_decodes: bool = True) -> float:
@@ -255,13 +263,15 @@ class Step:
         from those to come; or nothing decodes, so that nothing else may go on at all."""
         if not self.decoding:
             return True
-        blocks = self.running.blocks
         in_use = max(
             self.decode_s / self.decoding.min_tpot_s,
-            1 - blocks.free / blocks.num_blocks,
             len(self.running) / self.config.max_num_seqs,
         )
-        return in_use <= ROOMY
+        if in_use > ROOMY:
+            return False
+        blocks = self.running.blocks
+        coming = RESERVED_TTFTS * self.config.slo.ttft_s * self._inflow_tokens_per_s
+        return blocks.free >= min(coming / blocks.block_size, MOST_RESERVED * blocks.num_blocks)
 
     def reservation(self, seq: Sequence) -> int:
         """KV blocks for a prompt and its first token, or for the whole predicted response; for the
