@@ -6,7 +6,7 @@ import pytest
 from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Slo
-from macroserve.sim.papers.measurements import Curve, Metric, Percentiles, RateAtLatency
+from macroserve.sim.papers.measurements import CloserLook, Curve, Metric, Percentiles, RateAtLatency
 
 PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6)))
 
@@ -39,3 +39,12 @@ def test_percentiles_are_of_all_that_count():
         taken = [getattr(verdict, times) for verdict in verdicts]
         assert sum(each <= median for each in taken) >= len(taken) / 2
         assert sum(each < median for each in taken) < len(taken) / 2
+
+
+def test_a_closer_look_is_at_the_goodput():
+    look = CloserLook("c", EXPERIMENT, 0.9, 10.0, 1.0, 80.0)
+    rate = EXPERIMENT.goodput(0.9, 10.0, 1.0, 80.0)
+    outcome = EXPERIMENT.serve(rate, 10.0, to_the_end=True)
+    found = look.metrics(look.measure(seed=0))
+    assert list(found.values()) == [*outcome.by_size, outcome.longest_wait_s]
+    assert sum(outcome.by_size) / 4 == pytest.approx(outcome.attainment, abs=0.02)

@@ -13,6 +13,14 @@ from macroserve.sim.record import Outcome, Verdict
 Values = Mapping[str, float]
 """What was measured, by its keys."""
 
+LOOKED_AT = (
+    "attainment of the quarter with the fewest tokens",
+    "attainment of the next quarter",
+    "attainment of the quarter after it",
+    "attainment of the quarter with the most tokens",
+    "longest wait in s",
+)
+
 PERCENTS = (1, *range(5, 100, 5), 99)
 
 
@@ -44,6 +52,32 @@ class Goodput:
             found = experiment.goodput(self.level, self.duration_s, least, self.highest, seed)
             best = max(best, found)
         return {self.key: best}
+
+
+@dataclass(frozen=True, slots=True)
+class CloserLook:
+    """Who is within the targets at the goodput, and who waits for how long."""
+
+    key: str
+    experiment: Experiment
+    level: float
+    duration_s: float
+    lowest: float
+    highest: float = 400.0
+
+    def measure(self, seed: int) -> Values:
+        experiment, duration_s = self.experiment, self.duration_s
+        rate = experiment.goodput(self.level, duration_s, self.lowest, self.highest, seed)
+        outcome = experiment.serve(rate or self.lowest, duration_s, seed=seed, to_the_end=True)
+        found = (*outcome.by_size, outcome.longest_wait_s)
+        return dict(zip(map(self._point, LOOKED_AT), found, strict=True))
+
+    def metrics(self, values: Values) -> Values:
+        """By the names of ``LOOKED_AT``."""
+        return {metric: values[self._point(metric)] for metric in LOOKED_AT}
+
+    def _point(self, metric: str) -> str:
+        return f"{self.key}, {metric}"
 
 
 @dataclass(frozen=True, slots=True)

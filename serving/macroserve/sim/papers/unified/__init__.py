@@ -1,0 +1,10 @@
+"""The combination beside everything else, on all papers' benchmarks."""
+
+from macroserve.sim.papers.unified import ablation, goodput, strict
+
+FIGURES = {
+    "goodput": goodput.FIGURE,
+    "p99": strict.NEARLY_ALL_FIGURE,
+    "tbt": strict.EVERY_TOKEN_FIGURE,
+    "ablation": ablation.FIGURE,
+}

@@ -1,0 +1,38 @@
+"""``unified`` on each paper's own benchmark, beside that paper's strategy and all others at their
+best; and who pays for what it gains."""
+
+from macroserve.sim.papers.figure import Figure, Row
+from macroserve.sim.papers.measurements import CloserLook, Measurement, Values
+from macroserve.sim.papers.unified import benchmarks
+from macroserve.sim.papers.unified.benchmarks import BENCHMARKS, DURATION_S, UNIFIED
+
+LOOKS = {
+    f"{benchmark.paper}, {benchmark.name}": CloserLook(
+        benchmark.key("closer look"),
+        benchmark.experiment,
+        benchmark.level,
+        DURATION_S,
+        benchmark.lowest,
+    )
+    for benchmark in BENCHMARKS
+    if benchmark.limit_s is None
+}
+"""At the rate that ``unified`` holds, attainment by size, so that its gain is seen not
+to be the expensive ones thrown away, and the longest wait."""
+
+
+def measurements() -> list[Measurement]:
+    return [*benchmarks.measurements(BENCHMARKS), *LOOKS.values()]
+
+
+def rows(values: Values) -> list[Row]:
+    looks = [
+        Row("goodput", case, UNIFIED, metric, value)
+        for case, look in LOOKS.items()
+        for metric, value in look.metrics(values).items()
+    ]
+    gains = benchmarks.gains("goodput", BENCHMARKS, values)
+    return [*gains, *looks, *benchmarks.rates("goodput", BENCHMARKS, values)]
+
+
+FIGURE = Figure(measurements, rows)

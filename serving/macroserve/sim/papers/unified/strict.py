@@ -1,0 +1,45 @@
+"""``unified`` where nearly all requests have to be within the targets, and where nearly all tokens
+have to be in time and not only in their mean."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from macroserve.sim.papers.figure import Figure, Row
+from macroserve.sim.papers.measurements import Values
+from macroserve.sim.papers.unified import benchmarks
+from macroserve.sim.papers.unified.benchmarks import BENCHMARKS, Benchmark, with_setup
+from macroserve.sim.record import as_aptserve
+
+MODELS = ("CodeLlama-34B", "OPT-13B", "Mistral-7B", "Llama3.1-8B", "Qwen-14B")
+"""One of each paper's but Ascendra's, all of which are small."""
+
+CHOSEN = [
+    benchmark
+    for benchmark in BENCHMARKS
+    if benchmark.limit_s is None and any(model in benchmark.name for model in MODELS)
+]
+NEARLY_ALL = [replace(benchmark, name=f"{benchmark.name}, P99", level=0.99) for benchmark in CHOSEN]
+EVERY_TOKEN = [
+    replace(
+        benchmark,
+        name=f"{benchmark.name}, P99 of the gaps",
+        experiment=with_setup(benchmark.experiment, judge=as_aptserve),
+    )
+    for benchmark in CHOSEN
+    # Apt-Serve's own are such.
+    if benchmark.paper != "aptserve"
+]
+
+
+def _rows(figure: str, chosen: Sequence[Benchmark], values: Values) -> list[Row]:
+    gains = benchmarks.gains(figure, chosen, values)
+    return [*gains, *benchmarks.rates(figure, chosen, values)]
+
+
+def _figure(name: str, chosen: Sequence[Benchmark]) -> Figure:
+    return Figure(partial(benchmarks.measurements, chosen), partial(_rows, name, chosen))
+
+
+NEARLY_ALL_FIGURE = _figure("p99", NEARLY_ALL)
+EVERY_TOKEN_FIGURE = _figure("tbt", EVERY_TOKEN)
