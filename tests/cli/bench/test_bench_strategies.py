@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from macroserve.cli.bench import strategies
-from macroserve.cli.bench.strategies import Profile, _loads, _orders_kept, _predicted
+from macroserve.cli.bench.strategies import Profile, Trial, _loads, _orders_kept, _predicted
 from macroserve.cli.tiny_model import ensure_tiny_model
 from macroserve.core.latency import DeviceShape, ModelShape
 from macroserve.core.request import Slo
@@ -50,14 +50,15 @@ def test_the_simulated_engine_is_the_profiled_one(settings):
 
 
 def test_loads_are_shares_of_what_vllm_can_serve(settings):
-    loads = list(_loads(PROFILE, settings, "ShareGPT"))
-    rates = [rate / share for (rate, _), share in zip(loads, strategies.LOADS, strict=True)]
-    assert rates == pytest.approx([rates[0]] * len(rates))
-    for _, arrivals in loads:
-        for each in arrivals:
-            assert each.max_new_tokens == each.num_output_tokens
-            assert each.num_prompt_tokens + each.num_output_tokens < settings.max_model_len
-    shares = [_predicted(PROFILE, settings, arrivals) for _, arrivals in loads]
+    loads = _loads(PROFILE, settings, "ShareGPT")
+    assert list(loads) == [f"sharegpt.{load:g}" for load in strategies.LOADS]
+    nums = [len(arrivals) for arrivals in loads.values()]
+    for num, load in zip(nums, strategies.LOADS, strict=True):
+        assert num / nums[0] == pytest.approx(load / strategies.LOADS[0], rel=0.15)
+    for each in [arrival for arrivals in loads.values() for arrival in arrivals]:
+        assert each.max_new_tokens == each.num_output_tokens
+        assert each.num_prompt_tokens + each.num_output_tokens < settings.max_model_len
+    shares = [_predicted(PROFILE, settings, arrivals) for arrivals in loads.values()]
     assert shares[0] >= strategies.LEVEL > shares[-1]
 
 
@@ -72,7 +73,8 @@ def test_loads_are_shares_of_what_vllm_can_serve(settings):
     ids=["kept", "turned", "not told apart", "too close to tell"],
 )
 def test_orders_count_where_the_engine_tells_strategies_apart(shares, kept):
-    assert _orders_kept(shares) == kept
+    trials = [Trial("load", f"strategy {i}", *each) for i, each in enumerate(shares)]
+    assert _orders_kept([*trials, Trial("another load", "strategy", 0.0, 1.0)]) == kept
 
 
 @pytest.mark.integration

@@ -5,12 +5,11 @@ truth, with the time that an engine spends between two batches, and its jitter. 
 same requests.
 """
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, cycle
 from random import Random
-from statistics import median
+from statistics import mean, median
 
 from macroserve.cli.bench.real_engine import Answer, serve, started
 from macroserve.core.instance.config import InstanceConfig
@@ -101,44 +100,54 @@ class Profile:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Attainments, in the engine and as predicted, of one strategy under one load."""
+
+    load: str
+    strategy: str
+    real: float
+    predicted: float
+
+    @property
+    def points_apart(self) -> float:
+        return 100 * abs(self.real - self.predicted)
+
+
 async def measure(settings: EngineSettings) -> dict[str, float]:
     """``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``: attainments. Beside them how far
     they are apart, in points, and which share of the pairs keeps its order."""
     async with started(replace(settings, strategy="vllm")) as engine:
         profile = await _profile(engine, settings)
-    figures = {
+    trials: list[Trial] = []
+    for workload, steps in STEPS_TTFT.items():
+        slo = Slo(steps * profile.step_s, STEPS_TPOT * profile.step_s)
+        trials += await _trials(profile, replace(settings, slo=slo), workload)
+    apart = [trial.points_apart for trial in trials]
+    kept = _orders_kept(trials)
+    return {
         "strategies.profile.decode_step_ms": 1e3 * profile.step_s,
         "strategies.profile.between_ms": 1e3 * profile.between_s,
         "strategies.profile.sequence_ms": 1e3 * profile.sequence_s,
-    }
-    apart: list[float] = []
-    kept: list[bool] = []
-    for name, steps in STEPS_TTFT.items():
-        slo = Slo(steps * profile.step_s, STEPS_TPOT * profile.step_s)
-        loads = list(_loads(profile, replace(settings, slo=slo, strategy="vllm"), name))
-        reals: dict[str, list[float]] = {}
-        predictions: dict[str, list[float]] = {}
-        for each in STRATEGIES:
-            tried = replace(settings, slo=slo, strategy=each)
-            reals[each] = await _attained(tried, loads)
-            predictions[each] = [_predicted(profile, tried, arrivals) for _, arrivals in loads]
-        for index, (rate, _) in enumerate(loads):
-            prefix = f"strategies.{name.lower()}.{LOADS[index]:g}"
-            figures[f"{prefix}.requests_per_s"] = rate
-            for each in STRATEGIES:
-                real, predicted = reals[each][index], predictions[each][index]
-                figures[f"{prefix}.{each}.real"] = real
-                figures[f"{prefix}.{each}.sim"] = predicted
-                apart.append(100 * abs(real - predicted))
-            kept += _orders_kept(
-                [(reals[each][index], predictions[each][index]) for each in STRATEGIES]
-            )
-    return figures | {
+        **{f"strategies.{trial.load}.{trial.strategy}.real": trial.real for trial in trials},
+        **{f"strategies.{trial.load}.{trial.strategy}.sim": trial.predicted for trial in trials},
         "strategies.apart_points_median": median(apart),
         "strategies.apart_points_max": max(apart),
-        "strategies.within_10_points": sum(points <= 10 for points in apart) / len(apart),
-        "strategies.orders_kept": sum(kept) / len(kept) if kept else 1.0,
+        "strategies.within_10_points": mean(points <= 10 for points in apart),
+        "strategies.orders_kept": mean(kept) if kept else 1.0,
     }
+
+
+async def _trials(profile: Profile, settings: EngineSettings, workload: str) -> list[Trial]:
+    """Of all strategies under all loads."""
+    loads = _loads(profile, replace(settings, strategy="vllm"), workload)
+    trials: list[Trial] = []
+    for each in STRATEGIES:
+        tried = replace(settings, strategy=each)
+        reals = await _attained(tried, list(loads.values()))
+        for (load, arrivals), real in zip(loads.items(), reals, strict=True):
+            trials.append(Trial(load, each, real, _predicted(profile, tried, arrivals)))
+    return trials
 
 
 async def _profile(engine: VllmEngine, settings: EngineSettings) -> Profile:
@@ -178,10 +187,8 @@ async def _between(
     return gap_s - latency.predict(batch), answers
 
 
-def _loads(
-    profile: Profile, settings: EngineSettings, name: str
-) -> Iterator[tuple[float, list[Arrival]]]:
-    """Rates, and requests that come at them."""
+def _loads(profile: Profile, settings: EngineSettings, name: str) -> dict[str, list[Arrival]]:
+    """Requests by the load that they are, such as ``sharegpt.0.7``."""
     random = Random(1)
     lengths = WORKLOADS[name].lengths(random)
     num = len(lengths)
@@ -198,8 +205,7 @@ def _loads(
         return _predicted(profile, settings, _arrivals(rate, fitting)) >= LEVEL
 
     most = goodput(attains, LOWEST, 1000.0)
-    for load in LOADS:
-        yield load * most, _arrivals(load * most, fitting)
+    return {f"{name.lower()}.{load:g}": _arrivals(load * most, fitting) for load in LOADS}
 
 
 def _arrivals(rate: float, lengths: Lengths) -> list[Arrival]:
@@ -208,16 +214,13 @@ def _arrivals(rate: float, lengths: Lengths) -> list[Arrival]:
     return [each._replace(max_new_tokens=each.num_output_tokens) for each in found]
 
 
-async def _attained(
-    settings: EngineSettings, loads: Sequence[tuple[float, list[Arrival]]]
-) -> list[float]:
-    """One after another, in one engine."""
+async def _attained(settings: EngineSettings, loads: Sequence[Sequence[Arrival]]) -> list[float]:
+    """Under one load after another, in one engine."""
     shares: list[float] = []
     async with started(settings) as engine:
-        for index, (_, arrivals) in enumerate(loads):
-            answers: list[Answer] = await serve(engine, arrivals, settings.slo, f"load-{index}")
-            shares.append(sum(each.attained(settings.slo) for each in answers) / len(answers))
-            await asyncio.sleep(0.5)
+        for index, arrivals in enumerate(loads):
+            answers = await serve(engine, arrivals, settings.slo, f"load-{index}")
+            shares.append(mean(each.attained(settings.slo) for each in answers))
     return shares
 
 
@@ -225,10 +228,11 @@ def _predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Ar
     return SimulatedCell(profile.engine(settings), 1).serve(arrivals).attainment
 
 
-def _orders_kept(shares: Sequence[tuple[float, float]]) -> list[bool]:
-    """For each two whose real attainments differ, whether the predictions do not say otherwise."""
+def _orders_kept(trials: Sequence[Trial]) -> list[bool]:
+    """For each two under one load that the engine tells apart, whether the predictions do not say
+    otherwise."""
     return [
-        (real - other) * (predicted - other_predicted) >= 0
-        for (real, predicted), (other, other_predicted) in combinations(shares, 2)
-        if abs(real - other) >= WORTH_TELLING
+        (one.real - other.real) * (one.predicted - other.predicted) >= 0
+        for one, other in combinations(trials, 2)
+        if one.load == other.load and abs(one.real - other.real) >= WORTH_TELLING
     ]
