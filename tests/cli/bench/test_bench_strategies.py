@@ -84,10 +84,10 @@ def test_a_profile_predicts_the_engine_that_it_is_of(settings, monkeypatch):
     prepare_environment()
     from macroserve.cli.bench.real_engine import serve, started
 
-    for name, less in (("NUM_MIXED", 8), ("OUTPUT_TOKENS", 60), ("MANY", 4)):
+    for name, less in (("NUM_MIXED", 4), ("OUTPUT_TOKENS", 30), ("MANY", 4)):
         monkeypatch.setattr(strategies, name, less)
     model = replace(settings, model=str(ensure_tiny_model()), dtype="float32")
-    arrivals = [Arrival(0.05 * i, 100, 10, max_new_tokens=10) for i in range(10)]
+    arrivals = [Arrival(0.05 * i, 100, 10, max_new_tokens=10) for i in range(4)]
 
     async def run():
         async with started(model) as engine:
@@ -96,7 +96,7 @@ def test_a_profile_predicts_the_engine_that_it_is_of(settings, monkeypatch):
 
     profile, answers = asyncio.run(run())
     assert 1e-4 < profile.step_s < 1.0
-    assert [len(answer.tokens_s) for answer in answers] == [10] * 10
+    assert [len(answer.tokens_s) for answer in answers] == [10] * 4
     assert all(answer.tokens_s == tuple(sorted(answer.tokens_s)) for answer in answers)
     assert all(answer.attained(Slo(60.0, 60.0)) for answer in answers)
     assert not any(answer.attained(Slo(1e-6, 60.0)) for answer in answers)
