@@ -6,7 +6,14 @@ import pytest
 from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Slo
-from macroserve.sim.papers.measurements import CloserLook, Curve, Metric, Percentiles, RateAtLatency
+from macroserve.sim.papers.measurements import (
+    CloserLook,
+    Curve,
+    Goodput,
+    Metric,
+    Percentiles,
+    RateAtLatency,
+)
 
 PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6)))
 
@@ -42,9 +49,11 @@ def test_percentiles_are_of_all_that_count():
 
 
 def test_a_closer_look_is_at_the_goodput():
-    look = CloserLook("c", EXPERIMENT, 0.9, 10.0, 1.0, 80.0)
+    look = CloserLook(Goodput("c", (EXPERIMENT,), 0.9, 10.0, 1.0, 80.0))
     rate = EXPERIMENT.goodput(0.9, 10.0, 1.0, 80.0)
     outcome = EXPERIMENT.serve(rate, 10.0, to_the_end=True)
-    found = look.metrics(look.measure(seed=0))
+    values = look.measure(seed=0)
+    assert values["c"] == rate
+    found = look.metrics(values)
     assert list(found.values()) == [*outcome.by_size, outcome.longest_wait_s]
     assert sum(outcome.by_size) / 4 == pytest.approx(outcome.attainment, abs=0.02)

@@ -12,7 +12,7 @@ from macroserve.sim.hardware.devices import A100_40GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.hardware.step_time import Host
-from macroserve.sim.papers.figure import Figure, Panel, Row
+from macroserve.sim.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.sim.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
 from macroserve.sim.record import as_aptserve
 from macroserve.sim.setup import Setup
@@ -218,11 +218,7 @@ def attainment_measurements() -> list[Measurement]:
 
 
 def attainment_rows(values: Values) -> list[Row]:
-    return [
-        Row("attainment", f"{rate:g} requests/s", variant, "attainment", share)
-        for variant, curve in CURVES.items()
-        for rate, share in curve.line(values)
-    ]
+    return curve_rows("attainment", CURVES, values)
 
 
 def attainment_panels(values: Values) -> list[Panel]:

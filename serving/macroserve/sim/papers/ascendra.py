@@ -9,7 +9,7 @@ from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.papers.figure import Figure, Panel, Row
+from macroserve.sim.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.sim.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
@@ -257,24 +257,24 @@ CURVE_RATES = {
 
 
 CURVES = {
-    (case, name): Curve(
-        f"attainment {case.name} {name}", experiment(case, STRATEGIES[name]), rates, DURATION_S
-    )
+    case: {
+        name: Curve(
+            f"attainment {case.name} {name}", experiment(case, STRATEGIES[name]), rates, DURATION_S
+        )
+        for name in STRATEGY_NAMES
+    }
     for case, rates in CURVE_RATES.items()
-    for name in STRATEGY_NAMES
 }
 
 
 def attainment_measurements() -> list[Measurement]:
     """Attainment over the rate (figure 9, first row)."""
-    return list(CURVES.values())
+    return [curve for curves in CURVES.values() for curve in curves.values()]
 
 
 def attainment_rows(values: Values) -> list[Row]:
     return [
-        Row("attainment", f"{case.name}, {rate:g} requests/s", name, "attainment", share)
-        for (case, name), curve in CURVES.items()
-        for rate, share in curve.line(values)
+        row for case in CASES for row in curve_rows("attainment", CURVES[case], values, case.name)
     ]
 
 
@@ -284,7 +284,7 @@ def attainment_panels(values: Values) -> list[Panel]:
             case.name,
             "requests/s",
             "within both targets",
-            {name: CURVES[case, name].line(values) for name in STRATEGY_NAMES},
+            {name: curve.line(values) for name, curve in CURVES[case].items()},
             is_share=True,
         )
         for case in CASES

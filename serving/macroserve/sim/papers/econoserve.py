@@ -11,7 +11,7 @@ from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
-from macroserve.sim.papers.figure import Figure, Panel, Row
+from macroserve.sim.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.sim.papers.measurements import (
     Curve,
     Measurement,
@@ -170,11 +170,7 @@ def latency_measurements() -> list[Measurement]:
 
 
 def latency_rows(values: Values) -> list[Row]:
-    return [
-        Row("latency", f"{rate:g} requests/s", name, "normalised latency in s", latency_s)
-        for name, curve in CURVES.items()
-        for rate, latency_s in curve.line(values)
-    ]
+    return curve_rows("latency", CURVES, values)
 
 
 def latency_panels(values: Values) -> list[Panel]:

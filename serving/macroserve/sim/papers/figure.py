@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from macroserve.sim.papers.measurements import Measurement, Values
+from macroserve.sim.papers.measurements import Curve, Measurement, Values
 
 OFF = 0.3
 
@@ -55,3 +55,15 @@ class Figure:
     rows: Callable[[Values], list[Row]]
     explanation: str = ""
     panels: Callable[[Values], list[Panel]] = lambda values: []
+
+
+def curve_rows(
+    figure: str, curves: Mapping[str, Curve], values: Values, case: str = ""
+) -> list[Row]:
+    """A row for each point. curves: by strategy. case: what they are of, if there are several."""
+    prefix = f"{case}, " if case else ""
+    return [
+        Row(figure, f"{prefix}{rate:g} requests/s", name, curve.metric.value, value)
+        for name, curve in curves.items()
+        for rate, value in curve.line(values)
+    ]

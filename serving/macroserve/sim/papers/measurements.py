@@ -56,21 +56,22 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class CloserLook:
-    """Who is within the targets at the goodput, and who waits for how long."""
+    """A goodput, and at it who is within the targets, and who waits for how long. Of one
+    experiment."""
 
-    key: str
-    experiment: Experiment
-    level: float
-    duration_s: float
-    lowest: float
-    highest: float = 400.0
+    goodput: Goodput
+
+    @property
+    def key(self) -> str:
+        return self.goodput.key
 
     def measure(self, seed: int) -> Values:
-        experiment, duration_s = self.experiment, self.duration_s
-        rate = experiment.goodput(self.level, duration_s, self.lowest, self.highest, seed)
-        outcome = experiment.serve(rate or self.lowest, duration_s, seed=seed, to_the_end=True)
+        held = self.goodput.measure(seed)
+        (experiment,) = self.goodput.experiments
+        rate = held[self.key] or self.goodput.lowest
+        outcome = experiment.serve(rate, self.goodput.duration_s, seed=seed, to_the_end=True)
         found = (*outcome.by_size, outcome.longest_wait_s)
-        return dict(zip(map(self._point, LOOKED_AT), found, strict=True))
+        return {**held, **dict(zip(map(self._point, LOOKED_AT), found, strict=True))}
 
     def metrics(self, values: Values) -> Values:
         """By the names of ``LOOKED_AT``."""

@@ -1,7 +1,7 @@
 """Attainment over the rate, and latencies at one rate (figure 8 shows such curves)."""
 
 from macroserve.sim.papers.ecoserve.cases import DURATION_S, SCALED, STRATEGY_NAMES, experiments
-from macroserve.sim.papers.figure import Figure, Panel, Row
+from macroserve.sim.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.sim.papers.measurements import Curve, Measurement, Percentiles, Values
 
 CURVE_RATES = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0)
@@ -30,11 +30,7 @@ def measurements() -> list[Measurement]:
 
 
 def rows(values: Values) -> list[Row]:
-    return [
-        Row("attainment", f"{rate:g} requests/s", variant, "attainment", share)
-        for variant, curve in CURVES.items()
-        for rate, share in curve.line(values)
-    ]
+    return curve_rows("attainment", CURVES, values)
 
 
 def panels(values: Values) -> list[Panel]:

@@ -2,27 +2,22 @@
 best; and who pays for what it gains."""
 
 from macroserve.sim.papers.figure import Figure, Row
-from macroserve.sim.papers.measurements import CloserLook, Measurement, Values
+from macroserve.sim.papers.measurements import CloserLook, Goodput, Measurement, Values
 from macroserve.sim.papers.unified import benchmarks
-from macroserve.sim.papers.unified.benchmarks import BENCHMARKS, DURATION_S, UNIFIED
+from macroserve.sim.papers.unified.benchmarks import BENCHMARKS, UNIFIED
 
 LOOKS = {
-    f"{benchmark.paper}, {benchmark.name}": CloserLook(
-        benchmark.key("closer look"),
-        benchmark.experiment,
-        benchmark.level,
-        DURATION_S,
-        benchmark.lowest,
-    )
+    f"{benchmark.paper}, {benchmark.name}": CloserLook(goodput)
     for benchmark in BENCHMARKS
-    if benchmark.limit_s is None
+    if isinstance(goodput := benchmark.measurement(UNIFIED, [benchmark.experiment]), Goodput)
 }
-"""At the rate that ``unified`` holds, attainment by size, so that its gain is seen not
-to be the expensive ones thrown away, and the longest wait."""
+"""Where ``unified`` is held by its goodput, attainment by size, so that its gain is seen not to be
+the expensive ones thrown away, and the longest wait."""
 
 
 def measurements() -> list[Measurement]:
-    return [*benchmarks.measurements(BENCHMARKS), *LOOKS.values()]
+    looks = {look.key: look for look in LOOKS.values()}
+    return [looks.get(each.key, each) for each in benchmarks.measurements(BENCHMARKS)]
 
 
 def rows(values: Values) -> list[Row]:
