@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from macroserve.core.request import Slo
-from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import STRATEGIES
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.deployment import Deployment
@@ -35,8 +34,7 @@ def find(need, setup=SETUP, strategies=("vllm", "sarathi")):
 def attainment(candidate, need, num_instances):
     setup = candidate.setup
     deployment = replace(setup.deployment, num_instances=num_instances)
-    bounds = Bounds((candidate.upper_bound + 1) // 2, candidate.upper_bound)
-    tried = replace(setup, deployment=deployment, bounds=bounds)
+    tried = replace(setup, deployment=deployment, bounds=candidate.bounds)
     return tried.serve(need.arrivals, goal=need.goal).attainment
 
 

@@ -13,7 +13,10 @@ from macroserve.sim.instance import Engine
 
 
 class SimulatedFleet(SimulatedCell):
-    """Cells within ``bounds``, as mitosis makes them out of nothing."""
+    """Cells within ``bounds``, as mitosis makes them out of nothing.
+
+    cells: as they are now.
+    """
 
     def __init__(
         self, engine: Engine, num_instances: int, bounds: Bounds, high_priority_ratio: float = 0.0
@@ -21,24 +24,20 @@ class SimulatedFleet(SimulatedCell):
         super().__init__(engine, 0, high_priority_ratio)
         self._bounds = bounds
         self._ratio = high_priority_ratio
-        self._cells: tuple[Cell, ...] = ()
+        self.cells: tuple[Cell, ...] = ()
         self._ledgers: dict[str, CellLedger] = {}
         self._homes: dict[str, CellLedger] = {}
         self.grow(num_instances, 0.0)
 
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return self._cells
-
     def grow(self, num_instances: int, now: float) -> None:
         """To so many instances, no fewer than there are. Those that change cells go on serving."""
         commands = plan(
-            self._cells, num_instances, self._bounds, self._ratio, self._remaining_tokens()
+            self.cells, num_instances, self._bounds, self._ratio, self._remaining_tokens()
         )
         for command in commands:
             self._carry_out(command, now)
-            self._cells = apply(self._cells, command)
-        for cell in self._cells:
+            self.cells = apply(self.cells, command)
+        for cell in self.cells:
             for name in cell.instances:
                 self._instances[name].policy.let_offload(bool(cell.high_priority))
 
@@ -130,7 +129,7 @@ class GrowingFleet(SimulatedFleet):
         self._seen = known.requests, known.attained
         attainment = attained / requests if requests else 1.0
         num = len(self._instances)
-        self.readings.append(Reading(now, attainment, num, len(self._cells)))
+        self.readings.append(Reading(now, attainment, num, len(self.cells)))
         if attainment < self._goal and num < self._most:
             self.grow(num + 1, now)
         self._events.put(now + self._interval_s, self._look)

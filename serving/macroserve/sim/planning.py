@@ -57,6 +57,11 @@ class Candidate:
         return None if self.num_instances is None else self.num_instances * self.ranks
 
     @property
+    def bounds(self) -> Bounds:
+        """Of its cells."""
+        return _bounds(self.upper_bound)
+
+    @property
     def ranks(self) -> int:
         return self.setup.deployment.ranks
 
@@ -183,9 +188,13 @@ def _proved(
 
 def _attainment(setup: Setup, need: Need, num_instances: int, upper_bound: int) -> float:
     deployment = replace(setup.deployment, num_instances=num_instances)
-    bounds = Bounds((upper_bound + 1) // 2, upper_bound)
-    tried = replace(setup, deployment=deployment, bounds=bounds)
+    tried = replace(setup, deployment=deployment, bounds=_bounds(upper_bound))
     return tried.serve(need.arrivals, goal=need.goal).attainment
+
+
+def _bounds(upper: int) -> Bounds:
+    """With the highest lower bound that goes with the upper one."""
+    return Bounds((upper + 1) // 2, upper)
 
 
 def _cost(candidate: Candidate) -> tuple[float, float]:

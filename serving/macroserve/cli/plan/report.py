@@ -94,8 +94,8 @@ def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
         if GPUS in limits:
             limits[GPUS] = chosen.ranks
     spec["mitosis"] = {
-        "lowerBound": (chosen.upper_bound + 1) // 2,
-        "upperBound": chosen.upper_bound,
+        "lowerBound": chosen.bounds.lower,
+        "upperBound": chosen.bounds.upper,
     }
     spec.setdefault("scheduling", {})["strategy"] = chosen.setup.strategy.name
     if chosen.setup.strategy.uses_pools:
