@@ -7,7 +7,7 @@ import pytest
 from macroserve.core.manifest import parse
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.wish import wish
+from macroserve.core.wish import leaves_ratio_open, wish
 
 
 def document(**spec: Any) -> dict[str, Any]:
@@ -44,3 +44,19 @@ def test_the_ratio_is_of_strategies_with_pools(spec: dict[str, Any], ratio: floa
 
 def test_something_else_may_say_how_many() -> None:
     assert wish(parse(document()), instances=7).instances == 7
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_open", "ratio"),
+    [
+        ({}, True, 0.25),
+        ({"scheduling": {"strategy": "ascendra"}}, True, 0.25),
+        ({"scheduling": {"strategy": "ecoserve"}}, False, 0.0),
+        ({"priority": {"highPriorityRatio": 0.5}}, False, 0.5),
+        ({"priority": {"highPriorityRatio": 0}}, False, 0.0),
+    ],
+)
+def test_who_finds_the_ratio(spec: dict[str, Any], is_open: bool, ratio: float) -> None:
+    manifest = parse(document(**spec))
+    assert leaves_ratio_open(manifest) == is_open
+    assert wish(manifest, auto_ratio=0.25).high_priority_ratio == ratio

@@ -14,7 +14,7 @@ from macroserve.core.views import InstanceStatus
 from macroserve.engine.emulated import EMULATED_MODEL, PREDICTED_DEVICE
 from macroserve.operator import evidence
 from macroserve.operator.alert_book import HEARTBEAT, Alert, AlertBook
-from macroserve.operator.autoscaler import METRICS_MISSING, Autoscaler
+from macroserve.operator.autoscaler import METRICS_MISSING, Autoscaler, Findings, needs_load
 from macroserve.operator.names import Key
 from macroserve.operator.target import Change
 
@@ -58,15 +58,18 @@ class Oracle:
 
     def __init__(self):
         self.answer = lambda held: None
+        self.ratio = 0.0
         self.simulate = None
         self.asked = 0
         self.forgotten = 0
 
-    def need(self, key, simulate):
+    def latest(self, key, simulate):
         assert key == LLAMA
         self.asked += 1
         self.simulate = simulate
-        return self.answer(simulate.args[2])
+        observed, _ = simulate.args
+        held = observed.status.get("targetInstances", observed.manifest.spec.instances)
+        return Findings(self.answer(held), self.ratio)
 
     def forget(self, key):
         assert key == LLAMA
@@ -116,7 +119,11 @@ class World:
             report=self.report,
         )
         target = await self.autoscaler.target(replace(observed, **differs), self.load)
-        self.status = {**self.status, "targetInstances": target.instances}
+        self.status = {
+            **self.status,
+            "targetInstances": target.instances,
+            "highPriorityRatio": target.high_priority_ratio,
+        }
         if target.change:
             entry = {
                 "time": target.change.time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -371,7 +378,7 @@ async def test_a_status_that_could_not_be_written_is_the_truth(world):
 
 async def test_the_simulation_is_that_of_this_deployment(world):
     await world.round()
-    need = world.oracle.simulate()
+    need = world.oracle.simulate().need
     assert need.requests_per_s == pytest.approx(10.0)
     assert need.enough == 3 and 2 <= need.survivors <= 3
     found = evidence.design(observation(manifest=AUTOSCALED, report=world.report), world.load)
@@ -415,6 +422,83 @@ def test_who_counts_as_ready():
         pod(5),
     )
     assert evidence.num_ready(observation(pods=pods)) == 2
+
+
+# -- the share of HP instances
+
+
+MISSED = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=50)),))
+"""Half of the last minute's requests."""
+
+
+@pytest.fixture(params=[{}, {"autoscaling": {"minInstances": 3, "maxInstances": 8}}], ids=str)
+def open_world(request):
+    """Where nothing but the ratio of Ascendra is looked at, and where the number is as well."""
+    found = World(manifest(scheduling={"strategy": "ascendra"}, **request.param))
+    found.report = MISSED
+    found.oracle.answer = lambda held: Need(20.0, held, held)
+    found.oracle.ratio = 0.0
+    return found
+
+
+async def test_what_is_left_open_is_as_simulated_and_stays_so(open_world):
+    world = open_world
+    world.report = Report((told(cell("cell-0", 0, 1, 2)),))
+    assert (await world.round()).high_priority_ratio == pytest.approx(1 / 3)
+    world.oracle.forgotten = 0
+    world.report = MISSED
+    assert (await world.round()).high_priority_ratio == 0.0
+    assert world.oracle.forgotten, "what was simulated with HP instances says nothing of none"
+    world.report = Report((told(cell("cell-0", 0, 1, 2)),))
+    world.oracle.ratio = 0.5
+    world.start()
+    assert (await world.round()).high_priority_ratio == 0.0, "targets are met, so it may stay"
+
+
+@pytest.mark.parametrize(
+    ("spec", "ratio"),
+    [
+        ({"strategy": "ascendra", "ratio": 0.5}, 0.5),
+        ({"strategy": "vllm", "ratio": "Auto"}, 0.0),
+    ],
+    ids=str,
+)
+async def test_a_ratio_that_is_given_or_useless_is_not_looked_for(spec, ratio):
+    world = World(
+        manifest(
+            scheduling={"strategy": spec["strategy"]},
+            priority={"highPriorityRatio": spec["ratio"]},
+        )
+    )
+    world.report = MISSED
+    world.oracle.ratio = 0.9
+    assert (await world.round()).high_priority_ratio == ratio
+    assert not world.oracle.asked
+    assert not needs_load(world.manifest)
+
+
+async def test_a_ratio_is_kept_while_the_load_is_not_known(open_world):
+    for world_load in (None, load_of(num_buckets=0), load_of(age_s=evidence.STALE_S + 1)):
+        open_world.load = world_load
+        assert (await open_world.round()).high_priority_ratio == pytest.approx(1 / 3)
+
+
+async def test_the_ratio_is_simulated_only_while_targets_are_missed(open_world):
+    """What takes a second of computing is not done to change nothing."""
+    await open_world.round()
+    assert needs_load(open_world.manifest)
+    missed = observation(manifest=open_world.manifest, report=MISSED)
+    met = observation(manifest=open_world.manifest, report=Report((told(cell("cell-0", 0, 1, 2)),)))
+    simulate, (_, load) = open_world.oracle.simulate.func, open_world.oracle.simulate.args
+    tried = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("macroserve.operator.autoscaler.best_ratio", lambda *of: tried.append(of))
+        simulate(met, load)
+        assert not tried
+        simulate(missed, load)
+    ((design, traffic, num, goal),) = tried
+    assert design.high_priority_ratio == pytest.approx(1 / 3)
+    assert (traffic.rates, num, goal) == ((pytest.approx(10.0),), 3, 0.9)
 
 
 # -- what is told

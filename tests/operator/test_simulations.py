@@ -24,7 +24,7 @@ class World:
             self.now += took_s
             return Need(1.0, enough, enough)
 
-        return self.simulations.need(key, simulate)
+        return self.simulations.latest(key, simulate)
 
     async def told(self):
         return await asyncio.wait_for(self.found.get(), 5)
@@ -103,10 +103,10 @@ async def test_the_event_loop_runs_on_and_one_is_simulated_after_another(world):
         together -= 1
         return Need(1.0, 2, 2)
 
-    world.simulations.need(LLAMA, simulate)
-    world.simulations.need(QWEN, simulate)
+    world.simulations.latest(LLAMA, simulate)
+    world.simulations.latest(QWEN, simulate)
     await asyncio.to_thread(begun.acquire, timeout=5)
-    assert world.simulations.need(LLAMA, simulate) is None, "it is under way"
+    assert world.simulations.latest(LLAMA, simulate) is None, "it is under way"
     go_on.release(3)
     assert {await world.told(), await world.told()} == {LLAMA, QWEN}
     await world.idle()
@@ -120,7 +120,7 @@ async def test_what_was_forgotten_meanwhile_is_not_taken_in(world):
         assert go_on.wait(5)
         return Need(1.0, 2, 2)
 
-    world.simulations.need(LLAMA, simulate)
+    world.simulations.latest(LLAMA, simulate)
     await asyncio.sleep(0.01)
     world.simulations.forget(LLAMA)
     world.simulations.forget(QWEN)
@@ -138,7 +138,7 @@ async def test_one_that_fails_is_counted_and_tried_again(world, caplog):
 
     errors = metrics.ERRORS.labels("simulation")
     before = errors._value.get()
-    world.simulations.need(LLAMA, fail)
+    world.simulations.latest(LLAMA, fail)
     await world.told()
     assert errors._value.get() == before + 1
     assert "ns/llama" in caplog.text

@@ -25,7 +25,8 @@ def fields(found: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def test_a_settled_macroinstance_in_full() -> None:
     report = Report((cell("cell-0", 0, 1, 2, finished=100, attained=97, num_running=4),))
-    found = status(a_round(observation(report=report)), [DECISION])
+    wished = target(high_priority_ratio=0.25)
+    found = status(a_round(observation(report=report), wished), [DECISION])
     assert len(found.pop("conditions")) == 5
     assert found == {
         "observedGeneration": 4,
@@ -35,6 +36,7 @@ def test_a_settled_macroinstance_in_full() -> None:
         "targetInstances": 3,
         "cellCount": 1,
         "highPriority": 1,
+        "highPriorityRatio": 0.25,
         "selector": "macroserve.io/macroinstance=llama,macroserve.io/component=instance",
         "attainment": "0.97",
         "endpoint": "http://llama.team.svc:8000/v1",

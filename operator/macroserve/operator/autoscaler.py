@@ -1,19 +1,25 @@
-"""How many instances each MacroInstance should have, between two rounds of its reconciling.
+"""How many instances each MacroInstance should have, and which share of them in the HP pool,
+between two rounds of its reconciling.
 
 With ``spec.autoscaling`` the target lives in ``status.targetInstances``: alerts, a forecast of the
 load and simulations of it move it, as ``core.scaling.autoscale`` decides. Without, it is
 ``spec.instances``, which ``kubectl scale`` and an HPA write.
+
+A ratio of ``Auto`` lives in ``status.highPriorityRatio``. It is looked at while too few requests
+meet their targets: the same simulation tells whether another would serve them better.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from macroserve.core.manifest import Autoscaling
+from macroserve.core.manifest import Autoscaling, Manifest
 from macroserve.core.reports import LoadReport
 from macroserve.core.scaling.autoscale import Limits, Move, Need, Scaling, Signals, decide, resume
+from macroserve.core.wish import leaves_ratio_open
 from macroserve.operator import evidence, metrics
 from macroserve.operator.alert_book import Alert, AlertBook
 from macroserve.operator.names import Key
@@ -21,9 +27,24 @@ from macroserve.operator.observation import Observation
 from macroserve.operator.simulations import Simulations
 from macroserve.operator.target import Change, Target
 from macroserve.sim.capacity import need
+from macroserve.sim.pools import best_ratio
+from macroserve.sim.traffic import expected
 
 CALLS_FOR_MORE = ("MacroserveSLOAttainmentLow", "MacroserveQueuesLate")
 METRICS_MISSING = "MacroserveMetricsMissing"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a simulation of a load tells. need: None where the number is not ours to change."""
+
+    need: Need | None
+    high_priority_ratio: float
+
+
+def needs_load(manifest: Manifest) -> bool:
+    """Whether anything here depends on what a MacroInstance was asked for lately."""
+    return manifest.spec.autoscaling is not None or leaves_ratio_open(manifest)
 
 
 class Autoscaler:
@@ -37,7 +58,7 @@ class Autoscaler:
         self,
         wake: Callable[[str, str], None],
         book: AlertBook | None = None,
-        simulations: Simulations | None = None,
+        simulations: Simulations[Findings] | None = None,
     ) -> None:
         self._wake = wake
         self._book = book or AlertBook()
@@ -52,17 +73,20 @@ class Autoscaler:
     async def target(self, observation: Observation, load: LoadReport | None) -> Target:
         """What to plan for in this round; it never waits for a simulation.
 
-        load: as the head reports it now, None when it does not answer. Without
-        ``spec.autoscaling`` it is not looked at and need not be asked for.
+        load: as the head reports it now, None when it does not answer. It need not be asked for
+            unless ``needs_load``.
         """
         key = Key(observation.namespace, observation.name)
         autoscaling = observation.manifest.spec.autoscaling
         if autoscaling is None:
             self._scalings.pop(key, None)
-            self._simulations.forget(key)
             target = _as_specified(observation)
         else:
             target = self._autoscaled(key, autoscaling, observation, load)
+        target = replace(target, high_priority_ratio=self._ratio(key, observation, load))
+        if target.change or target.high_priority_ratio != evidence.present_ratio(observation):
+            # It was of other instances.
+            self._simulations.forget(key)
         metrics.TARGET_INSTANCES.labels(*key).set(target.instances)
         metrics.READY_INSTANCES.labels(*key).set(evidence.num_ready(observation))
         return target
@@ -89,29 +113,21 @@ class Autoscaler:
         load: LoadReport | None,
     ) -> Target:
         now = observation.now.timestamp()
-        held = observation.status.get("targetInstances", observation.manifest.spec.instances)
+        held = _held(observation)
         scaling = self._scalings.get(key)
         if scaling is None or scaling.target != held:
             scaling = resume(held, _moves(observation.status), now)
             self._simulations.forget(key)
         limits = _limits(autoscaling)
-        signals = self._signals(key, observation, load, held, limits)
+        signals = self._signals(key, observation, load)
         decision, self._scalings[key] = decide(scaling, limits, signals, now)
         change = None
         if decision.target != held:
-            self._simulations.forget(key)
             change = Change(observation.now, held, decision.target, decision.reason)
         is_known = not (signals.unknown or signals.deaf)
         return Target(decision.target, decision.reason, decision.able, is_known, change)
 
-    def _signals(
-        self,
-        key: Key,
-        observation: Observation,
-        load: LoadReport | None,
-        held: int,
-        limits: Limits,
-    ) -> Signals:
+    def _signals(self, key: Key, observation: Observation, load: LoadReport | None) -> Signals:
         firing = self._book.firing(key)
         ready = evidence.num_ready(observation)
         alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
@@ -124,37 +140,58 @@ class Autoscaler:
         if unknown or load is None:
             return Signals(ready=ready, alert=alert, unknown=unknown, deaf=deaf)
         is_idle = evidence.is_idle(observation, load)
+        findings = None if is_idle else self._findings(key, observation, load)
         return Signals(
             ready=ready,
             alert=alert,
-            need=None if is_idle else self._need(key, observation, load, held, limits),
+            need=findings.need if findings else None,
             idle=is_idle,
             struggling=evidence.is_struggling(observation),
             deaf=deaf,
         )
 
-    def _need(
-        self, key: Key, observation: Observation, load: LoadReport, held: int, limits: Limits
-    ) -> Need | None:
-        simulate = partial(_simulate, observation, load, held, limits)
-        return self._simulations.need(key, simulate)
+    def _ratio(self, key: Key, observation: Observation, load: LoadReport | None) -> float:
+        findings = None
+        if load and not evidence.unknown(observation, load) and _asks_for_ratio(observation):
+            findings = self._findings(key, observation, load)
+        return findings.high_priority_ratio if findings else evidence.present_ratio(observation)
+
+    def _findings(self, key: Key, observation: Observation, load: LoadReport) -> Findings | None:
+        return self._simulations.latest(key, partial(_simulate, observation, load))
 
 
-def _simulate(observation: Observation, load: LoadReport, held: int, limits: Limits) -> Need | None:
+def _simulate(observation: Observation, load: LoadReport) -> Findings | None:
     """None before an instance has told what it is like."""
     design = evidence.design(observation, load)
     if design is None:
         return None
-    return need(
-        design,
-        load,
-        goal=observation.manifest.spec.slo.attainment,
-        present=held,
-        least=limits.least,
-        most=limits.most,
-        memory_s=limits.down_s,
-        num_waiting=evidence.num_waiting(observation),
-    )
+    spec = observation.manifest.spec
+    held, num_waiting = _held(observation), evidence.num_waiting(observation)
+    found = None
+    if spec.autoscaling:
+        limits = _limits(spec.autoscaling)
+        found = need(
+            design,
+            load,
+            goal=spec.slo.attainment,
+            present=held,
+            least=limits.least,
+            most=limits.most,
+            memory_s=limits.down_s,
+            num_waiting=num_waiting,
+        )
+    ratio, coming = design.high_priority_ratio, expected(load, num_waiting)
+    if coming and _asks_for_ratio(observation):
+        ratio = best_ratio(design, coming, held, spec.slo.attainment)
+    return Findings(found, ratio)
+
+
+def _asks_for_ratio(observation: Observation) -> bool:
+    return leaves_ratio_open(observation.manifest) and evidence.is_struggling(observation)
+
+
+def _held(observation: Observation) -> int:
+    return observation.status.get("targetInstances", observation.manifest.spec.instances)
 
 
 def _as_specified(observation: Observation) -> Target:

@@ -57,6 +57,12 @@ def num_ready(observation: Observation) -> int:
     )
 
 
+def present_ratio(observation: Observation) -> float:
+    """The share of HP instances that is in force."""
+    auto_ratio = observation.status.get("highPriorityRatio")
+    return wish(observation.manifest, auto_ratio=auto_ratio).high_priority_ratio
+
+
 def design(observation: Observation, load: LoadReport) -> Design | None:
     """What instances are like, by their own account; None before one has given it."""
     cells = observation.report.cells if observation.report else ()
@@ -78,6 +84,5 @@ def design(observation: Observation, load: LoadReport) -> Design | None:
         max_model_len=manifest.spec.model.max_model_len,
         drop_late=manifest.spec.scheduling.drop_late,
     )
-    wished = wish(manifest)
     latency = Exact(load.model, load.device, load.coefficients)
-    return Design(config, latency, wished.high_priority_ratio, wished.bounds.upper)
+    return Design(config, latency, present_ratio(observation), manifest.spec.mitosis.upper_bound)

@@ -17,7 +17,7 @@ from macroserve.core.scaling.fleet import Fleet, FleetPlan, plan_steps
 from macroserve.core.wish import wish
 from macroserve.operator.actuator import Actuator, Effect
 from macroserve.operator.api import Api, ApiError
-from macroserve.operator.autoscaler import Autoscaler
+from macroserve.operator.autoscaler import Autoscaler, needs_load
 from macroserve.operator.contact import Answer, Contact
 from macroserve.operator.departure import add_finalizer, depart, has_finalizer
 from macroserve.operator.fleet import fleet, repairs
@@ -117,13 +117,15 @@ class Reconciler:
         answer = None
         address = head_address(self._pods())
         if tokens and address:
-            with_load = form.manifest.spec.autoscaling is not None
+            with_load = needs_load(form.manifest)
             answer = await self._contact.ask(address, tokens.admin, with_load)
         observation = self._observe(resource, form, answer, now)
         target = await world.autoscaler.target(observation, answer.load if answer else None)
 
         present = fleet(observation)
-        plan = plan_steps(present, wish(form.manifest, target.instances))
+        plan = plan_steps(
+            present, wish(form.manifest, target.instances, target.high_priority_ratio)
+        )
         decided = self._reporter.decide(plan, now)
 
         effect = Effect((), ())

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from macroserve.core.scaling.autoscale import Need
 from macroserve.operator import metrics
 from macroserve.operator.names import Key
 
@@ -16,22 +16,24 @@ PAUSES = 4.0
 """After a simulation at least this many times as long as it took pass before the next."""
 
 STALE_S = 120.0
-"""A need that was found out longer ago is not known any more: the worker has too much to do."""
+"""What was found out longer ago is not known any more: the worker has too much to do."""
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """need: None where it could not be found out."""
+class _Found(Generic[T]):
+    """what: None where it could not be found out."""
 
-    need: Need | None
+    what: T | None
     at: float
     next_at: float
 
 
-class Simulations:
-    """found: called on the event loop when another need was found out for a MacroInstance.
+class Simulations(Generic[T]):
+    """found: called on the event loop when something else was found out for a MacroInstance.
 
     clock: seconds, monotonic.
     """
@@ -42,10 +44,10 @@ class Simulations:
         self._notify = found
         self._clock = clock
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="simulation")
-        self._found: dict[Key, _Found] = {}
+        self._found: dict[Key, _Found[T]] = {}
         self._running: dict[Key, asyncio.Task[None]] = {}
 
-    def need(self, key: Key, simulate: Callable[[], Need | None]) -> Need | None:
+    def latest(self, key: Key, simulate: Callable[[], T | None]) -> T | None:
         """What was found out last, None if nothing yet; begins to find out again when it is time.
 
         simulate: runs in another thread, so it must not touch what this one changes.
@@ -54,7 +56,7 @@ class Simulations:
         found = self._found.get(key)
         if key not in self._running and (found is None or now >= found.next_at):
             self._running[key] = asyncio.create_task(self._run(key, simulate))
-        return found.need if found and now - found.at <= STALE_S else None
+        return found.what if found and now - found.at <= STALE_S else None
 
     def forget(self, key: Key) -> None:
         """What was found out does not hold any more, nor will what is being found out."""
@@ -70,23 +72,23 @@ class Simulations:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._worker.shutdown(wait=False, cancel_futures=True)
 
-    async def _run(self, key: Key, simulate: Callable[[], Need | None]) -> None:
+    async def _run(self, key: Key, simulate: Callable[[], T | None]) -> None:
         before = self._found.get(key)
         loop = asyncio.get_running_loop()
-        need = None
+        what = None
         try:
-            need, took_s = await loop.run_in_executor(self._worker, self._timed, simulate)
+            what, took_s = await loop.run_in_executor(self._worker, self._timed, simulate)
         except Exception:
             took_s = 0.0
             metrics.ERRORS.labels("simulation").inc()
             log.exception("The load of %s could not be simulated.", key)
         now = self._clock()
-        self._found[key] = _Found(need, now, now + max(EVERY_S, PAUSES * took_s))
+        self._found[key] = _Found(what, now, now + max(EVERY_S, PAUSES * took_s))
         del self._running[key]
-        if before is None or before.need != need:
+        if before is None or before.what != what:
             self._notify(key)
 
-    def _timed(self, simulate: Callable[[], Need | None]) -> tuple[Need | None, float]:
+    def _timed(self, simulate: Callable[[], T | None]) -> tuple[T | None, float]:
         began = self._clock()
-        need = simulate()
-        return need, self._clock() - began
+        what = simulate()
+        return what, self._clock() - began

@@ -30,6 +30,7 @@ def status(found: Round, decisions: Sequence[Decision]) -> dict[str, Any]:
         "targetInstances": target.instances,
         "cellCount": len(cells),
         "highPriority": sum(cell["highPriority"] for cell in cells),
+        "highPriorityRatio": target.high_priority_ratio,
         "selector": _selector(observation.name),
         "attainment": _attainment(observation.report.cells if observation.report else ()),
         "endpoint": f"http://{observation.name}.{observation.namespace}.svc:{names.PUBLIC_PORT}/v1",

@@ -1,4 +1,4 @@
-"""How many instances a MacroInstance should have now, and who says so."""
+"""What a MacroInstance should have now, and who says so."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +22,7 @@ class Target:
     last target, and ``reason`` says what it waits for.
     metrics_available: None where nothing depends on metrics, as without ``spec.autoscaling``.
     change: set in the round that changes the target.
+    high_priority_ratio: share of the instances in the HP pool.
     """
 
     instances: int
@@ -29,3 +30,4 @@ class Target:
     able: bool = True
     metrics_available: bool | None = None
     change: Change | None = None
+    high_priority_ratio: float = 0.0

@@ -12,13 +12,11 @@ from macroserve.sim.arrivals import Arrival
 from macroserve.sim.capacity import fewest
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.step_time import StepTime
+from macroserve.sim.pools import RATIOS
 from macroserve.sim.setup import Setup
 
 SCREENED_S = 300.0
 """Candidates are first held against the busiest stretch of so long."""
-
-POOLED_RATIO = 1 / 3
-"""The HP share tried beside none: the best of those that Ascendra tried (section 8.4)."""
 
 CELL_SIZES = (4, 8, 16)
 """Upper bounds on a cell that are tried, the smallest first: less fails with it."""
@@ -98,7 +96,8 @@ def search(
         line = best(options)
         first = line[0].setup
         if first.strategy.uses_pools:
-            line = best([replace(first, high_priority_ratio=POOLED_RATIO)], line)
+            ratios = [ratio for ratio in RATIOS if ratio != first.high_priority_ratio]
+            line = best([replace(first, high_priority_ratio=ratio) for ratio in ratios], line)
         first = line[0].setup
         others = [name for name in strategies if name != first.strategy.name]
         line = best([_of_strategy(first, name) for name in others], line)
