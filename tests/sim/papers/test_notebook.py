@@ -7,7 +7,7 @@ from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim.papers.measurements import Attainment, Goodput
+from macroserve.sim.papers.measurements import Attainment, Curve, Goodput, Metric
 from macroserve.sim.papers.notebook import Notebook, carry_out
 
 
@@ -19,13 +19,13 @@ QUICK = Attainment("quick", EXPERIMENT, 2.0, 2.0)
 OTHER = Attainment("other", EXPERIMENT, 3.0, 2.0)
 
 
-def run(path, measurements, seed=0):
+def run(path, measurements, *seeds):
     """Values, and how many were measured anew."""
-    notebook = Notebook(path, seed)
+    notebook, seeds = Notebook(path), seeds or (0,)
     before = len(path.read_text().splitlines()) if path.exists() else 0
     progress = []
-    values = carry_out(measurements, notebook, seed, 2, progress.append)
-    assert sum(progress) == len(measurements)
+    values = carry_out(measurements, notebook, seeds, 2, progress.append)
+    assert sum(progress) == len(seeds) * len(measurements)
     return values, len(path.read_text().splitlines()) - before
 
 
@@ -55,7 +55,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path):
         replace(QUICK, rate=2.5),
         replace(QUICK, experiment=changed(strategy=STRATEGIES["sarathi"])),
         replace(QUICK, experiment=changed(slo=Slo(2.0, 0.1))),
-        Goodput("quick", (EXPERIMENT,), 0.9, 2.0, 1.0, 2.0),
+        Goodput("quick", EXPERIMENT, 0.9, 2.0, 1.0, 2.0),
     ],
     ids=["rate", "strategy", "slo", "kind"],
 )
@@ -68,3 +68,14 @@ def test_another_measurement_of_the_same_name_is(tmp_path, changed):
 def test_another_seed_is(tmp_path):
     path = tmp_path / "measured.jsonl"
     assert [run(path, [QUICK], seed)[1] for seed in (0, 1, 0)] == [1, 1, 0]
+
+
+def test_of_several_seeds_the_mean_counts(tmp_path):
+    path = tmp_path / "measured.jsonl"
+    latency = Curve("latency", EXPERIMENT, (2.0,), 2.0, Metric.NORMALISED_LATENCY)
+    alone = [run(path, [latency], seed)[0] for seed in (1, 2)]
+    together, new = run(path, [latency], 1, 2)
+    assert new == 0
+    assert alone[0] != alone[1]
+    for key, value in together.items():
+        assert value == pytest.approx((alone[0][key] + alone[1][key]) / 2)

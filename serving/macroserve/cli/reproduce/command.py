@@ -16,7 +16,10 @@ def reproduce(
     paper: Annotated[str, typer.Argument(help="Which one; a name that is none lists them.")],
     out: Annotated[Path, typer.Option(help="A folder for the results.")],
     figure: Annotated[str | None, typer.Option(help="One figure of the paper; else all.")] = None,
-    seed: Annotated[int, typer.Option(help="Of arrivals, lengths and noise.", min=0)] = 0,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Of arrivals, lengths and noise, 0 if not given; of several the mean."),
+    ] = None,
     processes: Annotated[int | None, typer.Option(help="Else one a core.", min=1)] = None,
 ) -> None:
     """Measure a paper's figures again in the simulator. What was measured before is kept."""
@@ -32,13 +35,14 @@ def reproduce(
         raise typer.BadParameter(f"{paper} has the figures {', '.join(figures)}, not {figure!r}.")
     chosen = figures if figure is None else {figure: figures[figure]}
     measurements = [each for found in chosen.values() for each in found.measurements()]
-    notebook = Notebook(out / f"{paper}-measured.jsonl", seed)
+    seeds = list(dict.fromkeys(seed or [0]))
+    notebook = Notebook(out / f"{paper}-measured.jsonl")
     with _progress() as progress:
-        task = progress.add_task(paper, total=len(measurements))
+        task = progress.add_task(paper, total=len(seeds) * len(measurements))
         values = carry_out(
             measurements,
             notebook,
-            seed,
+            seeds,
             processes or os.cpu_count() or 1,
             lambda number: progress.advance(task, number),
         )
