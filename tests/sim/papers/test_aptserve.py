@@ -12,7 +12,7 @@ def test_every_measurement_judges_as_the_paper_and_fits_the_devices():
     keys = [each.key for each in measured]
     assert len(keys) == len(set(keys))
     for each in measured:
-        experiment = each.experiments[0] if hasattr(each, "experiments") else each.experiment
+        experiment = each.experiment
         assert experiment.setup.judge is as_aptserve
         deployment = experiment.setup.deployment
         assert deployment.device.name == "A100-40GB" and deployment.num_instances == 1

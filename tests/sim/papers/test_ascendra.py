@@ -10,7 +10,7 @@ def test_three_instances_of_which_one_is_of_high_priority():
     measured = ascendra.goodput_measurements()
     assert len({each.key for each in measured}) == 3 * 4
     for each in measured:
-        (experiment,) = each.experiments
+        experiment = each.experiment
         assert experiment.setup.deployment.num_instances == 3
         papers_own = experiment.setup.strategy.name == "ascendra"
         assert experiment.setup.high_priority_ratio == (1 / 3 if papers_own else 0.0)

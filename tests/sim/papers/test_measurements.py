@@ -7,6 +7,7 @@ from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Slo
 from macroserve.sim.papers.measurements import (
+    BestOf,
     CloserLook,
     Curve,
     Goodput,
@@ -48,8 +49,23 @@ def test_percentiles_are_of_all_that_count():
         assert sum(each < median for each in taken) < len(taken) / 2
 
 
+def test_the_best_is_told_and_of_the_others_only_that_they_are_not():
+    def search(key, num_instances):
+        deployment = replace(EXPERIMENT.setup.deployment, num_instances=num_instances)
+        setup = replace(EXPERIMENT.setup, deployment=deployment)
+        return Goodput(key, replace(EXPERIMENT, setup=setup), 0.9, 10.0, 1.0, 200.0)
+
+    two, one, three = search("two", 2), search("one", 1), search("three", 3)
+    best = BestOf("best", (two, one, three))
+    values = best.measure(seed=0)
+    assert values["two"] == two.measure(seed=0)["two"]
+    assert values["one"] == 0.0
+    assert values["three"] == values["best"] == pytest.approx(three.measure(0)["three"], rel=0.05)
+    assert best.winner(values) is three
+
+
 def test_a_closer_look_is_at_the_goodput():
-    look = CloserLook(Goodput("c", (EXPERIMENT,), 0.9, 10.0, 1.0, 80.0))
+    look = CloserLook(Goodput("c", EXPERIMENT, 0.9, 10.0, 1.0, 80.0))
     rate = EXPERIMENT.goodput(0.9, 10.0, 1.0, 80.0)
     outcome = EXPERIMENT.serve(rate, 10.0, to_the_end=True)
     values = look.measure(seed=0)

@@ -97,7 +97,7 @@ def throughput_measurements() -> list[Measurement]:
     return [
         Goodput(
             _throughput_key(level, model, name, variant),
-            (experiment(model, name, variant),),
+            experiment(model, name, variant),
             LEVELS[level],
             {"ShareGPT": 300.0, "HumanEval": 150.0, "LongBench": 600.0}[name],
             LOWEST[name],

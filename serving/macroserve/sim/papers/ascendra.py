@@ -69,7 +69,7 @@ def experiment(
 
 
 def _goodput(key: str, experiment: Experiment) -> Goodput:
-    return Goodput(key, (experiment,), LEVEL, DURATION_S, LOWEST)
+    return Goodput(key, experiment, LEVEL, DURATION_S, LOWEST)
 
 
 def goodput_measurements() -> list[Measurement]:

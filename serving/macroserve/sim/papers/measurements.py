@@ -1,7 +1,7 @@
 """Measurements that an experiment is made of. Each gives values by keys of its own."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import ceil
 from typing import Protocol
@@ -35,29 +35,23 @@ class Measurement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Requests per second at which ``level`` is attained, over ``duration_s``, by the best of the
-    experiments."""
+    """Requests per second up to which ``level`` is attained, over ``duration_s``."""
 
     key: str
-    experiments: tuple[Experiment, ...]
+    experiment: Experiment
     level: float
     duration_s: float
     lowest: float
     highest: float = 400.0
 
     def measure(self, seed: int) -> Values:
-        best = 0.0
-        for experiment in self.experiments:
-            least = max(self.lowest, best * (1 + PRECISION))
-            found = experiment.goodput(self.level, self.duration_s, least, self.highest, seed)
-            best = max(best, found)
-        return {self.key: best}
+        rate = self.experiment.goodput(self.level, self.duration_s, self.lowest, self.highest, seed)
+        return {self.key: rate}
 
 
 @dataclass(frozen=True, slots=True)
 class CloserLook:
-    """A goodput, and at it who is within the targets, and who waits for how long. Of one
-    experiment."""
+    """A goodput, and at it who is within the targets, and who waits for how long."""
 
     goodput: Goodput
 
@@ -67,9 +61,9 @@ class CloserLook:
 
     def measure(self, seed: int) -> Values:
         held = self.goodput.measure(seed)
-        (experiment,) = self.goodput.experiments
-        rate = held[self.key] or self.goodput.lowest
-        outcome = experiment.serve(rate, self.goodput.duration_s, seed=seed, to_the_end=True)
+        searched = self.goodput
+        rate = held[self.key] or searched.lowest
+        outcome = searched.experiment.serve(rate, searched.duration_s, seed=seed, to_the_end=True)
         found = (*outcome.by_size, outcome.longest_wait_s)
         return {**held, **dict(zip(map(self._point, LOOKED_AT), found, strict=True))}
 
@@ -115,6 +109,32 @@ class RateAtLatency:
             return outcome.normalised_latency_s <= self.limit_s
 
         return {self.key: goodput(holds, self.lowest, self.highest)}
+
+
+Search = Goodput | RateAtLatency
+
+
+@dataclass(frozen=True, slots=True)
+class BestOf:
+    """The highest rate that any of the searches finds.
+
+    The first is carried out whole. Of each other only so much is as tells whether it finds more
+    than those before it; by its own key stands 0 if it does not.
+    """
+
+    key: str
+    searches: tuple[Search, ...]
+
+    def measure(self, seed: int) -> Values:
+        best, found = 0.0, {}
+        for search in self.searches:
+            least = max(search.lowest, best * (1 + PRECISION))
+            found |= replace(search, lowest=least).measure(seed)
+            best = max(best, found[search.key])
+        return {**found, self.key: best}
+
+    def winner(self, values: Values) -> Search:
+        return max(self.searches, key=lambda search: values[search.key])
 
 
 class Metric(Enum):

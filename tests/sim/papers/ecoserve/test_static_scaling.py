@@ -6,7 +6,7 @@ from macroserve.sim.papers.ecoserve import static_scaling
 
 
 def test_four_instances_are_compared_with_one():
-    measured = {each.key: each.experiments[0] for each in static_scaling.measurements()}
+    measured = {each.key: each.experiment for each in static_scaling.measurements()}
     sizes = {each.setup.deployment.num_instances for each in measured.values()}
     assert sizes == set(static_scaling.SIZES)
     values = {key: each.setup.deployment.num_instances**1.1 for key, each in measured.items()}

@@ -72,7 +72,7 @@ def measurements() -> list[Measurement]:
 
 def rows(values: Values) -> list[Row]:
     """The paper plots these: attainment falls with each rise, and comes back with an instance."""
-    name = "dynamic scaling"
+    name = "dynamic-scaling"
     rows: list[Row] = []
     for variant, growth in GROWTHS.items():
         shares = [share for _, share in growth.line("attainment", values)]

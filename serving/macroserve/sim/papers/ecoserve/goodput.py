@@ -17,7 +17,7 @@ from macroserve.sim.papers.ecoserve.cases import (
     experiments,
 )
 from macroserve.sim.papers.figure import Figure, Row
-from macroserve.sim.papers.measurements import Goodput, Measurement, Values
+from macroserve.sim.papers.measurements import BestOf, Goodput, Measurement, Values
 
 GAINS = {
     "P90": {"vllm": 83.76, "sarathi": 71.97, "distserve": 192.41, "mooncake": 218.22},
@@ -49,14 +49,14 @@ def measurements() -> list[Measurement]:
     ]
 
 
-def _goodput(case: Case, level: str, variant: str) -> Goodput:
-    return Goodput(
-        case.key(level, variant),
-        experiments(case, variant),
-        LEVELS[level],
-        DURATION_S[case.workload],
-        LOWEST[case.workload],
-    )
+def _goodput(case: Case, level: str, variant: str) -> BestOf:
+    key, level_share = case.key(level, variant), LEVELS[level]
+    duration_s, lowest = DURATION_S[case.workload], LOWEST[case.workload]
+    searches = [
+        Goodput(f"{key}, {number}", experiment, level_share, duration_s, lowest)
+        for number, experiment in enumerate(experiments(case, variant))
+    ]
+    return BestOf(key, tuple(searches))
 
 
 def rows(values: Values) -> list[Row]:

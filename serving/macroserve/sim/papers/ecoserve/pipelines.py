@@ -29,7 +29,7 @@ def measurements() -> list[Measurement]:
     return [
         Goodput(
             _key(variant, layout, tpot_s),
-            (_laid_out(variant, layout, tpot_s),),
+            _laid_out(variant, layout, tpot_s),
             LEVELS["P90"],
             DURATION_S[SCALED.workload],
             LOWEST[SCALED.workload],
@@ -60,7 +60,7 @@ def rows(values: Values) -> list[Row]:
 
     gains = [
         Row(
-            "pipeline",
+            "pipelines",
             f"TPOT {tpot_s * 1e3:.0f} ms",
             f"{variant}, {PIPELINED} over {SHARED}",
             "times",
@@ -72,7 +72,7 @@ def rows(values: Values) -> list[Row]:
     ]
     return gains + [
         Row(
-            "pipeline",
+            "pipelines",
             f"TPOT {tpot_s * 1e3:.0f} ms",
             f"{variant}, {layout}",
             "requests/s",

@@ -14,7 +14,7 @@ def measurements() -> list[Measurement]:
     return [
         Goodput(
             _key(variant, size),
-            experiments(SCALED, variant, size),
+            experiments(SCALED, variant, size)[0],
             LEVELS["P90"],
             DURATION_S[SCALED.workload],
             LOWEST[SCALED.workload] / 4,
@@ -27,7 +27,7 @@ def measurements() -> list[Measurement]:
 def rows(values: Values) -> list[Row]:
     alone = values[_key("ecoserve", 1)]
     four = values[_key("ecoserve", 4)]
-    name = "static scaling"
+    name = "static-scaling"
     gain = Row(name, "4 instances over 1", "ecoserve", "times", four / alone, GAIN_OF_FOUR)
     return [gain] + [
         Row(name, f"{size} instances", variant, "requests/s", values[_key(variant, size)])

@@ -36,7 +36,7 @@ CASES = [
 
 def measurements() -> list[Measurement]:
     return [
-        benchmark.measurement(variant, [experiment])
+        benchmark.search(variant, experiment)
         for benchmark in CASES
         for variant, experiment in _variants(benchmark).items()
     ]

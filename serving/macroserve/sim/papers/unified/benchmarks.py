@@ -1,6 +1,6 @@
 """Every paper's own benchmark, under any strategy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -9,7 +9,14 @@ from macroserve.sim.experiment import Experiment
 from macroserve.sim.papers import aptserve, ascendra, econoserve
 from macroserve.sim.papers.ecoserve import cases as ecoserve
 from macroserve.sim.papers.figure import Row
-from macroserve.sim.papers.measurements import Goodput, Measurement, RateAtLatency, Values
+from macroserve.sim.papers.measurements import (
+    BestOf,
+    Goodput,
+    Measurement,
+    RateAtLatency,
+    Search,
+    Values,
+)
 from macroserve.sim.record import as_client, as_ecoserve
 
 DURATION_S = 600.0
@@ -17,7 +24,11 @@ DURATION_S = 600.0
 CHUNKS = (256, 512, 1024, 2048)
 """Of Sarathi's, the best counts."""
 
+BASELINE = "vllm"
+ALONE = f"{BASELINE} alone"
+"""Beside what of it is measured as one of the others."""
 UNIFIED = "unified"
+BEST_OTHER = "the best other"
 DROPPING = "unified, late ones refused"
 
 
@@ -35,35 +46,47 @@ class Benchmark:
     limit_s: float | None = None
     level: float = 0.9
 
-    def measurement(self, variant: str, experiments: Sequence[Experiment]) -> Measurement:
+    def search(self, variant: str, experiment: Experiment) -> Search:
         key = self.key(variant)
         if self.limit_s is None:
-            return Goodput(key, tuple(experiments), self.level, DURATION_S, self.lowest)
-        (experiment,) = experiments
+            return Goodput(key, experiment, self.level, DURATION_S, self.lowest)
         return RateAtLatency(key, experiment, self.limit_s, DURATION_S, self.lowest)
 
     def key(self, variant: str) -> str:
         return f"{self.paper}, {self.name}: {variant}"
 
-    def variants(self) -> Mapping[str, Sequence[Experiment]]:
-        """Each strategy with the knobs of which the best counts."""
+    def best_other(self) -> BestOf:
+        """Of all other strategies with all their knobs, the paper's own first."""
+        others = self._others()
+        names = sorted(others, key=lambda name: name != self.own)
+        searches = [self.search(name, others[name]) for name in names]
+        return BestOf(self.key(BEST_OTHER), tuple(searches))
+
+    def measurements(self) -> list[Measurement]:
+        """``unified``, what every paper compares itself with, and the best of all others."""
+        found: list[Measurement] = [
+            self.search(UNIFIED, self.experiment),
+            self.best_other(),
+            self.search(ALONE, self._others()[BASELINE]),
+        ]
+        if self.limit_s is None:  # a mean would fall with each that is refused
+            found.append(self.search(DROPPING, with_setup(self.experiment, drop_late=True)))
+        return found
+
+    def _others(self) -> Mapping[str, Experiment]:
         base = self.experiment
-        found: dict[str, Sequence[Experiment]] = {}
+        found: dict[str, Experiment] = {}
         for name, strategy in STRATEGIES.items():
+            if name == UNIFIED:
+                continue
             fields = {"strategy": strategy, "high_priority_ratio": strategy.high_priority_ratio}
             if name == "ecoserve":
                 is_its_own = self.paper == "ecoserve" and base.setup.judge is as_client
                 fields["judge"] = as_ecoserve if is_its_own else base.setup.judge
-            found[name] = [with_setup(base, **fields)]
-        (sarathi,) = found["sarathi"]
-        chunked = {size: with_setup(sarathi, chunk_tokens=size) for size in CHUNKS}
-        if self.limit_s is None:
-            found["sarathi"] = list(chunked.values())
-            found[DROPPING] = [with_setup(base, drop_late=True)]
-        else:
-            del found["sarathi"]
-            found |= {f"sarathi {size}": [each] for size, each in chunked.items()}
-        return found
+            found[name] = with_setup(base, **fields)
+        sarathi = found.pop("sarathi")
+        chunked = {f"sarathi {size}": with_setup(sarathi, chunk_tokens=size) for size in CHUNKS}
+        return found | chunked
 
 
 def with_setup(experiment: Experiment, **fields: object) -> Experiment:
@@ -115,54 +138,62 @@ BENCHMARKS = (
         for case in ascendra.CASES
     ],
 )
-PAPERS = tuple(dict.fromkeys(benchmark.paper for benchmark in BENCHMARKS))
+GROUPS: dict[str, Callable[[Benchmark], bool]] = {
+    "ecoserve": lambda case: case.paper == "ecoserve",
+    "ecoserve but Alpaca": lambda case: case.paper == "ecoserve" and "Alpaca" not in case.name,
+    "aptserve": lambda case: case.paper == "aptserve",
+    "econoserve": lambda case: case.paper == "econoserve",
+    "ascendra": lambda case: case.paper == "ascendra",
+}
+"""Alpaca's requests are so short that every strategy serves them well."""
 
 
 def measurements(benchmarks: Sequence[Benchmark]) -> list[Measurement]:
-    """Every variant of each."""
-    return [
-        benchmark.measurement(variant, experiments)
-        for benchmark in benchmarks
-        for variant, experiments in benchmark.variants().items()
-    ]
+    return [measured for benchmark in benchmarks for measured in benchmark.measurements()]
 
 
 def gains(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[Row]:
-    """What ``unified`` holds over each paper's strategy and over the best of all others: the mean
-    of the paper's cases, and the worst of them."""
+    """What ``unified`` holds over each paper's strategy, over the best of all others and over
+    vLLM: the mean of a paper's cases, and the worst of them."""
 
-    def held(benchmark: Benchmark, variant: str) -> float:
-        return max(values[benchmark.key(variant)], benchmark.lowest)
-
-    def over_own(benchmark: Benchmark) -> float:
-        return held(benchmark, UNIFIED) / held(benchmark, benchmark.own)
-
-    def over_best(benchmark: Benchmark) -> float:
-        others = [name for name in benchmark.variants() if not name.startswith(UNIFIED)]
-        return held(benchmark, UNIFIED) / max(held(benchmark, name) for name in others)
+    def over(benchmark: Benchmark, variant: str) -> float:
+        ours, theirs = (
+            max(values[benchmark.key(name)], benchmark.lowest) for name in (UNIFIED, variant)
+        )
+        return ours / theirs
 
     rows: list[Row] = []
-    for paper in PAPERS:
-        cases = [benchmark for benchmark in benchmarks if benchmark.paper == paper]
+    for group, belongs in GROUPS.items():
+        cases = [benchmark for benchmark in benchmarks if belongs(benchmark)]
         if not cases:
             continue
-        for name, gain in (("its own strategy", over_own), ("the best other", over_best)):
-            found = [gain(benchmark) for benchmark in cases]
-            for kind, ours in (("mean", mean(found)), ("worst case", min(found))):
-                case, strategy = f"{paper}, {kind}", f"{UNIFIED} over {name}"
+        for told, gains in (
+            ("its own strategy", [over(case, case.own) for case in cases]),
+            (BEST_OTHER, [over(case, BEST_OTHER) for case in cases]),
+            (BASELINE, [over(case, ALONE) for case in cases]),
+        ):
+            for kind, ours in (("mean", mean(gains)), ("worst case", min(gains))):
+                case, strategy = f"{group}, {kind}", f"{UNIFIED} over {told}"
                 rows.append(Row(figure, case, strategy, "times", ours, is_summary=True))
     return rows
 
 
 def rates(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[Row]:
-    return [
-        Row(
-            figure,
-            f"{benchmark.paper}, {benchmark.name}",
-            variant,
-            "requests/s",
-            values[benchmark.key(variant)],
-        )
-        for benchmark in benchmarks
-        for variant in benchmark.variants()
-    ]
+    """Of the best other it is told which one that is."""
+    rows: list[Row] = []
+    for benchmark in benchmarks:
+        winner = benchmark.best_other().winner(values).key.removeprefix(benchmark.key(""))
+        named = {
+            UNIFIED: UNIFIED,
+            DROPPING: DROPPING,
+            benchmark.own: benchmark.own,
+            ALONE: BASELINE,
+            BEST_OTHER: f"{BEST_OTHER}: {winner}",
+        }
+        case = f"{benchmark.paper}, {benchmark.name}"
+        rows += [
+            Row(figure, case, name, "requests/s", values[key])
+            for variant, name in named.items()
+            if (key := benchmark.key(variant)) in values
+        ]
+    return rows

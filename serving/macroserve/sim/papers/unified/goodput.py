@@ -9,7 +9,7 @@ from macroserve.sim.papers.unified.benchmarks import BENCHMARKS, UNIFIED
 LOOKS = {
     f"{benchmark.paper}, {benchmark.name}": CloserLook(goodput)
     for benchmark in BENCHMARKS
-    if isinstance(goodput := benchmark.measurement(UNIFIED, [benchmark.experiment]), Goodput)
+    if isinstance(goodput := benchmark.search(UNIFIED, benchmark.experiment), Goodput)
 }
 """Where ``unified`` is held by its goodput, attainment by size, so that its gain is seen not to be
 the expensive ones thrown away, and the longest wait."""
