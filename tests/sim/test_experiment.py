@@ -82,7 +82,8 @@ def test_what_is_foreseen_reaches_the_schedulers():
     setup = Setup(deployment, STRATEGIES["econoserve"], Slo(1e6, 1e6))
     guessing = Experiment(setup, WORKLOADS["ShareGPT, vLLM's"])
     outcomes = [
-        replace(guessing, foresight=foresight).serve(2.0, 30.0) for foresight in (None, 0.0, 1.0)
+        replace(guessing, foresight=foresight).serve(2.0, 30.0, to_the_end=True)
+        for foresight in (None, 0.0, 1.0)
     ]
     assert len({outcome.normalised_latency_s for outcome in outcomes}) == 3
     assert len({outcome.requests for outcome in outcomes}) == 1

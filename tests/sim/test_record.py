@@ -88,8 +88,24 @@ def test_verdicts_are_in_when_nothing_is_open():
     outcome = verdicts.outcome
     assert (outcome.requests, outcome.attained, outcome.decided) == (4, 1, True)
     assert outcome.attainment == 0.25
+
+
+def test_the_latency_of_late_ones_counts():
+    records = [record(str(i), arrival_s=float(i)) for i in range(3)]
+    verdicts = Verdicts(3, to_the_end=True)
+    for each in records:
+        verdicts.expect(each)
+    records[0].emit([0.5])
+    records[0].emit([1.0] * 10)
+    verdicts.ended(records[0])
+    verdicts.refused(records[1], 3.0)
+    verdicts.pass_time(5.1)
+    assert not verdicts.are_in, "the last is known to be late, and has to come to its end"
+    records[2].emit([9.0] * 11)
+    verdicts.ended(records[2])
+    assert verdicts.are_in
     # Of the two that ended, eleven tokens each: at 1.0 after 0.0, at 9.0 after 2.0.
-    assert outcome.normalised_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
+    assert verdicts.outcome.normalised_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
 
 
 def test_verdicts_are_in_when_the_goal_is_lost():

@@ -114,6 +114,12 @@ class Verdict(NamedTuple):
     refused: bool
     attained: bool
 
+    @property
+    def normalised_s(self) -> float:
+        """For each token, from the arrival on."""
+        num_after = self.num_output_tokens - 1
+        return (self.wait_s + num_after * self.tpot_s) / self.num_output_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -121,14 +127,12 @@ class Outcome:
 
     requests: those of which it is known. attained: those of them within both targets.
     decided: whether it is known of all, or of so many that the goal is missed.
-    normalised_latency_s: mean time for each token of those that ended, from the arrival on.
     verdicts: on each request, as they ended, where the run went on until all had.
     """
 
     requests: int
     attained: int
     decided: bool
-    normalised_latency_s: float = 0.0
     verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -139,6 +143,12 @@ class Outcome:
     @property
     def longest_wait_s(self) -> float:
         return max([verdict.wait_s for verdict in self.verdicts], default=0.0)
+
+    @property
+    def normalised_latency_s(self) -> float:
+        """Mean time for each token, from the arrival on, of those that were not refused. Needs a
+        verdict."""
+        return mean([verdict.normalised_s for verdict in self.verdicts if not verdict.refused])
 
     @property
     def by_size(self) -> tuple[float, ...]:
@@ -178,8 +188,6 @@ class Verdicts:
         self._unanswered: deque[Record] = deque()
         self._num_attained = 0
         self._num_missed = 0
-        self._num_ended = 0
-        self._latencies_s = 0.0
         self._verdicts: list[Verdict] = []
 
     @property
@@ -192,8 +200,7 @@ class Verdicts:
     @property
     def outcome(self) -> Outcome:
         num_known = self._num_attained + self._num_missed
-        latency_s = self._latencies_s / self._num_ended if self._num_ended else 0.0
-        return Outcome(num_known, self._num_attained, self.are_in, latency_s, tuple(self._verdicts))
+        return Outcome(num_known, self._num_attained, self.are_in, tuple(self._verdicts))
 
     def expect(self, record: Record) -> None:
         """One that counts has come; in the order of their deadlines."""
@@ -203,9 +210,6 @@ class Verdicts:
         self._unanswered.append(record)
 
     def ended(self, record: Record) -> None:
-        if record.request.request_id in self._open:
-            self._num_ended += 1
-            self._latencies_s += (record.last_s - record.request.arrival_s) / record.num_emitted
         attained = self._judge(record)
         self._decide(record, attained)
         self._note(record, record.first_s, attained=attained, refused=False)

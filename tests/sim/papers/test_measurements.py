@@ -22,8 +22,8 @@ PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6))
 def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
     rate = RateAtLatency("r", PATIENT, 0.02, 20.0, 1.0, 60.0).measure(seed=0)["r"]
     assert 1.0 < rate < 60.0
-    assert PATIENT.serve(rate, 20.0).normalised_latency_s <= 0.02
-    assert PATIENT.serve(2 * rate, 20.0).normalised_latency_s > 0.02
+    assert PATIENT.serve(rate, 20.0, to_the_end=True).normalised_latency_s <= 0.02
+    assert PATIENT.serve(2 * rate, 20.0, to_the_end=True).normalised_latency_s > 0.02
 
 
 @pytest.mark.parametrize("metric", Metric)
@@ -32,7 +32,7 @@ def test_a_curve_has_a_point_for_each_rate(metric):
     values = curve.measure(seed=0)
     assert [rate for rate, _ in curve.line(values)] == [2.0, 4.0]
     for rate, value in curve.line(values):
-        outcome = PATIENT.serve(rate, 5.0)
+        outcome = PATIENT.serve(rate, 5.0, to_the_end=True)
         assert value == metric.of(outcome)
 
 

@@ -91,10 +91,8 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class RateAtLatency:
-    """Requests per second up to which the mean normalised latency stays at or below a limit.
-
-    The experiment's targets have to be such that all requests are served to their end.
-    """
+    """Requests per second up to which the mean normalised latency, of all requests whether late or
+    not, stays at or below a limit."""
 
     key: str
     experiment: Experiment
@@ -105,7 +103,7 @@ class RateAtLatency:
 
     def measure(self, seed: int) -> Values:
         def holds(rate: float) -> bool:
-            outcome = self.experiment.serve(rate, self.duration_s, seed=seed)
+            outcome = self.experiment.serve(rate, self.duration_s, seed=seed, to_the_end=True)
             return outcome.normalised_latency_s <= self.limit_s
 
         return {self.key: goodput(holds, self.lowest, self.highest)}
@@ -157,12 +155,16 @@ class Curve:
     metric: Metric = Metric.ATTAINMENT
 
     def measure(self, seed: int) -> Values:
-        return {
-            self._point(rate): self.metric.of(
-                self.experiment.serve(rate, self.duration_s, seed=seed)
+        values: dict[str, float] = {}
+        for rate in self.rates:
+            outcome = self.experiment.serve(
+                rate,
+                self.duration_s,
+                seed=seed,
+                to_the_end=self.metric is Metric.NORMALISED_LATENCY,
             )
-            for rate in self.rates
-        }
+            values[self._point(rate)] = self.metric.of(outcome)
+        return values
 
     def line(self, values: Values) -> list[tuple[float, float]]:
         return [(rate, values[self._point(rate)]) for rate in self.rates]
