@@ -251,6 +251,15 @@ def test_slack(compose, case, tokens, reason):
     assert len(decodes) == num_decodes
 
 
+@pytest.mark.parametrize(("spare", "admitted"), [(31, True), (30, False)])
+def test_slack_keeps_memory_for_what_the_decodes_are_to_become(compose, spare, admitted):
+    """Five decodes hold two blocks each and may grow by 998 tokens; a prompt of 100 takes eight."""
+    _, picks, _, _ = compose(
+        "unified", [1.0] * 5, [100], num_blocks=5 * 2 + 8 + spare, max_num_seqs=32
+    )
+    assert bool(picks) is admitted
+
+
 def test_slack_prefills_all_it_can_when_nothing_decodes(compose):
     kind, picks, _, _ = compose("unified", [], [300, 300])
     assert (kind, picks) == (BatchKind.PREFILL, [("w0", 300), ("w1", 212)])

@@ -26,6 +26,10 @@ SPENDING_SHARE = 0.05
 MIN_CHUNK_TOKENS = 16
 """Less prefill than this is not worth a step's while."""
 
+GROWTH_SHARE = 0.1
+"""Of the memory that responses under way are expected to take yet, so much is kept for them: with
+none, more begin than can end, and some lose their cache half way; with more, seats stay empty."""
+
 
 def compose(step: Step) -> Plan:
     """Decodes in every batch, and the prefill that their saved time pays for.
@@ -47,5 +51,6 @@ def compose(step: Step) -> Plan:
     )
     if chunk < MIN_CHUNK_TOKENS:
         return Plan((), decodes, "slack does not pay for prefill")
-    picks = step.pick(min(chunk, limit - len(decodes)))
+    growth = int(GROWTH_SHARE * step.running.blocks.blocks_for(step.running.num_remaining))
+    picks = step.pick(min(chunk, limit - len(decodes)), held_back_blocks=growth)
     return Plan(picks, decodes, "slack pays for prefill" if picks else "nothing to prefill")
