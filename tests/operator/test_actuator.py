@@ -55,7 +55,9 @@ async def carry_out(played: PlayedDeployment, steps: Iterable[Step | Repair]) ->
     world, key = played.world, Key(NAMESPACE, "llama")
     form = Form(found, world.options, world.budget)
     pods = list(world.store.of(POD, key).values())
-    answer = await Contact(world.api, world.http, key).ask(HEAD_ADDRESS, "admin", False)
+    answer = await Contact(world.api, world.http, key).ask(
+        HEAD_ADDRESS, "admin", lambda report: False
+    )
     observation = Observation(
         now=played.now,
         name="llama",

@@ -474,7 +474,7 @@ async def test_a_ratio_that_is_given_or_useless_is_not_looked_for(spec, ratio):
     world.oracle.ratio = 0.9
     assert (await world.round()).high_priority_ratio == ratio
     assert not world.oracle.asked
-    assert not needs_load(world.manifest)
+    assert not needs_load(world.manifest, MISSED)
 
 
 async def test_a_ratio_is_kept_while_the_load_is_not_known(open_world):
@@ -483,10 +483,16 @@ async def test_a_ratio_is_kept_while_the_load_is_not_known(open_world):
         assert (await open_world.round()).high_priority_ratio == pytest.approx(1 / 3)
 
 
+def test_the_load_is_asked_for_only_where_something_follows_from_it():
+    met = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=90)),))
+    assert needs_load(AUTOSCALED, met)
+    assert not needs_load(manifest(), met)
+    assert needs_load(manifest(), MISSED)
+
+
 async def test_the_ratio_is_simulated_only_while_targets_are_missed(open_world):
     """What takes a second of computing is not done to change nothing."""
     await open_world.round()
-    assert needs_load(open_world.manifest)
     missed = observation(manifest=open_world.manifest, report=MISSED)
     met = observation(manifest=open_world.manifest, report=Report((told(cell("cell-0", 0, 1, 2)),)))
     simulate, (_, load) = open_world.oracle.simulate.func, open_world.oracle.simulate.args

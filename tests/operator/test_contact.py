@@ -18,7 +18,7 @@ async def test_a_load_that_is_not_told_takes_nothing_else_with_it() -> None:
 
     played.before_request = answer_all_but_the_load
     contact = Contact(cast(Api, played.api), cast(aiohttp.ClientSession, played), KEY)
-    answer = await contact.ask(HEAD_ADDRESS, "admin", with_load=True)
+    answer = await contact.ask(HEAD_ADDRESS, "admin", lambda report: True)
     assert answer is not None
     assert [cell.cell.name for cell in answer.report.cells] == ["cell-0"]
     assert (answer.cells, answer.load) == ({"cell-0"}, None)

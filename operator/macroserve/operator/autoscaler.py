@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from macroserve.core.manifest import Autoscaling, Manifest
-from macroserve.core.reports import LoadReport
+from macroserve.core.reports import LoadReport, Report
 from macroserve.core.scaling.autoscale import Limits, Move, Need, Scaling, Signals, decide, resume
 from macroserve.core.wish import leaves_ratio_open
 from macroserve.operator import evidence, metrics
@@ -42,9 +42,9 @@ class Findings:
     high_priority_ratio: float
 
 
-def needs_load(manifest: Manifest) -> bool:
+def needs_load(manifest: Manifest, report: Report) -> bool:
     """Whether anything here depends on what a MacroInstance was asked for lately."""
-    return manifest.spec.autoscaling is not None or leaves_ratio_open(manifest)
+    return manifest.spec.autoscaling is not None or _asks_for_ratio(manifest, report)
 
 
 class Autoscaler:
@@ -146,13 +146,13 @@ class Autoscaler:
             alert=alert,
             need=findings.need if findings else None,
             idle=is_idle,
-            struggling=evidence.is_struggling(observation),
+            struggling=evidence.is_struggling(observation.manifest, observation.report),
             deaf=deaf,
         )
 
     def _ratio(self, key: Key, observation: Observation, load: LoadReport | None) -> float:
-        findings = None
-        if load and not evidence.unknown(observation, load) and _asks_for_ratio(observation):
+        findings, is_known = None, not evidence.unknown(observation, load)
+        if load and is_known and _asks_for_ratio(observation.manifest, observation.report):
             findings = self._findings(key, observation, load)
         return findings.high_priority_ratio if findings else evidence.present_ratio(observation)
 
@@ -181,13 +181,13 @@ def _simulate(observation: Observation, load: LoadReport) -> Findings | None:
             num_waiting=num_waiting,
         )
     ratio, coming = design.high_priority_ratio, expected(load, num_waiting)
-    if coming and _asks_for_ratio(observation):
+    if coming and _asks_for_ratio(observation.manifest, observation.report):
         ratio = best_ratio(design, coming, held, spec.slo.attainment)
     return Findings(found, ratio)
 
 
-def _asks_for_ratio(observation: Observation) -> bool:
-    return leaves_ratio_open(observation.manifest) and evidence.is_struggling(observation)
+def _asks_for_ratio(manifest: Manifest, report: Report | None) -> bool:
+    return leaves_ratio_open(manifest) and evidence.is_struggling(manifest, report)
 
 
 def _held(observation: Observation) -> int:

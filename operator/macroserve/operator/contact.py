@@ -1,6 +1,6 @@
 """What a MacroInstance's head has to say, if it answers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -48,7 +48,9 @@ class Contact:
             await restore(self._api, blueprint, self._tokens)
         return self._tokens
 
-    async def ask(self, address: str, admin_token: str, with_load: bool) -> Answer | None:
+    async def ask(
+        self, address: str, admin_token: str, needs_load: Callable[[Report], bool]
+    ) -> Answer | None:
         """address: the head pod's. None when it does not answer as it should."""
         head = HeadClient(self._http, f"http://{address}:{names.HEAD_PORT}", admin_token)
         try:
@@ -56,7 +58,8 @@ class Contact:
         except CallError as error:
             self._note(error)
             return None
-        return Answer(head, report, cells, await self._load(head) if with_load else None)
+        load = await self._load(head) if needs_load(report) else None
+        return Answer(head, report, cells, load)
 
     async def _load(self, head: HeadClient) -> LoadReport | None:
         try:

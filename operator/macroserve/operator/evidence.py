@@ -1,7 +1,8 @@
 """What one round knows of a MacroInstance's load, as far as scaling depends on it."""
 
 from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.reports import LoadReport
+from macroserve.core.manifest import Manifest
+from macroserve.core.reports import LoadReport, Report
 from macroserve.core.views import Pool
 from macroserve.core.wish import wish
 from macroserve.operator.observation import Observation
@@ -35,12 +36,12 @@ def is_idle(observation: Observation, load: LoadReport) -> bool:
     return not num_asked and not any(cell.num_waiting or cell.num_running for cell in cells)
 
 
-def is_struggling(observation: Observation) -> bool:
+def is_struggling(manifest: Manifest, report: Report | None) -> bool:
     """Of the last minute's requests fewer than wished were within both targets."""
-    cells = observation.report.cells if observation.report else ()
+    cells = report.cells if report else ()
     finished = sum(cell.recent_finished for cell in cells)
     attained = sum(cell.recent_attained for cell in cells)
-    wanted = observation.manifest.spec.slo.attainment
+    wanted = manifest.spec.slo.attainment
     return finished >= FEWEST_FINISHED and attained < wanted * finished
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
+from functools import partial
 
 import aiohttp
 
@@ -117,8 +118,9 @@ class Reconciler:
         answer = None
         address = head_address(self._pods())
         if tokens and address:
-            with_load = needs_load(form.manifest)
-            answer = await self._contact.ask(address, tokens.admin, with_load)
+            answer = await self._contact.ask(
+                address, tokens.admin, partial(needs_load, form.manifest)
+            )
         observation = self._observe(resource, form, answer, now)
         target = await world.autoscaler.target(observation, answer.load if answer else None)
 
