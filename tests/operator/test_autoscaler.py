@@ -1,138 +1,27 @@
 """The autoscaler between two rounds: what it reads, what it remembers, what it lets happen."""
 
-from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import timedelta
 
-import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from support.rounds import NOW, cell, manifest, observation, pod
-
-from macroserve.core.reports import LoadBucket, LoadReport, Report
-from macroserve.core.scaling.autoscale import SETTLE_S, Need
-from macroserve.core.views import InstanceStatus
-from macroserve.engine.emulated import EMULATED_MODEL, PREDICTED_DEVICE
-from macroserve.operator import evidence
-from macroserve.operator.alert_book import HEARTBEAT, Alert, AlertBook
-from macroserve.operator.autoscaler import METRICS_MISSING, Autoscaler, Findings, needs_load
-from macroserve.operator.names import Key
-from macroserve.operator.target import Change
-
-LLAMA = Key("team", "llama")
-LOW = "MacroserveSLOAttainmentLow"
-DOWN_S = 60
-AUTOSCALED = manifest(
-    autoscaling={
-        "minInstances": 2,
-        "maxInstances": 8,
-        "stabilization": {"down": f"{DOWN_S}s"},
-    }
+from support.scaled_world import (
+    AUTOSCALED,
+    COEFFICIENTS,
+    DOWN_S,
+    LLAMA,
+    LOW,
+    World,
+    load_of,
+    told,
+    wanted,
 )
-COEFFICIENTS = (0.25, 1.25, 0.0, 0.0, 0.001)
 
-
-def load_of(requests=100, *, num_buckets=60, age_s=0.0, **fields):
-    """So many requests in each bucket."""
-    buckets = [
-        LoadBucket(age_s + 10.0 * i, requests, 200 * requests, 100 * requests)
-        for i in range(num_buckets)
-    ]
-    told = {"coefficients": COEFFICIENTS, "model": EMULATED_MODEL, "device": PREDICTED_DEVICE}
-    return LoadReport(10.0, tuple(buckets), ((200, 100),), **{**told, **fields})
-
-
-def told(report):
-    """A cell whose instances have told their KV cache."""
-    status = InstanceStatus(1, num_blocks=1000, block_size=32)
-    instances = tuple(msgspec.structs.replace(i, status=status) for i in report.instances)
-    return msgspec.structs.replace(report, instances=instances)
-
-
-def wanted(enough, survivors=None):
-    """What simulations would find out with so many instances as there are."""
-    return lambda held: Need(20.0, max(enough, held), min(survivors or enough, held))
-
-
-class Oracle:
-    """In place of simulations; ``answer`` makes the need of the present number."""
-
-    def __init__(self):
-        self.answer = lambda held: None
-        self.ratio = 0.0
-        self.simulate = None
-        self.asked = 0
-        self.forgotten = 0
-
-    def latest(self, key, simulate):
-        assert key == LLAMA
-        self.asked += 1
-        self.simulate = simulate
-        observed, _ = simulate.args
-        held = observed.status.get("targetInstances", observed.manifest.spec.instances)
-        return Findings(self.answer(held), self.ratio)
-
-    def forget(self, key):
-        assert key == LLAMA
-        self.forgotten += 1
-
-    async def stop(self):
-        pass
-
-
-class World:
-    """Rounds of one MacroInstance; its status is written as the operator would."""
-
-    def __init__(self, document=AUTOSCALED):
-        self.manifest = document
-        self.now = NOW
-        self.status = {}
-        self.ready = 3
-        self.report = Report((told(cell("cell-0", 0, 1, 2)),))
-        self.load = load_of()
-        self.oracle = Oracle()
-        self.woken = []
-        self.start()
-        self.hear()
-
-    def start(self):
-        """A new process."""
-        self.book = AlertBook(lambda: self.now.timestamp())
-        self.autoscaler = Autoscaler(
-            lambda *key: self.woken.append(Key(*key)), self.book, self.oracle
-        )
-
-    def hear(self):
-        self.autoscaler.note_alert(Alert(HEARTBEAT, None, True))
-
-    def alert(self, name=LOW, firing=True):
-        self.autoscaler.note_alert(Alert(name, LLAMA, firing))
-
-    async def round(self, after_s=5.0, *, heard=True, **differs):
-        self.now += timedelta(seconds=after_s)
-        if heard:
-            self.hear()
-        observed = observation(
-            now=self.now,
-            manifest=self.manifest,
-            status=self.status,
-            pods=tuple(pod(n) for n in range(self.ready)),
-            report=self.report,
-        )
-        target = await self.autoscaler.target(replace(observed, **differs), self.load)
-        self.status = {
-            **self.status,
-            "targetInstances": target.instances,
-            "highPriorityRatio": target.high_priority_ratio,
-        }
-        if target.change:
-            entry = {
-                "time": target.change.time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                "from": target.change.from_instances,
-                "to": target.change.to_instances,
-                "reason": target.change.reason,
-            }
-            self.status["scalingHistory"] = [*self.status.get("scalingHistory", ()), entry]
-        return target
+from macroserve.core.reports import Report
+from macroserve.core.scaling.autoscale import SETTLE_S
+from macroserve.operator import evidence
+from macroserve.operator.autoscaler import METRICS_MISSING
+from macroserve.operator.target import Change
 
 
 @pytest.fixture
@@ -422,89 +311,6 @@ def test_who_counts_as_ready():
         pod(5),
     )
     assert evidence.num_ready(observation(pods=pods)) == 2
-
-
-# -- the share of HP instances
-
-
-MISSED = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=50)),))
-"""Half of the last minute's requests."""
-
-
-@pytest.fixture(params=[{}, {"autoscaling": {"minInstances": 3, "maxInstances": 8}}], ids=str)
-def open_world(request):
-    """Where nothing but the ratio of Ascendra is looked at, and where the number is as well."""
-    found = World(manifest(scheduling={"strategy": "ascendra"}, **request.param))
-    found.report = MISSED
-    found.oracle.answer = lambda held: Need(20.0, held, held)
-    found.oracle.ratio = 0.0
-    return found
-
-
-async def test_what_is_left_open_is_as_simulated_and_stays_so(open_world):
-    world = open_world
-    world.report = Report((told(cell("cell-0", 0, 1, 2)),))
-    assert (await world.round()).high_priority_ratio == pytest.approx(1 / 3)
-    world.oracle.forgotten = 0
-    world.report = MISSED
-    assert (await world.round()).high_priority_ratio == 0.0
-    assert world.oracle.forgotten, "what was simulated with HP instances says nothing of none"
-    world.report = Report((told(cell("cell-0", 0, 1, 2)),))
-    world.oracle.ratio = 0.5
-    world.start()
-    assert (await world.round()).high_priority_ratio == 0.0, "targets are met, so it may stay"
-
-
-@pytest.mark.parametrize(
-    ("spec", "ratio"),
-    [
-        ({"strategy": "ascendra", "ratio": 0.5}, 0.5),
-        ({"strategy": "vllm", "ratio": "Auto"}, 0.0),
-    ],
-    ids=str,
-)
-async def test_a_ratio_that_is_given_or_useless_is_not_looked_for(spec, ratio):
-    world = World(
-        manifest(
-            scheduling={"strategy": spec["strategy"]},
-            priority={"highPriorityRatio": spec["ratio"]},
-        )
-    )
-    world.report = MISSED
-    world.oracle.ratio = 0.9
-    assert (await world.round()).high_priority_ratio == ratio
-    assert not world.oracle.asked
-    assert not needs_load(world.manifest, MISSED)
-
-
-async def test_a_ratio_is_kept_while_the_load_is_not_known(open_world):
-    for world_load in (None, load_of(num_buckets=0), load_of(age_s=evidence.STALE_S + 1)):
-        open_world.load = world_load
-        assert (await open_world.round()).high_priority_ratio == pytest.approx(1 / 3)
-
-
-def test_the_load_is_asked_for_only_where_something_follows_from_it():
-    met = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=90)),))
-    assert needs_load(AUTOSCALED, met)
-    assert not needs_load(manifest(), met)
-    assert needs_load(manifest(), MISSED)
-
-
-async def test_the_ratio_is_simulated_only_while_targets_are_missed(open_world):
-    """What takes a second of computing is not done to change nothing."""
-    await open_world.round()
-    missed = observation(manifest=open_world.manifest, report=MISSED)
-    met = observation(manifest=open_world.manifest, report=Report((told(cell("cell-0", 0, 1, 2)),)))
-    simulate, (_, load) = open_world.oracle.simulate.func, open_world.oracle.simulate.args
-    tried = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("macroserve.operator.autoscaler.best_ratio", lambda *of: tried.append(of))
-        simulate(met, load)
-        assert not tried
-        simulate(missed, load)
-    ((design, traffic, num, goal),) = tried
-    assert design.high_priority_ratio == pytest.approx(1 / 3)
-    assert (traffic.rates, num, goal) == ((pytest.approx(10.0),), 3, 0.9)
 
 
 # -- what is told
