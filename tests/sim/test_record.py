@@ -65,15 +65,21 @@ def test_aptserve_forgives_one_gap_in_a_hundred(num_slow, attained):
     assert as_aptserve(request) is attained
 
 
-def test_verdicts_are_in_when_nothing_is_open():
-    records = [record(str(i), arrival_s=float(i)) for i in range(4)]
-    verdicts = Verdicts(4)
+def begun(verdicts, num):
+    """One a second, of which the first has ended at 1.0 and the second was refused."""
+    records = [record(str(i), arrival_s=float(i)) for i in range(num)]
     for each in records:
         verdicts.expect(each)
     records[0].emit([0.5])
     records[0].emit([1.0] * 10)
     verdicts.ended(records[0])
     verdicts.refused(records[1], 3.0)
+    return records
+
+
+def test_verdicts_are_in_when_nothing_is_open():
+    verdicts = Verdicts(4)
+    records = begun(verdicts, 4)
     verdicts.refused(record("somebody else's"), 3.0)
     records[2].emit([3.0])
     verdicts.pass_time(5.0)
@@ -91,14 +97,8 @@ def test_verdicts_are_in_when_nothing_is_open():
 
 
 def test_the_latency_of_late_ones_counts():
-    records = [record(str(i), arrival_s=float(i)) for i in range(3)]
     verdicts = Verdicts(3, to_the_end=True)
-    for each in records:
-        verdicts.expect(each)
-    records[0].emit([0.5])
-    records[0].emit([1.0] * 10)
-    verdicts.ended(records[0])
-    verdicts.refused(records[1], 3.0)
+    records = begun(verdicts, 3)
     verdicts.pass_time(5.1)
     assert not verdicts.are_in, "the last is known to be late, and has to come to its end"
     records[2].emit([9.0] * 11)

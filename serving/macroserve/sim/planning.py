@@ -12,7 +12,7 @@ from macroserve.sim.arrivals import Arrival
 from macroserve.sim.capacity import fewest
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.step_time import StepTime
-from macroserve.sim.pools import RATIOS
+from macroserve.sim.pools import other_ratios
 from macroserve.sim.setup import Setup
 
 SCREENED_S = 300.0
@@ -96,7 +96,7 @@ def search(
         line = best(options)
         first = line[0].setup
         if first.strategy.uses_pools:
-            ratios = [ratio for ratio in RATIOS if ratio != first.high_priority_ratio]
+            ratios = other_ratios(first.high_priority_ratio)
             line = best([replace(first, high_priority_ratio=ratio) for ratio in ratios], line)
         first = line[0].setup
         others = [name for name in strategies if name != first.strategy.name]

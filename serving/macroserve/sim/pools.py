@@ -12,6 +12,11 @@ GAIN = 0.05
 """Another share has to promise so much more attainment: of so few requests less is chance."""
 
 
+def other_ratios(present: float) -> list[float]:
+    """What to try instead of a share."""
+    return [ratio for ratio in RATIOS if ratio != present]
+
+
 def best_ratio(design: Design, traffic: Traffic, num_instances: int, goal: float) -> float:
     """The share with which most requests are within both targets.
 
@@ -21,7 +26,7 @@ def best_ratio(design: Design, traffic: Traffic, num_instances: int, goal: float
     if present >= goal:
         return design.high_priority_ratio
     best, least = design.high_priority_ratio, present + GAIN
-    for ratio in RATIOS:
+    for ratio in other_ratios(design.high_priority_ratio):
         other = replace(design, high_priority_ratio=ratio)
         tried = attainment(other, traffic, num_instances)
         if tried.certain and tried.attainment > least:

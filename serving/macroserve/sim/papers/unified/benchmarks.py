@@ -1,6 +1,6 @@
 """Every paper's own benchmark, under any strategy."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -138,14 +138,6 @@ BENCHMARKS = (
         for case in ascendra.CASES
     ],
 )
-GROUPS: dict[str, Callable[[Benchmark], bool]] = {
-    "ecoserve": lambda case: case.paper == "ecoserve",
-    "ecoserve but Alpaca": lambda case: case.paper == "ecoserve" and "Alpaca" not in case.name,
-    "aptserve": lambda case: case.paper == "aptserve",
-    "econoserve": lambda case: case.paper == "econoserve",
-    "ascendra": lambda case: case.paper == "ascendra",
-}
-"""Alpaca's requests are so short that every strategy serves them well."""
 
 
 def measurements(benchmarks: Sequence[Benchmark]) -> list[Measurement]:
@@ -163,10 +155,7 @@ def gains(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[
         return ours / theirs
 
     rows: list[Row] = []
-    for group, belongs in GROUPS.items():
-        cases = [benchmark for benchmark in benchmarks if belongs(benchmark)]
-        if not cases:
-            continue
+    for group, cases in _groups(benchmarks).items():
         for told, gains in (
             ("its own strategy", [over(case, case.own) for case in cases]),
             (BEST_OTHER, [over(case, BEST_OTHER) for case in cases]),
@@ -176,6 +165,17 @@ def gains(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[
                 case, strategy = f"{group}, {kind}", f"{UNIFIED} over {told}"
                 rows.append(Row(figure, case, strategy, "times", ours, is_summary=True))
     return rows
+
+
+def _groups(benchmarks: Sequence[Benchmark]) -> Mapping[str, Sequence[Benchmark]]:
+    """Each paper's; EcoServe's also without Alpaca, whose requests are so short that every strategy
+    serves them well."""
+    groups: dict[str, list[Benchmark]] = {}
+    for benchmark in benchmarks:
+        groups.setdefault(benchmark.paper, []).append(benchmark)
+        if benchmark.paper == "ecoserve" and "Alpaca" not in benchmark.name:
+            groups.setdefault("ecoserve but Alpaca", []).append(benchmark)
+    return groups
 
 
 def rates(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[Row]:
