@@ -70,6 +70,23 @@ def test_the_order_under_triage(make_step, make_sequence):
     assert order(step) == ["streaming", "b0", "b1", "w0", "w1", "costly", "late"]
 
 
+@pytest.mark.parametrize(
+    ("cost_s", "expected"),
+    [
+        (0.14, ["b0", "short", "w0", "long", "new"]),
+        (0.16, ["b0", "w0", "long", "short", "new"]),  # 0.61 s for all, and 0.6 s for the first
+    ],
+)
+def test_while_all_are_in_time_the_wait_for_each_token_decides(
+    make_step, make_sequence, cost_s, expected
+):
+    step = make_step("unified", waiting=[50], waited_s=0.4, begun=[100], begun_s=0.4)
+    step.waiting.add(make_sequence("long", 90, arrival_s=NOW - 0.4, cost_s=0.2, new=90))
+    step.waiting.add(make_sequence("short", 91, arrival_s=NOW - 0.3, cost_s=0.1, new=20))
+    step.waiting.add(make_sequence("new", 92, arrival_s=NOW, cost_s=cost_s, new=1))
+    assert order(step) == expected
+
+
 def test_a_begun_prompt_that_is_given_up_lets_others_pass(make_step):
     step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=1.1)
     assert order(step) == ["w0", "b0", "b1"]

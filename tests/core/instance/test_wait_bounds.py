@@ -109,6 +109,29 @@ def test_late_requests_age_under_a_flood_of_others(make_scheduler, make_executor
     assert "prompts have waited too long" not in reasons, "for others were prefilled"
 
 
+def test_a_long_one_ages_though_none_is_ever_late(make_scheduler, make_executor, make_request):
+    """Shorter ones pass it, of which some always wait, until it has waited enough."""
+    slo = Slo(1e6, 1e6)
+    scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=4)
+    executor = make_executor(scheduler, {"big": 2})
+    num_short = 0
+
+    def step_with_short_ones_waiting():
+        nonlocal num_short
+        while len(scheduler._waiting) < 6:
+            num_short += 1
+            executor.lengths[f"r{num_short}"] = 20
+            executor.add(make_request(f"r{num_short}", executor.now, 100, 20, slo))
+        executor.step()
+
+    step_with_short_ones_waiting()
+    executor.add(make_request("big", executor.now, 900, 200, slo))
+    while "big" not in executor.first_token_s and executor.now < 100.0:
+        step_with_short_ones_waiting()
+    assert "big" in executor.first_token_s
+    assert num_short > 50, "many passed it"
+
+
 def test_a_late_prompt_that_has_begun_ages_as_well(make_scheduler, make_executor, make_request):
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)

@@ -53,6 +53,7 @@ def test_orders_and_sums_are_those_of_a_sorted_list(make_sequence, ordering, wan
     assert len(queue) == len(model)
     assert queue.num_tokens == sum(seq.num_prompt for seq in model)
     assert queue.prefill_s == pytest.approx(sum(seq.prefill_s for seq in model))
+    assert queue.cost_s == pytest.approx(sum(seq.cost_s for seq in model))
     assert queue.predicted_tokens == sum(seq.num_remaining for seq in model)
     assert queue.oldest_arrival_s() == min((seq.arrival_s for seq in model), default=None)
     fresh = [seq for seq in model if not seq.is_streaming]
@@ -80,6 +81,26 @@ def test_triage_parts_those_that_can_be_in_time_from_the_others(make_sequence):
     assert names(queue.kept(2, hopeless)) == ["b", "c"]
     assert names(queue.given_up(2, set())) == ["l0", "l1"]
     assert names(queue.given_up(2, hopeless)) == ["a", "l0", "l1"]
+
+
+def test_who_has_waited_longest_for_each_token_and_cost_is_next(make_sequence):
+    queue = WaitingQueue(Ordering.EDF)
+    for ordinal, (name, waited_s, cost_s, predicted) in enumerate(
+        [
+            ("patient", 8.0, 1.0, 100),  # 0.08
+            ("costly", 2.0, 4.0, 10),  # 0.05
+            ("short", 2.0, 1.0, 10),  # 0.2
+            ("long", 2.0, 1.0, 50),  # 0.04
+            ("silent", 0.3, 1.0, 0),  # 0.3: nothing is expected of it, and something will come
+        ]
+    ):
+        arrival_s = 10.0 - waited_s
+        seq = make_sequence(name, ordinal, arrival_s=arrival_s, cost_s=cost_s, predicted=predicted)
+        queue.add(seq)
+    ordered = names(queue.by_response_ratio(10.0))
+    assert ordered == ["silent", "short", "patient", "costly", "long"]
+    assert names(queue.by_response_ratio(1e6))[0] == "silent", "and a long wait outweighs all"
+    assert len(queue) == 5
 
 
 def test_late_requests_earn_a_share_of_what_is_prefilled_of_others():

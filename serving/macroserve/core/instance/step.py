@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from heapq import merge
 from itertools import chain, islice
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from macroserve.core.batch import BatchKind
@@ -231,9 +231,10 @@ class Step:
         """The order under triage, of begun prompts and of those that wait.
 
         Those whose reader has seen a token; the oldest late one, once the tokens promised to late
-        ones cover it; those that can be in time, by deadline. Others have their turn where there
-        is room. So each late one is served before 1 / LATE_SHARE times its tokens, and those of
-        the late ones ahead of it, have been prefilled.
+        ones cover it; those that can be in time, by deadline, or, while all can in any order, so
+        that they wait least for each token. Others have their turn where there is room. So each
+        late one is served before 1 / LATE_SHARE times its tokens, and those of the late ones ahead
+        of it, have been prefilled.
         """
         now, waiting, lost = self.now, self.waiting, self.hopeless
         num_late = waiting.num_due_before(now)
@@ -251,11 +252,23 @@ class Step:
         if turn:
             yield turn
         kept = [seq for seq in begun if seq not in given_up]
-        yield from merge(kept, waiting.kept(num_late, lost), key=lambda seq: seq.deadline_s)
+        if self._unhurried:
+            yield from kept
+            yield from waiting.by_response_ratio(now)
+        else:
+            yield from merge(kept, waiting.kept(num_late, lost), key=lambda seq: seq.deadline_s)
         if self._has_room:
             for seq in chain(given_up, waiting.given_up(num_late, lost)):
                 if seq is not turn:
                     yield seq
+
+    @property
+    def _unhurried(self) -> bool:
+        """Whether all are in time in whatever order they are served."""
+        begun = self.running.prefilling.values()
+        cost_s = self.waiting.cost_s + sum([seq.cost_left_s for seq in begun])
+        deadlines_s = [*self.waiting.by_deadline.keys[:1], *[seq.deadline_s for seq in begun]]
+        return self.now + cost_s <= min(deadlines_s, default=inf)
 
     @property
     def _has_room(self) -> bool:

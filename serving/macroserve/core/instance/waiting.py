@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
+from heapq import heapify, heappop
 from itertools import islice
 
 from macroserve.core.instance.sequence import Sequence
@@ -46,8 +47,8 @@ class WaitingQueue:
     ``by_deadline`` and ``by_arrival`` hold the requests that have not started; ``resumed`` those
     that had (preempted here, or begun elsewhere): they go first, a reader may wait in mid-stream.
     The sums are over all of them: ``num_tokens`` to prefill, ``prefill_s`` their predicted time,
-    ``predicted_tokens`` expected of their responses. ``promised_tokens`` may be prefilled of late
-    requests before all others.
+    ``cost_s`` what triage counts them as, ``predicted_tokens`` expected of their responses.
+    ``promised_tokens`` may be prefilled of late requests before all others.
     """
 
     def __init__(self, ordering: Ordering) -> None:
@@ -56,6 +57,7 @@ class WaitingQueue:
         self.resumed = Line()
         self.num_tokens = 0
         self.prefill_s = 0.0
+        self.cost_s = 0.0
         self.predicted_tokens = 0
         self._by_length = Line()
         self._sign = -1 if ordering is Ordering.LJF else 1
@@ -85,6 +87,7 @@ class WaitingQueue:
                 self._by_length.add(self._sign * seq.num_prompt, seq)
         self.num_tokens += seq.num_prompt
         self.prefill_s += seq.prefill_s
+        self.cost_s += seq.cost_s
         self.predicted_tokens += seq.num_remaining
 
     def remove(self, seq: Sequence) -> None:
@@ -97,6 +100,7 @@ class WaitingQueue:
                 self._by_length.remove(self._sign * seq.num_prompt, seq)
         self.num_tokens -= seq.num_prompt
         self.prefill_s = self.prefill_s - seq.prefill_s if self else 0.0
+        self.cost_s = self.cost_s - seq.cost_s if self else 0.0
         self.predicted_tokens -= seq.num_remaining
 
     def promise(self, num_tokens: int, num_late_tokens: int) -> None:
@@ -112,6 +116,20 @@ class WaitingQueue:
     def num_due_before(self, moment_s: float) -> int:
         """How many of ``by_deadline`` are due before that; 'late' if it is now."""
         return bisect_left(self.by_deadline.keys, moment_s)
+
+    def by_response_ratio(self, now: float) -> Iterator[Sequence]:
+        """Those that have waited longest, for each token of their responses and for what they cost.
+
+        Smith's rule lowers the mean wait for a token most, and would let a long one wait for ever;
+        with the wait as a factor it is the highest response ratio next (Hansen, 1971).
+        """
+        worth = [
+            ((seq.arrival_s - now) / (seq.cost_s * max(1, seq.predicted_tokens)), seq.ordinal, seq)
+            for seq in self.by_arrival.seqs
+        ]
+        heapify(worth)
+        while worth:
+            yield heappop(worth)[2]
 
     def kept(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
         """Those that can be in time, by deadline. hopeless: costs that name the others; the first

@@ -34,7 +34,8 @@ DROPPING = "unified, late ones refused"
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One case of a paper. own: that paper's strategy. experiment: with any strategy.
+    """One case of a paper. own: that paper's strategy. experiment: with any strategy; EconoServe's
+    predictor of lengths is part of it.
     limit_s: of the mean normalised latency, where that is the measure and not goodput.
     level: of the goodput."""
 
@@ -120,7 +121,7 @@ BENCHMARKS = (
             "econoserve",
             f"{model.name}, {trace.workload}",
             "econoserve",
-            econoserve.experiment(model, trace, STRATEGIES[UNIFIED]),
+            econoserve.experiment(model, trace, STRATEGIES[UNIFIED], trace.accuracy),
             trace.lowest,
             econoserve.LATENCY_S,
         )
