@@ -3,6 +3,7 @@
 import pytest
 
 from macroserve.sim.papers.unified import ablation
+from macroserve.sim.papers.unified.benchmarks import BENCHMARKS
 
 
 def test_every_variant_is_another_strategy():
@@ -13,7 +14,7 @@ def test_every_variant_is_another_strategy():
 
 def test_changes_are_averaged_over_the_cases():
     values = {each.key: 10.0 for each in ablation.measurements()}
-    part = "triage (by deadline alone)"
+    part = "triage and response ratios (by deadline alone)"
     for index, benchmark in enumerate(ablation.CASES):
         values[benchmark.key(f"without {part}")] = 8.0 if index else 5.0
     rows = {(row.case, row.strategy): row.ours for row in ablation.rows(values)}
@@ -21,3 +22,9 @@ def test_changes_are_averaged_over_the_cases():
     mean = (-50 - 20 * (num - 1)) / num
     assert rows["mean of all cases", f"without {part}"] == pytest.approx(mean)
     assert rows["mean of all cases", "with exact allocation"] == 0.0
+
+
+def test_each_paper_has_cases():
+    assert {benchmark.paper for benchmark in ablation.CASES} == {
+        benchmark.paper for benchmark in BENCHMARKS
+    }

@@ -27,9 +27,7 @@ WITH: dict[str, tuple[Strategy, float]] = {
     "the hybrid cache": (replace(WHOLE, hybrid_cache=True), 0.0),
 }
 _MODELS = ("L20, Llama-30B", "OPT-13B", "Mistral-7B", "Llama3.1-8B", "Qwen-14B")
-CASES = [
-    benchmark for benchmark in BENCHMARKS if any(model in benchmark.name for model in _MODELS)
-]
+CASES = [benchmark for benchmark in BENCHMARKS if any(model in benchmark.name for model in _MODELS)]
 
 
 def measurements() -> list[Measurement]:
