@@ -108,6 +108,17 @@ def test_the_latency_of_late_ones_counts():
     assert verdicts.outcome.normalised_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
 
 
+@pytest.mark.parametrize(("limit_s", "is_lost"), [(0.12, False), (0.11, True)])
+def test_verdicts_are_in_when_the_latency_is_above_its_limit_for_sure(limit_s, is_lost):
+    verdicts = Verdicts(4, to_the_end=True, limit_s=limit_s)
+    records = begun(verdicts, 4)
+    records[2].emit([6.0] * 11)
+    verdicts.ended(records[2])
+    # 1.0 and 4.0 s for eleven tokens, and nothing at all for the two others is 0.114 s a token.
+    assert verdicts.are_in == is_lost
+    assert verdicts.outcome.normalised_latency_s > limit_s
+
+
 def test_verdicts_are_in_when_the_goal_is_lost():
     records = [record(str(i)) for i in range(10)]
     verdicts = Verdicts(10, goal=0.8)

@@ -58,14 +58,18 @@ class SimulatedCell:
         goal: float = 0.0,
         max_iterations: int | None = None,
         to_the_end: bool = False,
+        limit_s: float = inf,
     ) -> Outcome:
         """Serve ``arrivals``, in the order of their times; the first ``num_before`` do not count.
 
         Ends once all that count are decided, as soon as ``goal``, an attainment, is out of reach,
         or after ``max_iterations`` of the instances together. to_the_end: it ends when all that
-        count have, with a verdict on each.
+        count have, with a verdict on each, or once their mean normalised latency is above
+        ``limit_s`` for sure.
         """
-        self._verdicts = Verdicts(len(arrivals) - num_before, judge, goal, to_the_end=to_the_end)
+        self._verdicts = Verdicts(
+            len(arrivals) - num_before, judge, goal, to_the_end=to_the_end, limit_s=limit_s
+        )
         self._max_iterations = max_iterations or sys.maxsize
         for index, arrival in enumerate(arrivals):
             self._run_until(arrival.at_s)

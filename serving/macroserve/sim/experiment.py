@@ -1,6 +1,7 @@
 """One setup under one workload: how much of it is within the targets, and up to which rate."""
 
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from macroserve.sim.arrivals import bursty, foreseen
@@ -32,11 +33,13 @@ class Experiment:
         goal: float = 0.0,
         seed: int = 0,
         to_the_end: bool = False,
+        limit_s: float = inf,
     ) -> Outcome:
         """What comes of ``rate`` requests per second. The same seed gives the same outcome.
 
         goal: if not zero, the run ends as soon as this attainment is out of reach.
-        to_the_end: it ends when every request has, with a verdict on each.
+        to_the_end: it ends when every request has, with a verdict on each, or once their mean
+            normalised latency is above ``limit_s`` for sure.
         """
         random = Random(seed)
         lengths = self.workload.lengths(random)
@@ -45,7 +48,12 @@ class Experiment:
             arrivals = foreseen(arrivals, self.foresight, random)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
         return self.setup.serve(
-            arrivals, num_before=num_before, goal=goal, seed=seed, to_the_end=to_the_end
+            arrivals,
+            num_before=num_before,
+            goal=goal,
+            seed=seed,
+            to_the_end=to_the_end,
+            limit_s=limit_s,
         )
 
     def goodput(

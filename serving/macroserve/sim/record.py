@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
-from math import ceil
+from math import ceil, inf
 from operator import sub
 from statistics import mean
 from typing import NamedTuple
@@ -127,7 +127,7 @@ class Outcome:
 
     requests: those of which it is known. attained: those of them within both targets.
     decided: whether it is known of all, or of so many that the goal is missed.
-    verdicts: on each request, as they ended, where the run went on until all had.
+    verdicts: on each request that ended, in that order, where the run was to go on until all had.
     """
 
     requests: int
@@ -168,7 +168,8 @@ class Verdicts:
 
     num_requests: that will come. judge: of those that end. goal: an attainment; are_in: nothing is
     open any more, or too many are missed for the goal. to_the_end: all have ended, which takes
-    longer than to know that they are late.
+    longer than to know that they are late; or so late that their mean normalised latency is above
+    ``limit_s``, whatever becomes of the others.
     """
 
     def __init__(
@@ -178,11 +179,14 @@ class Verdicts:
         goal: float = 0.0,
         *,
         to_the_end: bool = False,
+        limit_s: float = inf,
     ) -> None:
         self._num = num_requests
         self._judge = judge
         self._goal = goal
         self._to_the_end = to_the_end
+        self._limit_s = limit_s
+        self._normalised_s = 0.0
         self._coming: set[str] = set()
         self._open: set[str] = set()
         self._unanswered: deque[Record] = deque()
@@ -193,7 +197,8 @@ class Verdicts:
     @property
     def are_in(self) -> bool:
         if self._to_the_end:
-            return len(self._verdicts) == self._num
+            is_lost = self._normalised_s > self._limit_s * self._num
+            return is_lost or len(self._verdicts) == self._num
         num_known = self._num_attained + self._num_missed
         return num_known == self._num or self._num - self._num_missed < self._goal * self._num
 
@@ -238,14 +243,15 @@ class Verdicts:
             return
         self._coming.remove(request.request_id)
         after_s = max(0.0, record.last_s - record.first_s)
-        self._verdicts.append(
-            Verdict(
-                request.arrival_s,
-                request.num_prompt_tokens,
-                record.num_output,
-                answer_s - request.arrival_s,
-                after_s / max(1, record.num_emitted - 1),
-                refused,
-                attained,
-            )
+        verdict = Verdict(
+            request.arrival_s,
+            request.num_prompt_tokens,
+            record.num_output,
+            answer_s - request.arrival_s,
+            after_s / max(1, record.num_emitted - 1),
+            refused,
+            attained,
         )
+        self._verdicts.append(verdict)
+        if not refused:
+            self._normalised_s += verdict.normalised_s

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
@@ -41,6 +42,7 @@ class Setup:
         goal: float = 0.0,
         seed: int = 0,
         to_the_end: bool = False,
+        limit_s: float = inf,
     ) -> Outcome:
         """What comes of the arrivals, of which the first ``num_before`` do not count.
 
@@ -61,6 +63,7 @@ class Setup:
             judge=self.judge,
             goal=goal,
             to_the_end=to_the_end,
+            limit_s=limit_s,
         )
 
     def _cell(self, engine: Engine) -> SimulatedCell:

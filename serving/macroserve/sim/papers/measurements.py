@@ -103,7 +103,9 @@ class RateAtLatency:
 
     def measure(self, seed: int) -> Values:
         def holds(rate: float) -> bool:
-            outcome = self.experiment.serve(rate, self.duration_s, seed=seed, to_the_end=True)
+            outcome = self.experiment.serve(
+                rate, self.duration_s, seed=seed, to_the_end=True, limit_s=self.limit_s
+            )
             return outcome.normalised_latency_s <= self.limit_s
 
         return {self.key: goodput(holds, self.lowest, self.highest)}
