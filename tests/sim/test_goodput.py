@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.sim.goodput import PRECISION, goodput
+from macroserve.sim.goodput import GROWTH, PRECISION, goodput
 
 
 @given(limit=st.floats(1.0, 90.0))
@@ -13,10 +13,21 @@ def test_it_finds_the_limit_from_below(limit: float) -> None:
     assert found <= limit <= found * (1 + PRECISION)
 
 
-def test_a_rate_that_fails_below_others_that_hold_ends_the_search() -> None:
-    """Attainment that is better at 40 than at 8 requests per second is no goodput of 40."""
-    found = goodput(lambda rate: rate <= 6 or 20 <= rate <= 40, 1.0, 100.0)
-    assert found == pytest.approx(6, rel=PRECISION)
+@pytest.mark.parametrize(("held", "found"), [(3.0, 3.0), (6.0, 40), (0.0, 0.0)])
+def test_a_few_rates_may_fail_below_one_that_holds(held: float, found: float) -> None:
+    rate = goodput(lambda rate: rate <= held or 13 <= rate <= 40, 1.0, 100.0)
+    assert rate == pytest.approx(found, rel=PRECISION)
+
+
+def test_so_may_the_lowest() -> None:
+    assert goodput(lambda rate: 2 <= rate <= 9, 1.0, 100.0) == pytest.approx(9, rel=PRECISION)
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_the_search_ends_when_enough_have_failed(patience: int) -> None:
+    tried = []
+    goodput(lambda rate: tried.append(rate) or rate <= 2.0, 1.0, 1e9, patience)
+    assert sum(rate > 2.0 * GROWTH for rate in tried) == patience - 1
 
 
 def test_none_at_all() -> None:

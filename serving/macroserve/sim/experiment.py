@@ -1,4 +1,4 @@
-"""One setup under one workload: how much of it is within the targets, and up to which rate."""
+"""One setup under one workload: how much of it is within the targets, and at most at which rate."""
 
 from dataclasses import dataclass
 from math import inf
@@ -59,7 +59,7 @@ class Experiment:
     def goodput(
         self, level: float, duration_s: float, lowest: float, highest: float, seed: int = 0
     ) -> float:
-        """Requests per second up to which the share ``level`` of them is within the targets."""
+        """The most requests per second of which the share ``level`` is within the targets."""
 
         def attains(rate: float) -> bool:
             outcome = self.serve(rate, duration_s, goal=level, seed=seed)

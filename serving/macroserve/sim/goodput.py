@@ -3,24 +3,33 @@
 from collections.abc import Callable
 
 GROWTH = 1.3
-"""From one rate to the next while all is well: attainment need not fall steadily, so that a search
-that only looked above could miss where it fails below."""
+"""From one rate to the next, on the way up."""
+
+PATIENCE = 5
+"""So many rates in a row have to fail, as attainment need not fall steadily. EcoServe pays for
+prefills with the mean of what its decodes have saved, and where only few decode, short responses
+miss their pace that would keep it among many."""
 
 PRECISION = 0.03
 """Relative; about as much as two seeds differ."""
 
 
-def goodput(attains: Callable[[float], bool], lowest: float, highest: float) -> float:
-    """Requests per second up to which ``attains`` holds; 0 where it fails at ``lowest`` already.
+def goodput(
+    attains: Callable[[float], bool], lowest: float, highest: float, patience: int = PATIENCE
+) -> float:
+    """The highest rate, requests per second, at which ``attains`` holds; 0 where none is found.
 
-    attains: whether attainment at a rate is at its level. No rate above ``highest`` is tried.
+    attains: whether attainment at a rate is at its level. No rate is tried below ``lowest`` or
+    above ``highest``, or once ``patience`` rates in a row have failed.
     """
-    if not attains(lowest):
-        return 0.0
-    held, rate = lowest, lowest * GROWTH
-    while rate <= highest and attains(rate):
-        held, rate = rate, rate * GROWTH
-    failed = min(rate, highest)
+    held, rate, num_failed = 0.0, lowest, 0
+    while rate <= highest and num_failed < patience:
+        if attains(rate):
+            held, num_failed = rate, 0
+        else:
+            num_failed += 1
+        rate *= GROWTH
+    failed = min(held * GROWTH, highest)
     while failed > held * (1 + PRECISION):
         middle = (held * failed) ** 0.5
         if attains(middle):
