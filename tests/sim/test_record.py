@@ -5,7 +5,7 @@ import pytest
 from macroserve.core.request import Request, Slo
 from macroserve.sim.record import Record, Verdicts, as_aptserve, as_client, as_ecoserve
 
-SLO = Slo(ttft_s=2.0, tpot_s=0.1)
+SLO = Slo(ttft_s=2.0, tpot_s=0.1, tbt_s=0.2)
 
 
 def record(name="r", arrival_s=0.0, num_output=11):

@@ -1,6 +1,7 @@
 """A generation request and its targets, as every policy sees them."""
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,13 +10,15 @@ class Slo:
 
     ttft_s: time to first token, seconds.
     tpot_s: mean time per output token after the first, seconds.
+    tbt_s: time between two tokens, seconds, of 99 % of them; infinite where only their mean counts.
     """
 
     ttft_s: float
     tpot_s: float
+    tbt_s: float = inf
 
     def __post_init__(self) -> None:
-        if not (self.ttft_s > 0 and self.tpot_s > 0):
+        if not (self.ttft_s > 0 and self.tpot_s > 0 and self.tbt_s > 0):
             raise ValueError(f"SLO targets must be positive, got {self}")
 
 

@@ -90,7 +90,7 @@ def as_aptserve(record: Record) -> bool:
     if record.first_s > record.request.deadline_s:
         return False
     gaps = sorted(record.gaps_s)
-    return not gaps or gaps[ceil(0.99 * len(gaps)) - 1] <= record.request.slo.tpot_s
+    return not gaps or gaps[ceil(0.99 * len(gaps)) - 1] <= record.request.slo.tbt_s
 
 
 def _in_time(record: Record, first_s: float) -> bool:

@@ -5,6 +5,7 @@ from support.linear_latency import NOW
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.instance.composers import COMPOSERS
+from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES, Batching
 from macroserve.core.views import Phase, Pool
 
@@ -229,6 +230,9 @@ def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks,
         ({"saved": -0.16}, 0, "does not pay"),
         # Four targets at most: 360 ms for the prompt.
         ({"saved": 5.0, "waiting": [900]}, 360, "pays"),
+        # Whatever was saved, seven tenths of the target for the time between two tokens.
+        ({"saved": 5.0, "slo": Slo(1.0, 0.1, 0.1)}, 30, "pays"),
+        ({"saved": 0.0, "slo": Slo(1.0, 0.1, 0.2)}, 40, "pays"),
         # The first that more than a twentieth has saved counts; a first token alone saves nothing.
         ({"decodes": 19, "fresh": 1, "saved": 1.0}, 0, "does not pay"),
         ({"decodes": 20, "fresh": 1, "saved": 1.0}, 268, "pays"),

@@ -20,6 +20,11 @@ target, with four fifths of it saved."""
 MAX_STEP_TPOTS = 4.0
 """A step takes no longer than so many TPOT targets, however much was saved."""
 
+TBT_SHARE = 0.7
+"""Of the target for the time between two tokens, a step is predicted to take so much at most: but
+one in a hundred has to keep it, and predictions are off by more than nothing. With a tenth more or
+less, either the cases where they are good or those where they are not hold less."""
+
 SPENDING_SHARE = 0.05
 """Of the decodes, at most this share has saved less than what is counted on."""
 
@@ -46,6 +51,7 @@ def compose(step: Step) -> Plan:
     budget_s = STEP_TARGET * target_s
     if not isinf(saved_s):
         budget_s = min(budget_s + SAVED_SHARE * saved_s, MAX_STEP_TPOTS * target_s)
+    budget_s = min(budget_s, TBT_SHARE * step.config.slo.tbt_s)
     chunk = step.latency.prefill_tokens_within(
         budget_s, limit, num_decodes=len(decodes), decode_context=step.decoding.num_tokens
     )

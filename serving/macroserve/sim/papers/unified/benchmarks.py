@@ -21,7 +21,7 @@ from macroserve.sim.record import as_client, as_ecoserve
 
 DURATION_S = 600.0
 
-CHUNKS = (256, 512, 1024, 2048)
+CHUNKS = (128, 256, 512, 1024, 2048)
 """Of Sarathi's, the best counts."""
 
 BY_PERCENTILE = "ecoserve, tenth percentile"
