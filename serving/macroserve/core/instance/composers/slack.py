@@ -21,9 +21,9 @@ MAX_STEP_TPOTS = 4.0
 """A step takes no longer than so many TPOT targets, however much was saved."""
 
 TBT_SHARE = 0.7
-"""Of the target for the time between two tokens, a step is predicted to take so much at most: but
-one in a hundred has to keep it, and predictions are off by more than nothing. With a tenth more or
-less, either the cases where they are good or those where they are not hold less."""
+"""Of the target for the time between two tokens, so much is a step predicted to take at most. All but
+one in a hundred have to keep it, and some take longer than predicted: with a tenth more, who is
+predicted badly loses half, and with a tenth less, who is predicted well loses a tenth."""
 
 SPENDING_SHARE = 0.05
 """Of the decodes, at most this share has saved less than what is counted on."""
