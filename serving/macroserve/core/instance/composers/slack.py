@@ -21,8 +21,8 @@ MAX_STEP_TPOTS = 4.0
 """A step takes no longer than so many TPOT targets, however much was saved."""
 
 TBT_SHARE = 0.7
-"""Of the target for the time between two tokens, so much is a step predicted to take at most. All but
-one in a hundred have to keep it, and some take longer than predicted: with a tenth more, who is
+"""Of the target for the time between two tokens, a step is predicted to take so much at most. All
+but one in a hundred have to keep it, and some take longer than predicted: with a tenth more, who is
 predicted badly loses half, and with a tenth less, who is predicted well loses a tenth."""
 
 SPENDING_SHARE = 0.05
