@@ -25,7 +25,7 @@ TBT_SHARE = 0.7
 but one in a hundred have to keep it, and some take longer than predicted: with a tenth more, who is
 predicted badly loses half, and with a tenth less, who is predicted well loses a tenth."""
 
-SPENDING_SHARE = 0.05
+SPENDING_SHARE = 0.02
 """Of the decodes, at most this share has saved less than what is counted on."""
 
 MIN_CHUNK_TOKENS = 16
