@@ -69,7 +69,7 @@ def test_who_waits_for_long_prompts_is_helped_by_a_pool(make_design, make_load):
     design = make_design(slo=Slo(0.5, 0.1), high_priority_ratio=NONE, strategy="ascendra")
     assert best_ratio(design, expected(make_load([12.0] * 60, lengths), 0), 3, GOAL) == THIRD
     calm = expected(make_load([1.0] * 60, lengths), 0)
-    assert best_ratio(design, calm, 3, 0.7) == NONE
+    assert best_ratio(design, calm, 3, GOAL) == NONE
 
 
 def test_where_all_wait_alike_each_instance_takes_its_share(make_design, make_load):

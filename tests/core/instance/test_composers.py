@@ -233,7 +233,7 @@ def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks,
         # Whatever was saved, seven tenths of the target for the time between two tokens.
         ({"saved": 5.0, "slo": Slo(1.0, 0.1, 0.1)}, 30, "pays"),
         ({"saved": 0.0, "slo": Slo(1.0, 0.1, 0.2)}, 40, "pays"),
-        # All but a fiftieth have to have saved it; a first token alone saves nothing.
+        # A first token alone saves nothing.
         ({"decodes": 30, "fresh": 1, "saved": 1.0}, 0, "does not pay"),
         # Not worth it: 15 tokens.
         ({"saved": -0.1}, 0, "does not pay"),
@@ -252,6 +252,13 @@ def test_slack(compose, case, tokens, reason):
     assert sum(n for _, n in picks) == tokens and reason in why
     assert got is (BatchKind.MIXED if tokens else BatchKind.DECODE)
     assert len(decodes) == num_decodes
+
+
+@pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 208)])
+def test_slack_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, tokens):
+    """One has saved nothing: one of fifty counts, and of more than fifty the next one."""
+    _, picks, _, _ = compose("unified", [0.0] + [1.0] * num_rich, [300], max_num_seqs=128)
+    assert sum(n for _, n in picks) == tokens
 
 
 @pytest.mark.parametrize(("spare", "admitted"), [(31, True), (30, False)])
