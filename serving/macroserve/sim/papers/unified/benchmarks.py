@@ -24,10 +24,6 @@ DURATION_S = 600.0
 CHUNKS = (128, 256, 512, 1024, 2048)
 """Of Sarathi's, the best counts."""
 
-BY_PERCENTILE = "ecoserve, tenth percentile"
-"""EcoServe that pays for prefills with what all but a tenth of the decodes have saved. The paper
-takes their mean, by which the short ones miss their pace."""
-
 BASELINE = "vllm"
 ALONE = f"{BASELINE} alone"
 """Beside what of it is measured as one of the others."""
@@ -39,9 +35,8 @@ DROPPING = "unified, late ones refused"
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """One case of a paper. own: that paper's strategy. experiment: with any strategy; EconoServe's
-    predictor of lengths is part of it.
-    limit_s: of the mean normalised latency, where that is the measure and not goodput.
-    level: of the goodput."""
+    predictor of lengths is part of it. limit_s: of the mean normalised latency, where that is the
+    measure and not goodput. level: of the goodput."""
 
     paper: str
     name: str
@@ -91,9 +86,9 @@ class Benchmark:
             found[name] = with_setup(base, **fields)
         sarathi = found.pop("sarathi")
         chunked = {f"sarathi {size}": with_setup(sarathi, chunk_tokens=size) for size in CHUNKS}
-        ecoserve = found["ecoserve"]
-        strategy = replace(ecoserve.setup.strategy, mean_slack=False)
-        return found | chunked | {BY_PERCENTILE: with_setup(ecoserve, strategy=strategy)}
+        strategy, _ = ecoserve.VARIANTS[ecoserve.BY_PERCENTILE]
+        by_percentile = with_setup(found["ecoserve"], strategy=strategy)
+        return found | chunked | {ecoserve.BY_PERCENTILE: by_percentile}
 
 
 def with_setup(experiment: Experiment, **fields: object) -> Experiment:
