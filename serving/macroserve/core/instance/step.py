@@ -203,19 +203,22 @@ class Step:
         """What the requests would still cost, begun or not, that are not late yet and that triage
         gives up."""
         if self._hopeless is None:
-            begun = self.running.prefilling.values()
-            first = chain([seq for seq in begun if seq.is_streaming], self.waiting.resumed.seqs)
-            free_at_s = self.now + sum([seq.cost_left_s for seq in first])
-            num_late = self.waiting.num_due_before(self.now)
-            line = self.waiting.by_deadline
-            deadlines_s, costs_s = line.keys[num_late:], line.costs_s[num_late:]
-            for seq in begun:
-                if not (seq.is_streaming or seq.is_late(self.now)):
-                    index = bisect_right(deadlines_s, seq.deadline_s)
-                    deadlines_s.insert(index, seq.deadline_s)
-                    costs_s.insert(index, seq.cost_left_s)
-            self._hopeless = hopeless(deadlines_s, costs_s, free_at_s)
+            self._hopeless = set() if self._unhurried else self._given_up()
         return self._hopeless
+
+    def _given_up(self) -> set[float]:
+        begun = self.running.prefilling.values()
+        first = chain([seq for seq in begun if seq.is_streaming], self.waiting.resumed.seqs)
+        free_at_s = self.now + sum([seq.cost_left_s for seq in first])
+        num_late = self.waiting.num_due_before(self.now)
+        line = self.waiting.by_deadline
+        deadlines_s, costs_s = line.keys[num_late:], line.costs_s[num_late:]
+        for seq in begun:
+            if not (seq.is_streaming or seq.is_late(self.now)):
+                index = bisect_right(deadlines_s, seq.deadline_s)
+                deadlines_s.insert(index, seq.deadline_s)
+                costs_s.insert(index, seq.cost_left_s)
+        return hopeless(deadlines_s, costs_s, free_at_s)
 
     def _candidates(self, admit: bool, order: Iterable[Sequence] | None) -> Iterator[Sequence]:
         begun = self.running.prefilling.values()
