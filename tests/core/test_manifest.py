@@ -52,7 +52,7 @@ SHARE = "a number above 0 and below 1"
 TEXT = "a string that is not empty"
 SCALAR = "a string, a finite number, true or false"
 STRATEGY = f"one of {', '.join(STRATEGIES)}"
-SLO = "a mapping with ttft, tpot, attainment"
+SLO = "a mapping with ttft, tpot, tbt, attainment"
 BLOCK = "16, 32, 64 or 128 tokens"
 TOKENS = "a whole number of tokens, at least 16"
 
@@ -100,6 +100,8 @@ BAD_VALUES = [
     ("spec.slo.ttft", "1 s", "'1 s'", TARGET),
     ("spec.slo.ttft", "٣1s", "'٣1s'", TARGET),
     ("spec.slo.tpot", "9" * 400 + "h", f"'{'9' * 56}...", TARGET),
+    ("spec.slo.tbt", "0ms", "'0ms'", TARGET),
+    ("spec.slo.tbt", 5, "5", TARGET),
     ("spec.slo.attainment", 1, "1", SHARE),
     ("spec.slo.attainment", 0.0, "0.0", SHARE),
     ("spec.slo.attainment", float("nan"), "nan", SHARE),
@@ -246,7 +248,7 @@ def test_defaults() -> None:
     manifest = parse(GOOD)
     spec = manifest.spec
     assert (manifest.name, manifest.served_name) == ("llama", "llama")
-    assert manifest.slo == Slo(ttft_s=2.0, tpot_s=0.1)
+    assert manifest.slo == Slo(ttft_s=2.0, tpot_s=0.1, tbt_s=None)
     assert manifest.strategy is STRATEGIES["unified"]
     assert (spec.engine.tensor_parallel, spec.engine.pipeline_parallel) == (1, 1)
     assert (spec.engine.hybrid_cache, spec.engine.dtype) == ("Auto", "auto")
@@ -257,6 +259,11 @@ def test_defaults() -> None:
     assert spec.priority.high_priority_ratio == "Auto"
     assert spec.scheduling.drop_late is False
     assert (spec.ingress.replicas, spec.autoscaling, spec.template) == (2, None, None)
+
+
+@pytest.mark.parametrize(("tbt", "tbt_s"), [("150ms", 0.15), (None, None)])
+def test_the_time_between_tokens_may_have_a_target(tbt: str | None, tbt_s: float | None) -> None:
+    assert parse(edited(("spec.slo.tbt", tbt))).slo == Slo(2.0, 0.1, tbt_s)
 
 
 def test_a_batch_holds_a_token_of_every_sequence_unless_told() -> None:
@@ -320,6 +327,7 @@ FIXED = [
     ("spec.scheduling.strategy", "vllm", "'unified' to 'vllm'"),
     ("spec.scheduling.dropLate", True, "false to true"),
     ("spec.slo.ttft", "1s", "2.0 to 1.0"),
+    ("spec.slo.tbt", "1s", "null to 1.0"),
     ("spec.ingress.replicas", 3, "2 to 3"),
     ("spec.template.spec", "x", "null to 'x'"),
 ]

@@ -161,6 +161,7 @@ CASES = [
     ("spec.engine.maxNumSeqs", [1, -3]),
     ("spec.engine.args", [{}, {"seed": 1}, {"maxLogprobs": 5, "quantization": "awq"}, ["seed"]]),
     ("spec.slo.ttft", ["5s", "100ms", "1m30s", "0.5s", "1h1m1s1ms", "5", 5, "-1s", "1 s", "s"]),
+    ("spec.slo.tbt", ["200ms", "1 s", "s", 5]),
     ("spec.slo.tpot", ["1s", "1..5s", "1.s", ".5s", "1us", "1S", "٣s", "9" * 400 + "h"]),
     ("spec.slo.attainment", [0.9, 0.01, 1, 0, "90%"]),
     ("spec.instances", [1, 1000, 0, "3", 1.5]),

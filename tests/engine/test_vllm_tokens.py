@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
+from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES, Batching
 from macroserve.core.views import InstanceStatus, Pool
 from macroserve.engine.settings import EngineSettings
@@ -105,7 +106,7 @@ def test_same_tokens_as_stock_vllm(
 ) -> None:
     statuses: list[InstanceStatus] = []
     # Loose targets: nothing is offloaded, everything is generated here.
-    tags = [RequestTag(f"route-{i}", 0.0, 60.0, 0.2) for i in range(NUM_REQUESTS)]
+    tags = [RequestTag(f"route-{i}", 0.0, Slo(60.0, 0.2)) for i in range(NUM_REQUESTS)]
 
     async def run() -> list[list[int]]:
         engine = VllmEngine(replace(settings, strategy=name), pool)

@@ -79,12 +79,23 @@ def test_cells_are_gauges() -> None:
     ],
 )
 def test_a_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> None:
-    record = RequestRecord(0.0)
+    record = RequestRecord(0.0, Slo(1.0, 0.1000001))
     for count, now in times:
         record.tokens(count, now)
     assert record.ttft_s == ttft_s
     assert record.tpot_s == (None if tpot_s is None else pytest.approx(tpot_s))
-    assert record.attained(Slo(1.0, 0.1000001)) is attained
+    assert record.attained is attained
+
+
+@pytest.mark.parametrize(("num_slow", "attained"), [(1, True), (2, False)])
+def test_one_slow_gap_in_a_hundred_is_forgiven(num_slow: int, attained: bool) -> None:
+    record, now = RequestRecord(0.0, Slo(1.0, 0.1, 0.2)), 0.5
+    record.tokens(1, now)
+    for index in range(100):
+        now += 0.3 if index < num_slow else 0.05
+        record.tokens(1, now)
+        record.tokens(0, now + 1.0)
+    assert record.attained is attained
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def is_idle(observation: Observation, load: LoadReport) -> bool:
 
 
 def is_struggling(manifest: Manifest, report: Report | None) -> bool:
-    """Of the last minute's requests fewer than wished were within both targets."""
+    """Of the last minute's requests fewer than wished were within their targets."""
     cells = report.cells if report else ()
     finished = sum(cell.recent_finished for cell in cells)
     attained = sum(cell.recent_attained for cell in cells)

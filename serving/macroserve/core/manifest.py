@@ -62,10 +62,11 @@ def _strategy_name(value: object) -> object:
 
 Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
 Text = Annotated[str, Field(min_length=1, description="a string that is not empty")]
+ABOVE_ZERO = "a duration above zero such as 5s, 100ms or 1m30s"
 Target = Annotated[
     float,
     BeforeValidator(lambda value: parse_seconds(str(value))),
-    Field(gt=0, description="a duration above zero such as 5s, 100ms or 1m30s"),
+    Field(gt=0, description=ABOVE_ZERO),
 ]
 Delay = Annotated[
     float,
@@ -133,10 +134,11 @@ class Engine(_Part):
 
 
 class SloTargets(_Part):
-    """Latency targets of every request, and the share of requests that should meet both."""
+    """Latency targets of every request, and the share of requests that should meet them all."""
 
     ttft_s: Target = Field(alias="ttft")
     tpot_s: Target = Field(alias="tpot")
+    tbt_s: Target | None = Field(default=None, alias="tbt", description=ABOVE_ZERO)
     attainment: float = Field(default=0.9, gt=0, lt=1, description="a number above 0 and below 1")
 
 
@@ -249,7 +251,8 @@ class Manifest(_Part):
 
     @property
     def slo(self) -> Slo:
-        return Slo(ttft_s=self.spec.slo.ttft_s, tpot_s=self.spec.slo.tpot_s)
+        wanted = self.spec.slo
+        return Slo(wanted.ttft_s, wanted.tpot_s, wanted.tbt_s)
 
     @property
     def strategy(self) -> Strategy:

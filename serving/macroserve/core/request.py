@@ -1,7 +1,10 @@
 """A generation request and its targets, as every policy sees them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
+
+SLOW_PER_CENT = 1
+"""Gaps between tokens that may be longer than the target, of a hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,16 +13,40 @@ class Slo:
 
     ttft_s: time to first token, seconds.
     tpot_s: mean time per output token after the first, seconds.
-    tbt_s: time between two tokens, seconds, of 99 % of them; infinite where only their mean counts.
+    tbt_s: time between two tokens, seconds, that 99 % of those gaps keep in every response; None
+        where only their mean counts.
     """
 
     ttft_s: float
     tpot_s: float
-    tbt_s: float = inf
+    tbt_s: float | None = None
 
     def __post_init__(self) -> None:
-        if not (self.ttft_s > 0 and self.tpot_s > 0 and self.tbt_s > 0):
+        has_tbt = self.tbt_s is None or self.tbt_s > 0
+        if not (self.ttft_s > 0 and self.tpot_s > 0 and has_tbt):
             raise ValueError(f"SLO targets must be positive, got {self}")
+
+    def is_met(self, ttft_s: float, after_s: float, num_after: int, num_slow: int = 0) -> bool:
+        """Whether a response is within all targets, as its reader saw it.
+
+        after_s, num_after: time and tokens after the first one. num_slow: those of the gaps before
+        them that are slow.
+        """
+        in_pace = after_s <= num_after * self.tpot_s
+        return ttft_s <= self.ttft_s and in_pace and self.is_steady(num_slow, num_after)
+
+    def is_slow(self, gap_s: float) -> bool:
+        """Whether so much time between two tokens is more than all but a few may take."""
+        return self.tbt_s is not None and gap_s > self.tbt_s
+
+    def num_slow(self, gaps_s: Iterable[float]) -> int:
+        """How many of them are slow."""
+        return 0 if self.tbt_s is None else sum(gap_s > self.tbt_s for gap_s in gaps_s)
+
+    @staticmethod
+    def is_steady(num_slow: int, num_gaps: int) -> bool:
+        """Whether the 99th percentile of the gaps (nearest rank) is within its target."""
+        return 100 * num_slow <= SLOW_PER_CENT * num_gaps
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class InstanceStatus:
         token), mean and tenth percentile; infinite when nothing decodes (sent as ``null``).
     remaining_tokens: predicted output tokens still owed to running and waiting requests.
     admitted: ids taken in since the last status, so that a scheduler stops counting them in flight.
-    finished, attained: requests ended so far, and how many of them met both targets.
+    finished, attained: requests ended so far, and how many of them met their targets.
     """
 
     seq: int
@@ -128,7 +128,7 @@ class CellView:
     num_waiting, waiting_prefill_s, free_blocks: decisions in flight counted as waiting.
     prefill_s_per_token: of its slowest instance.
     finished, attained: requests that ended in the cell since its scheduler began, and how many of
-        them met both targets; neither ever falls.
+        them met their targets; neither ever falls.
     """
 
     name: str

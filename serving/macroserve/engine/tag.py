@@ -5,7 +5,7 @@ clock readings, because the two processes may be on different machines.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from macroserve.core.request import Request, Slo
@@ -26,27 +26,18 @@ class RequestTag:
 
     route_id: str
     age_s: float
-    ttft_s: float
-    tpot_s: float
+    slo: Slo
     num_streamed_tokens: int = 0
 
     def to_args(self) -> dict[str, Any]:
-        return {
-            TAG_KEY: {
-                "route_id": self.route_id,
-                "age_s": self.age_s,
-                "ttft_s": self.ttft_s,
-                "tpot_s": self.tpot_s,
-                "num_streamed_tokens": self.num_streamed_tokens,
-            }
-        }
+        return {TAG_KEY: asdict(self)}
 
     @classmethod
     def from_args(cls, extra_args: Mapping[str, Any] | None, request_id: str, slo: Slo):
         """The tag in ``extra_args``, or one for an untagged request with the instance's SLO."""
         if tag := (extra_args or {}).get(TAG_KEY):
-            return cls(**tag)
-        return cls(request_id, 0.0, slo.ttft_s, slo.tpot_s)
+            return cls(**{**tag, "slo": Slo(**tag["slo"])})
+        return cls(request_id, 0.0, slo)
 
     def request(
         self, request_id: str, num_prompt_tokens: int, max_new_tokens: int, now: float
@@ -56,6 +47,6 @@ class RequestTag:
             arrival_s=now - self.age_s,
             num_prompt_tokens=num_prompt_tokens,
             max_new_tokens=max_new_tokens,
-            slo=Slo(self.ttft_s, self.tpot_s),
+            slo=self.slo,
             num_streamed_tokens=self.num_streamed_tokens,
         )

@@ -24,12 +24,12 @@ class CellDeployment:
         self,
         name: str,
         strategy_name: str,
-        slo: tuple[float, float],
+        slo: Slo,
         secret: str,
         host: str,
         finder: InstanceFinder,
     ) -> None:
-        self._scheduler = CellScheduler(name, strategy(strategy_name), Slo(*slo), secret)
+        self._scheduler = CellScheduler(name, strategy(strategy_name), slo, secret)
         self._server = CellServer(self._scheduler, secret, host)
         await self._scheduler.start(await finder.find())
         announce(name, await self._server.start())

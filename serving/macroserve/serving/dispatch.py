@@ -156,8 +156,7 @@ class Dispatcher:
             num_prompt_tokens=request.num_prompt_tokens + num_emitted,
             max_new_tokens=max(1, request.max_new_tokens - num_emitted),
             predicted_new_tokens=self._lengths.predict(request, num_emitted) - num_emitted,
-            ttft_s=request.slo.ttft_s,
-            tpot_s=request.slo.tpot_s,
+            slo=request.slo,
             num_streamed_tokens=num_emitted,
             exclude=tuple(failed),
             offloaded=offloaded,
@@ -239,9 +238,7 @@ class Dispatcher:
 
 def _body(request: TokenRequest, query: wire.RouteQuery, emitted: list[int]) -> dict[str, Any]:
     """vLLM's ``GenerateRequest``, with what was emitted already as part of the prompt."""
-    tag = RequestTag(
-        query.route_id, query.age_s, query.ttft_s, query.tpot_s, query.num_streamed_tokens
-    )
+    tag = RequestTag(query.route_id, query.age_s, query.slo, query.num_streamed_tokens)
     sampling = {
         **request.sampling,
         "max_tokens": query.max_new_tokens,

@@ -24,15 +24,20 @@ SCRAPE_TIMEOUT_S = 2.0
 class RequestRecord:
     """Times of one request, as its client sees them."""
 
-    def __init__(self, arrival_s: float) -> None:
+    def __init__(self, arrival_s: float, slo: Slo) -> None:
         self.arrival_s = arrival_s
+        self._slo = slo
+        self._num_slow = 0
         self.first_s: float | None = None
         self.last_s = arrival_s
         self.num_tokens = 0
 
     def tokens(self, count: int, now: float) -> None:
         if count:
-            self.first_s = self.first_s or now
+            if self.first_s is None:
+                self.first_s = now
+            else:
+                self._num_slow += self._slo.is_slow(now - self.last_s)
             self.last_s = now
             self.num_tokens += count
 
@@ -47,14 +52,16 @@ class RequestRecord:
             return None
         return (self.last_s - self.first_s) / (self.num_tokens - 1)
 
-    def attained(self, slo: Slo) -> bool:
-        if self.ttft_s is None or self.ttft_s > slo.ttft_s:
+    @property
+    def attained(self) -> bool:
+        if self.first_s is None or self.ttft_s is None:
             return False
-        return self.tpot_s is None or self.tpot_s <= slo.tpot_s
+        after_s = self.last_s - self.first_s
+        return self._slo.is_met(self.ttft_s, after_s, self.num_tokens - 1, self._num_slow)
 
 
 class IngressMetrics:
-    """attainment: the share of requests that should meet both targets."""
+    """attainment: the share of requests that should meet their targets."""
 
     def __init__(self, namespace: str, macroinstance: str, attainment: float) -> None:
         self.registry = CollectorRegistry()
@@ -73,7 +80,7 @@ class IngressMetrics:
         self._requests = counter(
             "macroserve_requests", "Requests ended, by outcome: ok, failed, cancelled", "outcome"
         )
-        self._attained = counter("macroserve_requests_attained", "Requests within both targets")
+        self._attained = counter("macroserve_requests_attained", "Requests within their targets")
         self._refused = counter(
             "macroserve_requests_refused", "Requests refused before they were accepted", "reason"
         )
@@ -94,7 +101,7 @@ class IngressMetrics:
         )
         gauge(
             "macroserve_slo_attainment_target",
-            "Share of requests that should be within both targets",
+            "Share of requests that should be within their targets",
         ).set(attainment)
 
     def refused(self, reason: str) -> None:
@@ -108,7 +115,7 @@ class IngressMetrics:
 
     @contextmanager
     def request(self, arrival_s: float, request: TokenRequest, slo: Slo) -> Iterator[RequestRecord]:
-        record = RequestRecord(arrival_s)
+        record = RequestRecord(arrival_s, slo)
         self._prompt_tokens.labels(**self._names).inc(len(request.token_ids))
         self._in_flight.inc()
         outcome = "failed"
@@ -120,16 +127,16 @@ class IngressMetrics:
             raise
         finally:
             self._in_flight.dec()
-            self._end(record, outcome, slo)
+            self._end(record, outcome)
 
-    def _end(self, record: RequestRecord, outcome: str, slo: Slo) -> None:
+    def _end(self, record: RequestRecord, outcome: str) -> None:
         self._requests.labels(**self._names, outcome=outcome).inc()
         self._tokens.labels(**self._names).inc(record.num_tokens)
         if record.ttft_s is not None:
             self._ttft.labels(**self._names).observe(record.ttft_s)
         if record.tpot_s is not None:
             self._tpot.labels(**self._names).observe(record.tpot_s)
-        if outcome == "ok" and record.attained(slo):
+        if outcome == "ok" and record.attained:
             self._attained.labels(**self._names).inc()
 
     def page(self) -> str:

@@ -75,9 +75,8 @@ class RayCells:
             if (await self._applications()).get(name) == ApplicationStatus.RUNNING:
                 return
             deployment: Any = CellDeployment
-            slo = options.slo.ttft_s, options.slo.tpot_s
             app = deployment.bind(
-                name, options.strategy, slo, options.secret, options.host, options.finder
+                name, options.strategy, options.slo, options.secret, options.host, options.finder
             )
             await asyncio.to_thread(run_application, app, name)
 

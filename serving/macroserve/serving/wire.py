@@ -28,8 +28,7 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
     num_prompt_tokens: int
     max_new_tokens: int
     predicted_new_tokens: int
-    ttft_s: float
-    tpot_s: float
+    slo: Slo
     num_streamed_tokens: int = 0
     exclude: tuple[str, ...] = ()
     offloaded: bool = False
@@ -46,7 +45,7 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
             arrival_s=now - self.age_s,
             num_prompt_tokens=self.num_prompt_tokens,
             max_new_tokens=self.max_new_tokens,
-            slo=Slo(self.ttft_s, self.tpot_s),
+            slo=self.slo,
             num_streamed_tokens=self.num_streamed_tokens,
         )
 

@@ -18,7 +18,7 @@ def other_ratios(present: float) -> list[float]:
 
 
 def best_ratio(design: Design, traffic: Traffic, num_instances: int, goal: float) -> float:
-    """The share with which most requests are within both targets.
+    """The share with which most requests are within their targets.
 
     It is the design's own where that attains the goal, or no other is clearly better.
     """

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
-from math import ceil, inf
+from math import inf
 from operator import sub
 from statistics import mean
 from typing import NamedTuple
@@ -75,28 +75,27 @@ Judge = Callable[[Record], bool]
 
 
 def as_client(record: Record) -> bool:
-    """Time to the first token, and mean time of those after it."""
-    return _in_time(record, record.first_s)
+    """All targets, as they are stated."""
+    return _is_met(record, record.first_s, record.request.slo.num_slow(record.gaps_s))
 
 
 def as_ecoserve(record: Record) -> bool:
     """As EcoServe counts: the wait for the switch to decoding belongs to the time to the first
     token, and the others' time counts from there."""
-    return _in_time(record, max(record.first_s, record.decoding_s))
+    return _is_met(record, max(record.first_s, record.decoding_s))
 
 
 def as_aptserve(record: Record) -> bool:
     """Time to the first token, and the 99th percentile of the gaps between tokens (section 6.1)."""
-    if record.first_s > record.request.deadline_s:
-        return False
-    gaps = sorted(record.gaps_s)
-    return not gaps or gaps[ceil(0.99 * len(gaps)) - 1] <= record.request.slo.tbt_s
+    slo = record.request.slo
+    is_steady = slo.is_steady(slo.num_slow(record.gaps_s), record.num_emitted - 1)
+    return record.first_s <= record.request.deadline_s and is_steady
 
 
-def _in_time(record: Record, first_s: float) -> bool:
-    num_after, slo = record.num_emitted - 1, record.request.slo
-    in_time = first_s <= record.request.deadline_s
-    return in_time and record.last_s - first_s <= num_after * slo.tpot_s
+def _is_met(record: Record, first_s: float, num_slow: int = 0) -> bool:
+    request, num_after = record.request, record.num_emitted - 1
+    ttft_s, after_s = first_s - request.arrival_s, record.last_s - first_s
+    return request.slo.is_met(ttft_s, after_s, num_after, num_slow)
 
 
 class Verdict(NamedTuple):
@@ -125,7 +124,7 @@ class Verdict(NamedTuple):
 class Outcome:
     """What came of the requests that count.
 
-    requests: those of which it is known. attained: those of them within both targets.
+    requests: those of which it is known. attained: those of them within their targets.
     decided: whether it is known of all, or of so many that the goal is missed.
     verdicts: on each request that ended, in that order, where the run was to go on until all had.
     """

@@ -43,7 +43,7 @@ class Estimate:
 def attainment(
     design: Design, traffic: Traffic, num_instances: int, goal: float = 0.0, seed: int = 0
 ) -> Estimate:
-    """The share of the requests of ``traffic`` that ``num_instances`` serve within both targets.
+    """The share of the requests of ``traffic`` that ``num_instances`` serve within their targets.
 
     goal: if not zero, to learn only whether it is reached: an attainment below it may be less
         than the true one would be. The same arguments give the same estimate.

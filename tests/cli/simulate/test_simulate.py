@@ -54,7 +54,7 @@ def test_figures_follow_from_manifest_load_and_seed(run, tmp_path):
     assert first["attainment"] == 1.0 == min(first["attainment_by_size"])
     assert 0 < first["ttft"]["p50"] <= first["ttft"]["max"] == first["longest_wait_s"] < 1.0
     assert 0 < first["tpot"]["p50"] < 0.1
-    assert "100.0% within both" in result.output
+    assert "100.0% within their targets" in result.output
 
 
 def test_a_trace_is_replayed_whole(run, tmp_path):

@@ -15,8 +15,10 @@ from macroserve.core.request import Request, Slo
 STEP_S = 0.05
 
 
-def make(name, *, tpot_s=0.1, prompt=10, slots=32, predicted=20, hidden=False, emitted=1):
-    request = Request(name, 0.0, prompt, 1000, Slo(1.0, tpot_s))
+def make(
+    name, *, tpot_s=0.1, tbt_s=None, prompt=10, slots=32, predicted=20, hidden=False, emitted=1
+):
+    request = Request(name, 0.0, prompt, 1000, Slo(1.0, tpot_s, tbt_s))
     seq = Sequence(request, 0, predicted, 0.1, 0.1)
     seq.num_slots = slots
     seq.cache = Cache.HIDDEN if hidden else Cache.KV
@@ -47,6 +49,7 @@ class InStep(RuleBasedStateMachine):
 
     @rule(
         tpot_s=st.sampled_from([0.04, 0.1]),
+        tbt_s=st.sampled_from([None, 0.07, 0.17]),
         prompt=st.integers(1, 40),
         slots=st.integers(0, 60),
         predicted=st.integers(1, 30),
@@ -60,9 +63,9 @@ class InStep(RuleBasedStateMachine):
         self.decoding.add(make(name, **fields))
         self.model[name] = make(name, **fields)
 
-    @rule(num_tokens=st.integers(1, 5), data=st.data())
-    def step(self, num_tokens, data):
-        self.now += STEP_S
+    @rule(num_tokens=st.integers(1, 5), steps=st.integers(1, 4), data=st.data())
+    def step(self, num_tokens, steps, data):
+        self.now += steps * STEP_S
         names = sorted(self.model)
         apart = data.draw(st.sets(st.sampled_from(names))) if names else set()
         for name in names:
@@ -159,7 +162,7 @@ class InStep(RuleBasedStateMachine):
         assert told == reached
 
     def check_same(self, seq, expected):
-        for field in ("num_tokens", "num_emitted", "num_slots", "predicted_tokens"):
+        for field in ("num_tokens", "num_emitted", "num_slow", "num_slots", "predicted_tokens"):
             assert getattr(seq, field) == getattr(expected, field), field
         for field in ("paid_until_s", "pending_since_s", "first_token_s"):
             assert getattr(seq, field) == pytest.approx(getattr(expected, field)), field

@@ -77,3 +77,15 @@ def test_attainment_is_what_the_reader_saw(
         seq.emit(1, first_s)
         seq.emit(tokens - 1, end_s)
     assert seq.attained(end_s) is attained
+
+
+@pytest.mark.parametrize(("num_slow", "attained"), [(1, True), (2, False)])
+def test_one_slow_gap_in_a_hundred_is_forgiven(make_sequence, num_slow, attained):
+    seq = make_sequence(slo=Slo(1.0, 0.1, 0.2))
+    now = 0.5
+    seq.emit(1, now)
+    for index in range(100):
+        now += 0.3 if index < num_slow else 0.05
+        seq.emit(1, now)
+    assert seq.num_slow == num_slow
+    assert seq.attained(now) is attained

@@ -23,14 +23,14 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Seconds from the arrival to each of its tokens."""
+    """tokens_s: seconds from the arrival to each of its tokens."""
 
     tokens_s: tuple[float, ...]
 
     def attained(self, slo: Slo) -> bool:
-        """TPOT is the mean of the tokens after the first."""
         first_s, last_s = self.tokens_s[0], self.tokens_s[-1]
-        return first_s <= slo.ttft_s and last_s - first_s <= (len(self.tokens_s) - 1) * slo.tpot_s
+        num_after, num_slow = len(self.tokens_s) - 1, slo.num_slow(self.gaps_s)
+        return slo.is_met(first_s, last_s - first_s, num_after, num_slow)
 
     @property
     def gaps_s(self) -> list[float]:
@@ -68,8 +68,7 @@ async def serve(
 async def _generate(
     engine: VllmEngine, request_id: str, arrival: Arrival, slo: Slo, arrived_s: float
 ) -> Answer:
-    age_s = perf_counter() - arrived_s
-    tag = RequestTag(request_id, age_s, slo.ttft_s, slo.tpot_s)
+    tag = RequestTag(request_id, perf_counter() - arrived_s, slo)
     params = SamplingParams(
         max_tokens=arrival.num_output_tokens,
         temperature=0,

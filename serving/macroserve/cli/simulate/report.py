@@ -56,7 +56,8 @@ class Report:
             figures = [found.mean, found.p50, found.p90, found.p99, found.max] if found else []
             latencies.add_row(name, *map(seconds, [*figures, target_s]))
         totals = Table.grid(padding=(0, 2))
-        totals.add_row("attainment", Text(f"{self.attainment:.1%} within both", style="bold"))
+        share = f"{self.attainment:.1%} within their targets"
+        totals.add_row("attainment", Text(share, style="bold"))
         by_size = ", ".join(f"{share:.1%}" for share in self.attainment_by_size)
         totals.add_row("by size", f"{by_size}, from the quarter with the fewest tokens on")
         totals.add_row("requests", f"{self.num_requests:,}, {self.num_refused:,} of them refused")

@@ -28,9 +28,11 @@ class Decoding:
         self._num_hidden = 0
         self._num_steps = 0
         self._last_step_s = 0.0
+        self._num_slow: dict[float | None, int] = {}
         self._num_added = 0
         self._paces: dict[float, _Pace] = {}
         self._fresh: dict[Sequence, None] = {}
+        self._rejoined: dict[Sequence, None] = {}
         self._short: dict[Sequence, None] = {}
         self._due: dict[int, list[Sequence]] = {}
 
@@ -75,12 +77,14 @@ class Decoding:
         standing = [self._seqs[request_id] for request_id in apart]
         for seq in standing:
             self._leave(seq)
-        for seq in tuple(self._fresh):
+        for seq in (*self._fresh, *self._rejoined):
             self._leave(seq)
             seq.emit(num_tokens, now)
             standing.append(seq)
         before, num = self._num_steps, len(self._seqs) - len(standing)
         self._num_steps += num_tokens
+        for tbt_s in self._num_slow:
+            self._num_slow[tbt_s] += tbt_s is not None and now - self._last_step_s > tbt_s
         self._last_step_s = now
         self.num_tokens += num * num_tokens
         self.num_hidden_tokens += self._num_hidden * num_tokens
@@ -199,12 +203,17 @@ class Decoding:
     def _synced(self, seq: Sequence) -> Sequence:
         if num_steps := self._num_steps - seq.as_of_step:
             seq.as_of_step = self._num_steps
+            num_slow = self._num_slow[seq.request.slo.tbt_s]
+            seq.num_slow += num_slow - seq.as_of_slow
+            seq.as_of_slow = num_slow
+            seq.pending_since_s = self._last_step_s  # which leaves no gap to be counted again
             seq.emit(num_steps, self._last_step_s)
         return seq
 
     def _enter(self, seq: Sequence) -> None:
         """From now on it takes part in the steps of all."""
         seq.as_of_step = self._num_steps
+        seq.as_of_slow = self._num_slow.setdefault(seq.request.slo.tbt_s, 0)
         self.num_tokens += seq.num_tokens
         self.num_remaining += seq.predicted_tokens - seq.num_emitted
         if seq.cache is Cache.HIDDEN:
@@ -213,6 +222,8 @@ class Decoding:
         if seq.num_emitted > 1:
             seq.pace_key = seq.paid_until_s - seq.tpot_s * self._num_steps
             self._paces.setdefault(seq.tpot_s, _Pace()).add(seq)
+            if seq.pending_since_s != self._last_step_s:
+                self._rejoined[seq] = None
         else:
             self._fresh[seq] = None
         self._look_ahead(seq)
@@ -243,6 +254,7 @@ class Decoding:
             pace.remove(seq)
             if not pace:
                 del self._paces[seq.tpot_s]
+        self._rejoined.pop(seq, None)
         self._short.pop(seq, None)
 
 

@@ -49,13 +49,15 @@ class Sequence:
         the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
     started: whether its prefill was ever begun here.
     pending_since_s: since when its reader waits: for its first token, then for the next.
+    num_slow: its tokens that came later after the one before than its target allows.
     cache: what is kept of it while it runs.
     host, num_borrowed: whose blocks it lives in, and how many of them. guests: who lives in its.
-    place, as_of_step, due_step, pace_key: ``Decoding``'s, while it decodes.
+    place, as_of_step, as_of_slow, due_step, pace_key: ``Decoding``'s, while it decodes.
     """
 
     __slots__ = (
         "arrival_s",
+        "as_of_slow",
         "as_of_step",
         "cache",
         "cost_s",
@@ -69,6 +71,7 @@ class Sequence:
         "num_emitted",
         "num_prompt",
         "num_slots",
+        "num_slow",
         "num_tokens",
         "ordinal",
         "pace_key",
@@ -100,6 +103,7 @@ class Sequence:
         self.num_tokens = request.num_prompt_tokens
         self.num_slots = 0
         self.num_emitted = 0
+        self.num_slow = 0
         self.predicted_tokens = predicted_tokens
         self.prefill_s = prefill_s
         self.cost_s = cost_s * (1 + 1e-12 * ordinal)
@@ -112,6 +116,7 @@ class Sequence:
         self.guests: list[Sequence] = []
         self.place = 0
         self.as_of_step = 0
+        self.as_of_slow = 0
         self.due_step = 0
         self.pace_key = 0.0
 
@@ -146,7 +151,11 @@ class Sequence:
 
     def emit(self, num_tokens: int, now: float) -> None:
         """Count tokens that became visible at ``now``."""
-        if not self.num_emitted:
+        if not num_tokens:
+            return
+        if self.num_emitted:
+            self.num_slow += self.request.slo.is_slow(now - self.pending_since_s)
+        else:
             self.first_token_s = self.paid_until_s = now
             self.paid_until_s -= self.tpot_s
         self.num_emitted += num_tokens
@@ -162,11 +171,13 @@ class Sequence:
         self.cache = Cache.KV
 
     def attained(self, end_s: float) -> bool:
-        """Whether it met both targets, as its reader saw it, if its last token came at ``end_s``.
+        """Whether it met its targets, as its reader saw it, if its last token came at ``end_s``.
 
         A request continued from another instance had its first token there.
         """
         if not self.num_emitted:
             return False
-        in_time = self.request.num_streamed_tokens > 0 or self.first_token_s <= self.deadline_s
-        return in_time and end_s - self.first_token_s <= (self.num_emitted - 1) * self.tpot_s
+        is_continued = self.request.num_streamed_tokens > 0
+        ttft_s = 0.0 if is_continued else self.first_token_s - self.arrival_s
+        after_s = end_s - self.first_token_s
+        return self.request.slo.is_met(ttft_s, after_s, self.num_emitted - 1, self.num_slow)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from vllm.config import VllmConfig
@@ -54,8 +55,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str) -> Async
             OPTIONS_KEY: {
                 "strategy": settings.strategy,
                 "pool": pool.value,
-                "ttft_s": settings.slo.ttft_s,
-                "tpot_s": settings.slo.tpot_s,
+                "slo": asdict(settings.slo),
                 "drop_late": settings.drop_late,
                 "status_path": status_path,
             }

@@ -64,7 +64,7 @@ class MacroserveScheduler(Scheduler):
         config = self.vllm_config.additional_config
         assert isinstance(config, dict)
         options = config[OPTIONS_KEY]
-        self._slo = Slo(options["ttft_s"], options["tpot_s"])
+        self._slo = Slo(**options["slo"])
         self._policy = InstanceScheduler(
             InstanceConfig(
                 strategy=strategy(options["strategy"]),

@@ -224,7 +224,7 @@ def attainment_rows(values: Values) -> list[Row]:
 
 def attainment_panels(values: Values) -> list[Panel]:
     lines = {variant: curve.line(values) for variant, curve in CURVES.items()}
-    return [Panel("OPT-13B, ShareGPT", "requests/s", "within both targets", lines, is_share=True)]
+    return [Panel("OPT-13B, ShareGPT", "requests/s", "within their targets", lines, is_share=True)]
 
 
 FIGURES = {

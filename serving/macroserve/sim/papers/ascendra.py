@@ -230,7 +230,7 @@ def strictness_panels(values: Values) -> list[Panel]:
         Panel(
             f"{case.name}, {rate:g} requests/s",
             "targets, times table 2's",
-            "within both targets",
+            "within their targets",
             {
                 name: [(scale, values[_strictness_key(case, name, scale)]) for scale in SCALES]
                 for name in STRATEGY_NAMES
@@ -283,7 +283,7 @@ def attainment_panels(values: Values) -> list[Panel]:
         Panel(
             case.name,
             "requests/s",
-            "within both targets",
+            "within their targets",
             {name: curve.line(values) for name, curve in CURVES[case].items()},
             is_share=True,
         )

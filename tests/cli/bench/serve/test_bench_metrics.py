@@ -50,6 +50,19 @@ def test_targets(record: RequestRecord, meets_ttft: bool, meets_tpot: bool) -> N
     assert record.meets(SLO) is (meets_ttft and meets_tpot)
 
 
+@pytest.mark.parametrize(("num_slow", "meets"), [(1, True), (2, False)])
+def test_a_target_for_the_time_between_tokens_forgives_one_gap_in_a_hundred(
+    num_slow: int, meets: bool
+) -> None:
+    gaps_s = array("f", [0.3] * num_slow + [0.05] * (100 - num_slow))
+    record = replace(GOOD, num_tokens=101, e2e_s=0.5 + sum(gaps_s), gaps_s=gaps_s)
+    steady = replace(SLO, tbt_s=0.2)
+    assert record.meets(SLO) and record.meets_tbt(SLO)
+    assert record.meets(steady) is record.meets_tbt(steady) is meets
+    assert summarise([record], steady).tbt_attainment == float(meets)
+    assert not replace(FAILED, gaps_s=()).meets_tbt(steady)
+
+
 def test_tpot_is_the_mean_after_the_first_token() -> None:
     assert GOOD.tpot_s == pytest.approx((0.9 - 0.5) / 4)
     assert ONE_TOKEN.tpot_s is None

@@ -78,8 +78,8 @@ def test_the_report_of_a_run() -> None:
     )
     assert "50.0 ms" in tpot and "66.7%" in tpot
     for expected in (
-        "attainment  33.3% within both",
-        "goodput     0.50 req/s within both",
+        "attainment  33.3% within their targets",
+        "goodput     0.50 req/s within their targets",
         "4 sent of 5: 2 succeeded, 1 failed, 1 interrupted",
         "4.00 req/s offered, 1.00 req/s served over 2.0 s",
         "30 tok/s in, 3 tok/s out",
@@ -87,13 +87,21 @@ def test_the_report_of_a_run() -> None:
         "1 failed: http (HTTP 503), such as: try [later]",
     ):
         assert expected in text
+    tbt = next(line for line in text.splitlines() if "TBT" in line)
+    assert "%" not in tbt, "it has no target"
     assert "ignore_eos" not in text
     assert "The client itself" not in text
 
 
+def test_the_time_between_tokens_stands_beside_its_target() -> None:
+    text = shown(run_report(make_run(MIXED), replace(SLO, tbt_s=0.25)))
+    tbt = next(line for line in text.splitlines() if "TBT" in line)
+    assert [cell.strip() for cell in tbt.split("│")[8:10]] == ["250.0 ms", "66.7%"]
+
+
 def test_the_report_of_nothing() -> None:
     text = shown(run_report(make_run([]), SLO))
-    assert "attainment  - within both" in text
+    assert "attainment  - within their targets" in text
 
 
 def test_figures_that_are_not_sound_are_remarked_on() -> None:

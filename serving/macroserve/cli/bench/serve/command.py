@@ -90,12 +90,20 @@ def serve(
     tpot: Annotated[
         str, _Target(metavar="DURATION", help="Mean time per output token after the first.")
     ] = "100ms",
+    tbt: Annotated[
+        str | None,
+        _Target(
+            metavar="DURATION",
+            help="Time between two output tokens, of 99 % of those of each request. "
+            "By default only their mean counts.",
+        ),
+    ] = None,
     goodput: Annotated[
         float | None,
         _Target(
             metavar="LEVEL",
             help="Search the highest load (rate, or time scale of the trace) with at least this "
-            "share of requests within both targets, such as 0.9, beginning with the load given.",
+            "share of requests within their targets, such as 0.9, beginning with the load given.",
         ),
     ] = None,
     json: Annotated[
@@ -122,7 +130,11 @@ def serve(
             vocab_size,
             load,
             Bounds(duration_s, num_requests, length_scale, max_prompt_tokens, max_output_tokens),
-            Slo(options.parse_duration("--ttft", ttft), options.parse_duration("--tpot", tpot)),
+            Slo(
+                options.parse_duration("--ttft", ttft),
+                options.parse_duration("--tpot", tpot),
+                None if tbt is None else options.parse_duration("--tbt", tbt),
+            ),
             seed,
         )
         search = None

@@ -50,10 +50,10 @@ class Summary:
     elapsed_s: from the start to the end of the last request.
     offered_rate: planned requests per second up to the last arrival that was sent.
     ttft, tpot, tbt, e2e: of the requests that succeeded; tbt over the gaps of all of them.
-    attainment, ttft_attainment, tpot_attainment: share of requests within both targets, within
-        each alone. Failed requests count as missed, interrupted ones do not count; None when
-        none counts.
-    goodput: requests per second within both targets.
+    attainment, ttft_attainment, tpot_attainment, tbt_attainment: share of requests within their
+        targets, within each alone. Failed requests count as missed, interrupted ones do not count;
+        None when none counts.
+    goodput: requests per second within their targets.
     send_lag: how late the client itself sent.
     """
 
@@ -75,6 +75,7 @@ class Summary:
     attainment: float | None
     ttft_attainment: float | None
     tpot_attainment: float | None
+    tbt_attainment: float | None
     goodput: float
     send_lag: Distribution | None
 
@@ -105,6 +106,7 @@ def summarise(records: Sequence[RequestRecord], slo: Slo) -> Summary:
         attainment=_share(num_attained, counted),
         ttft_attainment=_share(sum(r.meets_ttft(slo) for r in counted), counted),
         tpot_attainment=_share(sum(r.meets_tpot(slo) for r in counted), counted),
+        tbt_attainment=_share(sum(r.meets_tbt(slo) for r in counted), counted),
         goodput=_ratio(num_attained, elapsed_s),
         send_lag=Distribution.of([r.send_lag_s for r in records]),
     )

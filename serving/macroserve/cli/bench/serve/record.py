@@ -79,5 +79,10 @@ class RequestRecord:
         """An answer of one token has no time per further token, and so meets any target."""
         return self.failure is None and (self.tpot_s is None or self.tpot_s <= slo.tpot_s)
 
+    def meets_tbt(self, slo: Slo) -> bool:
+        """The 99th percentile of its gaps counts."""
+        is_steady = slo.is_steady(slo.num_slow(self.gaps_s), self.num_tokens - 1)
+        return self.failure is None and is_steady
+
     def meets(self, slo: Slo) -> bool:
-        return self.meets_ttft(slo) and self.meets_tpot(slo)
+        return self.meets_ttft(slo) and self.meets_tpot(slo) and self.meets_tbt(slo)

@@ -155,7 +155,7 @@ def _latency_table(summary: Summary, slo: Slo) -> Table:
     rows = (
         ("TTFT", summary.ttft, slo.ttft_s, summary.ttft_attainment),
         ("TPOT", summary.tpot, slo.tpot_s, summary.tpot_attainment),
-        ("TBT", summary.tbt, None, None),
+        ("TBT", summary.tbt, slo.tbt_s, summary.tbt_attainment),
         ("end to end", summary.e2e, None, None),
     )
     for name, latency, target_s, share in rows:
@@ -168,8 +168,9 @@ def _latency_table(summary: Summary, slo: Slo) -> Table:
 def _totals_table(run: Run) -> Table:
     summary = run.summary
     table = Table.grid(padding=(0, 2))
-    table.add_row("attainment", Text(f"{_percent(summary.attainment)} within both", style="bold"))
-    table.add_row("goodput", f"{summary.goodput:.2f} req/s within both")
+    share = f"{_percent(summary.attainment)} within their targets"
+    table.add_row("attainment", Text(share, style="bold"))
+    table.add_row("goodput", f"{summary.goodput:.2f} req/s within their targets")
     table.add_row(
         "requests",
         f"{summary.num_sent:,} sent of {run.num_planned:,}: {summary.num_succeeded:,} succeeded, "

@@ -51,7 +51,8 @@ def compose(step: Step) -> Plan:
     budget_s = STEP_TARGET * target_s
     if not isinf(saved_s):
         budget_s = min(budget_s + SAVED_SHARE * saved_s, MAX_STEP_TPOTS * target_s)
-    budget_s = min(budget_s, TBT_SHARE * step.config.slo.tbt_s)
+    if tbt_s := step.config.slo.tbt_s:
+        budget_s = min(budget_s, TBT_SHARE * tbt_s)
     chunk = step.latency.prefill_tokens_within(
         budget_s, limit, num_decodes=len(decodes), decode_context=step.decoding.num_tokens
     )

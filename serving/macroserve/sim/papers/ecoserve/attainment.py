@@ -37,7 +37,7 @@ def panels(values: Values) -> list[Panel]:
     case = f"{SCALED.model}, {SCALED.workload}, {SCALED.cluster}"
     lines = {variant: curve.line(values) for variant, curve in CURVES.items()}
     return [
-        Panel(case, "requests/s", "within both targets", lines, is_share=True),
+        Panel(case, "requests/s", "within their targets", lines, is_share=True),
         *[
             Panel(
                 f"{SPREAD_RATE:g} requests/s",

@@ -104,7 +104,7 @@ def panels(values: Values) -> list[Panel]:
     ]
     return [
         Panel("a rate that rises", "s", "requests/s", {"arrivals": rates}),
-        Panel("attainment", "s", "within both targets", lines("attainment"), is_share=True),
+        Panel("attainment", "s", "within their targets", lines("attainment"), is_share=True),
         Panel("instances", "s", "instances", lines("instances")),
     ]
 
