@@ -1,0 +1,24 @@
+"""What an ingress tells an instance about a request arrives as it was said."""
+
+import json
+
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.engine.tag import RequestTag
+
+SLOS = [Slo(1.0, 0.1), Slo(1.0, 0.1, 0.2)]
+
+
+@pytest.mark.parametrize("slo", SLOS, ids=["of means", "of every token"])
+def test_a_tag_survives_the_wire(slo: Slo) -> None:
+    tag = RequestTag("route", 0.25, slo, 3)
+    args = json.loads(json.dumps(tag.to_args(), allow_nan=False))
+    assert RequestTag.from_args(args, "another", Slo(9.0, 9.0)) == tag
+    request = tag.request("r", 100, 10, now=5.0)
+    assert (request.slo, request.arrival_s, request.num_streamed_tokens) == (slo, 4.75, 3)
+
+
+@pytest.mark.parametrize("args", [None, {}, {"other": 1}])
+def test_a_request_without_a_tag_has_the_targets_of_its_instance(args: dict | None) -> None:
+    assert RequestTag.from_args(args, "r", SLOS[1]) == RequestTag("r", 0.0, SLOS[1])
