@@ -46,7 +46,7 @@ def test_growth_goes_on_for_a_while_but_never_as_a_straight_line():
 
 def test_decline_is_expected_to_go_on_and_ends_at_nothing():
     assert requests_per_s(list(range(120, 60, -1))) < 6.1
-    assert requests_per_s([300, 250, 200, 150, 100, 50, 0, 0, 0, 0, 0, 0]) == 0.0
+    assert requests_per_s([400] * 6 + [300, 250, 200, 150, 100, 50, 0, 0, 0, 0, 0, 0]) == 0.0
 
 
 def test_a_burst_counts_at_once_and_in_full():
@@ -76,6 +76,11 @@ def test_a_step_is_no_trend(before, after, since):
     assert 0.9 * low <= requests_per_s(counts) * BUCKET_S <= 1.1 * high
     if since > 6:
         assert requests_per_s(counts) * BUCKET_S == pytest.approx(after, rel=0.1)
+
+
+@pytest.mark.parametrize("num_before", range(16))
+def test_who_has_just_begun_to_serve_knows_no_trend(num_before):
+    assert requests_per_s([0] * num_before + [170, 190]) <= 19.0
 
 
 @given(counts, st.floats(0, 3600))

@@ -3,7 +3,7 @@
 A level, and a linear trend that fades out (Gardner and McKenzie's damped trend): simple enough to
 be argued with, and it cannot run away. A slope is the median of all slopes between two buckets
 (Theil and Sen), so that one odd bucket does not bend it; and a trend is what a long and a short one
-agree upon, so that a step is none.
+agree upon, so that a step is none. Where too little is known for the long one, there is none.
 """
 
 from dataclasses import dataclass
@@ -54,8 +54,7 @@ def forecast(load: LoadReport, horizon_s: float) -> Demand | None:
     # From the middle of what the level was measured on to the end of the horizon.
     num_ahead = horizon_s / bucket_s + (len(recent) - 1) / 2
     reach = DAMPING * (1 - DAMPING**num_ahead) / (1 - DAMPING)
-    trend = _agreed([_slope(_latest(buckets, bucket_s, span_s)) for span_s in TRENDS_S]) * reach
-    requests = min(max(0.0, level + trend), CAP * level)
+    requests = min(max(0.0, level + _trend(buckets, bucket_s) * reach), CAP * level)
     num_recent = sum(bucket.requests for bucket in recent)
     if not num_recent:
         return Demand(0.0, 0.0, 0.0)
@@ -86,8 +85,9 @@ def _slope(buckets: tuple[LoadBucket, ...]) -> float:
     return median(slopes) if slopes else 0.0
 
 
-def _agreed(slopes: list[float]) -> float:
-    """The flattest, or none where some go up and some down."""
-    if min(slopes) < 0 < max(slopes):
+def _trend(buckets: tuple[LoadBucket, ...], bucket_s: float) -> float:
+    """The flatter slope, or none where one goes up and the other down."""
+    if len(buckets) * bucket_s < max(TRENDS_S):
         return 0.0
-    return min(slopes, key=abs)
+    slopes = [_slope(_latest(buckets, bucket_s, span_s)) for span_s in TRENDS_S]
+    return 0.0 if min(slopes) < 0 < max(slopes) else min(slopes, key=abs)

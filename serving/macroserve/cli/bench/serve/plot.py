@@ -96,7 +96,7 @@ def _plot_attainment(
     some = arrived > 0
     axes.plot(centers[some], attained[some] / arrived[some], "o-", color=BLUE, markersize=4)
     axes.axhline(overall, color=GREY, linestyle="--")
-    axes.set_title(f"Attainment of both SLOs: {overall:.1%} overall (dashed)")
+    axes.set_title(f"Attainment of the SLO: {overall:.1%} overall (dashed)")
     axes.set_xlabel("time of arrival (s)")
     axes.set_xlim(edges[0], edges[-1])
     _share_axis(axes, f"attainment, each {edges[1]:g} s")
