@@ -107,6 +107,7 @@ def test_the_latency_of_late_ones_counts():
     assert verdicts.are_in
     # Of the two that ended, eleven tokens each: at 1.0 after 0.0, at 9.0 after 2.0.
     assert verdicts.outcome.normalised_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
+    assert verdicts.outcome.completion_s == pytest.approx((1.0 + 7.0) / 2)
 
 
 @pytest.mark.parametrize(("limit_s", "is_lost"), [(0.12, False), (0.11, True)])

@@ -114,10 +114,14 @@ class Verdict(NamedTuple):
     attained: bool
 
     @property
+    def completion_s(self) -> float:
+        """From the arrival to the last token."""
+        return self.wait_s + (self.num_output_tokens - 1) * self.tpot_s
+
+    @property
     def normalised_s(self) -> float:
         """For each token, from the arrival on."""
-        num_after = self.num_output_tokens - 1
-        return (self.wait_s + num_after * self.tpot_s) / self.num_output_tokens
+        return self.completion_s / self.num_output_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,11 @@ class Outcome:
         """Mean time for each token, from the arrival on, of those that were not refused. Needs a
         verdict."""
         return mean([verdict.normalised_s for verdict in self.verdicts if not verdict.refused])
+
+    @property
+    def completion_s(self) -> float:
+        """Mean time to the last token, of those that were not refused. Needs a verdict."""
+        return mean([verdict.completion_s for verdict in self.verdicts if not verdict.refused])
 
     @property
     def by_size(self) -> tuple[float, ...]:

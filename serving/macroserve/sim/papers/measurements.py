@@ -141,10 +141,16 @@ class BestOf:
 class Metric(Enum):
     ATTAINMENT = "attainment"
     NORMALISED_LATENCY = "normalised latency in s"
+    COMPLETION = "completion time in s"
 
     def of(self, outcome: Outcome) -> float:
-        is_share = self is Metric.ATTAINMENT
-        return outcome.attainment if is_share else outcome.normalised_latency_s
+        match self:
+            case Metric.ATTAINMENT:
+                return outcome.attainment
+            case Metric.NORMALISED_LATENCY:
+                return outcome.normalised_latency_s
+            case Metric.COMPLETION:
+                return outcome.completion_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ class Curve:
                 rate,
                 self.duration_s,
                 seed=seed,
-                to_the_end=self.metric is Metric.NORMALISED_LATENCY,
+                to_the_end=self.metric is not Metric.ATTAINMENT,
             )
             values[self._point(rate)] = self.metric.of(outcome)
         return values
