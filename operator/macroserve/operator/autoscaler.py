@@ -25,7 +25,7 @@ from macroserve.operator.alert_book import Alert, AlertBook
 from macroserve.operator.names import Key
 from macroserve.operator.observation import Observation
 from macroserve.operator.simulations import Simulations
-from macroserve.operator.target import Change, Target
+from macroserve.operator.target import Change, Target, last_target
 from macroserve.sim.capacity import need
 from macroserve.sim.pools import best_ratio
 from macroserve.sim.traffic import expected
@@ -113,7 +113,7 @@ class Autoscaler:
         load: LoadReport | None,
     ) -> Target:
         now = observation.now.timestamp()
-        held = _held(observation)
+        held = last_target(observation.status, observation.manifest)
         scaling = self._scalings.get(key)
         if scaling is None or scaling.target != held:
             scaling = resume(held, _moves(observation.status), now)
@@ -166,7 +166,8 @@ def _simulate(observation: Observation, load: LoadReport) -> Findings | None:
     if design is None:
         return None
     spec = observation.manifest.spec
-    held, num_waiting = _held(observation), evidence.num_waiting(observation)
+    held = last_target(observation.status, observation.manifest)
+    num_waiting = evidence.num_waiting(observation)
     found = None
     if spec.autoscaling:
         limits = _limits(spec.autoscaling)
@@ -188,10 +189,6 @@ def _simulate(observation: Observation, load: LoadReport) -> Findings | None:
 
 def _asks_for_ratio(manifest: Manifest, report: Report | None) -> bool:
     return leaves_ratio_open(manifest) and evidence.is_struggling(manifest, report)
-
-
-def _held(observation: Observation) -> int:
-    return observation.status.get("targetInstances", observation.manifest.spec.instances)
 
 
 def _as_specified(observation: Observation) -> Target:

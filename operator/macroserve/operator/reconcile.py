@@ -33,7 +33,7 @@ from macroserve.operator.problems import missing_secret
 from macroserve.operator.reporter import Reporter
 from macroserve.operator.rounds import Round
 from macroserve.operator.store import Store
-from macroserve.operator.target import Target
+from macroserve.operator.target import Target, last_target
 from macroserve.operator.tokens import TokensError
 
 
@@ -90,7 +90,8 @@ class Reconciler:
             return Pace.LATER
         if is_deleting(resource):
             observation = self._observe(resource, form, None, now)
-            told = Target(self._last_target(form), "It is being deleted.")
+            held = last_target(self._reporter.status, form.manifest)
+            told = Target(held, "It is being deleted.")
             found = Round(observation, fleet(observation), told, FleetPlan((), ()))
             await self._reporter.report(found, ())
             return Pace.SOON
@@ -113,7 +114,7 @@ class Reconciler:
         except TokensError as error:
             problems.append(Problem("TokensUnusable", str(error)))
             tokens = None
-        last = self._last_target(form)
+        last = last_target(self._reporter.status, form.manifest)
         problems += await form.children.ensure(world.api, world.store, self._key, last)
         answer = None
         address = head_address(self._pods())
@@ -193,6 +194,3 @@ class Reconciler:
         seen, self._fleet = self._fleet, replace(present, members=members)
         drains = any(member.draining for member in members)
         return Pace.SOON if effect.done or drains or seen != self._fleet else Pace.LATER
-
-    def _last_target(self, form: Form) -> int:
-        return self._reporter.status.get("targetInstances", form.manifest.spec.instances)

@@ -1,7 +1,11 @@
 """What a MacroInstance should have now, and who says so."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from macroserve.core.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,8 @@ class Target:
     metrics_available: bool | None = None
     change: Change | None = None
     high_priority_ratio: float = 0.0
+
+
+def last_target(status: Mapping[str, Any], manifest: Manifest) -> int:
+    """The instances of the round before; before the first one those of ``spec``."""
+    return status.get("targetInstances", manifest.spec.instances)
