@@ -23,10 +23,13 @@ SMALL = Figure(
     "it is small",
 )
 
+EMPTY = Figure(list, lambda values: [Row("empty", "nothing", "vllm", "attainment", 0.0)])
+
 
 @pytest.fixture
 def reproduce(monkeypatch):
-    monkeypatch.setattr(papers, "PAPERS", {"tiny": {"small": SMALL}})
+    figures = {"small": SMALL, "empty": EMPTY, "void": EMPTY}
+    monkeypatch.setattr(papers, "PAPERS", {"tiny": figures})
     app = Typer()
     app.command()(command.reproduce)
     return lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])
@@ -35,7 +38,7 @@ def reproduce(monkeypatch):
 def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
     result = reproduce("tiny", "--out", tmp_path, "--processes", 1)
     assert result.exit_code == 0, result.output
-    first, second, third, _ = json.loads((tmp_path / "tiny.json").read_text())
+    first, second, third, *_ = json.loads((tmp_path / "tiny.json").read_text())
     assert first == {
         "figure": "small",
         "case": "calm",
@@ -53,8 +56,21 @@ def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("chosen", "rows"), [((), 6), (("small",), 4), (("small", "empty"), 5), (("void",), 1)]
+)
+def test_figures_can_be_chosen(reproduce, tmp_path, chosen, rows):
+    options = [option for name in chosen for option in ("--figure", name)]
+    result = reproduce("tiny", "--out", tmp_path, *options, "--processes", 1)
+    assert result.exit_code == 0, result.output
+    assert len(json.loads((tmp_path / "tiny.json").read_text())) == rows
+
+
+@pytest.mark.parametrize(
     ("arguments", "named"),
-    [(("vllm",), "'vllm' is none of tiny"), (("tiny", "--figure", "9"), "the figures small")],
+    [
+        (("vllm",), "'vllm' is none of tiny"),
+        (("tiny", "--figure", "9"), "the figures small, empty"),
+    ],
 )
 def test_what_there_is_is_named(reproduce, tmp_path, arguments, named):
     result = reproduce(*arguments, "--out", tmp_path)

@@ -15,7 +15,9 @@ console = Console(highlight=False)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which one; a name that is none lists them.")],
     out: Annotated[Path, typer.Option(help="A folder for the results.")],
-    figure: Annotated[str | None, typer.Option(help="One figure of the paper; else all.")] = None,
+    figure: Annotated[
+        list[str] | None, typer.Option(help="One of the paper's, or several; else all.")
+    ] = None,
     seed: Annotated[
         list[int] | None,
         typer.Option(help="Of arrivals, lengths and noise, 0 if not given; of several the mean."),
@@ -31,9 +33,10 @@ def reproduce(
     figures = PAPERS.get(paper)
     if figures is None:
         raise typer.BadParameter(f"{paper!r} is none of {', '.join(PAPERS)}.")
-    if figure is not None and figure not in figures:
-        raise typer.BadParameter(f"{paper} has the figures {', '.join(figures)}, not {figure!r}.")
-    chosen = figures if figure is None else {figure: figures[figure]}
+    for name in figure or ():
+        if name not in figures:
+            raise typer.BadParameter(f"{paper} has the figures {', '.join(figures)}, not {name!r}.")
+    chosen = {name: figures[name] for name in figure or figures}
     measurements = [each for found in chosen.values() for each in found.measurements()]
     seeds = list(dict.fromkeys(seed or [0]))
     notebook = Notebook(out / f"{paper}-measured.jsonl")

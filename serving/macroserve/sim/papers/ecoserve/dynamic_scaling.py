@@ -103,9 +103,11 @@ def panels(values: Values) -> list[Panel]:
         for after in (0, 1)
     ]
     return [
-        Panel("a rate that rises", "s", "requests/s", {"arrivals": rates}),
-        Panel("attainment", "s", "within their targets", lines("attainment"), is_share=True),
-        Panel("instances", "s", "instances", lines("instances")),
+        Panel("a rate that rises", "time in s", "requests/s", {"arrivals": rates}),
+        Panel(
+            "attainment", "time in s", "within their targets", lines("attainment"), is_share=True
+        ),
+        Panel("instances", "time in s", "instances", lines("instances")),
     ]
 
 
