@@ -38,9 +38,13 @@ def test_a_long_prompt_passes_in_pieces_at_the_rate_of_all_devices() -> None:
     assert pipeline().seconds([(4096, 0)], 0, 0) == pytest.approx(alone_s / 4, rel=0.2)
 
 
-def test_a_short_prompt_stays_whole() -> None:
-    prompt = [(LEAST_PIECE_TOKENS, 0)]
-    assert pipeline().seconds(prompt, 0, 0) == pytest.approx(ALONE.seconds(prompt, 0, 0))
+def test_a_short_prompt_stays_whole_and_makes_way_for_the_next() -> None:
+    prompt, decode = [(LEAST_PIECE_TOKENS, 0)], (1, 500)
+    stage_s = ALONE.seconds(prompt, 0, 0) / 4
+    assert pipeline().seconds(prompt, 0, 0) == pytest.approx(stage_s)
+    assert pipeline().seconds(prompt * 3, 0, 0) == pytest.approx(3 * stage_s, rel=0.01)
+    with_decode_s = ALONE.seconds(prompt, *decode)
+    assert pipeline().seconds(prompt, *decode) == pytest.approx(with_decode_s)
 
 
 def test_stages_send_less_than_an_all_reduce() -> None:

@@ -33,17 +33,13 @@ class Pipeline:
     ) -> float:
         """Seconds that the longest micro-batch keeps each stage. Arguments as those of
         ``core.latency.LatencyModel.work``."""
-        stages = self.num_stages
-        num_tokens = sum([tokens for tokens, _ in prefills])
-        size = max(LEAST_PIECE_TOKENS, -(-num_tokens // stages))
-        longest_s = 0.0
-        parts = _cut(prefills, size) or [[]]
+        stages, longest_s = self.num_stages, 0.0
         # Pieces of a prompt differ in what they attend to; decodes are alike.
         share = -(-num_decodes // stages)
         context, hidden = decode_context, hidden_context
         if num_decodes:
             context, hidden = (round(c * share / num_decodes) for c in (context, hidden))
-        for part in parts:
+        for part in self._parts(prefills):
             sent = share + sum([tokens for tokens, _ in part])
             pass_s = self.step_time.seconds(part, share, context, hidden)
             send_s = self.link.latency_s + sent * self.hidden_bytes / self.link.bytes_per_s
@@ -57,9 +53,16 @@ class Pipeline:
         decode_context: int,
         hidden_context: int = 0,
     ) -> float:
-        """From a batch to the next one like it. A micro-batch comes back to the first stage when
-        it has passed the last, however few there are."""
-        return self.num_stages * self.stage_s(prefills, num_decodes, decode_context, hidden_context)
+        """From a batch to the next one like it. Decodes come back to the first stage when they
+        have passed the last, however few there are; prompts alone only pass it."""
+        stage_s = self.stage_s(prefills, num_decodes, decode_context, hidden_context)
+        return stage_s * (self.num_stages if num_decodes else len(self._parts(prefills)))
+
+    def _parts(self, prefills: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+        """The prompts of each micro-batch that has any; at least one."""
+        num_tokens = sum([tokens for tokens, _ in prefills])
+        size = max(LEAST_PIECE_TOKENS, -(-num_tokens // self.num_stages))
+        return _cut(prefills, size) or [[]]
 
 
 def _cut(prefills: Iterable[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
