@@ -52,6 +52,7 @@ def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
     assert (second["paper"], second["ratio"], second["explanation"]) == (None, None, None)
     assert third["explanation"] is None
     assert "calm" in result.output and "only ours" not in result.output
+    assert "tiny: empty has curves alone" in result.output
     assert "Off by more than 30 %: it is small" in result.output
 
 

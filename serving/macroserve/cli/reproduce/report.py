@@ -21,6 +21,9 @@ def tables(paper: str, results: Results) -> RenderableType:
     parts: list[RenderableType] = []
     for name, (figure, rows) in results.items():
         printed = [row for row in rows if row.paper is not None or row.is_summary]
+        if not printed:
+            parts.append(f"{paper}: {name} has curves alone, see the files.\n")
+            continue
         parts.append(_table(f"{paper}: {name}", printed))
         if figure.explanation and any(row.is_off for row in printed):
             parts.append(Padding(f"Off by more than 30 %: {figure.explanation}", (0, 2, 1, 2)))
@@ -71,5 +74,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
         if panel.is_share:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
             axes.set_ylim(0.0, 1.02)
-    picture.legend(handles=[drawn[name] for name in names], loc="outside lower center", ncols=4)
+    ncols = 2 if len(panels) == 1 else 4
+    handles = [drawn[name] for name in names]
+    picture.legend(handles=handles, loc="outside lower center", ncols=ncols)
     picture.savefig(path, format="png", dpi=150)
