@@ -54,10 +54,10 @@ class RequestRecord:
 
     @property
     def attained(self) -> bool:
-        if self.first_s is None or self.ttft_s is None:
+        if self.first_s is None:
             return False
-        after_s = self.last_s - self.first_s
-        return self._slo.is_met(self.ttft_s, after_s, self.num_tokens - 1, self._num_slow)
+        ttft_s, after_s = self.first_s - self.arrival_s, self.last_s - self.first_s
+        return self._slo.is_met(ttft_s, after_s, self.num_tokens - 1, self._num_slow)
 
 
 class IngressMetrics:
