@@ -14,10 +14,16 @@ def test_without_requests_there_is_no_traffic(make_load):
         assert busiest(load, 5, LONG_S) is None
 
 
-def test_what_is_expected_is_the_forecast(make_load):
-    traffic = expected(make_load([4.0] * 60), 3)
+@pytest.mark.parametrize(("num_waiting", "rate"), [(0, 4.0), (240, 8.0)])
+def test_what_is_expected_is_the_forecast_and_what_waits(num_waiting, rate, make_load):
+    traffic = expected(make_load([4.0] * 60), num_waiting)
     assert traffic is not None
-    assert (traffic.rates, traffic.duration_s, traffic.num_waiting) == ((4.0,), BUSY_S, 3)
+    assert (traffic.rates, traffic.duration_s) == ((rate,), BUSY_S)
+
+
+def test_what_waits_comes_beside_the_busiest_minute(make_load):
+    load = make_load([1.0] * 20 + [9.0] * 6 + [1.0] * 34)
+    assert busiest(load, 120, LONG_S).rates == pytest.approx([HEADROOM * 9.0 + 2.0] * 6)
 
 
 def test_the_busiest_minute_is_the_one_with_the_most_tokens(make_load):
@@ -50,13 +56,12 @@ def test_a_load_without_a_sample_of_lengths_has_those_of_its_sums():
     assert expected(load, 0).lengths == [(300, 50)]
 
 
-def test_a_share_of_the_traffic_comes_after_what_warms_up_and_what_waits():
-    traffic = Traffic((8.0,), 60.0, [(5, 5)], num_waiting=40)
+def test_a_share_of_the_traffic_comes_after_what_warms_up():
+    traffic = Traffic((8.0,), 60.0, [(5, 5)])
     arrivals, num_before = traffic.arrivals(0.25, 3, Random(0))
     times = [arrival.at_s for arrival in arrivals]
     assert times == sorted(times)
-    warm_up = [t for t in times if t < WARM_UP_S]
-    assert times[len(warm_up) : num_before] == [WARM_UP_S] * 10
-    assert len(warm_up) == pytest.approx(0.25 * 8 * WARM_UP_S, rel=0.4)
+    assert num_before == sum(t < WARM_UP_S for t in times)
+    assert num_before == pytest.approx(0.25 * 8 * WARM_UP_S, rel=0.4)
     assert len(times) - num_before == pytest.approx(0.25 * 8 * 180, rel=0.2)
     assert times[-1] > WARM_UP_S + 150

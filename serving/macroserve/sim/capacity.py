@@ -30,7 +30,8 @@ def need(
 
     goal: the attainment to keep. least, most: bounds on the instances.
     memory_s: survivors must stand what came within so long.
-    num_waiting: requests that wait for their prefill now.
+    num_waiting: requests that wait for their prefill now, late or not: they are to be served within
+        a minute, beside what comes.
     """
     coming, past = expected(load, num_waiting), busiest(load, num_waiting, memory_s)
     lowest = max((present + 1) // 2, least)
@@ -73,7 +74,7 @@ class _Judge:
 
     def attainment_alone(self, traffic: Traffic) -> float:
         """Of requests that have an instance for themselves: no number does better than that."""
-        seldom = replace(traffic, rates=(RATE_ALONE,), num_waiting=0)
+        seldom = replace(traffic, rates=(RATE_ALONE,))
         return attainment(self._design, seldom, 1).attainment
 
     def _estimate(self, traffic: Traffic, num_instances: int) -> Estimate:

@@ -24,13 +24,12 @@ WARM_UP_S = 20.0
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """rates: requests per second, one for each ``stretch_s`` in turn, then again from the first.
-    lengths: of prompts and outputs, in tokens. num_waiting: requests that wait at the start.
+    lengths: of prompts and outputs, in tokens.
     """
 
     rates: tuple[float, ...]
     stretch_s: float
     lengths: Lengths
-    num_waiting: int = 0
 
     @property
     def duration_s(self) -> float:
@@ -48,10 +47,6 @@ class Traffic:
 
     def arrivals(self, share: float, num_rounds: int, random: Random) -> tuple[list[Arrival], int]:
         """What a share of it may look like, and how many of the first arrivals do not count."""
-        waiting = [
-            Arrival(WARM_UP_S, *random.choice(self.lengths))
-            for _ in range(round(share * self.num_waiting))
-        ]
         mean_rate = share * sum(self.rates) / len(self.rates)
         warm_up = poisson([mean_rate], WARM_UP_S, self.lengths, random)
         rates = [share * rate for rate in self.rates] * num_rounds
@@ -59,19 +54,21 @@ class Traffic:
             arrival._replace(at_s=WARM_UP_S + arrival.at_s)
             for arrival in poisson(rates, self.stretch_s, self.lengths, random)
         ]
-        return [*warm_up, *waiting, *counted], len(warm_up) + len(waiting)
+        return [*warm_up, *counted], len(warm_up)
 
 
 def expected(load: LoadReport, num_waiting: int) -> Traffic | None:
-    """What is forecast, after all that waits now. None where nothing was asked for."""
+    """What is forecast, and all that waits now, for that is to be served as well. None where
+    nothing was asked for."""
     demand = forecast(load, HORIZON_S)
     if demand is None or not demand.requests:
         return None
-    return Traffic((demand.requests,), BUSY_S, _lengths(load, demand), num_waiting)
+    rate = demand.requests + num_waiting / BUSY_S
+    return Traffic((rate,), BUSY_S, _lengths(load, demand))
 
 
 def busiest(load: LoadReport, num_waiting: int, within_s: float) -> Traffic | None:
-    """The busiest stretch of the last ``within_s``, by tokens, and some more, after all that waits
+    """The busiest stretch of the last ``within_s``, by tokens, and some more, with all that waits
     now. At least one stretch is looked at. None where nothing was asked for."""
     num = max(1, round(BUSY_S / load.bucket_s))
     buckets = load.buckets[: max(num, round(within_s / load.bucket_s))]
@@ -80,8 +77,9 @@ def busiest(load: LoadReport, num_waiting: int, within_s: float) -> Traffic | No
     demand = _demand(busy, load.bucket_s)
     if not demand.requests:
         return None
-    rates = tuple(HEADROOM * bucket.requests / load.bucket_s for bucket in busy)
-    return Traffic(rates, load.bucket_s, _lengths(load, demand), num_waiting)
+    waiting = num_waiting / (load.bucket_s * len(busy))
+    rates = tuple(waiting + HEADROOM * bucket.requests / load.bucket_s for bucket in busy)
+    return Traffic(rates, load.bucket_s, _lengths(load, demand))
 
 
 def _tokens(buckets: Iterable[LoadBucket]) -> int:

@@ -44,6 +44,7 @@ class Limits:
 class Need:
     """What simulations of a MacroInstance's load say.
 
+    requests_per_s: that are expected, and what waits besides.
     enough: instances that keep the attainment under the load that is expected; never above twice
         the present number.
     survivors: the fewest that would keep it under the busiest minute of the down window as well.
@@ -163,7 +164,7 @@ def _wish(scaling: Scaling, limits: Limits, signals: Signals, now: float) -> tup
     wish, why = held, ""
     if need and helps and need.enough > held:
         wish = need.enough
-        why = f"{need.requests_per_s:.3g} requests/s are expected, which need {wish} instances."
+        why = f"{need.requests_per_s:.3g} requests/s are to be served, which need {wish} instances."
     if alert and helps and not signals.idle and _settled(scaling, signals.ready, now):
         wish = max(wish, held + 1)
         why = f"{alert} fires with {_counted(held)}. {why}".rstrip()
