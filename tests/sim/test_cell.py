@@ -265,3 +265,15 @@ def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_le
     outcome = cell.serve(arrivals, max_iterations=300)
     assert cell.num_iterations <= 302
     assert not outcome.decided and outcome.requests < len(arrivals)
+
+
+def test_a_request_finds_the_caches_as_full_as_tokens_are_in_them(make_config, make_latency):
+    config = make_config("vllm")
+    cell = SimulatedCell(Engine.known(config, make_latency()), 2)
+    arrivals = [Arrival(0.0, 1000, 200), Arrival(60.0, 10, 10)]
+    after = SimulatedCell(Engine.known(config, make_latency()), 2)
+    assert after.serve(arrivals, num_before=1, to_the_end=True).kv_use == 0.0  # it has ended
+    arrivals[1] = Arrival(2.0, 10, 10)
+    use = cell.serve(arrivals, num_before=1, to_the_end=True).kv_use
+    one_of_two = config.num_blocks * config.block_size * 2
+    assert 1000 / one_of_two < use < 1200 / one_of_two

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
+from statistics import fmean
 
 from macroserve.core.batch import HandBackReason
 from macroserve.core.instance.length import LengthPredictor
@@ -71,6 +72,7 @@ class SimulatedCell:
             len(arrivals) - num_before, judge, goal, to_the_end=to_the_end, limit_s=limit_s
         )
         self._max_iterations = max_iterations or sys.maxsize
+        kv_uses: list[float] = []
         for index, arrival in enumerate(arrivals):
             self._run_until(arrival.at_s)
             if self._is_over:
@@ -79,8 +81,11 @@ class SimulatedCell:
             if index >= num_before:
                 self._verdicts.expect(record)
             self._place(record, arrival.at_s)
+            if index >= num_before and to_the_end:
+                # Poisson arrivals see time averages.
+                kv_uses.append(fmean(instance.kv_use for instance in self._instances.values()))
         self._run_until(inf)
-        return self._verdicts.outcome
+        return replace(self._verdicts.outcome, kv_use=fmean(kv_uses) if kv_uses else 0.0)
 
     @property
     def _is_over(self) -> bool:

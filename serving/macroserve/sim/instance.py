@@ -95,6 +95,7 @@ class SimulatedInstance:
         self._noise = engine.noise
         self._block_size = engine.config.block_size
         self._free_blocks = engine.config.num_blocks
+        self._num_kv_tokens = engine.config.num_blocks * engine.config.block_size
         self._max_run_steps = max_run_steps
         self._depth_s = 0.0
         """How much later than the first stage the last one is done with a batch."""
@@ -102,6 +103,15 @@ class SimulatedInstance:
         self._streams = Streams()
         self._resting: dict[str, Record] = {}
         self._arrived: list[Record] = []
+
+    @property
+    def kv_use(self) -> float:
+        """The share of its cache that holds tokens; what is only reserved does not."""
+        streams, resting = self._streams, self._resting
+        others = [r for i, r in self._records.items() if i not in streams and i not in resting]
+        num_tokens = streams.num_tokens + sum(record.num_tokens for record in resting.values())
+        num_tokens += sum(record.num_computed for record in others)
+        return num_tokens / self._num_kv_tokens
 
     def add(self, record: Record, now: float) -> Refusal | None:
         """Let it wait here. Of a run that was settled at ``now``, only the present step is left."""

@@ -131,12 +131,14 @@ class Outcome:
     requests: those of which it is known. attained: those of them within their targets.
     decided: whether it is known of all, or of so many that the goal is missed.
     verdicts: on each request that ended, in that order, where the run was to go on until all had.
+    kv_use: there, the mean share of the caches that held tokens, as each request found them.
     """
 
     requests: int
     attained: int
     decided: bool
     verdicts: tuple[Verdict, ...] = ()
+    kv_use: float = 0.0
 
     @property
     def attainment(self) -> float:

@@ -45,3 +45,19 @@ def test_under_overload_all_drop_what_is_late():
     rows = {(row.case, row.metric): row for row in ascendra.overload_rows(values)}
     row = rows["12 requests/s", "times served within the SLOs"]
     assert (row.ours, row.paper) == (pytest.approx(1.5), 1.74)
+
+
+def test_most_is_won_where_both_baselines_serve_least():
+    curves = {case: ascendra.CURVES[case] for case in ascendra.CASES}
+    values = {
+        f"{curve.key} at {rate:g} requests/s": 0.9
+        for lines in curves.values()
+        for curve in lines.values()
+        for rate in curve.rates
+    }
+    chat = curves[ascendra.CHAT]
+    values[f"{chat['vllm'].key} at 14 requests/s"] = 0.2
+    values[f"{chat['sarathi'].key} at 14 requests/s"] = 0.6
+    values[f"{chat['vllm'].key} at 10 requests/s"] = 0.0
+    row = ascendra.attainment_rows(values)[0]
+    assert (row.ours, row.paper) == (pytest.approx(1.5), 1.7)

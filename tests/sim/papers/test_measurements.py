@@ -10,6 +10,7 @@ from macroserve.sim.papers.measurements import (
     BestOf,
     CloserLook,
     Curve,
+    FewestInstances,
     Goodput,
     Metric,
     Percentiles,
@@ -47,6 +48,24 @@ def test_percentiles_are_of_all_that_count():
         taken = [getattr(verdict, times) for verdict in verdicts]
         assert sum(each <= median for each in taken) >= len(taken) / 2
         assert sum(each < median for each in taken) < len(taken) / 2
+
+
+@pytest.mark.parametrize("num_instances", [1, 2, 3])
+def test_the_fewest_instances_are_those_that_hold_what_another_does(num_instances):
+    def of(num):
+        deployment = replace(EXPERIMENT.setup.deployment, num_instances=num)
+        return replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, deployment=deployment))
+
+    other = Goodput("other", of(num_instances), 0.9, 10.0, 1.0, 200.0)
+    values = FewestInstances("fewest", other, tuple(map(of, (1, 2, 3, 4)))).measure(seed=0)
+    assert values["fewest"] == num_instances
+    assert values["other"] == other.measure(seed=0)["other"]
+
+
+def test_more_instances_than_were_tried_are_one_more():
+    two = Goodput("two", EXPERIMENT, 0.9, 10.0, 1.0, 200.0)
+    none = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e-6, 1e-6)))
+    assert FewestInstances("fewest", two, (none, none)).measure(0)["fewest"] == 3
 
 
 def test_the_best_is_told_and_of_the_others_only_that_they_are_not():

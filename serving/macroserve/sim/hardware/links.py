@@ -26,6 +26,7 @@ NVLINK_4 = Link("NVLink 4", 360e9, 3e-6)
 PCIE_4 = Link("PCIe 4.0 x16", 20e9, 8e-6)
 # TCP reaches about nine tenths of the line, RDMA nearly all of it.
 ETHERNET_10G = Link("10 Gb/s Ethernet", 1.12e9, 50e-6)
+ETHERNET_100G = Link("100 Gb/s Ethernet", 11.2e9, 50e-6)
 ROCE_25G = Link("25 Gb/s RoCE", 2.9e9, 10e-6)
 
 LINKS = {
@@ -33,5 +34,6 @@ LINKS = {
     "nvlink4": NVLINK_4,
     "pcie4": PCIE_4,
     "ethernet-10g": ETHERNET_10G,
+    "ethernet-100g": ETHERNET_100G,
     "roce-25g": ROCE_25G,
 }

@@ -63,10 +63,10 @@ COMPARED = (*BASELINES, "aptserve", "aptserve-s", "unified")
 
 LEVELS = {"90 %": 0.9, "60 %": 0.6}
 GAINS = {
-    "90 %": {"vllm": 2.3, "sarathi": 1.9, "fastgen": 1.8},
-    "60 %": {"vllm": 4.9, "sarathi": 4.4, "fastgen": 4.3},
+    "90 %": {"vllm": (2.3, 4.0), "sarathi": (1.9, 3.4), "fastgen": (1.8, 3.3)},
+    "60 %": {"vllm": (4.9, 8.8), "sarathi": (4.4, 7.9), "fastgen": (4.3, 7.5)},
 }
-"""Section 6.3: rates held, Apt-Serve's over the baseline's, in the mean of all cases."""
+"""Section 6.3: rates held, Apt-Serve's over the baseline's: the mean of all cases, and the most."""
 
 LOWEST = {"ShareGPT": 0.5, "HumanEval": 1.0, "LongBench": 0.2}
 
@@ -116,21 +116,18 @@ def throughput_rows(values: Values) -> list[Row]:
     def held(level: str, case: tuple[str, str], variant: str) -> float:
         return max(values[_throughput_key(level, *case, variant)], LOWEST[case[1]])
 
-    def gain(level: str, baseline: str) -> float:
-        ratios = [held(level, case, "aptserve") / held(level, case, baseline) for case in cases]
-        return mean(ratios)
+    def gains(level: str, baseline: str) -> list[float]:
+        return [held(level, case, "aptserve") / held(level, case, baseline) for case in cases]
 
     return [
-        Row(
-            "throughput",
-            f"{level}, all cases",
-            f"aptserve over {baseline}",
-            "times",
-            gain(level, baseline),
-            paper,
+        Row("throughput", f"{level}, {of}", f"aptserve over {baseline}", "times", ours, paper)
+        for level, papers in GAINS.items()
+        for baseline, (papers_mean, papers_most) in papers.items()
+        for found in [gains(level, baseline)]
+        for of, ours, paper in (
+            ("all cases", mean(found), papers_mean),
+            ("at most", max(found), papers_most),
         )
-        for level, gains in GAINS.items()
-        for baseline, paper in gains.items()
     ] + [
         Row(
             "throughput",

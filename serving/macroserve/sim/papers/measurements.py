@@ -1,5 +1,6 @@
 """Measurements that an experiment is made of. Each gives values by keys of its own."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -138,10 +139,35 @@ class BestOf:
         return max(self.searches, key=lambda search: values[search.key])
 
 
+@dataclass(frozen=True, slots=True)
+class FewestInstances:
+    """With how few instances another goodput is held.
+
+    goodput: the other. experiments: with 1, 2, ... instances. Where none of them holds it, it
+    would take at least one more.
+    """
+
+    key: str
+    goodput: Goodput
+    experiments: tuple[Experiment, ...]
+
+    def measure(self, seed: int) -> Values:
+        other = self.goodput
+        held = other.measure(seed)
+        rate = max(held[other.key], other.lowest)
+
+        def holds(experiment: Experiment) -> bool:
+            outcome = experiment.serve(rate, other.duration_s, goal=other.level, seed=seed)
+            return outcome.attainment >= other.level
+
+        return {**held, self.key: 1 + bisect_left(self.experiments, True, key=holds)}
+
+
 class Metric(Enum):
     ATTAINMENT = "attainment"
     NORMALISED_LATENCY = "normalised latency in s"
     COMPLETION = "completion time in s"
+    KV_USE = "share of the cache that holds tokens"
 
     def of(self, outcome: Outcome) -> float:
         match self:
@@ -151,6 +177,8 @@ class Metric(Enum):
                 return outcome.normalised_latency_s
             case Metric.COMPLETION:
                 return outcome.completion_s
+            case Metric.KV_USE:
+                return outcome.kv_use
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from statistics import mean
 
 from macroserve.core.strategy import STRATEGIES
 from macroserve.sim.experiment import Experiment
-from macroserve.sim.papers import aptserve, ascendra, econoserve
+from macroserve.sim.papers import aptserve, ascendra
+from macroserve.sim.papers.econoserve import cases as econoserve
+from macroserve.sim.papers.econoserve.rate import LATENCY_S
 from macroserve.sim.papers.ecoserve import cases as ecoserve
 from macroserve.sim.papers.figure import Row
 from macroserve.sim.papers.measurements import (
@@ -122,9 +124,11 @@ BENCHMARKS = (
             "econoserve",
             f"{model.name}, {trace.workload}",
             "econoserve",
-            econoserve.experiment(model, trace, STRATEGIES[UNIFIED], trace.accuracy),
+            econoserve.experiment(
+                model, trace, replace(econoserve.WITH_ALL, strategy=STRATEGIES[UNIFIED])
+            ),
             trace.lowest,
-            econoserve.LATENCY_S,
+            LATENCY_S,
         )
         for model in econoserve.MODELS
         for trace in econoserve.TRACES
