@@ -14,7 +14,7 @@ from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingF
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine, SimulatedInstance
-from macroserve.sim.record import Verdicts
+from macroserve.sim.record import TO_THE_END, Extent, Verdicts
 
 LATE = Arrival(1000.0, 10, 10)
 """Until this one is decided, all others have ended, whether they were late or not."""
@@ -252,11 +252,11 @@ def test_a_goal_out_of_reach_ends_it(make_config, make_latency, make_lengths):
     whole = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
     assert whole.serve(arrivals).attainment < 0.5
     early = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
-    outcome = early.serve(arrivals, goal=0.9)
+    outcome = early.serve(arrivals, extent=Extent(goal=0.9))
     assert outcome.attainment < 0.9 and outcome.decided and outcome.requests < len(arrivals)
     assert early.num_iterations < 0.5 * whole.num_iterations
     in_reach = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
-    assert in_reach.serve(arrivals[::60], goal=0.9).decided
+    assert in_reach.serve(arrivals[::60], extent=Extent(goal=0.9)).decided
 
 
 def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_lengths):
@@ -272,8 +272,8 @@ def test_a_request_finds_the_caches_as_full_as_tokens_are_in_them(make_config, m
     cell = SimulatedCell(Engine.known(config, make_latency()), 2)
     arrivals = [Arrival(0.0, 1000, 200), Arrival(60.0, 10, 10)]
     after = SimulatedCell(Engine.known(config, make_latency()), 2)
-    assert after.serve(arrivals, num_before=1, to_the_end=True).kv_use == 0.0  # it has ended
+    assert after.serve(arrivals, num_before=1, extent=TO_THE_END).kv_use == 0.0  # it has ended
     arrivals[1] = Arrival(2.0, 10, 10)
-    use = cell.serve(arrivals, num_before=1, to_the_end=True).kv_use
+    use = cell.serve(arrivals, num_before=1, extent=TO_THE_END).kv_use
     one_of_two = config.num_blocks * config.block_size * 2
     assert 1000 / one_of_two < use < 1200 / one_of_two

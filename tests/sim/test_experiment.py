@@ -11,7 +11,7 @@ from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB, L20
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.record import as_client, as_ecoserve
+from macroserve.sim.record import TO_THE_END, as_client, as_ecoserve
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
@@ -82,7 +82,7 @@ def test_what_is_foreseen_reaches_the_schedulers():
     setup = Setup(deployment, STRATEGIES["econoserve"], Slo(1e6, 1e6))
     guessing = Experiment(setup, WORKLOADS["ShareGPT, vLLM's"])
     outcomes = [
-        replace(guessing, foresight=foresight).serve(2.0, 30.0, to_the_end=True)
+        replace(guessing, foresight=foresight).serve(2.0, 30.0, extent=TO_THE_END)
         for foresight in (None, 0.0, 1.0)
     ]
     assert len({outcome.normalised_latency_s for outcome in outcomes}) == 3

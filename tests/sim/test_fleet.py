@@ -10,6 +10,7 @@ from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.fleet import GrowingFleet, SimulatedFleet
 from macroserve.sim.instance import Engine
+from macroserve.sim.record import TO_THE_END
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_cells_are_those_of_mitosis(engine, num_instances, expected):
 def test_every_request_that_counts_ends_in_one_cell(engine):
     arrivals = [Arrival(0.1 * i, 100 + i, 50) for i in range(60)]
     fleet = SimulatedFleet(engine(), 5, Bounds(1, 2))
-    outcome = fleet.serve(arrivals, num_before=10, to_the_end=True)
+    outcome = fleet.serve(arrivals, num_before=10, extent=TO_THE_END)
     prompts = sorted(verdict.num_prompt_tokens for verdict in outcome.verdicts)
     assert prompts == list(range(110, 160))
     assert outcome.requests == outcome.attained == 50
@@ -59,7 +60,7 @@ def test_what_is_offloaded_stays_in_a_cell_with_an_instance_for_it(engine):
         for cell in fleet.cells
     ]
     assert [cell.count(Pool.HP) for cell in pools] == [1, 1]
-    outcome = fleet.serve([Arrival(0.01 * i, 900, 20) for i in range(200)], to_the_end=True)
+    outcome = fleet.serve([Arrival(0.01 * i, 900, 20) for i in range(200)], extent=TO_THE_END)
     assert len(outcome.verdicts) == 200
 
 
@@ -75,7 +76,7 @@ def growing(engine):
 def test_a_fleet_grows_when_too_few_are_in_time(growing, make_lengths):
     fleet = growing()
     arrivals = poisson((4.0, 40.0), 60.0, make_lengths(), Random(4))
-    fleet.serve(arrivals, to_the_end=True)
+    fleet.serve(arrivals, extent=TO_THE_END)
     numbers = [reading.num_instances for reading in fleet.readings]
     assert numbers[0] == 2 and max(numbers) == 5
     assert all(0 <= later - earlier <= 1 for earlier, later in pairwise(numbers))
@@ -88,9 +89,9 @@ def test_a_fleet_grows_when_too_few_are_in_time(growing, make_lengths):
 def test_a_split_disturbs_nobody(growing):
     fleet = growing(goal=0.0)
     arrivals = [Arrival(0.2 * i, 200, 40) for i in range(100)]
-    calm = growing(goal=0.0).serve(arrivals, to_the_end=True)
+    calm = growing(goal=0.0).serve(arrivals, extent=TO_THE_END)
     fleet._events.put(5.0, lambda now: fleet.grow(4, now))
-    divided = fleet.serve(arrivals, to_the_end=True)
+    divided = fleet.serve(arrivals, extent=TO_THE_END)
     assert sizes(fleet) == [2, 2]
     assert len(divided.verdicts) == len(calm.verdicts) == 100
     assert divided.attained >= calm.attained == 100
@@ -98,6 +99,6 @@ def test_a_split_disturbs_nobody(growing):
 
 def test_a_strategy_without_constraints_is_spread_too(engine):
     fleet = SimulatedFleet(engine("vllm"), 4, Bounds(1, 2))
-    fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], to_the_end=True)
+    fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], extent=TO_THE_END)
     finished = [each.status(99.0).finished for each in fleet._instances.values()]
     assert max(finished) <= 2 * min(finished)

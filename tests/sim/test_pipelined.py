@@ -8,7 +8,7 @@ from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine
-from macroserve.sim.record import Record
+from macroserve.sim.record import TO_THE_END, Record
 
 NUM_STAGES = 4
 
@@ -42,7 +42,7 @@ def serve(make_config, make_latency, monkeypatch):
         config = replace(make_config(strategy), pool=Pool.LP)
         stages = Stages()
         engine = Engine(config, stages.seconds, make_latency, pipeline=stages)
-        SimulatedCell(engine, 1).serve([Arrival(*each) for each in arrivals], to_the_end=True)
+        SimulatedCell(engine, 1).serve([Arrival(*each) for each in arrivals], extent=TO_THE_END)
         return [tokens[f"request-{index}"] for index in range(len(arrivals))]
 
     return run

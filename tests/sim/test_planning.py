@@ -13,6 +13,7 @@ from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import PCIE_4
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.planning import InfeasibleError, Need, busiest, search
+from macroserve.sim.record import Extent
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 
@@ -35,7 +36,7 @@ def attainment(candidate, need, num_instances):
     setup = candidate.setup
     deployment = replace(setup.deployment, num_instances=num_instances)
     tried = replace(setup, deployment=deployment, bounds=candidate.bounds)
-    return tried.serve(need.arrivals, goal=need.goal).attainment
+    return tried.serve(need.arrivals, extent=Extent(goal=need.goal)).attainment
 
 
 def test_the_fewest_instances_that_keep_the_goal():
@@ -76,6 +77,7 @@ def test_the_busiest_stretch_starts_at_zero():
     ("slo", "sentence"),
     [
         (Slo(2.0, 0.001), r"spec.slo.tpot of 0.001 s is less than a decode step alone"),
+        (Slo(2.0, 0.1, 0.001), r"spec.slo.tbt of 0.001 s is less than a decode step alone"),
         (Slo(0.001, 0.1), r"spec.slo.ttft of 0.001 s is less than the .* s that a prompt"),
     ],
 )

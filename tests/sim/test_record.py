@@ -3,7 +3,15 @@ from itertools import accumulate
 import pytest
 
 from macroserve.core.request import Request, Slo
-from macroserve.sim.record import Record, Verdicts, as_aptserve, as_client, as_ecoserve
+from macroserve.sim.record import (
+    TO_THE_END,
+    Extent,
+    Record,
+    Verdicts,
+    as_aptserve,
+    as_client,
+    as_ecoserve,
+)
 
 SLO = Slo(ttft_s=2.0, tpot_s=0.1)
 
@@ -66,6 +74,21 @@ def test_aptserve_forgives_one_gap_in_a_hundred(num_slow, attained):
     assert as_ecoserve(request), "its targets are for means"
 
 
+@pytest.mark.parametrize("num_gaps", [0, 1, 99, 100, 101, 250])
+@pytest.mark.parametrize("num_slow", [0, 1, 2, 3])
+def test_the_time_between_tokens_that_is_told_is_the_one_that_is_judged(num_gaps, num_slow):
+    slo = Slo(ttft_s=100.0, tpot_s=100.0, tbt_s=0.1)
+    gaps_s = [0.2 if index < num_slow else 0.05 for index in range(num_gaps)]
+    request = record(num_output=1 + len(gaps_s), slo=slo)
+    verdicts = Verdicts(1, extent=TO_THE_END)
+    verdicts.expect(request)
+    request.emit(list(accumulate(gaps_s, initial=1.0)))
+    verdicts.ended(request)
+    (verdict,) = verdicts.outcome.verdicts
+    assert (verdict.tbt_s <= 0.1) is verdict.attained
+    assert verdict.tbt_s in [0.0, *request.gaps_s]
+
+
 def begun(verdicts, num):
     """One a second, of which the first has ended at 1.0 and the second was refused."""
     records = [record(str(i), arrival_s=float(i)) for i in range(num)]
@@ -98,7 +121,7 @@ def test_verdicts_are_in_when_nothing_is_open():
 
 
 def test_the_latency_of_late_ones_counts():
-    verdicts = Verdicts(3, to_the_end=True)
+    verdicts = Verdicts(3, extent=TO_THE_END)
     records = begun(verdicts, 3)
     verdicts.pass_time(5.1)
     assert not verdicts.are_in, "the last is known to be late, and has to come to its end"
@@ -112,7 +135,7 @@ def test_the_latency_of_late_ones_counts():
 
 @pytest.mark.parametrize(("limit_s", "is_lost"), [(0.12, False), (0.11, True)])
 def test_verdicts_are_in_when_the_latency_is_above_its_limit_for_sure(limit_s, is_lost):
-    verdicts = Verdicts(4, to_the_end=True, limit_s=limit_s)
+    verdicts = Verdicts(4, extent=Extent(to_the_end=True, limit_s=limit_s))
     records = begun(verdicts, 4)
     records[2].emit([6.0] * 11)
     verdicts.ended(records[2])
@@ -123,7 +146,7 @@ def test_verdicts_are_in_when_the_latency_is_above_its_limit_for_sure(limit_s, i
 
 def test_verdicts_are_in_when_the_goal_is_lost():
     records = [record(str(i)) for i in range(10)]
-    verdicts = Verdicts(10, goal=0.8)
+    verdicts = Verdicts(10, extent=Extent(goal=0.8))
     for each in records:
         verdicts.expect(each)
     for missed in records[:2]:
@@ -136,7 +159,7 @@ def test_verdicts_are_in_when_the_goal_is_lost():
 
 def test_to_the_end_all_have_a_verdict_although_they_are_late():
     records = [record(str(i), num_output=size) for i, size in enumerate((11, 21, 31, 41, 51))]
-    verdicts = Verdicts(5, to_the_end=True)
+    verdicts = Verdicts(5, extent=TO_THE_END)
     for each in records:
         verdicts.expect(each)
     verdicts.pass_time(7.0)
@@ -158,7 +181,7 @@ def test_to_the_end_all_have_a_verdict_although_they_are_late():
 
 def test_attainment_by_size_begins_with_the_smallest():
     records = [record(str(i), num_output=size) for i, size in enumerate((80, 10, 40, 20, 70, 50))]
-    verdicts = Verdicts(6, to_the_end=True)
+    verdicts = Verdicts(6, extent=TO_THE_END)
     for each in records:
         verdicts.expect(each)
         late = each.num_output > 45

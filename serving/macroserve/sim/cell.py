@@ -18,7 +18,7 @@ from macroserve.sim.arrivals import Arrival
 from macroserve.sim.events import EventQueue
 from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, Settled, SimulatedInstance
 from macroserve.sim.pipelined import PipelinedInstance
-from macroserve.sim.record import Judge, Outcome, Record, Verdicts, as_client
+from macroserve.sim.record import DECIDED, Extent, Judge, Outcome, Record, Verdicts, as_client
 
 
 class SimulatedCell:
@@ -56,21 +56,14 @@ class SimulatedCell:
         *,
         num_before: int = 0,
         judge: Judge = as_client,
-        goal: float = 0.0,
+        extent: Extent = DECIDED,
         max_iterations: int | None = None,
-        to_the_end: bool = False,
-        limit_s: float = inf,
     ) -> Outcome:
         """Serve ``arrivals``, in the order of their times; the first ``num_before`` do not count.
 
-        Ends once all that count are decided, as soon as ``goal``, an attainment, is out of reach,
-        or after ``max_iterations`` of the instances together. to_the_end: it ends when all that
-        count have, with a verdict on each, or once their mean normalised latency is above
-        ``limit_s`` for sure.
+        Ends as ``extent`` says, or after ``max_iterations`` of the instances together.
         """
-        self._verdicts = Verdicts(
-            len(arrivals) - num_before, judge, goal, to_the_end=to_the_end, limit_s=limit_s
-        )
+        self._verdicts = Verdicts(len(arrivals) - num_before, judge, extent)
         self._max_iterations = max_iterations or sys.maxsize
         kv_uses: list[float] = []
         for index, arrival in enumerate(arrivals):
@@ -81,7 +74,7 @@ class SimulatedCell:
             if index >= num_before:
                 self._verdicts.expect(record)
             self._place(record, arrival.at_s)
-            if index >= num_before and to_the_end:
+            if index >= num_before and extent.to_the_end:
                 # Poisson arrivals see time averages.
                 kv_uses.append(fmean(instance.kv_use for instance in self._instances.values()))
         self._run_until(inf)

@@ -1,12 +1,11 @@
 """One setup under one workload: how much of it is within the targets, and at most at which rate."""
 
 from dataclasses import dataclass
-from math import inf
 from random import Random
 
 from macroserve.sim.arrivals import bursty, foreseen
 from macroserve.sim.goodput import goodput
-from macroserve.sim.record import Outcome
+from macroserve.sim.record import DECIDED, Extent, Outcome
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import Workload
 
@@ -30,31 +29,17 @@ class Experiment:
         rate: float,
         duration_s: float,
         *,
-        goal: float = 0.0,
+        extent: Extent = DECIDED,
         seed: int = 0,
-        to_the_end: bool = False,
-        limit_s: float = inf,
     ) -> Outcome:
-        """What comes of ``rate`` requests per second. The same seed gives the same outcome.
-
-        goal: if not zero, the run ends as soon as this attainment is out of reach.
-        to_the_end: it ends when every request has, with a verdict on each, or once their mean
-            normalised latency is above ``limit_s`` for sure.
-        """
+        """What comes of ``rate`` requests per second. The same seed gives the same outcome."""
         random = Random(seed)
         lengths = self.workload.lengths(random)
         arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)
         if self.foresight is not None:
             arrivals = foreseen(arrivals, self.foresight, random)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
-        return self.setup.serve(
-            arrivals,
-            num_before=num_before,
-            goal=goal,
-            seed=seed,
-            to_the_end=to_the_end,
-            limit_s=limit_s,
-        )
+        return self.setup.serve(arrivals, num_before=num_before, extent=extent, seed=seed)
 
     def goodput(
         self, level: float, duration_s: float, lowest: float, highest: float, seed: int = 0
@@ -62,7 +47,7 @@ class Experiment:
         """The most requests per second of which the share ``level`` is within the targets."""
 
         def attains(rate: float) -> bool:
-            outcome = self.serve(rate, duration_s, goal=level, seed=seed)
+            outcome = self.serve(rate, duration_s, extent=Extent(goal=level), seed=seed)
             return outcome.attainment >= level
 
         return goodput(attains, lowest, highest)

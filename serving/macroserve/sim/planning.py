@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
+from math import ceil, inf
+from operator import itemgetter
 
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import STRATEGIES
@@ -13,6 +14,7 @@ from macroserve.sim.capacity import fewest
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.pools import other_ratios
+from macroserve.sim.record import Extent
 from macroserve.sim.setup import Setup
 
 SCREENED_S = 300.0
@@ -188,7 +190,7 @@ def _proved(
 def _attainment(setup: Setup, need: Need, num_instances: int, upper_bound: int) -> float:
     deployment = replace(setup.deployment, num_instances=num_instances)
     tried = replace(setup, deployment=deployment, bounds=_bounds(upper_bound))
-    return tried.serve(need.arrivals, goal=need.goal).attainment
+    return tried.serve(need.arrivals, extent=Extent(goal=need.goal)).attainment
 
 
 def _bounds(upper: int) -> Bounds:
@@ -204,17 +206,19 @@ def _cost(candidate: Candidate) -> tuple[float, float]:
 def _why_infeasible(setups: Sequence[Setup], need: Need) -> str | None:
     """What no instance can do, even for a request that it has for itself."""
     slo = setups[0].slo
+    paces_s = {"tpot": slo.tpot_s, "tbt": inf if slo.tbt_s is None else slo.tbt_s}
+    pace, pace_s = min(paces_s.items(), key=itemgetter(1))
     shares: list[float] = []
     for setup in setups:
         deployment = setup.deployment
         step = StepTime(deployment.shape, deployment.device, deployment.link, deployment.host)
-        if step.seconds((), 1, 1) <= slo.tpot_s:
+        if step.seconds((), 1, 1) <= pace_s:
             lengths = sorted(arrival.num_prompt_tokens for arrival in need.arrivals)
             length = lengths[ceil(need.goal * len(lengths)) - 1]
             shares.append(step.seconds([(length, 0)], 0, 0))
     name = setups[0].deployment.device.name
     if not shares:
-        return f"spec.slo.tpot of {slo.tpot_s:g} s is less than a decode step alone takes on {name}"
+        return f"spec.slo.{pace} of {pace_s:g} s is less than a decode step alone takes on {name}"
     if min(shares) > slo.ttft_s:
         return (
             f"spec.slo.ttft of {slo.ttft_s:g} s is less than the {min(shares):.2g} s that a prompt "

@@ -10,7 +10,7 @@ from operator import sub
 from statistics import mean
 from typing import NamedTuple
 
-from macroserve.core.request import Request
+from macroserve.core.request import SLOW_PER_CENT, Request
 
 QUARTERS = 4
 
@@ -102,7 +102,7 @@ class Verdict(NamedTuple):
     """What came of one request.
 
     wait_s: until its first token, or until it was refused. tpot_s: mean time of the tokens after
-    the first.
+    the first. tbt_s: the 99th percentile (nearest rank) of the gaps between two of its tokens.
     """
 
     arrival_s: float
@@ -110,6 +110,7 @@ class Verdict(NamedTuple):
     num_output_tokens: int
     wait_s: float
     tpot_s: float
+    tbt_s: float
     refused: bool
     attained: bool
 
@@ -125,12 +126,30 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """How far a run goes: until it is known of all requests that count whether they are within
+    their targets, or as soon as ``goal``, an attainment, is out of reach.
+
+    to_the_end: until each of them has ended, with a verdict on it, which takes longer than to know
+        that it is late; or until their mean normalised latency is above ``limit_s`` for sure.
+    """
+
+    goal: float = 0.0
+    to_the_end: bool = False
+    limit_s: float = inf
+
+
+DECIDED = Extent()
+TO_THE_END = Extent(to_the_end=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of the requests that count.
 
     requests: those of which it is known. attained: those of them within their targets.
     decided: whether it is known of all, or of so many that the goal is missed.
-    verdicts: on each request that ended, in that order, where the run was to go on until all had.
+    verdicts: on each request that ended, in that order, where the run was to go to the end.
     kv_use: there, the mean share of the caches that held tokens, as each request found them.
     """
 
@@ -176,26 +195,16 @@ class Outcome:
 class Verdicts:
     """Which of the requests that count have attained or missed their targets so far.
 
-    num_requests: that will come. judge: of those that end. goal: an attainment; are_in: nothing is
-    open any more, or too many are missed for the goal. to_the_end: all have ended, which takes
-    longer than to know that they are late; or so late that their mean normalised latency is above
-    ``limit_s``, whatever becomes of the others.
+    num_requests: that will come. judge: of those that end. are_in: the run has gone as far as its
+    ``extent`` says.
     """
 
     def __init__(
-        self,
-        num_requests: int,
-        judge: Judge = as_client,
-        goal: float = 0.0,
-        *,
-        to_the_end: bool = False,
-        limit_s: float = inf,
+        self, num_requests: int, judge: Judge = as_client, extent: Extent = DECIDED
     ) -> None:
         self._num = num_requests
         self._judge = judge
-        self._goal = goal
-        self._to_the_end = to_the_end
-        self._limit_s = limit_s
+        self._extent = extent
         self._normalised_s = 0.0
         self._coming: set[str] = set()
         self._open: set[str] = set()
@@ -206,11 +215,13 @@ class Verdicts:
 
     @property
     def are_in(self) -> bool:
-        if self._to_the_end:
-            is_lost = self._normalised_s > self._limit_s * self._num
+        if self._extent.to_the_end:
+            is_lost = self._normalised_s > self._extent.limit_s * self._num
             return is_lost or len(self._verdicts) == self._num
         num_known = self._num_attained + self._num_missed
-        return num_known == self._num or self._num - self._num_missed < self._goal * self._num
+        return (
+            num_known == self._num or self._num - self._num_missed < self._extent.goal * self._num
+        )
 
     @property
     def outcome(self) -> Outcome:
@@ -220,7 +231,7 @@ class Verdicts:
     def expect(self, record: Record) -> None:
         """One that counts has come; in the order of their deadlines."""
         self._open.add(record.request.request_id)
-        if self._to_the_end:
+        if self._extent.to_the_end:
             self._coming.add(record.request.request_id)
         self._unanswered.append(record)
 
@@ -259,9 +270,16 @@ class Verdicts:
             record.num_output,
             answer_s - request.arrival_s,
             after_s / max(1, record.num_emitted - 1),
+            _all_but_the_slow(record.gaps_s),
             refused,
             attained,
         )
         self._verdicts.append(verdict)
         if not refused:
             self._normalised_s += verdict.normalised_s
+
+
+def _all_but_the_slow(gaps_s: Sequence[float]) -> float:
+    """What as many gaps keep as ``Slo.is_steady`` asks for; 0.0 without any."""
+    num_slow = SLOW_PER_CENT * len(gaps_s) // 100
+    return sorted(gaps_s)[-1 - num_slow] if gaps_s else 0.0

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
@@ -13,7 +12,7 @@ from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
 from macroserve.sim.disaggregated import DisaggregatedCell
 from macroserve.sim.fleet import SimulatedFleet
 from macroserve.sim.instance import Engine
-from macroserve.sim.record import Judge, Outcome, as_client
+from macroserve.sim.record import DECIDED, Extent, Judge, Outcome, as_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,8 @@ class Setup:
         arrivals: Sequence[Arrival],
         *,
         num_before: int = 0,
-        goal: float = 0.0,
+        extent: Extent = DECIDED,
         seed: int = 0,
-        to_the_end: bool = False,
-        limit_s: float = inf,
     ) -> Outcome:
         """What comes of the arrivals, of which the first ``num_before`` do not count.
 
@@ -61,9 +58,7 @@ class Setup:
             arrivals,
             num_before=num_before,
             judge=self.judge,
-            goal=goal,
-            to_the_end=to_the_end,
-            limit_s=limit_s,
+            extent=extent,
         )
 
     def _cell(self, engine: Engine) -> SimulatedCell:

@@ -7,6 +7,7 @@ from random import Random
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine, Exact
+from macroserve.sim.record import Extent
 from macroserve.sim.traffic import Traffic
 
 MAX_SHARE = 3
@@ -55,5 +56,8 @@ def attainment(
     arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed))
     engine = Engine.known(design.config, design.latency)
     cell = SimulatedCell(engine, num_simulated, design.high_priority_ratio)
-    outcome = cell.serve(arrivals, num_before=num_before, goal=goal, max_iterations=MAX_ITERATIONS)
+    extent = Extent(goal=goal)
+    outcome = cell.serve(
+        arrivals, num_before=num_before, extent=extent, max_iterations=MAX_ITERATIONS
+    )
     return Estimate(outcome.attainment, outcome.decided)

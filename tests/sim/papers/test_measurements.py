@@ -16,6 +16,7 @@ from macroserve.sim.papers.measurements import (
     Percentiles,
     RateAtLatency,
 )
+from macroserve.sim.record import TO_THE_END
 
 PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6)))
 
@@ -23,8 +24,8 @@ PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6))
 def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
     rate = RateAtLatency("r", PATIENT, 0.02, 20.0, 1.0, 60.0).measure(seed=0)["r"]
     assert 1.0 < rate < 60.0
-    assert PATIENT.serve(rate, 20.0, to_the_end=True).normalised_latency_s <= 0.02
-    assert PATIENT.serve(2 * rate, 20.0, to_the_end=True).normalised_latency_s > 0.02
+    assert PATIENT.serve(rate, 20.0, extent=TO_THE_END).normalised_latency_s <= 0.02
+    assert PATIENT.serve(2 * rate, 20.0, extent=TO_THE_END).normalised_latency_s > 0.02
 
 
 @pytest.mark.parametrize("metric", Metric)
@@ -33,14 +34,14 @@ def test_a_curve_has_a_point_for_each_rate(metric):
     values = curve.measure(seed=0)
     assert [rate for rate, _ in curve.line(values)] == [2.0, 4.0]
     for rate, value in curve.line(values):
-        outcome = PATIENT.serve(rate, 5.0, to_the_end=True)
+        outcome = PATIENT.serve(rate, 5.0, extent=TO_THE_END)
         assert value == metric.of(outcome)
 
 
 def test_percentiles_are_of_all_that_count():
     measured = Percentiles("p", PATIENT, 4.0, 10.0)
     values = measured.measure(seed=0)
-    verdicts = PATIENT.serve(4.0, 10.0, to_the_end=True).verdicts
+    verdicts = PATIENT.serve(4.0, 10.0, extent=TO_THE_END).verdicts
     for name, times in (("TTFT", "wait_s"), ("TPOT", "tpot_s")):
         line = measured.line(name, values)
         assert line == sorted(line)
@@ -86,7 +87,7 @@ def test_the_best_is_told_and_of_the_others_only_that_they_are_not():
 def test_a_closer_look_is_at_the_goodput():
     look = CloserLook(Goodput("c", EXPERIMENT, 0.9, 10.0, 1.0, 80.0))
     rate = EXPERIMENT.goodput(0.9, 10.0, 1.0, 80.0)
-    outcome = EXPERIMENT.serve(rate, 10.0, to_the_end=True)
+    outcome = EXPERIMENT.serve(rate, 10.0, extent=TO_THE_END)
     values = look.measure(seed=0)
     assert values["c"] == rate
     found = look.metrics(values)

@@ -57,6 +57,7 @@ def simulate(
     from macroserve.cli.simulate import place
     from macroserve.cli.simulate.load import requests
     from macroserve.cli.simulate.report import Report
+    from macroserve.sim.record import TO_THE_END
     from macroserve.sim.setup import Setup
 
     try:
@@ -72,7 +73,7 @@ def simulate(
             bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
         )
         outcome = setup.serve(
-            asked.arrivals, num_before=asked.num_before, seed=seed, to_the_end=True
+            asked.arrivals, num_before=asked.num_before, seed=seed, extent=TO_THE_END
         )
     except (ManifestError, ValueError) as error:
         typer.echo(f"macroserve simulate: {error}", err=True)

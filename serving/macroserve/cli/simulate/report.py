@@ -17,7 +17,8 @@ from macroserve.sim.record import Outcome
 @dataclass(frozen=True, slots=True)
 class Report:
     """attainment_by_size: of the quarter of the requests with the fewest tokens, and of each next
-    quarter. longest_wait_s: for a first token or a refusal. num_devices: of all instances."""
+    quarter. longest_wait_s: for a first token or a refusal. tbt: of the 99th percentile of each
+    response's gaps. num_devices: of all instances."""
 
     num_requests: int
     num_refused: int
@@ -27,10 +28,12 @@ class Report:
     longest_wait_s: float
     ttft: Distribution | None
     tpot: Distribution | None
+    tbt: Distribution | None
 
     @classmethod
     def of(cls, outcome: Outcome, num_devices: int) -> Self:
         served = [verdict for verdict in outcome.verdicts if not verdict.refused]
+        longer = [verdict for verdict in served if verdict.num_output_tokens > 1]
         return cls(
             num_requests=outcome.requests,
             num_refused=outcome.requests - len(served),
@@ -39,7 +42,8 @@ class Report:
             attainment_by_size=outcome.by_size,
             longest_wait_s=outcome.longest_wait_s,
             ttft=Distribution.of([verdict.wait_s for verdict in served]),
-            tpot=Distribution.of([v.tpot_s for v in served if v.num_output_tokens > 1]),
+            tpot=Distribution.of([verdict.tpot_s for verdict in longer]),
+            tbt=Distribution.of([verdict.tbt_s for verdict in longer]),
         )
 
     def document(self) -> Mapping[str, object]:
@@ -52,9 +56,11 @@ class Report:
         for name, found, target_s in (
             ("TTFT", self.ttft, slo.ttft_s),
             ("TPOT", self.tpot, slo.tpot_s),
+            ("TBT", self.tbt, slo.tbt_s),
         ):
-            figures = [found.mean, found.p50, found.p90, found.p99, found.max] if found else []
-            latencies.add_row(name, *map(seconds, [*figures, target_s]))
+            figures = (found.mean, found.p50, found.p90, found.p99, found.max) if found else ()
+            target = "none" if target_s is None else seconds(target_s)
+            latencies.add_row(name, *(map(seconds, figures) if figures else [""] * 5), target)
         totals = Table.grid(padding=(0, 2))
         share = f"{self.attainment:.1%} within their targets"
         totals.add_row("attainment", Text(share, style="bold"))

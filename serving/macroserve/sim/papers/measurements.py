@@ -9,7 +9,7 @@ from typing import Protocol
 
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.goodput import PRECISION, goodput
-from macroserve.sim.record import Outcome, Verdict
+from macroserve.sim.record import DECIDED, TO_THE_END, Extent, Outcome, Verdict
 
 Values = Mapping[str, float]
 """What was measured, by its keys."""
@@ -64,7 +64,7 @@ class CloserLook:
         held = self.goodput.measure(seed)
         searched = self.goodput
         rate = held[self.key] or searched.lowest
-        outcome = searched.experiment.serve(rate, searched.duration_s, seed=seed, to_the_end=True)
+        outcome = searched.experiment.serve(rate, searched.duration_s, seed=seed, extent=TO_THE_END)
         found = (*outcome.by_size, outcome.longest_wait_s)
         return {**held, **dict(zip(map(self._point, LOOKED_AT), found, strict=True))}
 
@@ -105,7 +105,10 @@ class RateAtLatency:
     def measure(self, seed: int) -> Values:
         def holds(rate: float) -> bool:
             outcome = self.experiment.serve(
-                rate, self.duration_s, seed=seed, to_the_end=True, limit_s=self.limit_s
+                rate,
+                self.duration_s,
+                seed=seed,
+                extent=Extent(to_the_end=True, limit_s=self.limit_s),
             )
             return outcome.normalised_latency_s <= self.limit_s
 
@@ -157,7 +160,9 @@ class FewestInstances:
         rate = max(held[other.key], other.lowest)
 
         def holds(experiment: Experiment) -> bool:
-            outcome = experiment.serve(rate, other.duration_s, goal=other.level, seed=seed)
+            outcome = experiment.serve(
+                rate, other.duration_s, extent=Extent(goal=other.level), seed=seed
+            )
             return outcome.attainment >= other.level
 
         return {**held, self.key: 1 + bisect_left(self.experiments, True, key=holds)}
@@ -198,7 +203,7 @@ class Curve:
                 rate,
                 self.duration_s,
                 seed=seed,
-                to_the_end=self.metric is not Metric.ATTAINMENT,
+                extent=DECIDED if self.metric is Metric.ATTAINMENT else TO_THE_END,
             )
             values[self._point(rate)] = self.metric.of(outcome)
         return values
@@ -220,7 +225,7 @@ class Percentiles:
     duration_s: float
 
     def measure(self, seed: int) -> Values:
-        outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, to_the_end=True)
+        outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, extent=TO_THE_END)
         return {
             self._point(name, percent): _percentile(outcome.verdicts, of, percent)
             for name, of in _LATENCIES.items()

@@ -4,6 +4,7 @@ import pytest
 
 from macroserve.core.strategy import Transfer
 from macroserve.sim.papers.econoserve import utilisation
+from macroserve.sim.record import TO_THE_END
 
 
 def test_the_mean_of_all_rates_is_compared():
@@ -36,6 +37,6 @@ def test_distserve_prefills_on_another_machine():
 def test_a_cache_is_fuller_the_more_requests_come():
     curve = next(c for c in utilisation.measurements() if c.key == "utilisation OPT-13B econoserve")
     shares = [
-        curve.experiment.serve(rate, 20.0, to_the_end=True).kv_use for rate in (0.5, 2.0, 6.0)
+        curve.experiment.serve(rate, 20.0, extent=TO_THE_END).kv_use for rate in (0.5, 2.0, 6.0)
     ]
     assert 0.0 < shares[0] < shares[1] < shares[2] < 1.0
