@@ -219,9 +219,8 @@ class Verdicts:
             is_lost = self._normalised_s > self._extent.limit_s * self._num
             return is_lost or len(self._verdicts) == self._num
         num_known = self._num_attained + self._num_missed
-        return (
-            num_known == self._num or self._num - self._num_missed < self._extent.goal * self._num
-        )
+        num_in_reach = self._num - self._num_missed
+        return num_known == self._num or num_in_reach < self._extent.goal * self._num
 
     @property
     def outcome(self) -> Outcome:
