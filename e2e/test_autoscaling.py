@@ -18,8 +18,9 @@ RULES = sorted((Path(__file__).parents[1] / "helm" / "macroserve" / "rules").glo
 LOW, MISSING = "MacroserveSLOAttainmentLow", "MacroserveMetricsMissing"
 DOWN_S = 40
 
-# One instance prefills about 11,000 tokens a second: six such prompts.
-LOAD = {"rate": 10.0, "prompt_tokens": 1900, "num_tokens": 8}
+# One instance serves four such prompts a second within the targets. Three have to have room left:
+# what piled up before they were there is to be served while its clients still wait.
+LOAD = {"rate": 8.0, "prompt_tokens": 1900, "num_tokens": 8}
 
 
 @pytest.fixture
