@@ -8,6 +8,7 @@ from support.experiment import EXPERIMENT
 from macroserve.core.request import Slo
 from macroserve.sim.papers.measurements import (
     BestOf,
+    Ceiling,
     CloserLook,
     Curve,
     FewestInstances,
@@ -51,20 +52,36 @@ def test_percentiles_are_of_all_that_count():
         assert sum(each < median for each in taken) < len(taken) / 2
 
 
-@pytest.mark.parametrize("num_instances", [1, 2, 3])
+def test_a_ceiling_is_what_ends_however_much_comes():
+    def of(num):
+        deployment = replace(PATIENT.setup.deployment, num_instances=num)
+        experiment = replace(PATIENT, setup=replace(PATIENT.setup, deployment=deployment))
+        return Ceiling("c", experiment, 40.0, 12.0 * num)
+
+    one, two = (of(num).measure(seed=0)["c"] for num in (1, 2))
+    assert two == pytest.approx(2 * one, rel=0.15)
+    patient = of(2).experiment
+    below, beyond = (
+        patient.serve(times * two, 40.0, extent=TO_THE_END).normalised_latency_s
+        for times in (0.7, 1.5)
+    )
+    assert beyond > 2 * below
+
+
+@pytest.mark.parametrize("num_instances", [1, 2])
 def test_the_fewest_instances_are_those_that_hold_what_another_does(num_instances):
     def of(num):
         deployment = replace(EXPERIMENT.setup.deployment, num_instances=num)
         return replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, deployment=deployment))
 
-    other = Goodput("other", of(num_instances), 0.9, 10.0, 1.0, 200.0)
-    values = FewestInstances("fewest", other, tuple(map(of, (1, 2, 3, 4)))).measure(seed=0)
+    other = Goodput("other", of(num_instances), 0.9, 10.0, 8.0 * num_instances, 200.0)
+    values = FewestInstances("fewest", other, tuple(map(of, (1, 2, 3)))).measure(seed=0)
     assert values["fewest"] == num_instances
     assert values["other"] == other.measure(seed=0)["other"]
 
 
 def test_more_instances_than_were_tried_are_one_more():
-    two = Goodput("two", EXPERIMENT, 0.9, 10.0, 1.0, 200.0)
+    two = Goodput("two", EXPERIMENT, 0.9, 10.0, 8.0, 200.0)
     none = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e-6, 1e-6)))
     assert FewestInstances("fewest", two, (none, none)).measure(0)["fewest"] == 3
 

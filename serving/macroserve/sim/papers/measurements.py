@@ -7,7 +7,7 @@ from enum import Enum
 from math import ceil
 from typing import Protocol
 
-from macroserve.sim.experiment import Experiment
+from macroserve.sim.experiment import WARM_UP_S, Experiment
 from macroserve.sim.goodput import PRECISION, goodput
 from macroserve.sim.record import DECIDED, TO_THE_END, Extent, Outcome, Verdict
 
@@ -21,6 +21,9 @@ LOOKED_AT = (
     "attainment of the quarter with the most tokens",
     "longest wait in s",
 )
+
+KEPT_UP, FASTER = 0.75, 1.25
+"""Where less than this share of what comes ends, ever more wait; so much more is tried next."""
 
 PERCENTS = (1, *range(5, 100, 5), 99)
 
@@ -140,6 +143,37 @@ class BestOf:
 
     def winner(self, values: Values) -> Search:
         return max(self.searches, key=lambda search: values[search.key])
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """How many requests end per second at most: what the devices can do.
+
+    The rate is raised until ever more requests wait; far beyond, fewer would end again, as what
+    does not fit is begun in vain. experiment: with targets that everything is within. duration_s:
+    of arrivals, in the second half of which it is counted. lowest: the rate to begin at.
+    """
+
+    key: str
+    experiment: Experiment
+    duration_s: float
+    lowest: float
+
+    def measure(self, seed: int) -> Values:
+        rate, most = self.lowest, 0.0
+        while (ended := self._ended_per_s(rate, seed)) > KEPT_UP * rate:
+            rate, most = rate * FASTER, max(most, ended)
+        return {self.key: max(most, ended)}
+
+    def _ended_per_s(self, rate: float, seed: int) -> float:
+        outcome = self.experiment.serve(rate, self.duration_s, seed=seed, extent=TO_THE_END)
+        half_s = self.duration_s / 2
+        start_s = WARM_UP_S + half_s
+        num_ended = sum(
+            start_s <= verdict.arrival_s + verdict.completion_s < start_s + half_s
+            for verdict in outcome.verdicts
+        )
+        return num_ended / half_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """The combination beside everything else, on all papers' benchmarks."""
 
-from macroserve.sim.papers.unified import ablation, goodput, strict
+from macroserve.sim.papers.unified import ablation, ceiling, goodput, strict
 
 FIGURES = {
     "goodput": goodput.FIGURE,
+    "ceiling": ceiling.FIGURE,
     "p99": strict.NEARLY_ALL_FIGURE,
     "tbt": strict.EVERY_TOKEN_FIGURE,
     "ablation": ablation.FIGURE,
