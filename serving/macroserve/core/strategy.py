@@ -34,8 +34,8 @@ class Routing(StrEnum):
     """EcoServe's Algorithms 1 and 2 over a cyclic order."""
     POOLS = "pools"
     """Ascendra: LP round robin, tickets and offloads to HP."""
-    EARLIEST = "earliest"
-    """Least predicted wait for the first token, over LP and HP pools."""
+    BALANCED = "balanced"
+    """Fewest requests, over LP and HP pools."""
     ROLES = "roles"
     """HP instances prefill, LP instances decode, the least loaded of each (DistServe, MoonCake)."""
 
@@ -95,7 +95,7 @@ class Strategy:
 
     @property
     def uses_pools(self) -> bool:
-        return self.routing in (Routing.POOLS, Routing.EARLIEST, Routing.ROLES)
+        return self.routing in (Routing.POOLS, Routing.BALANCED, Routing.ROLES)
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -138,7 +138,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "unified",
             Batching.SLACK,
-            Routing.EARLIEST,
+            Routing.BALANCED,
             Ordering.EDF,
             offload=True,
             triage=True,

@@ -84,6 +84,12 @@ class InstanceView:
     in_flight_blocks: int = 0
 
     @property
+    def num_outstanding(self) -> int:
+        """Requests that were routed there and have not ended."""
+        status = self.status
+        return status.num_waiting + status.num_running + self.in_flight_requests
+
+    @property
     def heard(self) -> bool:
         """Whether the instance has sent a status."""
         return self.status is not UNHEARD

@@ -80,6 +80,10 @@ def test_no_instance(name: str, views: list[InstanceView]) -> None:
         ([lp("a"), replace(lp("b"), in_flight_tokens=1)], "a"),
         ([replace(lp("a"), in_flight_tokens=1), lp("b")], "b"),
         ([lp("a"), lp("b")], "a"),
+        # Fewer requests count before fewer tokens.
+        ([lp("a", num_running=2), lp("b", num_running=1, remaining_tokens=99)], "b"),
+        ([lp("a", num_waiting=1), lp("b", num_waiting=1, num_running=1)], "a"),
+        ([lp("a", in_flight=1), lp("b", num_running=2)], "a"),
     ],
 )
 def test_least_load(views: list[InstanceView], expected: str) -> None:
@@ -180,85 +184,81 @@ def test_pools(
 @pytest.mark.parametrize(
     ("views", "request_", "last", "expected", "reason"),
     [
-        ([lp("a"), lp("b"), hp("h", in_flight=1)], FRESH, "b", "b", RouteReason.LEAST_WAIT),
-        ([lp("a"), lp("b", **BUSY), hp("h", in_flight=1)], FRESH, "b", "a", RouteReason.LEAST_WAIT),
+        ([lp("a"), lp("b"), hp("h", in_flight=1)], FRESH, "b", "b", RouteReason.LEAST_LOAD),
+        ([lp("a"), lp("b", **BUSY), hp("h", in_flight=1)], FRESH, "b", "a", RouteReason.LEAST_LOAD),
         # One that could take it is passed over for one where it comes sooner.
         (
             [lp("a"), lp("b", waiting_prefill_s=0.1), hp("h", in_flight=1)],
             FRESH,
             "b",
             "a",
-            RouteReason.LEAST_WAIT,
+            RouteReason.LEAST_LOAD,
         ),
         # Tickets are honoured only where the constraints hold. The slack is the tenth percentile.
         ([lp("a"), hp("h")], FRESH, None, "h", RouteReason.TICKET),
-        ([lp("a"), hp("h", saved_tpot_p10_s=0.25)], FRESH, None, "a", RouteReason.LEAST_WAIT),
+        ([lp("a"), hp("h", saved_tpot_p10_s=0.25)], FRESH, None, "a", RouteReason.LEAST_LOAD),
         (
             [lp("a"), hp("h", saved_tpot_mean_s=9.0, saved_tpot_p10_s=0.25)],
             FRESH,
             None,
             "a",
-            RouteReason.LEAST_WAIT,
+            RouteReason.LEAST_LOAD,
         ),
         (
             [lp("a"), hp("h", num_blocks=60, free_blocks=39)],
             FRESH,
             None,
             "a",
-            RouteReason.LEAST_WAIT,
+            RouteReason.LEAST_LOAD,
         ),
         ([lp("a"), hp("h", **BUSIER)], OFFLOADED, None, "h", RouteReason.URGENT),
         # Only HP still makes the target.
         ([lp("a", **BUSY), hp("h", num_waiting=1)], FRESH, None, "h", RouteReason.URGENT),
         # Nobody makes it: HP is kept for those that can be saved.
-        ([lp("a"), hp("h", in_flight=1)], aged(1.75), None, "a", RouteReason.LEAST_WAIT),
+        ([lp("a"), hp("h", in_flight=1)], aged(1.75), None, "a", RouteReason.LEAST_LOAD),
         (
             [lp("a", **BUSIER), lp("b", **BUSY), hp("h", **BUSY)],
             FRESH,
             None,
             "b",
-            RouteReason.LEAST_WAIT,
+            RouteReason.LEAST_LOAD,
         ),
-        # Decoding that fills half of every TPOT target doubles the wait: 4.5 s against 3.5 s.
+        # Fewest requests first, however soon the first token comes elsewhere.
         (
-            [lp("a", decode_step_s=0.05, **BUSY), lp("b", **BUSIER)],
+            [lp("a", num_running=2), lp("b", num_running=1, waiting_prefill_s=1.25)],
             FRESH,
             None,
             "b",
-            RouteReason.LEAST_WAIT,
+            RouteReason.LEAST_LOAD,
         ),
         (
-            [lp("a", decode_step_s=9.0, **BUSIER), lp("b", decode_step_s=0.095, **BUSY)],
-            FRESH,
-            None,
-            "b",
-            RouteReason.LEAST_WAIT,
-        ),
-        # A nearly full memory comes last, but 40 of 90 blocks leave 5 %.
-        (
-            [lp("a", free_blocks=89, **BUSY), lp("b", free_blocks=90, **BUSIER)],
-            FRESH,
-            None,
-            "b",
-            RouteReason.LEAST_WAIT,
-        ),
-        (
-            [lp("a", free_blocks=90, **BUSY), lp("b", free_blocks=90, **BUSIER)],
+            [lp("a", in_flight=1), lp("b", num_waiting=1, num_running=1), lp("c", **BUSY)],
             FRESH,
             None,
             "a",
-            RouteReason.LEAST_WAIT,
+            RouteReason.LEAST_LOAD,
         ),
+        # Of as many: where decoding fills half of every TPOT target, 2.25 s become 4.5, above 3.5.
         (
-            [lp("a", free_blocks=0, **BUSY), lp("b", free_blocks=0, **BUSIER)],
+            [lp("a", decode_step_s=0.05, **BUSY), lp("b", **BUSIER | {"num_waiting": 3})],
             FRESH,
             None,
-            "a",
-            RouteReason.LEAST_WAIT,
+            "b",
+            RouteReason.LEAST_LOAD,
+        ),
+        (
+            [
+                lp("a", decode_step_s=9.0, **BUSIER | {"num_waiting": 3}),
+                lp("b", decode_step_s=0.095, **BUSY),
+            ],
+            FRESH,
+            None,
+            "b",
+            RouteReason.LEAST_LOAD,
         ),
     ],
 )
-def test_earliest(
+def test_balanced(
     views: list[InstanceView],
     request_: RouteRequest,
     last: str | None,
@@ -349,7 +349,7 @@ def test_every_decision(strategy, views, request, data) -> None:
         return
     chosen = allowed[decision.instance]
     has_both = {view.pool for view in allowed.values()} == set(Pool)
-    if strategy.routing in (Routing.POOLS, Routing.EARLIEST) and has_both:
+    if strategy.routing in (Routing.POOLS, Routing.BALANCED) and has_both:
         to_high = decision.reason in (RouteReason.TICKET, RouteReason.URGENT)
         assert (chosen.pool is Pool.HP) == to_high
         assert not request.offloaded or to_high

@@ -32,7 +32,7 @@ def _median_us(num_instances: int) -> float:
         start = time.perf_counter()
         decision = ledger.assign(RouteRequest(request, num_output_tokens=256), now)
         elapsed_s.append(time.perf_counter() - start)
-        assert decision.reason is RouteReason.LEAST_WAIT and decision.late
+        assert decision.reason is RouteReason.LEAST_LOAD and decision.late
     return statistics.median(elapsed_s) * 1e6
 
 

@@ -45,7 +45,7 @@ class RouteReason(StrEnum):
     NO_INSTANCE = "no_instance"
     """The cell has no instance, or none that has reported and is not draining or excluded."""
     LEAST_LOAD = "least_load"
-    """Fewest outstanding tokens."""
+    """Fewest requests that have not ended, of these by work."""
     SATISFIES = "satisfies"
     """The first in cyclic order to satisfy the constraints (EcoServe, Algorithm 1)."""
     LEAST_WAIT = "least_wait"

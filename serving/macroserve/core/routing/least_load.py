@@ -8,9 +8,16 @@ from macroserve.core.views import InstanceView
 
 
 def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[InstanceView, RouteReason]:
-    """Fewest outstanding tokens: prompt tokens to prefill and predicted tokens to decode."""
-    return min(candidates, key=_outstanding_tokens), RouteReason.LEAST_LOAD
+    """Fewest outstanding requests, of these the one with the fewest tokens to prefill and, as
+    predicted, to decode.
+
+    By tokens alone, whoever has just prefilled a long prompt gets the next one at once, and what
+    decodes there never catches up.
+    """
+    return min(candidates, key=_load), RouteReason.LEAST_LOAD
 
 
-def _outstanding_tokens(view: InstanceView) -> int:
-    return view.status.waiting_tokens + view.status.remaining_tokens + view.in_flight_tokens
+def _load(view: InstanceView) -> tuple[int, int]:
+    status = view.status
+    num_tokens = status.waiting_tokens + status.remaining_tokens + view.in_flight_tokens
+    return view.num_outstanding, num_tokens

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from macroserve.core.routing import earliest, least_load, pools, roles, rolling
+from macroserve.core.routing import balanced, least_load, pools, roles, rolling
 from macroserve.core.routing.constraints import Check, Demand, check, wait_s
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
 from macroserve.core.strategy import Routing, Strategy
@@ -15,7 +15,7 @@ _POLICIES: dict[Routing, _Policy] = {
     Routing.LEAST_LOAD: least_load.choose,
     Routing.ROLLING: rolling.choose,
     Routing.POOLS: pools.choose,
-    Routing.EARLIEST: earliest.choose,
+    Routing.BALANCED: balanced.choose,
     Routing.ROLES: roles.choose,
 }
 

@@ -16,8 +16,8 @@ WITHOUT: dict[str, Strategy] = {
     "triage, response ratios and deadlines (first come, first served)": replace(
         WHOLE, triage=False, ordering=Ordering.FCFS
     ),
-    "routing to the earliest (to the least load)": replace(WHOLE, routing=Routing.LEAST_LOAD),
-    "routing to the earliest (EcoServe's rolling order)": replace(
+    "routing to the fewest requests (instances in turn)": replace(WHOLE, routing=Routing.POOLS),
+    "routing to the fewest requests (EcoServe's rolling order)": replace(
         WHOLE, routing=Routing.ROLLING, offload=False
     ),
 }

@@ -1,7 +1,8 @@
-"""The combination: where the first token comes soonest, over Ascendra's pools.
+"""The combination: as many requests for each instance, over Ascendra's pools.
 
-EcoServe's rolling order is for phases: where batches mix, to let one instance have all prompts for
-as long as it can costs a quarter of the goodput.
+What a request costs its instance is its decodes more than its prompt, so that where the first token
+comes soonest is not where it does least harm. EcoServe's rolling order is for phases: where batches
+mix, to let one instance have all prompts for as long as it can costs a quarter of the goodput.
 """
 
 from collections.abc import Sequence
@@ -12,16 +13,13 @@ from macroserve.core.routing.pools import soonest, split, tickets
 from macroserve.core.routing.rolling import first_satisfying
 from macroserve.core.views import InstanceView
 
-MIN_FREE_MEMORY = 0.05
-"""Instances that would keep less than this share of their KV cache free are the last resort."""
-
 MIN_PREFILL_SHARE = 0.1
 """However busy with decoding, an instance is taken to spend this share of its time on prefill."""
 
 
 def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[InstanceView, RouteReason]:
-    """Offloaded requests to HP, tickets that satisfy, the earliest LP, and HP where only that still
-    makes the TTFT target.
+    """Offloaded requests to HP, tickets that satisfy, the LP instance with the fewest requests, and
+    HP where only that still makes the TTFT target.
 
     A request whose target is lost already would take HP's time from those that can be saved.
     """
@@ -31,19 +29,11 @@ def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[Instance
         return rescue, RouteReason.URGENT
     if view := first_satisfying(tickets(high), demand):
         return view, RouteReason.TICKET
-    roomy = [view for view in low if _has_room(view, demand)] or low
-    earliest = min(roomy, key=lambda view: _first_token_s(view, demand))
+    chosen = min(low, key=lambda view: (view.num_outstanding, _first_token_s(view, demand)))
     left_s = demand.ttft_left_s
-    if rescue and wait_s(rescue, demand) <= left_s < _first_token_s(earliest, demand):
+    if rescue and wait_s(rescue, demand) <= left_s < _first_token_s(chosen, demand):
         return rescue, RouteReason.URGENT
-    return earliest, RouteReason.LEAST_WAIT
-
-
-def _has_room(view: InstanceView, demand: Demand) -> bool:
-    status = view.status
-    free_blocks = status.free_blocks - view.in_flight_blocks
-    left_blocks = free_blocks - demand.num_tokens / status.block_size
-    return left_blocks >= MIN_FREE_MEMORY * status.num_blocks
+    return chosen, RouteReason.LEAST_LOAD
 
 
 def _first_token_s(view: InstanceView, demand: Demand) -> float:
