@@ -35,3 +35,5 @@ def test_gains_are_averaged_over_cases():
     assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(150.0), 83.76)
     assert rows["P90, L20", "ecoserve over NoDG"].ours == pytest.approx((200 + 140) / 2)
     assert rows["P90, A800", "ecoserve over NoDG"].ours == pytest.approx((100 + 60) / 2)
+    by_percentile = rows["P90, all cases", f"{cases.BY_PERCENTILE} over vllm"]
+    assert (by_percentile.ours < 0, by_percentile.paper) == (True, 83.76)

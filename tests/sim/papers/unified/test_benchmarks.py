@@ -24,7 +24,15 @@ def test_each_benchmark_has_every_strategy_for_ten_minutes():
             for search in searches
             if search.experiment.setup.strategy.name == "sarathi"
         ]
-        assert chunks == list(benchmarks.CHUNKS)
+        in_turn = [search for search in searches if search.key.endswith(", in turn")]
+        if benchmark.experiment.setup.deployment.num_instances == 1:
+            assert (chunks, in_turn) == (list(benchmarks.CHUNKS), [])
+        else:
+            assert chunks == 2 * list(benchmarks.CHUNKS)
+            assert {search.experiment.setup.strategy.name for search in in_turn} == {
+                "vllm",
+                "sarathi",
+            }
 
 
 def test_gains_are_over_the_papers_own_the_best_other_and_vllm():

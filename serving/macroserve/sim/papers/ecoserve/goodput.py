@@ -5,6 +5,7 @@ from itertools import product
 from statistics import mean
 
 from macroserve.sim.papers.ecoserve.cases import (
+    BY_PERCENTILE,
     CASES,
     DURATION_S,
     FUDG,
@@ -38,6 +39,9 @@ GAINS_BY_SET = {
 }
 """P90, over the average of both NoDG systems, and of both FuDG systems."""
 
+OURS = ("ecoserve", BY_PERCENTILE)
+"""As the paper writes it, and as its figures can be understood."""
+
 
 def measurements() -> list[Measurement]:
     """Goodput of all cases: those of P90 first."""
@@ -65,13 +69,14 @@ def rows(values: Values) -> list[Row]:
         Row(
             "goodput",
             f"{level}, all cases",
-            f"ecoserve over {baseline}",
+            f"{variant} over {baseline}",
             "gain in %",
-            _mean_gain(values, CASES, (baseline,), level),
+            _mean_gain(values, variant, CASES, (baseline,), level),
             paper,
         )
         for level, gains in GAINS.items()
         for baseline, paper in gains.items()
+        for variant in (OURS if level == "P90" else OURS[:1])
     ]
     for name, gains in (
         ("model", GAINS_BY_MODEL),
@@ -84,14 +89,15 @@ def rows(values: Values) -> list[Row]:
                 Row(
                     "goodput",
                     f"P90, {group}",
-                    f"ecoserve over {kind}",
+                    f"{variant} over {kind}",
                     "gain in %",
-                    _mean_gain(values, cases, baselines),
+                    _mean_gain(values, variant, cases, baselines),
                     paper,
                 )
                 for kind, baselines, paper in zip(
                     ("NoDG", "FuDG"), (NODG, FUDG), papers, strict=True
                 )
+                for variant in OURS
             ]
     return found + [
         Row(
@@ -109,18 +115,33 @@ def rows(values: Values) -> list[Row]:
 
 
 def _mean_gain(
-    values: Values, cases: Iterable[Case], baselines: Iterable[str], level: str = "P90"
+    values: Values,
+    variant: str,
+    cases: Iterable[Case],
+    baselines: Iterable[str],
+    level: str = "P90",
 ) -> float:
     pairs = product(cases, baselines)
-    return mean(_gain(values, case, level, baseline) for case, baseline in pairs)
+    return mean(_gain(values, variant, case, level, baseline) for case, baseline in pairs)
 
 
-def _gain(values: Values, case: Case, level: str, baseline: str) -> float:
+def _gain(values: Values, variant: str, case: Case, level: str, baseline: str) -> float:
     """Percent. What does not reach the lowest rate tried is taken for that rate."""
     ours, theirs = (
-        max(values[case.key(level, name)], LOWEST[case.workload]) for name in ("ecoserve", baseline)
+        max(values[case.key(level, name)], LOWEST[case.workload]) for name in (variant, baseline)
     )
     return 100 * (ours / theirs - 1)
 
 
-FIGURE = Figure(measurements, rows)
+FIGURE = Figure(
+    measurements,
+    rows,
+    "By the mean of the saved time, as the paper writes it, old responses hide young ones: of "
+    "Alpaca EcoServe then holds less than half of what it holds by the tenth percentile, with which "
+    "it is ahead of all systems in the mean, as in the paper. It is so by less, for the baselines "
+    "do better here, and their router decides how much: sent to whoever has the fewest tokens to "
+    "do, not the fewest requests, vllm holds 3.2 requests/s of LongBench and not 4.4 (L20, "
+    "Llama-30B; EcoServe 5.7). A slower host, of 15 ms a step, costs all alike. DistServe's caches "
+    "take a few milliseconds over PCIe at 20 GB/s: of ShareGPT it holds 37 requests/s with "
+    "CodeLlama and 14 with Llama-30B (L20), and with a fiftieth of that bandwidth 23 and none.",
+)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategy import STRATEGIES, Routing
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.papers import aptserve, ascendra
 from macroserve.sim.papers.econoserve import cases as econoserve
@@ -90,7 +90,17 @@ class Benchmark:
         chunked = {f"sarathi {size}": with_setup(sarathi, chunk_tokens=size) for size in CHUNKS}
         strategy, _ = ecoserve.VARIANTS[ecoserve.BY_PERCENTILE]
         by_percentile = with_setup(found["ecoserve"], strategy=strategy)
-        return found | chunked | {ecoserve.BY_PERCENTILE: by_percentile}
+        found |= chunked | {ecoserve.BY_PERCENTILE: by_percentile}
+        if base.setup.deployment.num_instances > 1:
+            for name in (BASELINE, *chunked):
+                found[f"{name}, in turn"] = _in_turn(found[name])
+        return found
+
+
+def _in_turn(experiment: Experiment) -> Experiment:
+    """With a router that knows nothing of its instances."""
+    strategy = replace(experiment.setup.strategy, routing=Routing.POOLS)
+    return with_setup(experiment, strategy=strategy)
 
 
 def with_setup(experiment: Experiment, **fields: object) -> Experiment:
