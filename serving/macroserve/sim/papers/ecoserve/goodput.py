@@ -137,7 +137,7 @@ FIGURE = Figure(
     measurements,
     rows,
     "By the mean of the saved time, as the paper writes it, old responses hide young ones: of "
-    "Alpaca EcoServe then holds less than half of what it holds by the tenth percentile, with which "
+    "Alpaca EcoServe then holds half of what it holds by the tenth percentile at most, with which "
     "it is ahead of all systems in the mean, as in the paper. It is so by less, for the baselines "
     "do better here, and their router decides how much: sent to whoever has the fewest tokens to "
     "do, not the fewest requests, vllm holds 3.2 requests/s of LongBench and not 4.4 (L20, "
