@@ -3,6 +3,7 @@
 import pytest
 from support.made_up import made_up
 
+from macroserve.sim.papers.econoserve.cases import SERVED
 from macroserve.sim.papers.measurements import Ceiling, CloserLook
 from macroserve.sim.papers.unified import ceiling, goodput
 from macroserve.sim.papers.unified.benchmarks import UNIFIED
@@ -10,7 +11,7 @@ from macroserve.sim.papers.unified.benchmarks import UNIFIED
 
 def test_nothing_is_late_where_the_ceiling_is_measured():
     ceilings = [each for each in ceiling.measurements() if isinstance(each, Ceiling)]
-    assert {each.experiment.setup.slo for each in ceilings} == {ceiling.PATIENT}
+    assert {each.experiment.setup.slo for each in ceilings} == {SERVED}
     strategies = {each.experiment.setup.strategy.name for each in ceilings}
     assert strategies == {"vllm", "sarathi"}
 

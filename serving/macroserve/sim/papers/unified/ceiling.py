@@ -7,8 +7,8 @@ all, and some more if they are the largest.
 
 from collections.abc import Mapping
 
-from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
+from macroserve.sim.papers.econoserve.cases import SERVED
 from macroserve.sim.papers.figure import Figure, Row
 from macroserve.sim.papers.measurements import Ceiling, Measurement, Values
 from macroserve.sim.papers.unified.benchmarks import (
@@ -22,15 +22,12 @@ from macroserve.sim.papers.unified.benchmarks import (
 )
 from macroserve.sim.papers.unified.goodput import LOOKS
 
-PATIENT = Slo(1e6, 1e6)
-"""No request is late."""
-
 CHOSEN = [benchmark for benchmark in BENCHMARKS if benchmark.limit_s is None]
 
 
 def _ceilings(benchmark: Benchmark) -> Mapping[str, Ceiling]:
     """Of those by which most ends where nothing is urgent: the best one counts."""
-    patient = with_setup(benchmark.experiment, slo=PATIENT, high_priority_ratio=0.0)
+    patient = with_setup(benchmark.experiment, slo=SERVED, high_priority_ratio=0.0)
     tried = {
         BASELINE: with_setup(patient, strategy=STRATEGIES[BASELINE]),
         **{
