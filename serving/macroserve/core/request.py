@@ -1,6 +1,6 @@
 """A generation request and its targets, as every policy sees them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SLOW_PER_CENT = 1
@@ -47,6 +47,13 @@ class Slo:
     def is_steady(num_slow: int, num_gaps: int) -> bool:
         """Whether the 99th percentile of the gaps (nearest rank) is within its target."""
         return 100 * num_slow <= SLOW_PER_CENT * num_gaps
+
+    @staticmethod
+    def steady_s(gaps_s: Sequence[float]) -> float:
+        """The 99th percentile of the gaps (nearest rank): the least target that they keep; 0.0
+        without any."""
+        num_slow = SLOW_PER_CENT * len(gaps_s) // 100
+        return sorted(gaps_s)[-1 - num_slow] if gaps_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)

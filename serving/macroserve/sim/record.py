@@ -10,7 +10,7 @@ from operator import sub
 from statistics import mean
 from typing import NamedTuple
 
-from macroserve.core.request import SLOW_PER_CENT, Request
+from macroserve.core.request import Request, Slo
 
 QUARTERS = 4
 
@@ -269,16 +269,10 @@ class Verdicts:
             record.num_output,
             answer_s - request.arrival_s,
             after_s / max(1, record.num_emitted - 1),
-            _all_but_the_slow(record.gaps_s),
+            Slo.steady_s(record.gaps_s),
             refused,
             attained,
         )
         self._verdicts.append(verdict)
         if not refused:
             self._normalised_s += verdict.normalised_s
-
-
-def _all_but_the_slow(gaps_s: Sequence[float]) -> float:
-    """What as many gaps keep as ``Slo.is_steady`` asks for; 0.0 without any."""
-    num_slow = SLOW_PER_CENT * len(gaps_s) // 100
-    return sorted(gaps_s)[-1 - num_slow] if gaps_s else 0.0

@@ -22,6 +22,11 @@ from macroserve.sim.record import TO_THE_END
 PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6)))
 
 
+def with_instances(num, experiment=EXPERIMENT):
+    deployment = replace(experiment.setup.deployment, num_instances=num)
+    return replace(experiment, setup=replace(experiment.setup, deployment=deployment))
+
+
 def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
     rate = RateAtLatency("r", PATIENT, 0.02, 20.0, 1.0, 60.0).measure(seed=0)["r"]
     assert 1.0 < rate < 60.0
@@ -54,9 +59,7 @@ def test_percentiles_are_of_all_that_count():
 
 def test_a_ceiling_is_what_ends_however_much_comes():
     def of(num):
-        deployment = replace(PATIENT.setup.deployment, num_instances=num)
-        experiment = replace(PATIENT, setup=replace(PATIENT.setup, deployment=deployment))
-        return Ceiling("c", experiment, 40.0, 12.0 * num)
+        return Ceiling("c", with_instances(num, PATIENT), 40.0, 12.0 * num)
 
     one, two = (of(num).measure(seed=0)["c"] for num in (1, 2))
     assert two == pytest.approx(2 * one, rel=0.15)
@@ -70,12 +73,8 @@ def test_a_ceiling_is_what_ends_however_much_comes():
 
 @pytest.mark.parametrize("num_instances", [1, 2])
 def test_the_fewest_instances_are_those_that_hold_what_another_does(num_instances):
-    def of(num):
-        deployment = replace(EXPERIMENT.setup.deployment, num_instances=num)
-        return replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, deployment=deployment))
-
-    other = Goodput("other", of(num_instances), 0.9, 10.0, 8.0 * num_instances, 200.0)
-    values = FewestInstances("fewest", other, tuple(map(of, (1, 2, 3)))).measure(seed=0)
+    other = Goodput("other", with_instances(num_instances), 0.9, 10.0, 8.0 * num_instances, 200.0)
+    values = FewestInstances("fewest", other, tuple(map(with_instances, (1, 2, 3)))).measure(seed=0)
     assert values["fewest"] == num_instances
     assert values["other"] == other.measure(seed=0)["other"]
 
@@ -88,9 +87,7 @@ def test_more_instances_than_were_tried_are_one_more():
 
 def test_the_best_is_told_and_of_the_others_only_that_they_are_not():
     def search(key, num_instances):
-        deployment = replace(EXPERIMENT.setup.deployment, num_instances=num_instances)
-        setup = replace(EXPERIMENT.setup, deployment=deployment)
-        return Goodput(key, replace(EXPERIMENT, setup=setup), 0.9, 10.0, 1.0, 200.0)
+        return Goodput(key, with_instances(num_instances), 0.9, 10.0, 1.0, 200.0)
 
     two, one, three = search("two", 2), search("one", 1), search("three", 3)
     best = BestOf("best", (two, one, three))
