@@ -81,9 +81,16 @@ class Up:
         return "\n".join(self.lines)
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = 60) -> Any:
-        """The condition's first true value."""
+        """The condition's first true value; an answer that comes late is none yet."""
+
+        def holds() -> object:
+            try:
+                return condition()
+            except httpx.TimeoutException:
+                return None
+
         return eventually(
-            lambda: condition() or self._still_runs(), timeout_s, describe=lambda: self.log
+            lambda: holds() or self._still_runs(), timeout_s, describe=lambda: self.log
         )
 
     def _still_runs(self) -> None:
