@@ -33,7 +33,7 @@ from lightkube.resources.core_v1 import Namespace, Pod, PodStatus
 from lightkube.types import PatchType
 from world.figures import report
 
-from macroserve.core.reports import CellReport, InstanceReport
+from macroserve.core.reports import CellReport, HeadReport, InstanceReport
 from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.operator import names
 from macroserve.operator.fleet import instance_url
@@ -145,7 +145,6 @@ class Pods:
     async def heads(self) -> AsyncIterator[None]:
         app = web.Application()
         app.router.add_get("/admin/v1/cells", self._cells)
-        app.router.add_get("/admin/v1/report", self._report)
         app.router.add_route("*", "/{rest:.*}", self._done)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
@@ -155,13 +154,10 @@ class Pods:
         finally:
             await runner.cleanup()
 
-    async def _cells(self, request: web.Request) -> web.Response:
-        return web.json_response({"cells": ["cell-0"]})
-
     async def _done(self, request: web.Request) -> web.Response:
         return web.json_response({})
 
-    async def _report(self, request: web.Request) -> web.Response:
+    async def _cells(self, request: web.Request) -> web.Response:
         assert request.transport is not None
         address, _ = request.transport.get_extra_info("sockname")
         pods = self._instances.get(self._addresses.heads[address], {})
@@ -182,8 +178,8 @@ class Pods:
             high_priority=tuple(found.name for found in instances if found.pool is Pool.HP),
             num_ready=len(pods),
         )
-        body = msgspec.json.encode({"cells": [CellReport(view, instances)]})
-        return web.Response(body=body, content_type="application/json")
+        told = HeadReport((CellReport(view, instances),), frozenset({view.name}))
+        return web.Response(body=msgspec.json.encode(told), content_type="application/json")
 
 
 @contextmanager

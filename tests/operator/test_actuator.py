@@ -71,7 +71,7 @@ async def carry_out(played: PlayedDeployment, steps: Iterable[Step | Repair]) ->
         head=None,
         ingress=None,
         report=answer.report if answer else None,
-        running_cells=answer.cells if answer else None,
+        running_cells=answer.report.running if answer else None,
         status={},
     )
     http = cast(aiohttp.ClientSession, played)

@@ -21,4 +21,4 @@ async def test_a_load_that_is_not_told_takes_nothing_else_with_it() -> None:
     answer = await contact.ask(HEAD_ADDRESS, "admin", lambda report: True)
     assert answer is not None
     assert [cell.cell.name for cell in answer.report.cells] == ["cell-0"]
-    assert (answer.cells, answer.load) == ({"cell-0"}, None)
+    assert (answer.report.running, answer.load) == ({"cell-0"}, None)

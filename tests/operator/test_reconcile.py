@@ -58,7 +58,7 @@ def test_a_round_with_nothing_to_do_asks_nothing_of_the_api_server() -> None:
     played.requests.clear()
     assert asyncio.run(played.round(reconciler)) is Pace.LATER
     assert played.api.calls == []
-    assert played.requests == ["GET /admin/v1/report", "GET /admin/v1/cells"]
+    assert played.requests == ["GET /admin/v1/cells"]
 
 
 def test_growth_splits_a_cell_and_shrinking_merges_it_again() -> None:

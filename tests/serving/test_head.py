@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from macroserve.core.reports import InstanceIdentity
+from macroserve.core.reports import HeadReport, InstanceIdentity
 from macroserve.operator.head_client import REPORT_TIMEOUT, CallError, HeadClient
 from macroserve.serving import head
 from macroserve.serving.finders import InstanceFinder
@@ -74,15 +74,14 @@ async def test_until_all_its_cells_are_back_it_tells_of_none(cells: Cells) -> No
     cells.named = "cell-0", "cell-1"
     cells.running["cell-0"] = "http://127.0.0.1:9"
     async with starting(cells) as (client, start):
-        for ask in (client.report, client.cells, client.load):
+        for ask in (client.report, client.load):
             with pytest.raises(CallError, match=r"503.*starting"):
                 await ask()
         with pytest.raises(CallError, match=r"503.*starting"):
             await client.drain("cell-0", "instance-0")
         cells.may_run.set()
         await start
-        assert await client.cells() == {"cell-0", "cell-1"}
-        assert (await client.report()).cells == ()
+        assert await client.report() == HeadReport((), frozenset({"cell-0", "cell-1"}))
 
 
 async def test_a_cell_that_takes_long_to_start_is_not_given_up(
@@ -92,10 +91,10 @@ async def test_a_cell_that_takes_long_to_start_is_not_given_up(
     cells.named = ("cell-0",)
     async with starting(cells) as (client, start):
         await start
-        assert await client.cells() == frozenset()
+        assert (await client.report()).running == frozenset()
         cells.may_run.set()
         await asyncio.sleep(0)
-        assert await client.cells() == {"cell-0"}
+        assert (await client.report()).running == {"cell-0"}
 
 
 async def test_a_cell_that_hangs_is_left_out_in_time(cells: Cells) -> None:
@@ -125,4 +124,5 @@ async def test_a_cell_that_hangs_is_left_out_in_time(cells: Cells) -> None:
             told, summed = await asyncio.gather(client.report(), client.load())
     await runner.cleanup()
     assert [cell.cell.name for cell in told.cells] == ["cell-0"]
+    assert told.running == {"cell-0", "cell-1", "cell-2"}
     assert [bucket.requests for bucket in summed.buckets] == [7]

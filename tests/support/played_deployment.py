@@ -16,7 +16,13 @@ import aiohttp
 import msgspec
 from support.played_api import OWN_GRACE_S, PlayedApi, Raw
 
-from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport, LoadReport
+from macroserve.core.reports import (
+    CellReport,
+    HeadReport,
+    InstanceIdentity,
+    InstanceReport,
+    LoadReport,
+)
 from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.operator import names
 from macroserve.operator.api import Api
@@ -287,9 +293,8 @@ class PlayedDeployment:
     def _answer_as_head(self, method: str, path: str, order: Mapping[str, Any]) -> Answer:
         match (method, *path.removeprefix("/admin/v1/").split("/")):
             case "GET", "cells":
-                return _ok({"cells": sorted(self.cells)})
-            case "GET", "report":
-                return _ok({"cells": [self._report(cell) for cell in self.cells]})
+                reports = tuple(self._report(cell) for cell in self.cells)
+                return _ok(HeadReport(reports, frozenset(self.cells)))
             case "GET", "load":
                 return _ok(LoadReport(bucket_s=60.0))
             case "PUT", "cells", cell:

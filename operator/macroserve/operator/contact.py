@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from macroserve.core.reports import LoadReport, Report
+from macroserve.core.reports import HeadReport, LoadReport, Report
 from macroserve.operator import metrics, names
 from macroserve.operator.api import Api
 from macroserve.operator.head_client import CallError, HeadClient
@@ -19,11 +19,10 @@ from macroserve.operator.tokens import Tokens, restore, tokens
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """cells: schedulers that run. load: None if it was not asked for, or is not told."""
+    """load: None if it was not asked for, or is not told."""
 
     head: HeadClient
-    report: Report
-    cells: frozenset[str]
+    report: HeadReport
     load: LoadReport | None
 
 
@@ -54,12 +53,12 @@ class Contact:
         """address: the head pod's. None when it does not answer as it should."""
         head = HeadClient(self._http, f"http://{address}:{names.HEAD_PORT}", admin_token)
         try:
-            report, cells = await head.report(), await head.cells()
+            report = await head.report()
         except CallError as error:
             self._note(error)
             return None
         load = await self._load(head) if needs_load(report) else None
-        return Answer(head, report, cells, load)
+        return Answer(head, report, load)
 
     async def _load(self, head: HeadClient) -> LoadReport | None:
         try:

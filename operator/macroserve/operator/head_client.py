@@ -16,7 +16,7 @@ from macroserve.core.orders import (
     PoolOrder,
     ReleaseOrder,
 )
-from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity, LoadReport, Report
+from macroserve.core.reports import IDENTITY_PATH, HeadReport, InstanceIdentity, LoadReport
 from macroserve.core.views import Pool
 
 REPORT_TIMEOUT = aiohttp.ClientTimeout(total=5)
@@ -39,10 +39,6 @@ class CallError(Exception):
         self.unauthorized = unauthorized
 
 
-class _Cells(msgspec.Struct, frozen=True):
-    cells: frozenset[str]
-
-
 class HeadClient:
     """address: base URL. Every call raises CallError."""
 
@@ -51,12 +47,8 @@ class HeadClient:
         self._base = address + ADMIN_PREFIX
         self._headers = _bearer(admin_token)
 
-    async def report(self) -> Report:
-        return await self._get("report", Report)
-
-    async def cells(self) -> frozenset[str]:
-        """The cells whose schedulers run."""
-        return (await self._get("cells", _Cells)).cells
+    async def report(self) -> HeadReport:
+        return await self._get("cells", HeadReport)
 
     async def load(self) -> LoadReport:
         return await self._get("load", LoadReport)

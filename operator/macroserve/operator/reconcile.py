@@ -171,7 +171,7 @@ class Reconciler:
             head=server(deployments.get(head(self._key.name)), of_component(pods, "head")),
             ingress=server(deployments.get(ingress(self._key.name)), of_component(pods, "ingress")),
             report=answer.report if answer else None,
-            running_cells=answer.cells if answer else None,
+            running_cells=answer.report.running if answer else None,
             status=self._reporter.status,
         )
 

@@ -31,6 +31,9 @@ from macroserve.operator.watch import watch
 
 log = logging.getLogger(__name__)
 
+KEEPALIVE_S = 60.0
+"""Of a connection to a head: rounds come sooner, and the head keeps it for longer."""
+
 
 class Runtime:
     """Runs from ``start`` to ``stop``, on one event loop."""
@@ -47,7 +50,8 @@ class Runtime:
         options = self._options
         api = Api()
         self._open.push_async_callback(api.close)
-        http = await self._open.enter_async_context(aiohttp.ClientSession())
+        heads = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+        http = await self._open.enter_async_context(aiohttp.ClientSession(connector=heads))
         if not await api.serves(MACROINSTANCE):
             raise RuntimeError("The cluster has no MacroInstances: install the CRD first.")
         self._world = World(

@@ -45,6 +45,12 @@ class Report(msgspec.Struct, frozen=True):
     cells: tuple[CellReport, ...]
 
 
+class HeadReport(Report, frozen=True):
+    """running: the cells that have a scheduler, whether it answered or not."""
+
+    running: frozenset[str]
+
+
 class InstanceIdentity(msgspec.Struct, frozen=True):
     """What an instance says of itself: its signed handle, and the cell that it belongs to."""
 

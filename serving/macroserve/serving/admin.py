@@ -73,10 +73,14 @@ class AdminApi:
         return guarded
 
     async def _report(self, request: Request) -> Response:
-        """``{"cells": [CellReport, ...]}``, cells by name; one that does not answer is left out."""
+        """``{"cells": [CellReport, ...]}``."""
+        return JSONResponse({"cells": await self.cells()})
+
+    async def cells(self) -> list[Any]:
+        """Their reports, as plain data, by name; a cell that does not answer is left out."""
         urls = sorted((await self._discover()).items())
         reports = await asyncio.gather(*(self._cell_report(url) for _, url in urls))
-        return JSONResponse({"cells": [report for report in reports if report is not None]})
+        return [report for report in reports if report is not None]
 
     async def _cell_report(self, url: str) -> Any:
         try:

@@ -5,8 +5,8 @@ that they know; when it comes back, the instances say which cells there were.
 
 - ``GET /health``, ``GET /ready``: open.
 - ``GET /cells``: for ingresses, with the deployment's secret; where the cell schedulers are.
-- ``/admin/v1``: with the admin token, as in ``admin``, and ``GET /cells``, ``PUT`` and ``DELETE``
-  of ``/cells/{cell}``, ``GET /load``.
+- ``/admin/v1``: with the admin token, as in ``admin``, and ``GET /cells`` (a HeadReport),
+  ``PUT`` and ``DELETE`` of ``/cells/{cell}``, ``GET /load``.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class HeadServer:
             raise RuntimeError("the HTTP server has ended")
 
     def _application(self) -> Starlette:
-        admin = AdminApi(self._urls, self._http, self._options.admin_token)
+        self._admin = admin = AdminApi(self._urls, self._http, self._options.admin_token)
         self._load = DeploymentLoad(self._urls, self._http)
         cells, cell = ADMIN_PREFIX + "/cells", ADMIN_PREFIX + "/cells/{cell}"
         return Starlette(
@@ -106,7 +106,7 @@ class HeadServer:
                 Route("/ready", self._ready_endpoint),
                 Route(CELLS_PATH, self._cell_urls),
                 Route(ADMIN_PREFIX + "/load", admin.guarded(self._load_report)),
-                Route(cells, admin.guarded(self._names)),
+                Route(cells, admin.guarded(self._report)),
                 Route(cell, admin.guarded(self._deploy), methods=["PUT"]),
                 Route(cell, admin.guarded(self._delete), methods=["DELETE"]),
                 *admin.routes(),
@@ -138,9 +138,10 @@ class HeadServer:
         body = wire.encode(HeadCells(dict(await cell_urls())))
         return Response(body, media_type="application/json")
 
-    async def _names(self, request: Request) -> Response:
-        self._check_ready()
-        return JSONResponse({"cells": sorted(await self._cells.cells())})
+    async def _report(self, request: Request) -> Response:
+        """All that the operator looks at in each of its rounds."""
+        reports, running = await self._admin.cells(), await self._cells.cells()
+        return JSONResponse({"cells": reports, "running": sorted(running)})
 
     async def _deploy(self, request: Request) -> Response:
         self._check_ready()
