@@ -79,7 +79,7 @@ def test_a_chat_is_streamed_by_every_ingress(pods: Pods) -> None:
 
 
 def test_the_head_tells_of_cells_and_instances(pods: Pods) -> None:
-    assert pods.ask_head("GET", "/admin/v1/cells") == {"cells": ["cell-0"]}
+    assert pods.ask_head("GET", "/admin/v1/cells")["running"] == ["cell-0"]
     assert {n: i["pool"] for n, i in pods.instances().items()} == {
         "instance-0": "lp",
         "instance-1": "lp",
@@ -108,7 +108,7 @@ def test_the_head_refuses(pods: Pods, method: str, path: str, token: str, status
     with pytest.raises(httpx.HTTPStatusError) as refused:
         pods.ask_head(method, path, {}, token)
     assert refused.value.response.status_code == status
-    assert pods.ask_head("GET", "/admin/v1/cells") == {"cells": ["cell-0"]}
+    assert pods.ask_head("GET", "/admin/v1/cells")["running"] == ["cell-0"]
 
 
 def test_deploying_a_cell_again_and_deleting_none_change_nothing(pods: Pods) -> None:

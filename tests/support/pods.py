@@ -156,7 +156,7 @@ class Pods:
         self.ask_head("POST", f"/admin/v1/cells/{cell}/adopt", {"handle": handle})
 
     def instances(self) -> dict[str, dict[str, Any]]:
-        cells = self.ask_head("GET", "/admin/v1/report")["cells"]
+        cells = self.ask_head("GET", "/admin/v1/cells")["cells"]
         return {found["name"]: found for cell in cells for found in cell["instances"]}
 
     def is_ok(self, pod: Pod, path: str, port: int = PORT) -> bool:
