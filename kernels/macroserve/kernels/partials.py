@@ -1,0 +1,44 @@
+"""Attention over pieces of a context, joined: each piece's softmax has its own greatest score
+(flash decoding)."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+def join(
+    partials: torch.Tensor, lse: torch.Tensor, requests: torch.Tensor, out: torch.Tensor
+) -> None:
+    """partials: [num_requests, num_heads, num_pieces, size] in float32, each piece's own output.
+    lse: [num_requests, num_heads, num_pieces], the logarithm of its sum of exponentials; -inf
+        where it has no token. requests: [num_requests], rows of ``out``, [num_rows, num_heads,
+        size], contiguous.
+    """
+    num_requests, num_heads, num_pieces, size = partials.shape
+    _join[num_heads, num_requests](
+        partials,
+        lse,
+        requests,
+        out,
+        num_pieces,
+        size,
+        SIZE=triton.next_power_of_2(size),
+        PIECES=triton.next_power_of_2(num_pieces),
+    )
+
+
+@triton.jit
+def _join(partials, lse, requests, out, num_pieces, size, SIZE: tl.constexpr, PIECES: tl.constexpr):
+    head, num_heads = tl.program_id(0), tl.num_programs(0)
+    index = tl.program_id(1).to(tl.int64)
+    row = index * num_heads + head
+    piece, column = tl.arange(0, PIECES), tl.arange(0, SIZE)
+    is_piece, is_column = piece < num_pieces, column < size
+    each = tl.load(lse + row * num_pieces + piece, is_piece, other=float("-inf"))
+    weight = tl.exp(each - tl.max(each, 0))
+    weight /= tl.sum(weight, 0)
+    at = partials + (row * num_pieces + piece)[:, None] * size + column[None, :]
+    found = tl.load(at, (weight > 0)[:, None] & is_column[None, :], other=0.0)
+    total = tl.sum(weight[:, None] * found, 0)
+    to = (tl.load(requests + index) * num_heads + head) * size
+    tl.store(out + to + column, total.to(out.dtype.element_ty), is_column)

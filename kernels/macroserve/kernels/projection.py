@@ -1,0 +1,109 @@
+"""Heads of keys and values from hidden states: what kernels share that make them."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from macroserve.kernels.product import product
+
+
+@dataclass(frozen=True, slots=True)
+class KvProjection:
+    """What makes keys and values of a hidden state.
+
+    key, value: weights, [num_kv_heads * head_size, hidden_size], contiguous.
+    head_size: even.
+    key_bias, value_bias: [num_kv_heads * head_size], or None.
+    rotary: [positions, head_size]: cosines, then sines, each for half of a head; the first half of
+        a head is paired with its second (as in Llama, not interleaved as in GPT-J). None for a
+        model without rotary embedding.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+    head_size: int
+    key_bias: torch.Tensor | None = None
+    value_bias: torch.Tensor | None = None
+    rotary: torch.Tensor | None = None
+
+    @property
+    def hidden_size(self) -> int:
+        return self.key.shape[1]
+
+    @property
+    def num_kv_heads(self) -> int:
+        return self.key.shape[0] // self.head_size
+
+    def keys(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """[..., num_kv_heads, head_size] in float32; x: [..., hidden_size], positions: [...]."""
+        keys = self._heads(x, self.key, self.key_bias)
+        if self.rotary is None:
+            return keys
+        cos, sin = self.rotary[positions].float()[..., None, :].chunk(2, dim=-1)
+        first, second = keys.chunk(2, dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+    def values(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., num_kv_heads, head_size] in float32; x: [..., hidden_size]."""
+        return self._heads(x, self.value, self.value_bias)
+
+    def _heads(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        heads = torch.nn.functional.linear(
+            x.float(), weight.float(), None if bias is None else bias.float()
+        )
+        return heads.unflatten(-1, (self.num_kv_heads, self.head_size))
+
+
+@triton.jit
+def project_head(
+    rows,
+    row_mask,
+    weight,
+    bias,
+    head,
+    hidden_size,
+    HEAD: tl.constexpr,
+    HALF: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Both halves of one head, [ROWS, HALF] in float32; HALF is a power of two, not less than half
+    of HEAD. rows: pointers to hidden states, [ROWS]."""
+    column = tl.arange(0, HALF)
+    is_column = column < HEAD // 2
+    inner = tl.arange(0, STEP)
+    first_row = weight + (head * HEAD + column).to(tl.int64)[None, :] * hidden_size
+    second_row = first_row + HEAD // 2 * hidden_size
+    first = tl.zeros([ROWS, HALF], tl.float32)
+    second = tl.zeros([ROWS, HALF], tl.float32)
+    for start in range(0, hidden_size, STEP):
+        at = start + inner
+        is_inner = at < hidden_size
+        x = tl.load(rows[:, None] + at[None, :], row_mask[:, None] & is_inner[None, :], other=0.0)
+        mask = is_inner[:, None] & is_column[None, :]
+        w = tl.load(first_row + at[:, None], mask, other=0.0)
+        first += product(x, w, PRECISION)
+        w = tl.load(second_row + at[:, None], mask, other=0.0)
+        second += product(x, w, PRECISION)
+    if HAS_BIAS:
+        b = bias + head * HEAD + column
+        first += tl.load(b, is_column, other=0.0).to(tl.float32)[None, :]
+        second += tl.load(b + HEAD // 2, is_column, other=0.0).to(tl.float32)[None, :]
+    return first, second
+
+
+@triton.jit
+def rotate(first, second, positions, row_mask, rotary, HEAD: tl.constexpr, HALF: tl.constexpr):
+    """Rotary embedding of both halves of a head, at ``positions`` [ROWS]."""
+    column = tl.arange(0, HALF)
+    mask = row_mask[:, None] & (column < HEAD // 2)[None, :]
+    at = rotary + positions.to(tl.int64)[:, None] * HEAD + column[None, :]
+    cos = tl.load(at, mask, other=0.0).to(tl.float32)
+    sin = tl.load(at + HEAD // 2, mask, other=0.0).to(tl.float32)
+    return first * cos - second * sin, second * cos + first * sin

@@ -1,0 +1,130 @@
+"""Keys and values again from hidden states: gather, projection, rotary embedding and scatter in one
+kernel, into a paged cache that any attention reads (Apt-Serve, sections 3.1 and 4.1)."""
+
+import torch
+import triton
+import triton.language as tl
+
+from macroserve.kernels.device import stages
+from macroserve.kernels.product import precision
+from macroserve.kernels.projection import KvProjection, project_head, rotate
+
+ROWS, STEP = 128, 64
+
+
+def rebuild_kv(
+    hidden_cache: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    projection: KvProjection,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    out_slots: torch.Tensor,
+) -> None:
+    """Keys and values of the tokens in ``slots`` into ``out_slots``.
+
+    hidden_cache: [num_blocks, capacity, hidden_size].
+    slots, positions, out_slots: [num_tokens], int64. Slots are block * capacity + offset, those of
+        the output block * block_size + offset.
+    key_cache, value_cache: [num_blocks, block_size, num_kv_heads, head_size] of the same dtype, a
+        head's elements together.
+    """
+    num_tokens = slots.shape[0]
+    if num_tokens == 0:
+        return
+    head = projection.head_size
+    rows = min(ROWS, max(16, triton.next_power_of_2(num_tokens)))
+    grid = (projection.num_kv_heads, triton.cdiv(num_tokens, rows))
+    for weight, bias, rotary, out in (
+        (projection.key, projection.key_bias, projection.rotary, key_cache),
+        (projection.value, projection.value_bias, None, value_cache),
+    ):
+        _rebuild[grid](
+            hidden_cache,
+            slots,
+            positions,
+            weight,
+            bias,
+            rotary,
+            out,
+            out_slots,
+            num_tokens,
+            projection.hidden_size,
+            hidden_cache.shape[1],
+            hidden_cache.stride(0),
+            out.shape[1],
+            out.stride(0),
+            out.stride(1),
+            out.stride(2),
+            HEAD=head,
+            HALF=triton.next_power_of_2(head // 2),
+            HAS_BIAS=bias is not None,
+            ROTATES=rotary is not None,
+            ROWS=rows,
+            STEP=STEP,
+            PRECISION=precision(hidden_cache),
+            num_stages=stages(hidden_cache.device),
+        )
+
+
+def rebuild_kv_reference(
+    hidden_cache: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    projection: KvProjection,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    out_slots: torch.Tensor,
+) -> None:
+    capacity, block_size = hidden_cache.shape[1], key_cache.shape[1]
+    x = hidden_cache[slots // capacity, slots % capacity]
+    at = out_slots // block_size, out_slots % block_size
+    key_cache[at] = projection.keys(x, positions).to(key_cache.dtype)
+    value_cache[at] = projection.values(x).to(value_cache.dtype)
+
+
+@triton.jit
+def _rebuild(
+    hidden_cache,
+    slots,
+    positions,
+    weight,
+    bias,
+    rotary,
+    out,
+    out_slots,
+    num_tokens,
+    hidden_size,
+    capacity,
+    page_stride,
+    block_size,
+    out_block_stride,
+    out_token_stride,
+    out_head_stride,
+    HEAD: tl.constexpr,
+    HALF: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    ROTATES: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    # Heads of the same tokens run together, so that their hidden states are read from L2.
+    head = tl.program_id(0)
+    token = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    is_token = token < num_tokens
+    slot = tl.load(slots + token, is_token, other=0)
+    rows = hidden_cache + slot // capacity * page_stride + slot % capacity * hidden_size
+    first, second = project_head(
+        rows, is_token, weight, bias, head, hidden_size, HEAD, HALF, HAS_BIAS, ROWS, STEP, PRECISION
+    )
+    if ROTATES:
+        position = tl.load(positions + token, is_token, other=0)
+        first, second = rotate(first, second, position, is_token, rotary, HEAD, HALF)
+    to = tl.load(out_slots + token, is_token, other=0)
+    to = to // block_size * out_block_stride + to % block_size * out_token_stride
+    column = tl.arange(0, HALF)
+    at = out + (to + head * out_head_stride)[:, None] + column[None, :]
+    mask = is_token[:, None] & (column < HEAD // 2)[None, :]
+    tl.store(at, first.to(out.dtype.element_ty), mask)
+    tl.store(at + HEAD // 2, second.to(out.dtype.element_ty), mask)

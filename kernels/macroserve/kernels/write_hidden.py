@@ -1,0 +1,40 @@
+"""Hidden states into their blocks: reshape and scatter in one pass (Apt-Serve, section 4.1)."""
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 1024
+
+
+def write_hidden(x: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+    """Each row of ``x`` to its slot of ``cache``; rows with a negative slot go nowhere.
+
+    x: [num_tokens, hidden_size], rows contiguous.
+    cache: [num_blocks, capacity, hidden_size] of the same dtype, as ``pool.hidden_view``'s.
+    slots: [num_tokens] of int64, block * capacity + offset, no two alike.
+    """
+    num_tokens, hidden_size = x.shape
+    if num_tokens:
+        grid = (num_tokens, triton.cdiv(hidden_size, BLOCK))
+        _write[grid](
+            x, cache, slots, cache.shape[1], hidden_size, x.stride(0), cache.stride(0), BLOCK=BLOCK
+        )
+
+
+def write_hidden_reference(x: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+    kept = slots >= 0
+    block, offset = slots[kept] // cache.shape[1], slots[kept] % cache.shape[1]
+    cache[block, offset] = x[kept]
+
+
+@triton.jit
+def _write(x, cache, slots, capacity, hidden_size, x_stride, page_stride, BLOCK: tl.constexpr):
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    slot = tl.load(slots + token)
+    if slot >= 0:
+        row = slot // capacity * page_stride + slot % capacity * hidden_size
+        mask = column < hidden_size
+        values = tl.load(x + token * x_stride + column, mask=mask)
+        tl.store(cache + row + column, values, mask=mask)
