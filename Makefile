@@ -13,7 +13,8 @@ INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core images manifests \
-	cluster-build cluster-up cluster-monitor cluster-down bench bench-sim bench-strategies bench-operator bench-split clean
+	cluster-build cluster-up cluster-monitor cluster-down bench bench-sim bench-strategies bench-operator bench-split \
+	test-gpu bench-kernels clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +96,16 @@ bench-strategies: JSON := build/bench-strategies.json
 bench-strategies: $(INSTALLED) ## Measure strategies in a real engine beside the simulator (about forty minutes); figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	$(BIN)/macroserve bench strategies --json $(JSON)
+
+# On a machine with a GPU, whose own Python has torch, Triton and pytest: nothing else is needed.
+GPU_PYTHON ?= python3
+test-gpu: ## Test the kernels on this machine's GPU
+	PYTHONPATH=kernels $(GPU_PYTHON) -m pytest tests/kernels
+
+bench-kernels: JSON := build/bench-kernels.json
+bench-kernels: ## Measure the kernels on this machine's GPU beside what it can do; figures go to JSON
+	@mkdir -p $(dir $(JSON))
+	PYTHONPATH=kernels $(GPU_PYTHON) -m macroserve.kernels.bench --json $(JSON)
 
 JSON ?= build/bench-operator.json
 bench-operator: $(INSTALLED) ## Measure the operator with 200 idle MacroInstances; figures go to JSON

@@ -1,0 +1,285 @@
+"""Kernels on a GPU: time, bytes and flops, and how near they come to what the device can do.
+
+    python -m macroserve.kernels.bench [--json FILE]
+
+Needs torch, Triton and a GPU, and nothing else. Bytes and flops are those that the operation cannot
+do without, not what a kernel happens to move; the bound is the longer of the times that they take
+at the rates that this device reaches in a plain copy and in a plain matrix product.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from triton.testing import do_bench
+
+from macroserve.kernels.attend_hidden import attend_hidden
+from macroserve.kernels.attend_kv import attend_kv
+from macroserve.kernels.attend_mixed import attend_mixed
+from macroserve.kernels.decodes import Decodes
+from macroserve.kernels.pool import hidden_view, kv_view
+from macroserve.kernels.projection import KvProjection
+from macroserve.kernels.rebuild_kv import rebuild_kv
+from macroserve.kernels.write_hidden import write_hidden
+
+CONTEXTS = (512, 1024, 2048, 4096)
+BATCHES = (8, 32, 128)
+REBUILT_TOKENS = (2048, 16384)
+ELEMENT_BYTES = 2
+BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The shapes of one layer. OPT-13B's, unless told; it has no rotary embedding, Llama has."""
+
+    num_heads: int = 40
+    head_size: int = 128
+    intermediate_size: int = 20480
+
+    @property
+    def hidden_size(self) -> int:
+        return self.num_heads * self.head_size
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of the device: bytes that a copy reads and writes, flops of a matrix product."""
+
+    bytes_per_s: float
+    flops_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One operation on one shape. num_bytes, num_flops: what it cannot do without."""
+
+    name: str
+    run: Callable[[], object]
+    num_bytes: float
+    num_flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """bound_s: roofline's. share: of the bound in the time that it took."""
+
+    name: str
+    time_s: float
+    num_bytes: float
+    num_flops: float
+    bound_s: float
+    share: float
+
+
+class Layer:
+    """Weights and caches of one layer, filled with noise.
+
+    num_requests, context: how many requests decode, each with so many tokens.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        num_requests: int,
+        context: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.bfloat16,
+        *,
+        rotary: bool = False,
+    ) -> None:
+        self.model = model
+        self.num_requests, self.context = num_requests, context
+        size = model.hidden_size
+        kind = {"device": device, "dtype": dtype}
+
+        def weight(rows: int, columns: int) -> torch.Tensor:
+            return torch.randn(rows, columns, **kind) / columns**0.5
+
+        self.query_weight, self.out_weight = weight(size, size), weight(size, size)
+        self.up, self.down = (
+            weight(model.intermediate_size, size),
+            weight(size, model.intermediate_size),
+        )
+        self.projection = KvProjection(
+            key=weight(size, size),
+            value=weight(size, size),
+            head_size=model.head_size,
+            rotary=torch.randn(context, model.head_size, **kind) if rotary else None,
+        )
+        blocks = -(-context // BLOCK_SIZE)
+        self.pool = torch.randn(num_requests * blocks, 2 * BLOCK_SIZE * size, **kind)
+        order = torch.randperm(len(self.pool), device=device).to(torch.int32)
+        self._table = order.view(num_requests, blocks)
+        self._seq_lens = torch.full((num_requests,), context, dtype=torch.int32, device=device)
+        self.x = torch.randn(num_requests, size, **kind)
+        self.query = torch.randn(num_requests, model.num_heads, model.head_size, **kind)
+        self.out = torch.empty_like(self.query)
+
+    @property
+    def scale(self) -> float:
+        return self.model.head_size**-0.5
+
+    def decodes(self, begin: int, end: int) -> Decodes:
+        """Of the requests from one to before another."""
+        requests = torch.arange(begin, end, device=self._table.device)
+        return Decodes(self._table, self._seq_lens, requests, self.context)
+
+    def step(self, num_hidden: int) -> Callable[[], object]:
+        """The layer's whole decode step, so many requests with hidden states."""
+        kv, hidden = self.decodes(num_hidden, self.num_requests), self.decodes(0, num_hidden)
+        projection = self.projection
+        qkv = torch.cat((self.query_weight, projection.key, projection.value))
+
+        def run() -> torch.Tensor:
+            query = torch.nn.functional.linear(self.x, qkv)[:, : self.model.hidden_size]
+            attend_mixed(
+                query.reshape(self.query.shape),
+                self.pool,
+                BLOCK_SIZE,
+                kv,
+                hidden,
+                projection,
+                self.scale,
+                self.out,
+            )
+            x = torch.nn.functional.linear(self.out.flatten(1), self.out_weight)
+            return torch.relu(x @ self.up.T) @ self.down.T
+
+        return run
+
+
+def attending(layer: Layer) -> Iterator[Case]:
+    """Decode attention: over keys and values, and over hidden states."""
+    model, tokens = layer.model, layer.num_requests * layer.context
+    size, heads = model.hidden_size, model.num_heads
+    shape = f"{layer.num_requests} x {layer.context}"
+    everyone = layer.decodes(0, layer.num_requests)
+    keys, values = kv_view(layer.pool, BLOCK_SIZE, heads, model.head_size)
+    if layer.projection.rotary is None:
+        yield Case(
+            f"attend_kv {shape}",
+            lambda: attend_kv(layer.query, keys, values, everyone, layer.scale, layer.out),
+            num_bytes=ELEMENT_BYTES * 2 * tokens * size,
+            num_flops=4 * tokens * size,
+        )
+        name = "absorbed"
+        # Each head's query takes the projection in and its mix is projected; scores and mixes are
+        # as wide as a hidden state.
+        flops = 4 * layer.num_requests * size**2 + 4 * tokens * heads * size
+    else:
+        name = "rotary"
+        flops = 2 * tokens * size**2 + 2 * tokens * heads * size
+    states = hidden_view(layer.pool, size)
+    yield Case(
+        f"attend_hidden {name} {shape}",
+        lambda: attend_hidden(
+            layer.query, states, everyone, layer.projection, layer.scale, layer.out
+        ),
+        num_bytes=ELEMENT_BYTES * (tokens * size + 2 * size**2),
+        num_flops=flops,
+    )
+
+
+def moving(model: Model, num_tokens: int, device: torch.device) -> Iterator[Case]:
+    """Hidden states into the pool, and keys and values out of them."""
+    layer = Layer(model, 1, num_tokens, device, rotary=True)
+    size = model.hidden_size
+    slots = torch.randperm(num_tokens, device=device)
+    states = hidden_view(layer.pool, size)
+    x = torch.randn(num_tokens, size, device=device, dtype=layer.pool.dtype)
+    yield Case(
+        f"write_hidden {num_tokens}",
+        lambda: write_hidden(x, states, slots),
+        num_bytes=ELEMENT_BYTES * 2 * num_tokens * size,
+        num_flops=0,
+    )
+    keys, values = kv_view(
+        torch.empty_like(layer.pool), BLOCK_SIZE, model.num_heads, model.head_size
+    )
+    yield Case(
+        f"rebuild_kv {num_tokens}",
+        lambda: rebuild_kv(states, slots, slots, layer.projection, keys, values, slots),
+        num_bytes=ELEMENT_BYTES * (3 * num_tokens * size + 2 * size**2),
+        num_flops=4 * num_tokens * size**2,
+    )
+
+
+def measured_rates(device: torch.device) -> Rates:
+    source = torch.empty(2**30, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copy_s = _seconds(lambda: target.copy_(source))
+    size = 8192
+    square = torch.randn(size, size, dtype=torch.bfloat16, device=device)
+    product_s = _seconds(lambda: square @ square)
+    return Rates(2 * source.numel() / copy_s, 2 * size**3 / product_s)
+
+
+def measured(case: Case, rates: Rates) -> Figure:
+    return figure(case, rates, _seconds(case.run))
+
+
+def figure(case: Case, rates: Rates, time_s: float) -> Figure:
+    bound_s = max(case.num_bytes / rates.bytes_per_s, case.num_flops / rates.flops_per_s)
+    return Figure(case.name, time_s, case.num_bytes, case.num_flops, bound_s, bound_s / time_s)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """The median."""
+    return cast(float, do_bench(run, return_mode="median")) / 1e3
+
+
+def line(found: Figure) -> str:
+    return (
+        f"{found.name:36} {found.time_s * 1e6:10.1f} us {found.num_bytes / 1e6:10.1f} MB"
+        f" {found.num_flops / 1e9:10.2f} GFLOP  bound {found.bound_s * 1e6:9.1f} us"
+        f"  {found.share:6.1%} of it"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("there is no GPU here")
+    device, model = torch.device("cuda"), Model()
+    rates = measured_rates(device)
+    print(f"{torch.cuda.get_device_name()}: a copy moves {rates.bytes_per_s / 1e9:.0f} GB/s,")
+    print(f"a product of bfloat16 matrices does {rates.flops_per_s / 1e12:.0f} TFLOP/s")
+    figures: list[Figure] = []
+
+    def take(case: Case) -> None:
+        figures.append(measured(case, rates))
+        print(line(figures[-1]), flush=True)
+
+    for num_tokens in REBUILT_TOKENS:
+        for case in moving(model, num_tokens, device):
+            take(case)
+    steps: dict[str, float] = {}
+    for num_requests in BATCHES:
+        for context in CONTEXTS:
+            for rotary in (False, True):
+                layer = Layer(model, num_requests, context, device, rotary=rotary)
+                for case in attending(layer):
+                    take(case)
+                if not rotary:
+                    half = _seconds(layer.step(num_requests // 2)) / _seconds(layer.step(0))
+                    steps[f"{num_requests} x {context}"] = half
+                    print(f"whole layer, half of it hidden: {half:.2f} times keys and values alone")
+    if options.json:
+        document = {
+            "device": torch.cuda.get_device_name(),
+            "rates": asdict(rates),
+            "kernels": [asdict(found) for found in figures],
+            "layer_step_half_hidden_over_kv": steps,
+        }
+        options.json.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

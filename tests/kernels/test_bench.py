@@ -1,0 +1,50 @@
+"""What the bench measures, on shapes that an interpreter manages."""
+
+import pytest
+import torch
+
+from macroserve.kernels.bench import Case, Layer, Model, Rates, attending, figure, line, moving
+
+TINY = Model(num_heads=2, head_size=64, intermediate_size=256)
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_every_case_runs(device: torch.device, rotary: bool) -> None:
+    layer = Layer(TINY, 3, 40, device, rotary=rotary)
+    cases = [*attending(layer), *moving(TINY, 50, device)]
+    for case in cases:
+        layer.out.fill_(torch.nan)
+        case.run()
+        assert case.num_bytes > 0
+        if case.name.startswith("attend"):
+            assert layer.out.isfinite().all(), case.name
+    assert len({case.name for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("num_hidden", [0, 2, 4])
+def test_a_layers_step_attends_for_all(device: torch.device, num_hidden: int) -> None:
+    layer = Layer(TINY, 4, 20, device)
+    layer.out.fill_(torch.nan)
+    layer.step(num_hidden)()
+    assert layer.out.isfinite().all()
+
+
+def test_flops_are_those_of_the_products(device: torch.device) -> None:
+    """Of one request with 40 tokens, 2 heads of 64."""
+    plain = {case.name.split()[0]: case for case in attending(Layer(TINY, 1, 40, device))}
+    assert plain["attend_kv"].num_flops == 2 * (2 * 2 * 40 * 64)
+    absorbing, scoring = 2 * 2 * 64 * 128, 2 * 2 * 40 * 128
+    assert plain["attend_hidden"].num_flops == 2 * absorbing + 2 * scoring
+    assert plain["attend_kv"].num_bytes == 2 * 40 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_flops", "bound_s"), [(200.0, 10.0, 2.0), (100.0, 50.0, 5.0)]
+)
+def test_the_bound_is_the_longer_of_both(
+    num_bytes: float, num_flops: float, bound_s: float
+) -> None:
+    case = Case("it", lambda: None, num_bytes, num_flops)
+    found = figure(case, Rates(bytes_per_s=100.0, flops_per_s=10.0), time_s=10.0)
+    assert (found.bound_s, found.share) == (bound_s, bound_s / 10)
+    assert line(found).endswith(f"{found.share:6.1%} of it")
