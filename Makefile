@@ -46,7 +46,8 @@ imports: $(INSTALLED) ## Check who imports whom
 	$(BIN)/lint-imports
 
 test-unit: $(INSTALLED) ## Run the tests that start no engine
-	$(BIN)/pytest -m "not integration" -n 2
+	$(BIN)/pytest -m "not integration" -n 2 --ignore=tests/kernels
+	$(BIN)/pytest -n 2 tests/kernels
 
 test-integration: $(INSTALLED) ## Run the tests that start real engines and servers
 	$(BIN)/pytest -m integration -x -n 0 $(addprefix --ignore=,$(API_TESTS))
