@@ -16,7 +16,7 @@ from support.paged import Heads, Paged
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from macroserve.kernels import attend_hidden, attend_kv, rebuild_kv, write_hidden
+from macroserve.kernels import attend_hidden, attend_kv, rebuild_kv, tiles, write_hidden
 
 HEADS = Heads(40, 1, 128, hidden=256)
 
@@ -40,7 +40,7 @@ class AbsentGpu:
 def main() -> None:
     capability, num_stages = map(int, sys.argv[1:])
     triton.runtime.driver.set_active(AbsentGpu(capability))
-    for module in (attend_hidden, attend_kv, rebuild_kv):
+    for module in (attend_kv, rebuild_kv, tiles):
         module.stages = lambda device: num_stages
     shared: dict[str, int] = {}
 

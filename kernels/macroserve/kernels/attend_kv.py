@@ -7,12 +7,10 @@ import triton.language as tl
 from macroserve.kernels.decodes import Decodes
 from macroserve.kernels.device import stages
 from macroserve.kernels.partials import join
-from macroserve.kernels.product import precision, product
+from macroserve.kernels.product import MIN_ROWS, precision, product
 
 TOKENS = 64
 PIECE_TOKENS = 512
-MIN_ROWS = 16
-"""Of a matrix that tensor cores take."""
 
 
 def attend_kv(

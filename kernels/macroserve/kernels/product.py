@@ -4,6 +4,9 @@ import torch
 import triton
 import triton.language as tl
 
+MIN_ROWS = 16
+"""Of a matrix that tensor cores take."""
+
 
 def precision(tensor: torch.Tensor) -> str:
     """Of a kernel's products: for ``PRECISION``, below. Of float32, which tests use, in float32;

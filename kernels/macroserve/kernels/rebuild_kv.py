@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from macroserve.kernels.device import stages
-from macroserve.kernels.product import precision
+from macroserve.kernels.product import MIN_ROWS, precision
 from macroserve.kernels.projection import KvProjection, project_head, rotate
 
 ROWS, STEP = 128, 64
@@ -33,7 +33,7 @@ def rebuild_kv(
     if num_tokens == 0:
         return
     head = projection.head_size
-    rows = min(ROWS, max(16, triton.next_power_of_2(num_tokens)))
+    rows = min(ROWS, max(MIN_ROWS, triton.next_power_of_2(num_tokens)))
     grid = (projection.num_kv_heads, triton.cdiv(num_tokens, rows))
     for weight, bias, rotary, out in (
         (projection.key, projection.key_bias, projection.rotary, key_cache),
