@@ -37,10 +37,10 @@ def test_a_model_that_leaves_no_memory_is_refused():
         replace(OPT, model=MODELS["OPT-66B"]).engine(STRATEGIES["vllm"], SLO)
 
 
-@pytest.mark.parametrize(("model", "gains"), [("OPT-13B", True), ("Llama3.1-8B", False)])
-def test_only_hidden_states_smaller_than_keys_and_values_are_kept(model, gains):
+@pytest.mark.parametrize(("model", "blocks"), [("OPT-13B", 0.5), ("Llama3.1-8B", 2.0)])
+def test_hidden_states_take_their_share_of_blocks(model, blocks):
     engine = replace(OPT, model=MODELS[model]).engine(STRATEGIES["aptserve"], SLO)
-    assert engine.config.hybrid_cache is gains
+    assert engine.config.hidden_slots == engine.config.block_size / blocks
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

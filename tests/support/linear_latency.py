@@ -8,7 +8,8 @@ Linear = namedtuple("Linear", "tokens decodes")
 
 
 class LinearLatency:
-    """A millisecond a prefill token, two a decode, and ``batch_s`` for any batch."""
+    """A millisecond a prefill token, two a decode, and ``batch_s`` for any batch; a microsecond for
+    keys and values of a token made again."""
 
     def __init__(self, batch_s):
         self.batch_s = batch_s
@@ -24,3 +25,6 @@ class LinearLatency:
     def prefill_tokens_within(self, budget_s, limit, context=0, num_decodes=0, decode_context=0):
         left_s = budget_s - self.batch_s - 0.002 * num_decodes
         return int(min(limit, max(0.0, left_s / 0.001 + 1e-6)))
+
+    def rebuild_s(self, num_tokens):
+        return 1e-6 * num_tokens

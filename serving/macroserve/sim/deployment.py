@@ -119,7 +119,7 @@ class Deployment:
             max_batch_tokens=self.max_batch_tokens * self.stages,
             max_model_len=min(self.max_model_len, num_blocks * self.block_size),
             chunk_tokens=chunk_tokens * self.stages,
-            hybrid_cache=self.shape.hidden_size < self.shape.kv_size,
+            hidden_slots=self.block_size * self.shape.kv_size // self.shape.hidden_size,
             late_value=late_value,
             drop_late=drop_late,
         )

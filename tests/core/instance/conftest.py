@@ -196,9 +196,9 @@ class Executor:
 
     def check_room(self, request_id, num_tokens):
         blocks = self.scheduler._running.blocks
-        room = blocks.held_by(request_id) * blocks.block_size
-        if request_id in self.hidden:
-            room *= 2  # hidden states are half as large as keys and values
+        is_hidden = request_id in self.hidden
+        slots = self.scheduler.config.hidden_slots if is_hidden else blocks.block_size
+        room = blocks.held_by(request_id) * slots
         assert self.computed[request_id] + num_tokens <= room, f"{request_id} outruns its blocks"
 
     def check_blocks(self):

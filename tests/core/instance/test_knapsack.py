@@ -1,22 +1,34 @@
 """Apt-Serve's greedy choice against all choices that there are."""
 
 from itertools import product
-from math import inf
+from math import ceil, inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macroserve.core.instance.knapsack import Cache, Candidate, choose, hidden_blocks, value
+from macroserve.core.instance.cache import Cache
+from macroserve.core.instance.knapsack import Candidate, choose, value
 
 CANDIDATES = st.lists(
-    st.builds(Candidate, st.floats(0, 100, allow_subnormal=False), st.integers(1, 20)), max_size=6
+    st.builds(
+        lambda worth, num_blocks, share: Candidate(worth, num_blocks, ceil(share * num_blocks)),
+        st.floats(0, 100, allow_subnormal=False),
+        st.integers(1, 20),
+        # Hidden states may take more than keys and values.
+        st.sampled_from([0.25, 0.5, 0.8, 1.0, 2.0]),
+    ),
+    max_size=6,
 )
 PENALTIES = st.one_of(st.floats(0, 10, allow_subnormal=False), st.just(inf))
 
 
+def halved(worth: float, num_blocks: int) -> Candidate:
+    return Candidate(worth, num_blocks, ceil(num_blocks / 2))
+
+
 def blocks(candidate: Candidate, cache: Cache) -> int:
-    return hidden_blocks(candidate.num_blocks) if cache is Cache.HIDDEN else candidate.num_blocks
+    return candidate.num_hidden_blocks if cache is Cache.HIDDEN else candidate.num_blocks
 
 
 def optimum(candidates: list[Candidate], num_blocks: int, penalty: float) -> float:
@@ -40,33 +52,40 @@ def test_half_of_the_optimum_is_reached(
 
 
 def test_memory_for_all_hides_nothing() -> None:
-    candidates = [Candidate(float(v), 4) for v in range(1, 5)]
+    candidates = [halved(float(v), 4) for v in range(1, 5)]
     assert choose(candidates, 16, 0.1) == dict.fromkeys(range(4), Cache.KV)
 
 
 def test_scarce_memory_hides_those_that_gain_by_it() -> None:
-    candidates = [Candidate(10.0, 4), Candidate(8.0, 4), Candidate(6.0, 4)]
+    candidates = [halved(10.0, 4), halved(8.0, 4), halved(6.0, 4)]
     assert choose(candidates, 6, 0.01) == dict.fromkeys(range(3), Cache.HIDDEN)
     # What is left over makes the most valuable one whole again.
     assert list(choose(candidates, 8, 0.01).values()).count(Cache.KV) == 1
 
 
 def test_hidden_caches_that_cost_too_much_are_not_used() -> None:
-    candidates = [Candidate(10.0, 4), Candidate(8.0, 4), Candidate(6.0, 4)]
+    candidates = [halved(10.0, 4), halved(8.0, 4), halved(6.0, 4)]
     assert choose(candidates, 6, 2.0) == {0: Cache.KV}
     assert choose(candidates, 6, inf) == {0: Cache.KV}
 
 
 def test_a_request_too_large_for_its_kv_cache_may_still_run() -> None:
-    assert choose([Candidate(5.0, 10)], 6, 0.1) == {0: Cache.HIDDEN}
-    assert choose([Candidate(5.0, 10)], 4, 0.1) == {}
+    assert choose([halved(5.0, 10)], 6, 0.1) == {0: Cache.HIDDEN}
+    assert choose([halved(5.0, 10)], 4, 0.1) == {}
 
 
 def test_one_large_request_beats_many_that_are_worth_little() -> None:
-    candidates = [Candidate(1.5, 1), Candidate(10.0, 10)]
+    candidates = [halved(1.5, 1), halved(10.0, 10)]
     assert choose(candidates, 10, inf) == {1: Cache.KV}
 
 
 @pytest.mark.parametrize("num_blocks", [0, 5])
 def test_nothing_to_choose_from(num_blocks: int) -> None:
     assert choose([], num_blocks, 1.0) == {}
+
+
+def test_hidden_states_larger_than_keys_and_values_are_not_kept() -> None:
+    candidates = [Candidate(10.0, 4, 8), Candidate(8.0, 4, 4)]
+    assert choose(candidates, 16, 0.1) == dict.fromkeys(range(2), Cache.KV)
+    assert choose(candidates, 4, 0.1) == {0: Cache.KV}
+    assert choose(candidates, 3, 0.1) == {}

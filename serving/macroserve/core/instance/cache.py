@@ -4,27 +4,45 @@ Pages are fungible, so a reservation is a count and nothing else. What is free a
 always add up to the pool.
 """
 
+from enum import Enum
+
+
+class Cache(Enum):
+    """What is kept of a request's tokens."""
+
+    KV = "kv"
+    HIDDEN = "hidden"
+    """The inputs of the attention blocks, from which keys and values are computed again."""
+
 
 class BlockLedger:
-    """``free``: blocks that nobody holds."""
+    """``free``: blocks that nobody holds. A block holds keys and values of ``block_size`` tokens or
+    hidden states of ``hidden_slots``; None where no hidden states are kept."""
 
-    __slots__ = ("_held", "block_size", "free", "num_blocks")
+    __slots__ = ("_held", "_hidden_slots", "block_size", "free", "num_blocks")
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, hidden_slots: int | None = None) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self._hidden_slots = hidden_slots or block_size
         self.free = num_blocks
         self._held: dict[str, int] = {}
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
+    def hidden_blocks(self, num_blocks: int) -> int:
+        """What the hidden states take of as many tokens as have keys and values in so many
+        blocks."""
+        return -(-num_blocks * self.block_size // self._hidden_slots)
+
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)
 
-    def room(self, request_id: str) -> int:
+    def room(self, request_id: str, cache: Cache = Cache.KV) -> int:
         """How many tokens its blocks hold."""
-        return self.held_by(request_id) * self.block_size
+        slots = self._hidden_slots if cache is Cache.HIDDEN else self.block_size
+        return self.held_by(request_id) * slots
 
     def grant(self, request_id: str, num_blocks: int) -> None:
         """Give that many more blocks."""

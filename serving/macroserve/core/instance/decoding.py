@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import ceil, inf
 
-from macroserve.core.instance.knapsack import Cache
+from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.sequence import Sequence
 
 

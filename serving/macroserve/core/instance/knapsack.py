@@ -1,26 +1,23 @@
 """Which requests run and what of them is cached: Apt-Serve's hybrid-cache scheduling problem.
 
 Maximise the summed values of the chosen requests within the memory (section 5, definition 1), an
-0-1 knapsack in which each item comes in two sizes: its KV cache, or the hidden cache of half that
-size, which costs all requests the time to rebuild keys and values from it.
+0-1 knapsack in which each item comes in two sizes: its KV cache, or the hidden cache of about half
+that size, which costs all requests the time to rebuild keys and values from it.
 """
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import NamedTuple
 
-
-class Cache(Enum):
-    KV = "kv"
-    HIDDEN = "hidden"
-    """The inputs of the attention blocks, from which keys and values are computed again."""
+from macroserve.core.instance.cache import Cache
 
 
 class Candidate(NamedTuple):
-    """value: gained if it runs with a KV cache of ``num_blocks``."""
+    """value: gained if it runs with a KV cache of ``num_blocks``. num_hidden_blocks: of its hidden
+    cache, which is chosen only where that is less."""
 
     value: float
     num_blocks: int
+    num_hidden_blocks: int
 
 
 class _Increment(NamedTuple):
@@ -33,15 +30,10 @@ class _Increment(NamedTuple):
     cache: Cache
 
 
-def hidden_blocks(num_blocks: int) -> int:
-    """What the hidden cache of a request takes whose KV cache takes ``num_blocks``."""
-    return -(-num_blocks // 2)
-
-
 def choose(candidates: Sequence[Candidate], num_blocks: int, penalty: float) -> dict[int, Cache]:
     """The chosen candidates by their index, and each one's cache, within ``num_blocks``.
 
-    penalty: value lost for each block of KV that is not kept; infinite allows no hidden cache.
+    penalty: value lost for each block of KV that is not kept.
     The better of two answers (section 5): the greedy one, which spends memory where a block gains
     most, and the most valuable single request. It reaches half of the optimum at least.
     """
@@ -73,7 +65,7 @@ def _or_best_single(
     for index, candidate in enumerate(candidates):
         cache = Cache.KV if candidate.num_blocks <= num_blocks else Cache.HIDDEN
         alone = value(candidate, cache, penalty)
-        if alone > total and hidden_blocks(candidate.num_blocks) <= num_blocks:
+        if alone > total and min(candidate[1:]) <= num_blocks:
             total, chosen = alone, {index: cache}
     return chosen
 
@@ -83,7 +75,7 @@ def _increments(
 ) -> list[_Increment]:
     """In falling order of gain: a request whose hidden cache gains less per block than its KV
     cache is offered as KV alone, unless that exceeds all memory."""
-    whole, half = candidate.num_blocks, hidden_blocks(candidate.num_blocks)
+    whole, half = candidate.num_blocks, candidate.num_hidden_blocks
     fits = whole <= num_blocks
     hidden_gain = value(candidate, Cache.HIDDEN, penalty)
     if half <= num_blocks and half < whole and hidden_gain > 0:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from macroserve.core.instance.cache import BlockLedger
+from macroserve.core.instance.cache import BlockLedger, Cache
 from macroserve.core.instance.decoding import Decoding
-from macroserve.core.instance.knapsack import Cache, hidden_blocks
 from macroserve.core.instance.sequence import Sequence, State
 
 
@@ -26,8 +25,9 @@ class Running:
         *,
         pause_when_full: bool,
         queue_responses: bool = False,
+        hidden_slots: int | None = None,
     ) -> None:
-        self.blocks = BlockLedger(num_blocks, block_size)
+        self.blocks = BlockLedger(num_blocks, block_size, hidden_slots)
         self.prefilling: dict[str, Sequence] = {}
         self.decoding = Decoding()
         self.paused: dict[str, Sequence] = {}
@@ -148,7 +148,7 @@ class Running:
         """Give it the slots for its next token if they are free, and let it go on."""
         needed = self.blocks.blocks_for(seq.num_tokens + 1)
         if seq.cache is Cache.HIDDEN:
-            needed = hidden_blocks(needed)
+            needed = self.blocks.hidden_blocks(needed)
         missing = needed - self.blocks.held_by(seq.request_id)
         if missing > self.blocks.free:
             return False
@@ -168,9 +168,7 @@ class Running:
 
     def _resize(self, seq: Sequence) -> None:
         """It has as many slots as its blocks hold."""
-        num_slots = self.blocks.room(seq.request_id)
-        if seq.cache is Cache.HIDDEN:
-            num_slots *= 2
+        num_slots = self.blocks.room(seq.request_id, seq.cache)
         if seq.state is State.DECODING:
             self.decoding.resize(seq, num_slots)
         else:

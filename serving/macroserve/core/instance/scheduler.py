@@ -11,10 +11,10 @@ from dataclasses import replace
 from enum import StrEnum
 
 from macroserve.core.batch import Batch, BatchResult, HandBackReason, HandedBack, Prefill
+from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.composers import COMPOSERS
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.instance.inflow import Inflow
-from macroserve.core.instance.knapsack import Cache
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.instance.running import Running
 from macroserve.core.instance.sequence import Sequence, State
@@ -56,6 +56,7 @@ class InstanceScheduler:
             config.block_size,
             pause_when_full=config.strategy.exact_kv,
             queue_responses=config.strategy.queues_responses,
+            hidden_slots=config.hidden_slots if config.strategy.hybrid_cache else None,
         )
         self._lengths = LengthPredictor()
         self._inflow = Inflow()

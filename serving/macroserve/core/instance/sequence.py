@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from macroserve.core.instance.knapsack import Cache
+from macroserve.core.instance.cache import Cache
 from macroserve.core.request import Request
 
 

@@ -9,8 +9,8 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from macroserve.core.batch import BatchKind
+from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.instance.knapsack import Cache, hidden_blocks
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.instance.phase import OVERDUE_TTFTS
 from macroserve.core.instance.running import Running
@@ -159,7 +159,7 @@ class Step:
                 cache = chosen[seq] if chosen else Cache.KV
                 needed = self.reservation(seq)
                 if cache is Cache.HIDDEN:
-                    needed = hidden_blocks(needed)
+                    needed = self.running.blocks.hidden_blocks(needed)
                 if not seats or needed > blocks:
                     picks += self._begun(num_tokens, {pick.seq for pick in picks})
                     break

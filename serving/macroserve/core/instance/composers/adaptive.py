@@ -5,9 +5,9 @@ is worth next to nothing, so that it does not make others miss theirs.
 """
 
 from collections.abc import Mapping
-from math import inf
 
-from macroserve.core.instance.knapsack import Cache, Candidate, choose
+from macroserve.core.instance.cache import Cache
+from macroserve.core.instance.knapsack import Candidate, choose
 from macroserve.core.instance.sequence import Sequence
 from macroserve.core.instance.step import Plan, Step
 
@@ -63,10 +63,13 @@ def _chosen(step: Step, worths: Mapping[Sequence, float]) -> dict[Sequence, Cach
     One that was just preempted waits for an iteration, although its hidden cache might fit.
     """
     waiting = [seq for seq in worths if seq not in step.preempted]
-    candidates = [Candidate(worths[seq], step.reservation(seq)) for seq in waiting]
-    penalty = inf
-    if step.config.hides:
-        num_requests = len(step.waiting) + len(step.running)
-        penalty = num_requests * step.latency.rebuild_s(step.config.block_size)
-    chosen = choose(candidates, step.running.blocks.free, penalty)
+    blocks = step.running.blocks
+    needs = [step.reservation(seq) for seq in waiting]
+    candidates = [
+        Candidate(worths[seq], needed, blocks.hidden_blocks(needed))
+        for seq, needed in zip(waiting, needs, strict=True)
+    ]
+    num_requests = len(step.waiting) + len(step.running)
+    penalty = num_requests * step.latency.rebuild_s(blocks.block_size)
+    chosen = choose(candidates, blocks.free, penalty)
     return {waiting[index]: cache for index, cache in chosen.items()}

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from math import ceil, inf
 
-from macroserve.core.instance.knapsack import Cache
+from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.sequence import Sequence
 from macroserve.core.instance.step import KV_PADDING, Plan, Resume, Step
 
