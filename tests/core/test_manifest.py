@@ -77,8 +77,8 @@ BAD_VALUES = [
     ("spec.engine.tensorParallel", 0, "0", COUNT),
     ("spec.engine.tensorParallel", 1.5, "1.5", COUNT),
     ("spec.engine.pipelineParallel", True, "true", COUNT),
-    ("spec.engine.hybridCache", "On", "'On'", "Auto or Off"),
-    ("spec.engine.hybridCache", True, "true", "Auto or Off"),
+    ("spec.engine.hybridCache", "on", "'on'", "Auto, On or Off"),
+    ("spec.engine.hybridCache", 1, "1", "Auto, On or Off"),
     ("spec.engine.dtype", "int8", "'int8'", "auto, float16, bfloat16 or float32"),
     ("spec.engine.blockSize", 48, "48", BLOCK),
     ("spec.engine.blockSize", "32", "'32'", BLOCK),
@@ -290,6 +290,8 @@ def test_every_field_given() -> None:
     assert manifest.served_name == "chat"
     assert spec.engine.kv_cache_bytes == 2 * 2**30
     assert spec.engine.hybrid_cache == "Off", "YAML reads a bare Off as false"
+    bare_on = parse(edited(("spec.engine.hybridCache", True)))
+    assert bare_on.spec.engine.hybrid_cache == "On", "and On as true"
     assert spec.engine.args == {"max_logprobs": 5, "enable_lora": True, "seed": 1.5}
     assert spec.priority.high_priority_ratio == 0.33
     assert manifest.strategy is STRATEGIES["ecoserve"]

@@ -93,13 +93,13 @@ def test_what_is_good_is_stored_with_its_defaults(namespace: Namespace) -> None:
     assert stored["spec"] == crd.defaulted(GOOD)["spec"]
 
 
-@pytest.mark.parametrize("value", ["Auto", '"Off"', "Off"])
-def test_a_bare_off_is_taken_as_people_write_it(namespace: Namespace, value: str) -> None:
-    """kubectl's YAML reads it as false."""
+@pytest.mark.parametrize("value", ["Auto", '"Off"', "Off", '"On"', "On"])
+def test_a_bare_on_or_off_is_taken_as_people_write_it(namespace: Namespace, value: str) -> None:
+    """kubectl's YAML reads them as true and false."""
     text = yaml.safe_dump(merged(GOOD, {"spec": {"engine": {"hybridCache": "HERE"}}}))
     namespace.kubectl("apply", "-f", "-", input=text.replace("HERE", value))
     (stored,) = namespace.items()
-    assert stored["spec"]["engine"]["hybridCache"] in ("Auto", "Off", False)
+    assert stored["spec"]["engine"]["hybridCache"] in ("Auto", "On", "Off", True, False)
 
 
 def test_scaling_changes_the_spec_and_nothing_else(namespace: Namespace) -> None:

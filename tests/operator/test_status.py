@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support import crd
-from support.rounds import NOW, PROBLEM, a_round, cell, observation, pod, target
+from support.rounds import HYBRID_CACHE, NOW, PROBLEM, a_round, cell, observation, pod, target
 
 from macroserve.core.reports import Report
 from macroserve.operator.conditions import Kind, condition
@@ -39,6 +39,7 @@ def test_a_settled_macroinstance_in_full() -> None:
         "highPriorityRatio": 0.25,
         "selector": "macroserve.io/macroinstance=llama,macroserve.io/component=instance",
         "attainment": "0.97",
+        "hybridCache": HYBRID_CACHE,
         "endpoint": "http://llama.team.svc:8000/v1",
         "cells": [
             {
@@ -89,6 +90,11 @@ def test_the_crd_takes_every_field_of_it(found: Any) -> None:
         "status": status(found, [DECISION]),
     }
     assert crd.refused(resource) == []
+
+
+def test_what_instances_found_of_the_hybrid_cache_is_said_once() -> None:
+    assert status(BUSY, ())["hybridCache"] == HYBRID_CACHE
+    assert "hybridCache" not in status(NEW, ())
 
 
 def test_the_crd_has_no_field_that_is_never_told() -> None:

@@ -48,6 +48,9 @@ def pod(number: int, **differs: Any) -> InstancePod:
     return InstancePod(**{**usual, **differs})
 
 
+HYBRID_CACHE = "on: hidden states take 0.50 of the memory of keys and values"
+
+
 def cell(name: str, *numbers: int, finished: int = 0, attained: int = 0, **view: Any) -> CellReport:
     """Of the instances with these numbers; instance-0 is high priority."""
     names = tuple(f"instance-{number}" for number in numbers)
@@ -56,7 +59,13 @@ def cell(name: str, *numbers: int, finished: int = 0, attained: int = 0, **view:
         CellView(name, names, high_priority, **view),
         tuple(
             InstanceReport(
-                f"instance-{n}", Pool.LP, f"http://10.0.0.{n}:8000", InstanceStatus(1), 0.1, 0
+                f"instance-{n}",
+                Pool.LP,
+                f"http://10.0.0.{n}:8000",
+                InstanceStatus(1),
+                0.1,
+                0,
+                hybrid_cache=HYBRID_CACHE,
             )
             for n in numbers
         ),

@@ -33,6 +33,7 @@ def status(found: Round, decisions: Sequence[Decision]) -> dict[str, Any]:
         "highPriorityRatio": target.high_priority_ratio,
         "selector": _selector(observation.name),
         "attainment": _attainment(observation.report.cells if observation.report else ()),
+        "hybridCache": _hybrid_cache(observation.report.cells if observation.report else ()),
         "endpoint": f"http://{observation.name}.{observation.namespace}.svc:{names.PUBLIC_PORT}/v1",
         "cells": cells,
         "scalingHistory": _history(observation.status, target.change),
@@ -101,6 +102,12 @@ def _attainment(cells: Iterable[CellReport]) -> str | None:
         return None
     percent = 100 * sum(report.recent_attained for report in reports) // finished
     return f"{percent / 100:.2f}"
+
+
+def _hybrid_cache(cells: Iterable[CellReport]) -> str | None:
+    """As the instances say, which are alike; None before one says anything."""
+    said = {instance.hybrid_cache for cell in cells for instance in cell.instances}
+    return "; ".join(sorted(said - {""})) or None
 
 
 def _history(before: Mapping[str, Any], change: Change | None) -> list[dict[str, Any]]:

@@ -61,6 +61,7 @@ def engine_settings(manifest: Manifest, model: str) -> EngineSettings:
         emulated=engine.type == "Emulated",
         tensor_parallel=engine.tensor_parallel,
         pipeline_parallel=engine.pipeline_parallel,
+        hybrid_cache=engine.hybrid_cache,
         dtype=engine.dtype,
         block_size=engine.block_size,
         kv_cache_bytes=engine.kv_cache_bytes,

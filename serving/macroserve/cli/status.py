@@ -47,7 +47,8 @@ def table(name: str, report: Report) -> Group:
         f"{sum(i.status.num_running for i in instances)} requests running, "
         f"{sum(i.status.num_waiting + i.in_flight for i in instances)} waiting"
     )
-    return Group(head, _cells(report), _instances(report))
+    hybrid = Text("\n".join(sorted({f"hybrid cache {i.hybrid_cache}" for i in instances})))
+    return Group(head, hybrid, _cells(report), _instances(report))
 
 
 def _cells(report: Report) -> Table:

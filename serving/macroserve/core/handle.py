@@ -31,6 +31,7 @@ class InstanceHandle:
 
     name, namespace: of its Ray actor. incarnation: grows with every restart under that name.
     address: base URL of its HTTP server, such as ``http://10.0.0.7:8000``.
+    hybrid_cache: whether hidden states may take the place of keys and values, and why.
     num_blocks, block_size: its KV cache, in blocks and in tokens per block.
     """
 
@@ -39,6 +40,7 @@ class InstanceHandle:
     incarnation: int
     address: str
     pool: Pool
+    hybrid_cache: str
     tensor_parallel: int
     pipeline_parallel: int
     num_blocks: int
@@ -50,6 +52,8 @@ class InstanceHandle:
         for name in ("name", "namespace"):
             if not 1 <= len(getattr(self, name)) <= MAX_NAME_CHARS:
                 raise ValueError(f"{name} must have 1 to {MAX_NAME_CHARS} characters")
+        if len(self.hybrid_cache) > MAX_NAME_CHARS:
+            raise ValueError(f"hybrid_cache must have at most {MAX_NAME_CHARS} characters")
         if self.incarnation < 0:
             raise ValueError(f"incarnation is {self.incarnation}, must be 0 or more")
         for name in _COUNTS:

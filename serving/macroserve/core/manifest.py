@@ -41,9 +41,9 @@ class ManifestError(ValueError):
         self.problems = problems
 
 
-def _off(value: object) -> object:
-    # YAML 1.1 reads a bare Off as false.
-    return "Off" if value is False else value
+def _on_or_off(value: object) -> object:
+    # YAML 1.1 reads a bare On as true, and Off as false.
+    return {True: "On", False: "Off"}[value] if isinstance(value, bool) else value
 
 
 def _auto_or_ratio(value: object) -> object:
@@ -112,8 +112,8 @@ class Engine(_Part):
     type: Literal["vLLM", "Emulated"] = Field(description="vLLM or Emulated")
     tensor_parallel: Count = 1
     pipeline_parallel: Count = 1
-    hybrid_cache: Annotated[Literal["Auto", "Off"], BeforeValidator(_off)] = Field(
-        default="Auto", description="Auto or Off"
+    hybrid_cache: Annotated[Literal["Auto", "On", "Off"], BeforeValidator(_on_or_off)] = Field(
+        default="Auto", description="Auto, On or Off"
     )
     dtype: Literal["auto", "float16", "bfloat16", "float32"] = Field(
         default="auto", description="auto, float16, bfloat16 or float32"

@@ -13,7 +13,7 @@ IDENTITY_PATH = "/macroserve/identity"
 
 
 class InstanceReport(msgspec.Struct, frozen=True):
-    """One instance in a cell's report. age_s: of its last status."""
+    """One instance in a cell's report. age_s: of its last status. hybrid_cache: as its handle's."""
 
     name: str
     pool: Pool
@@ -22,6 +22,7 @@ class InstanceReport(msgspec.Struct, frozen=True):
     age_s: float
     in_flight: int
     draining: bool = False
+    hybrid_cache: str = ""
 
     @property
     def idle(self) -> bool:

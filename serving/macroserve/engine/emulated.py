@@ -25,6 +25,7 @@ from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.commands import carry_out
 from macroserve.engine.engine import EngineShape
+from macroserve.engine.hybrid_cache import judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import encode
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
@@ -43,6 +44,8 @@ EMULATED_MODEL = ModelShape(
     tensor_parallel=1,
 )
 EMULATED_DEVICE = DeviceShape(flops_per_s=0.5 * 312e12, bytes_per_s=0.8 * 2.0e12)
+HIDDEN_PER_KV = EMULATED_MODEL.kv_size // EMULATED_MODEL.hidden_size
+"""Hidden states that take as much memory as keys and values of one token."""
 PREDICTED_DEVICE = DeviceShape(flops_per_s=312e12, bytes_per_s=2.0e12)
 
 
@@ -71,6 +74,7 @@ class Stream:
         self._num_logprobs = body.sampling_params.logprobs
         self.num_emitted = 0
         self.num_computed = 0
+        self.is_hidden = False
         self.choices: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     @property
@@ -130,6 +134,8 @@ class EmulatedExecutor:
     async def run(self, batch: Batch) -> BatchResult:
         for request_id in batch.preempted:
             self.streams[request_id].num_computed = 0
+        for prefill in batch.prefills:
+            self.streams[prefill.request_id].is_hidden = prefill.hidden
         started = self._clock()
         await self._sleep(self._truth.predict(self._work(batch)))
         prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
@@ -148,8 +154,10 @@ class EmulatedExecutor:
 
     def _work(self, batch: Batch) -> Work:
         prefills = [(p.num_tokens, self.streams[p.request_id].num_computed) for p in batch.prefills]
-        context = sum(self.streams[request_id].num_tokens for request_id in batch.decodes)
-        return self._truth.work(prefills, len(batch.decodes), context)
+        decodes = [self.streams[request_id] for request_id in batch.decodes]
+        context = sum(stream.num_tokens for stream in decodes)
+        hidden = sum(stream.num_tokens for stream in decodes if stream.is_hidden)
+        return self._truth.work(prefills, len(decodes), context, hidden)
 
 
 class EmulatedEngine:
@@ -165,11 +173,15 @@ class EmulatedEngine:
         self._clock = clock
         truth = truth or LatencyModel(EMULATED_MODEL, EMULATED_DEVICE)
         self._executor = EmulatedExecutor(truth, clock, sleep)
+        hybrid = judge(
+            strategy(settings.strategy), settings.hybrid_cache, lambda: 1 / HIDDEN_PER_KV
+        )
         block_bytes = settings.block_size * EMULATED_MODEL.kv_bytes_per_token
         self._shape = EngineShape(
             max(1, settings.kv_cache_bytes // block_bytes),
             settings.block_size,
             settings.max_num_seqs,
+            str(hybrid),
         )
         pool_tokens = self._shape.num_blocks * settings.block_size
         if pool_tokens < settings.max_model_len:
@@ -188,6 +200,7 @@ class EmulatedEngine:
                 max_batch_tokens=settings.max_batch_tokens,
                 max_model_len=settings.max_model_len,
                 drop_late=settings.drop_late,
+                hidden_slots=HIDDEN_PER_KV * settings.block_size if hybrid.on else None,
             ),
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
         )

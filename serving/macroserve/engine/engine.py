@@ -9,11 +9,15 @@ from starlette.applications import Starlette
 
 @dataclass(frozen=True, slots=True)
 class EngineShape:
-    """What a started engine turned out to have: KV blocks of ``block_size`` tokens each."""
+    """What a started engine turned out to have: KV blocks of ``block_size`` tokens each.
+
+    hybrid_cache: ``on: `` or ``off: ``, and why.
+    """
 
     num_blocks: int
     block_size: int
     max_num_seqs: int
+    hybrid_cache: str
 
 
 class Engine(Protocol):

@@ -11,6 +11,7 @@ class EngineSettings:
     """One model on one instance.
 
     model: a Hugging Face folder or name. kv_cache_bytes: size of the block pool.
+    hybrid_cache: Auto, On or Off, as ``spec.engine.hybridCache``.
     args: further vLLM engine arguments by their Python names.
     """
 
@@ -23,6 +24,7 @@ class EngineSettings:
     emulated: bool = False
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    hybrid_cache: str = "Auto"
     dtype: str = "auto"
     block_size: int = 32
     kv_cache_bytes: int = 256 << 20

@@ -188,6 +188,7 @@ class CellScheduler:
                 age_s=now - view.as_of_s,
                 in_flight=view.in_flight_requests,
                 draining=view.heard and view.status.draining,
+                hybrid_cache=self._links[view.name].handle.hybrid_cache,
             )
             for view in self._ledger.views
         )

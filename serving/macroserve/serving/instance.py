@@ -138,12 +138,14 @@ class InstanceServer:
         app.state.server = self._server
         await self._server.start(listener)
         shape = self._engine.shape
+        print(f"Hybrid cache {shape.hybrid_cache}", flush=True)
         self._handle = InstanceHandle(
             name=self._options.name,
             namespace=self._options.namespace,
             incarnation=self._options.incarnation,
             address=f"http://{self._options.host}:{port}",
             pool=self._options.pool,
+            hybrid_cache=shape.hybrid_cache,
             tensor_parallel=self._settings.tensor_parallel,
             pipeline_parallel=self._settings.pipeline_parallel,
             num_blocks=shape.num_blocks,

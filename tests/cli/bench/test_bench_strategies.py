@@ -20,7 +20,9 @@ from macroserve.sim.instance import Exact
 
 MODEL = ModelShape(4, 256, 4, 4, 64, 1024, 2000)
 LATENCY = Exact(MODEL, DeviceShape(1e12, 1e11), (0.0, 1.0, 0.0, 0.0, 0.01))
-PROFILE = Profile(EngineShape(500, 32, 16), LATENCY, 0.002, 0.0005, (0.9, 1.0, 1.1))
+PROFILE = Profile(
+    EngineShape(500, 32, 16, "off: not here"), LATENCY, 0.002, 0.0005, (0.9, 1.0, 1.1)
+)
 
 
 @pytest.fixture

@@ -9,6 +9,9 @@ What is touched, and where it would break:
 - ``frontend.py`` builds an ``AsyncLLM`` without its constructor, around an ``EngineCoreClient`` of
   our own, and reads ``OutputProcessor.request_states`` to fail a request.
 - ``tokens.py`` wires ``ServingTokens`` (``entrypoints.scale_out``) to an engine.
+- ``hybrid/`` registers a ``KVCacheSpec`` and its manager, puts its own attention in front of each
+  layer's (``Attention.attn_backend`` and ``impl``), hooks the attention blocks of the models that
+  it knows, and sets an attribute on ``SchedulerOutput``.
 - ``options.py`` names ``EngineArgs`` fields.
 - ``last_words.py`` reads how an ``EngineCore`` process that failed is reported.
 

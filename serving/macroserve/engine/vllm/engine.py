@@ -11,14 +11,17 @@ from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.engine import EngineShape
+from macroserve.engine.hybrid_cache import Verdict, judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
+from macroserve.engine.vllm.hybrid.support import find_share
 from macroserve.engine.vllm.last_words import LastWords
-from macroserve.engine.vllm.options import engine_args
+from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
 from macroserve.engine.vllm.scheduler import COMMAND
 
 # (prompts at once, prompt tokens, output tokens): enough shapes for the first latency fit.
@@ -32,6 +35,7 @@ class VllmEngine:
         self._pool = pool
         self._folder = tempfile.TemporaryDirectory(prefix="macroserve-")
         self._llm: AsyncLLM | None = None
+        self._hybrid: Verdict | None = None
         self._status: asyncio.BaseTransport | None = None
 
     @property
@@ -43,7 +47,12 @@ class VllmEngine:
         path = f"{self._folder.name}/status"
         self._status = await StatusReceiver.listen(path, on_status)
         args = engine_args(self._settings, self._pool, path)
-        self._llm = _started(args)
+        self._hybrid = judge(
+            strategy(self._settings.strategy),
+            self._settings.hybrid_cache,
+            lambda: find_share(args.create_engine_config()),
+        )
+        self._llm = _started(with_hybrid_cache(args) if self._hybrid.on else args)
         await self._warm_up()
         return await tokens_app(self._llm, self._settings)
 
@@ -72,7 +81,12 @@ class VllmEngine:
     def shape(self) -> EngineShape:
         cache = self.llm.vllm_config.cache_config
         assert cache.num_gpu_blocks is not None
-        return EngineShape(cache.num_gpu_blocks - 1, cache.block_size, self._settings.max_num_seqs)
+        return EngineShape(
+            cache.num_gpu_blocks - 1,
+            cache.block_size,
+            self._settings.max_num_seqs,
+            str(self._hybrid),
+        )
 
     @property
     def healthy(self) -> bool:

@@ -1,8 +1,9 @@
 """From an instance's settings to vLLM's engine arguments."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from vllm.config import VllmConfig
@@ -15,6 +16,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import OPTIONS_KEY
 
 SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
+HYBRID_WORKER_CLASS = "macroserve.engine.vllm.hybrid.worker.HybridWorker"
 
 
 def frontend_args(settings: EngineSettings) -> dict[str, Any]:
@@ -61,6 +63,16 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str) -> Async
             }
         },
     )
+
+
+def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
+    """For an engine some of whose requests keep hidden states.
+
+    It runs eagerly: each layer's input is taken from the model on its way, not from a graph.
+    """
+    # The second model runner does not tell attention which request a row of the batch is.
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    return replace(args, worker_cls=HYBRID_WORKER_CLASS, enforce_eager=True)
 
 
 def frontend_config(settings: EngineSettings) -> VllmConfig:

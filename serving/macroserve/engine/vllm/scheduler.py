@@ -34,6 +34,8 @@ from macroserve.engine.commands import carry_out
 from macroserve.engine.status import StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.vllm import OPTIONS_KEY
+from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
+from macroserve.engine.vllm.hybrid.blocks import HybridBlocks
 from macroserve.engine.vllm.shape import assumed_device, model_shape
 
 ENGINE_NICENESS = 10
@@ -65,6 +67,8 @@ class MacroserveScheduler(Scheduler):
         assert isinstance(config, dict)
         options = config[OPTIONS_KEY]
         self._slo = Slo(**options["slo"])
+        blocks = self.kv_cache_manager.coordinator.single_type_managers[0]
+        self._hybrid_blocks = blocks if isinstance(blocks, HybridBlocks) else None
         self._policy = InstanceScheduler(
             InstanceConfig(
                 strategy=strategy(options["strategy"]),
@@ -77,6 +81,7 @@ class MacroserveScheduler(Scheduler):
                 max_batch_tokens=self.max_num_scheduled_tokens,
                 max_model_len=self.max_model_len,
                 drop_late=options["drop_late"],
+                hidden_slots=self._hybrid_blocks and self._hybrid_blocks.hidden_slots,
             ),
             LatencyModel(model_shape(self.vllm_config), assumed_device()),
         )
@@ -131,7 +136,13 @@ class MacroserveScheduler(Scheduler):
         computed = {
             p.request_id: self.requests[p.request_id].num_computed_tokens for p in batch.prefills
         }
+        if self._hybrid_blocks:
+            for prefill in batch.prefills:
+                self._hybrid_blocks.set_hidden(prefill.request_id, prefill.hidden)
         output = self._carry_out(batch)
+        if self._hybrid_blocks:
+            hidden = filter(self._hybrid_blocks.is_hidden, output.num_scheduled_tokens)
+            setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
         self._running_batch = (batch, now, computed)
         return output
 

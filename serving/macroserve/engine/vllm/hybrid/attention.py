@@ -1,0 +1,147 @@
+"""vLLM's own attention, for batches in which some requests keep hidden states.
+
+Their keys and values are made anew in every layer and step, in pages that last as long; then the
+same attention reads those. What a batch's other requests get is untouched.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from vllm.v1.attention.backend import AttentionBackend, CommonAttentionMetadata
+
+from macroserve.engine.vllm.hybrid.layer import HiddenLayer
+from macroserve.engine.vllm.hybrid.requests import HiddenRequests
+from macroserve.engine.vllm.hybrid.rows import (
+    HiddenPart,
+    Part,
+    hidden_context,
+    of_requests,
+    tokens_of,
+)
+
+
+class Scratch:
+    """Pages for keys and values that last for one layer; all layers share them."""
+
+    def __init__(self) -> None:
+        self._pages = torch.empty(0)
+
+    def pages(self, num_pages: int, like: torch.Tensor) -> torch.Tensor:
+        """At least as many as ``num_pages``, laid out as those of ``like``.
+
+        Attention reads whole pages and masks what is no token's: that must be a number.
+        """
+        if len(self._pages) < num_pages:
+            inner = like.stride()[1:]
+            self._pages = torch.empty_strided(
+                (num_pages, *like.shape[1:]),
+                (like[0].numel(), *inner),
+                dtype=like.dtype,
+                device=like.device,
+            ).zero_()
+        return self._pages
+
+
+@dataclass(frozen=True, slots=True)
+class HybridMetadata:
+    """A batch, for one layer after another: requests with keys and values, then those without."""
+
+    kv: Part | None
+    hidden: HiddenPart | None
+    scratch: Scratch
+
+
+class _Builder:
+    """In front of a backend's own builder of metadata."""
+
+    def __init__(self, spec: Any, layer_names: list[str], vllm_config: Any, device: Any) -> None:
+        super().__init__(spec, layer_names, vllm_config, device)  # type: ignore[call-arg]
+        layers = vllm_config.compilation_config.static_forward_context
+        self._requests: HiddenRequests = layers[layer_names[0]].impl.requests
+        self._spec = spec
+        self._scratch = Scratch()
+
+    def build(
+        self, common_prefix_len: int, common: CommonAttentionMetadata, fast_build: bool = False
+    ) -> HybridMetadata:
+        build = super().build  # type: ignore[misc]
+        is_hidden = self._requests.rows(common.num_reqs).to(common.seq_lens.device)
+        if not is_hidden.any():
+            everything = slice(0, common.num_actual_tokens)
+            metadata = build(common_prefix_len, common, fast_build)
+            part = Part(everything, metadata, common.slot_mapping[everything])
+            return HybridMetadata(part, None, self._scratch)
+        kv = None
+        if not is_hidden.all():
+            rows = (~is_hidden).nonzero().flatten()
+            some = of_requests(common, rows)
+            kv = Part(tokens_of(common, rows), build(0, some, fast_build), some.slot_mapping)
+        rows = is_hidden.nonzero().flatten()
+        some = of_requests(common, rows)
+        context = hidden_context(some, self._spec.hidden_slots, self._spec.block_size)
+        some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
+        tokens, metadata = tokens_of(common, rows), build(0, some, fast_build)
+        return HybridMetadata(
+            kv, HiddenPart(tokens, metadata, context.made, context), self._scratch
+        )
+
+
+class _Impl:
+    """In front of a backend's own attention. hidden, requests: set once the model is loaded."""
+
+    hidden: HiddenLayer
+    requests: HiddenRequests
+
+    def forward(
+        self,
+        layer: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        kv_cache: torch.Tensor,
+        attn_metadata: HybridMetadata | None,
+        output: torch.Tensor,
+        **scales: Any,
+    ) -> torch.Tensor:
+        """As vLLM's: query, key, value and output are [num_tokens, heads, head_size]."""
+        keep, attend = super().do_kv_cache_update, super().forward  # type: ignore[misc]
+        if attn_metadata is None:
+            return attend(layer, query, key, value, kv_cache, None, output, **scales)
+
+        def serve(part: Part, pages: torch.Tensor) -> None:
+            mine, out = part.tokens, output[part.tokens]
+            keep(layer, key[mine], value[mine], pages, part.slots)
+            attend(layer, query[mine], key[mine], value[mine], pages, part.metadata, out, **scales)
+            output[mine] = out
+
+        if part := attn_metadata.kv:
+            serve(part, kv_cache)
+        if part := attn_metadata.hidden:
+            context, hidden = part.context, self.hidden
+            scratch = attn_metadata.scratch.pages(context.num_blocks, kv_cache)
+            rebuilt = hidden.project(hidden.read(kv_cache, context.read), context.positions)
+            keep(layer, *rebuilt, scratch, context.rebuilt)
+            serve(part, scratch)
+            hidden.write(kv_cache, hidden.x[part.tokens], context.written)
+        return output
+
+
+@cache
+def hybrid(backend: type[AttentionBackend]) -> type[AttentionBackend]:
+    """The same backend for batches of both kinds. Raises ValueError where it keeps keys and values
+    in the same call that attends to them, so that neither can be done alone."""
+    if backend.forward_includes_kv_cache_update:
+        raise ValueError(f"attention backend {backend.get_name()} is not known to it")
+    impl = type("HybridImpl", (_Impl, backend.get_impl_cls()), {})
+    builder = type("HybridBuilder", (_Builder, backend.get_builder_cls()), {})
+    return type(
+        f"Hybrid{backend.__name__}",
+        (backend,),
+        {
+            "forward_includes_kv_cache_update": True,
+            "get_impl_cls": staticmethod(lambda: impl),
+            "get_builder_cls": staticmethod(lambda: builder),
+        },
+    )

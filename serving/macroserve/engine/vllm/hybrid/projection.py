@@ -1,0 +1,39 @@
+"""Keys and values alone from hidden states, for one attention block of a model."""
+
+from typing import Any
+
+import torch
+
+
+class KvProjection:
+    """block: a module whose ``qkv_proj`` makes queries, keys and values, and whose ``rotary_emb``,
+    if it has one, turns queries and keys by their positions. One rank's heads."""
+
+    def __init__(self, block: Any, num_kv_heads: int, head_size: int) -> None:
+        self._shape = num_kv_heads, head_size
+        self._rotary = getattr(block, "rotary_emb", None)
+        qkv, size = block.qkv_proj, num_kv_heads * head_size
+        weight = qkv.weight if qkv.weight.numel() else _unpacked(qkv)
+        bias = getattr(qkv, "bias", None)
+        self._weight = weight[-2 * size :]
+        self._bias = None if bias is None else bias[-2 * size :].to(weight.dtype)
+
+    def __call__(
+        self, x: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values, each [num_tokens, num_kv_heads, head_size].
+
+        x: [num_tokens, hidden_size]. positions: [num_tokens], int64, in their requests.
+        """
+        key, value = torch.nn.functional.linear(x, self._weight, self._bias).chunk(2, dim=-1)
+        key = key.contiguous()
+        if self._rotary is not None:
+            key, _ = self._rotary(positions, key, None)
+        return key.view(-1, *self._shape), value.contiguous().view(-1, *self._shape)
+
+
+def _unpacked(qkv: Any) -> torch.Tensor:
+    """[out, in]. On a CPU vLLM packs weights for its matrix product and drops them as they were;
+    what the product makes of the identity is their transpose, to the bit."""
+    identity = torch.eye(qkv.input_size_per_partition, dtype=qkv.weight.dtype)
+    return qkv.quant_method.apply(qkv, identity, None).t().contiguous()

@@ -1,0 +1,35 @@
+"""Which requests of the batch keep hidden states: told to the worker, asked by attention."""
+
+from typing import Protocol
+
+import torch
+
+
+class _Rows(Protocol):
+    """vLLM's ``InputBatch``."""
+
+    @property
+    def req_ids(self) -> list[str]: ...
+
+
+class _Runner(Protocol):
+    """vLLM's model runner (V1)."""
+
+    input_batch: _Rows
+
+
+class HiddenRequests:
+    """ids: of the batch that the worker is told to run."""
+
+    def __init__(self, runner: _Runner) -> None:
+        self._runner = runner
+        self.ids: frozenset[str] = frozenset()
+
+    def rows(self, num_rows: int) -> torch.Tensor:
+        """[num_rows], whether each row of the batch is one of them; rows beyond the batch, which
+        trial runs have, are not."""
+        mask = torch.zeros(num_rows, dtype=torch.bool)
+        if self.ids:
+            for row, request_id in enumerate(self._runner.input_batch.req_ids[:num_rows]):
+                mask[row] = request_id in self.ids
+        return mask

@@ -1,0 +1,112 @@
+"""A batch divided by what its requests keep, in the terms of vLLM's attention."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.v1.attention.backend import CommonAttentionMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Requests of a batch that keep the same. tokens: theirs among the batch's, in its order.
+    metadata: what vLLM's attention needs to know of them alone. slots: where the keys and values
+    of their tokens go."""
+
+    tokens: torch.Tensor | slice
+    metadata: Any
+    slots: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenContext:
+    """Where the tokens of requests are that keep hidden states, and where their keys and values go
+    for the time of one layer.
+
+    written, made: slots of the hidden states of this step's tokens, and of their keys and values.
+    read, positions, rebuilt: of all tokens before, the slots of their hidden states, where they are
+        in their requests, and the slots of the keys and values made of them.
+    block_table: of the keys and values. num_blocks: that they fill.
+    """
+
+    written: torch.Tensor
+    made: torch.Tensor
+    read: torch.Tensor
+    positions: torch.Tensor
+    rebuilt: torch.Tensor
+    block_table: torch.Tensor
+    num_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenPart(Part):
+    """Those that keep hidden states. slots: of keys and values that last for one layer."""
+
+    context: HiddenContext
+
+
+def of_requests(common: CommonAttentionMetadata, rows: torch.Tensor) -> CommonAttentionMetadata:
+    """Of some requests alone, as if the batch had no others. rows: [num_requests], int64."""
+    query_lens = common.naive_query_lens()[rows]
+    start = torch.zeros(len(rows) + 1, dtype=common.query_start_loc.dtype, device=rows.device)
+    torch.cumsum(query_lens, 0, out=start[1:])
+    seq_lens = common.seq_lens[rows]
+    return common.replace(
+        query_start_loc=start,
+        query_start_loc_cpu=start.cpu(),
+        seq_lens=seq_lens,
+        num_reqs=len(rows),
+        num_actual_tokens=int(start[-1]),
+        max_query_len=int(query_lens.max()),
+        max_seq_len=int(seq_lens.max()),
+        block_table_tensor=common.block_table_tensor[rows],
+        slot_mapping=common.slot_mapping[tokens_of(common, rows)],
+        is_prefilling=_of(common.is_prefilling, rows),
+        seq_lens_cpu_upper_bound=_of(common.seq_lens_cpu_upper_bound, rows),
+        positions=_of(common.positions, tokens_of(common, rows)),
+        _num_computed_tokens_cache=None,
+        _token_to_req_indices_cache=None,
+    )
+
+
+def tokens_of(common: CommonAttentionMetadata, rows: torch.Tensor) -> torch.Tensor:
+    """[num_tokens], int64: the tokens of these requests among the batch's."""
+    lens, starts = common.naive_query_lens()[rows].long(), common.query_start_loc[rows].long()
+    return torch.repeat_interleave(starts, lens) + _offsets(lens)
+
+
+def hidden_context(
+    common: CommonAttentionMetadata, hidden_slots: int, block_size: int
+) -> HiddenContext:
+    """common: of requests that keep hidden states. hidden_slots, block_size: hidden states, and
+    keys and values, to a page."""
+    lens = common.seq_lens.long()
+    row = torch.repeat_interleave(torch.arange(len(lens), device=lens.device), lens)
+    position = _offsets(lens)
+    page = common.block_table_tensor[row, position // hidden_slots].long()
+    slot = page * hidden_slots + position % hidden_slots
+    num_blocks = (lens + block_size - 1) // block_size
+    first_block = num_blocks.cumsum(0) - num_blocks
+    kv_slot = first_block[row] * block_size + position
+    is_new = position >= (lens - common.naive_query_lens())[row]
+    blocks = torch.arange(int(num_blocks.max()), device=lens.device)
+    return HiddenContext(
+        written=slot[is_new],
+        made=kv_slot[is_new],
+        read=slot[~is_new],
+        positions=position[~is_new],
+        rebuilt=kv_slot[~is_new],
+        block_table=(first_block[:, None] + blocks).to(common.block_table_tensor.dtype),
+        num_blocks=int(num_blocks.sum()),
+    )
+
+
+def _offsets(lens: torch.Tensor) -> torch.Tensor:
+    """0 to each length, one after another."""
+    ends = lens.cumsum(0)
+    total = int(ends[-1])
+    return torch.arange(total, device=lens.device) - torch.repeat_interleave(ends - lens, lens)
+
+
+def _of(values: torch.Tensor | None, index: torch.Tensor) -> torch.Tensor | None:
+    return None if values is None else values[index.to(values.device)]

@@ -1,0 +1,54 @@
+"""Whether hidden states can be kept of a model, and whether that saves memory."""
+
+from torch import nn
+from vllm.config import VllmConfig
+from vllm.model_executor.models.llama import LlamaAttention
+from vllm.model_executor.models.opt import OPTAttention
+from vllm.model_executor.models.qwen2 import Qwen2Attention
+from vllm.v1.kv_cache_interface import is_quantized_kv_cache
+
+ATTENTION: dict[str, type[nn.Module]] = {
+    "LlamaForCausalLM": LlamaAttention,
+    "OPTForCausalLM": OPTAttention,
+    "Qwen2ForCausalLM": Qwen2Attention,
+}
+"""Attention blocks by architecture that make keys and values of their input by one projection, turn
+keys by their position, and do no more to them."""
+
+
+def find_share(config: VllmConfig) -> float | str:
+    """As ``hybrid_cache.judge`` asks."""
+    return why_not(config) or share(config)
+
+
+def share(config: VllmConfig) -> float:
+    """Memory of a token's hidden state over that of its keys and values, on one rank: each keeps
+    its part of both (Apt-Serve, section 3.1, has it for one device)."""
+    model, parallel = config.model_config, config.parallel_config
+    kv_size = 2 * model.get_num_kv_heads(parallel) * model.get_head_size()
+    return model.get_hidden_size() / parallel.tensor_parallel_size / kv_size
+
+
+def why_not(config: VllmConfig) -> str | None:
+    """What stands in its way, to be said after "but" or "off:"; None where nothing does."""
+    model, text = config.model_config, config.model_config.hf_text_config
+    if model.use_mla:
+        return "latent attention (MLA) keeps less than hidden states already"
+    if model.architecture not in ATTENTION:
+        return f"it does not know the attention of {model.architecture}"
+    layer_types: list[str] = getattr(text, "layer_types", None) or []
+    if model.get_sliding_window() or "sliding_attention" in layer_types:
+        return "it does not know attention with a sliding window"
+    if getattr(text, "dual_chunk_attention_config", None):
+        return "it does not know dual chunk attention"
+    if model.quantization or is_quantized_kv_cache(config.cache_config.cache_dtype):
+        return "it does not know quantized weights or caches"
+    if config.lora_config:
+        return "LoRA adapters would change the keys and values that are made again"
+    if config.speculative_config:
+        return "drafted tokens would be kept before they are accepted (speculative decoding)"
+    if config.cache_config.enable_prefix_caching:
+        return "prefix caching would share a page whatever it holds"
+    if model.get_hidden_size() % config.parallel_config.tensor_parallel_size:
+        return "its ranks cannot share a hidden state evenly"
+    return None

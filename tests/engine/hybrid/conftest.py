@@ -1,0 +1,76 @@
+"""Engines in this process, with models small enough for hundreds of schedules."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from support.offline_engine import offline_engine, stock_args  # noqa: E402
+from support.small_models import build  # noqa: E402
+
+PAGES = 100
+
+
+class Work(NamedTuple):
+    prompt: list[int]
+    num_tokens: int
+
+
+class Served(NamedTuple):
+    """A small model, and what stock vLLM makes of each work: ``tokens`` as ``works``."""
+
+    settings: EngineSettings
+    works: list[Work]
+    tokens: list[list[int]]
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory):
+    """By a model's name, for an instance in a pool of so many pages, with further settings."""
+    known: dict[str, Served] = {}
+
+    def served(name: str, num_pages: int = PAGES, **fields: Any) -> Served:
+        if name not in known:
+            folder = tmp_path_factory.mktemp(name)
+            settings = EngineSettings(
+                model=str(build(folder, name)),
+                served_name=name,
+                max_model_len=1024,
+                strategy="aptserve",
+                dtype="float32",
+                # Loose targets: nothing is late, whatever the test machine does.
+                slo=Slo(ttft_s=600.0, tpot_s=60.0),
+                max_batch_tokens=512,
+                hybrid_cache="On",
+                args={"skip_tokenizer_init": True},
+            )
+            works = workload()
+            known[name] = Served(settings, works, stock_tokens(settings, works, folder))
+        served = known[name]
+        args = {**served.settings.args, "num_gpu_blocks_override": num_pages + 1}
+        return served._replace(settings=replace(served.settings, args=args, **fields))
+
+    return served
+
+
+def workload() -> list[Work]:
+    rnd = random.Random(7)
+    lengths = [(rnd.randrange(1, 250), rnd.randrange(1, 40)) for _ in range(20)]
+    lengths += [(31, 2), (32, 33), (33, 40), (64, 1), (700, 70), (1, 60)]
+    return [Work([rnd.randrange(3, 2000) for _ in range(n)], m) for n, m in lengths]
+
+
+def stock_tokens(settings: EngineSettings, works: list[Work], folder: Path) -> list[list[int]]:
+    with offline_engine(stock_args(settings, folder)) as engine:
+        for index, work in enumerate(works):
+            engine.add(str(index), *work)
+        tokens = engine.finish()
+    return [tokens[str(index)] for index in range(len(works))]

@@ -1,0 +1,45 @@
+"""What the hybrid cache is for: more requests at a time in the same pool."""
+
+import random
+from statistics import mean
+
+import pytest
+
+from macroserve.core.instance.cache import Cache
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from support.offline_engine import chosen_caches, instance_args, offline_engine  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+NUM_REQUESTS, PROMPT, RESPONSE = 64, 200, 60
+
+
+@pytest.fixture(scope="module")
+def engine(serve, tmp_path_factory):
+    served = serve("llama", num_pages=100)
+    with offline_engine(instance_args(served.settings, tmp_path_factory.mktemp("run"))) as engine:
+        yield engine
+
+
+def num_running(engine, cache: Cache) -> float:
+    """At a time, in the mean, for as long as others wait."""
+    rnd = random.Random(1)
+    for index in range(NUM_REQUESTS):
+        prompt = [rnd.randrange(3, 2000) for _ in range(PROMPT)]
+        engine.add(f"{cache.value}-{index}", prompt, RESPONSE)
+    running = []
+    with chosen_caches(lambda index: cache):
+        while engine.scheduler.waiting or not running:
+            engine.step()
+            running.append(len(engine.scheduler.running))
+        engine.finish()
+    return mean(running)
+
+
+def test_hidden_states_let_nearly_twice_as_many_run(engine):
+    kv, hidden = (num_running(engine, cache) for cache in Cache)
+    assert kv >= 8
+    assert hidden >= 1.8 * kv, f"{hidden:.1f} requests at a time with hidden states, {kv:.1f} not"

@@ -1,0 +1,149 @@
+"""For which models and set-ups hidden states are kept, and what is said where they are not."""
+
+import json
+
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES, strategy
+from macroserve.core.views import Pool
+from macroserve.engine.hybrid_cache import judge
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from macroserve.engine.vllm.hybrid.support import find_share  # noqa: E402
+from macroserve.engine.vllm.options import engine_args  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 2,
+    "vocab_size": 1000,
+    "max_position_embeddings": 2048,
+    "torch_dtype": "float32",
+}
+GQA = LLAMA | {"num_key_value_heads": 2}
+QWEN = LLAMA | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+OPT = {
+    "architectures": ["OPTForCausalLM"],
+    "model_type": "opt",
+    "hidden_size": 512,
+    "ffn_dim": 2048,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 2,
+    "vocab_size": 1000,
+    "max_position_embeddings": 2048,
+    "word_embed_proj_dim": 512,
+    "torch_dtype": "float32",
+}
+MLA = LLAMA | {
+    "architectures": ["DeepseekV2ForCausalLM"],
+    "model_type": "deepseek_v2",
+    "kv_lora_rank": 64,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 64,
+}
+
+
+@pytest.fixture
+def verdict(tmp_path):
+    def build(config, wish="Auto", name="aptserve", ranks=1, **args):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        settings = EngineSettings(
+            model=str(tmp_path),
+            served_name="m",
+            max_model_len=1024,
+            strategy=name,
+            dtype="float32",
+            slo=Slo(1.0, 1.0),
+            tensor_parallel=ranks,
+            args={"skip_tokenizer_init": True, **args},
+        )
+        vllm_args = engine_args(settings, Pool.LP, "/nowhere")
+        return judge(strategy(name), wish, lambda: find_share(vllm_args.create_engine_config()))
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("config", "ranks", "on", "part"),
+    [
+        pytest.param(LLAMA, 1, True, "0.50", id="llama"),
+        pytest.param(OPT, 1, True, "0.50", id="opt"),
+        pytest.param(QWEN, 1, True, "0.50", id="qwen"),
+        pytest.param(LLAMA, 4, True, "0.50", id="each-rank-keeps-its-part"),
+        pytest.param(LLAMA | {"num_key_value_heads": 4}, 1, False, "1.00", id="gqa-of-two"),
+        pytest.param(GQA, 1, False, "2.00", id="gqa"),
+        pytest.param(GQA, 4, False, "1.00", id="ranks-that-repeat-heads"),
+        pytest.param(GQA, 8, True, "0.50", id="ranks-that-repeat-heads-often"),
+    ],
+)
+def test_auto_keeps_hidden_states_where_they_are_smaller(verdict, config, ranks, on, part):
+    found = verdict(config, ranks=ranks)
+    assert found.on is on
+    assert str(found) == (
+        f"{'on' if on else 'off'}: hidden states take {part} of the memory of keys and values"
+    )
+
+
+def test_on_keeps_them_wherever_they_can_be(verdict):
+    assert verdict(GQA, "On").on
+
+
+def test_off_keeps_none(verdict):
+    assert str(verdict(LLAMA, "Off")) == "off: spec.engine.hybridCache is Off"
+
+
+@pytest.mark.parametrize(
+    ("config", "args", "reason"),
+    [
+        pytest.param(MLA, {}, "latent attention (MLA)", id="mla"),
+        pytest.param(
+            LLAMA | {"architectures": ["MistralForCausalLM"], "model_type": "mistral"},
+            {},
+            "does not know the attention of MistralForCausalLM",
+            id="unknown-architecture",
+        ),
+        pytest.param(
+            QWEN | {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 128},
+            {},
+            "a sliding window",
+            id="sliding-window",
+        ),
+        pytest.param(LLAMA, {"enable_prefix_caching": True}, "prefix caching", id="prefixes"),
+        pytest.param(LLAMA, {"enable_lora": True}, "LoRA", id="lora"),
+        pytest.param(LLAMA, {"kv_cache_dtype": "fp8_e5m2"}, "quantized", id="quantized-cache"),
+        pytest.param(
+            LLAMA,
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            "speculative decoding",
+            id="drafts",
+        ),
+    ],
+)
+def test_what_stands_in_its_way(verdict, config, args, reason):
+    found = verdict(config, **args)
+    assert not found.on
+    assert reason in found.reason
+    with pytest.raises(ValueError, match=r"hybridCache is On, but ") as refused:
+        verdict(config, "On", **args)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_only_apt_serve_keeps_hidden_states(verdict, name):
+    assert verdict(LLAMA, name=name).on == name.startswith("aptserve")
+    if not name.startswith("aptserve"):
+        assert name in verdict(LLAMA, name=name).reason
+        with pytest.raises(ValueError, match=name):
+            verdict(LLAMA, "On", name=name)

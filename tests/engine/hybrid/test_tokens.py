@@ -1,0 +1,79 @@
+"""Greedy tokens equal stock vLLM's, whatever is kept of each request, and however often it
+changes."""
+
+import random
+from collections import defaultdict
+
+import pytest
+
+from macroserve.core.instance.cache import Cache
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from support.offline_engine import chosen_caches, instance_args, offline_engine  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+CASES = {
+    "llama": ("llama", {}),
+    "opt": ("opt", {}),
+    "qwen": ("qwen", {}),
+    "llama-gqa": ("llama-gqa", {}),
+    "in-chunks": ("llama", {"strategy": "aptserve-s", "max_batch_tokens": 96}),
+    "on-two-ranks": ("llama", {"tensor_parallel": 2}),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def served(request, serve):
+    name, fields = CASES[request.param]
+    return serve(name, **fields)
+
+
+@pytest.fixture(scope="module")
+def engine(served, tmp_path_factory):
+    with offline_engine(instance_args(served.settings, tmp_path_factory.mktemp("run"))) as engine:
+        yield engine
+
+
+def run(engine, served, choose, on_step=lambda: None):
+    with chosen_caches(choose):
+        for index, work in enumerate(served.works):
+            engine.add(str(index), *work)
+        while engine.unfinished:
+            engine.step()
+            on_step()
+    tokens = engine.finish()
+    return [tokens[str(index)] for index in range(len(served.works))]
+
+
+@pytest.mark.parametrize(
+    ("choose", "kinds"),
+    [
+        pytest.param(lambda index: Cache.KV, {Cache.KV}, id="all-kv"),
+        pytest.param(lambda index: Cache.HIDDEN, {Cache.HIDDEN}, id="all-hidden"),
+        pytest.param(lambda index: list(Cache)[index % 2], set(Cache), id="mixed"),
+    ],
+)
+def test_same_tokens_as_stock_vllm(engine, served, choose, kinds):
+    seen = set()
+    tokens = run(engine, served, choose, lambda: seen.update(engine.caches().values()))
+    assert tokens == served.tokens
+    assert seen == kinds
+
+
+def test_same_tokens_when_caches_change(engine, served):
+    """Who is preempted may come back with the other cache."""
+    rnd = random.Random(3)
+    had = defaultdict(set)
+
+    def preempt():
+        for request_id, cache in engine.caches().items():
+            had[request_id].add(cache)
+        if rnd.random() < 0.3 and engine.unfinished > 2:
+            engine.preempt(rnd.random())
+
+    tokens = run(engine, served, lambda index: rnd.choice(list(Cache)), preempt)
+    assert tokens == served.tokens
+    assert sum(len(caches) == 2 for caches in had.values()) >= 3

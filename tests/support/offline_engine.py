@@ -1,0 +1,184 @@
+"""A real vLLM engine with our scheduler in this process, one step at a time."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import TokensPrompt
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from macroserve.core.instance.cache import Cache
+from macroserve.core.instance.composers import adaptive
+from macroserve.core.instance.knapsack import Candidate
+from macroserve.core.instance.running import Running
+from macroserve.core.instance.sequence import Sequence
+from macroserve.core.strategy import strategy
+from macroserve.core.views import Pool
+from macroserve.engine.hybrid_cache import judge
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm import scheduler
+from macroserve.engine.vllm.hybrid.blocks import HybridBlocks
+from macroserve.engine.vllm.hybrid.support import find_share
+from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
+
+
+class OfflineEngine:
+    def __init__(self, llm: LLMEngine) -> None:
+        self.llm = llm
+        self._tokens: dict[str, list[int]] = {}
+
+    @property
+    def unfinished(self) -> int:
+        return self.llm.get_num_unfinished_requests()
+
+    def add(self, request_id: str, prompt: list[int], num_tokens: int) -> None:
+        params = SamplingParams(
+            temperature=0,
+            max_tokens=num_tokens,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self.llm.add_request(request_id, TokensPrompt(prompt_token_ids=prompt), params)
+
+    def abort(self, request_id: str) -> None:
+        self.llm.abort_request([request_id])
+
+    def step(self) -> None:
+        for output in self.llm.step():
+            if output.finished:
+                self._tokens[output.request_id] = list(output.outputs[0].token_ids)
+
+    def finish(self, max_steps: int = 5000) -> dict[str, list[int]]:
+        """The tokens of all that ended since it was last asked, by request id."""
+        for _ in range(max_steps):
+            if not self.unfinished:
+                tokens, self._tokens = self._tokens, {}
+                return tokens
+            self.step()
+        raise AssertionError(f"{self.unfinished} requests never end")
+
+
+class InstanceEngine(OfflineEngine):
+    """One with our scheduler, and with the hybrid cache."""
+
+    def __init__(self, llm: LLMEngine) -> None:
+        super().__init__(llm)
+        self.scheduler = llm.engine_core.engine_core.scheduler
+        self._leaving: list[float] = []
+        self._make_room = self._running.make_room
+        self._running.make_room = self._preempting
+
+    def preempt(self, which: float) -> None:
+        """In the next iteration one of those that run gives up its cache. which: from 0 to 1."""
+        self._leaving.append(which)
+
+    def clear(self) -> None:
+        """As if nothing had come yet."""
+        self.llm.abort_request([*self.scheduler.requests])
+        self._leaving.clear()
+        self.finish()
+
+    def caches(self) -> dict[str, Cache]:
+        """What is kept of each request that runs, as vLLM's manager of pages has it."""
+        is_hidden, running = self._manager.is_hidden, self.scheduler.running
+        return {
+            r.request_id: Cache.HIDDEN if is_hidden(r.request_id) else Cache.KV for r in running
+        }
+
+    def check_pages(self) -> None:
+        """Assert that no page is lost, and none owned, or read, by two."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        owned = self._manager.req_to_blocks
+        pages = [block.block_id for blocks in owned.values() for block in blocks]
+        assert len(set(pages)) == len(pages), "a page has two owners"
+        assert pool.null_block.block_id not in pages
+        # One page is vLLM's null block.
+        assert pool.get_num_free_blocks() + len(pages) == pool.num_gpu_blocks - 1, "pages are lost"
+        worker = self.llm.engine_core.engine_core.model_executor.driver_worker.worker
+        batch = worker.model_runner.input_batch
+        table = batch.block_table[0].get_numpy_array()
+        for request in self.scheduler.running:
+            row, blocks = batch.req_id_to_index.get(request.request_id), owned[request.request_id]
+            if row is not None:
+                assert table[row, : len(blocks)].tolist() == [b.block_id for b in blocks]
+
+    def _preempting(self) -> list[Sequence]:
+        preempted = self._make_room()
+        while self._leaving:
+            which = self._leaving.pop()
+            if candidates := list(self._running._preemptible()):
+                preempted.append(self._running._preempt(candidates[int(which * len(candidates))]))
+        return preempted
+
+    @property
+    def _running(self) -> Running:
+        return self.scheduler._policy._running
+
+    @property
+    def _manager(self) -> HybridBlocks:
+        return self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
+
+
+def instance_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
+    """As an instance starts its engine. folder: where its statuses go, to nobody."""
+    args = engine_args(settings, Pool.LP, str(folder / "status"))
+    verdict = judge(
+        strategy(settings.strategy),
+        settings.hybrid_cache,
+        lambda: find_share(args.create_engine_config()),
+    )
+    return with_hybrid_cache(args) if verdict.on else args
+
+
+def stock_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
+    """The same model and limits with vLLM's own scheduler, worker and attention."""
+    args = engine_args(settings, Pool.LP, str(folder / "status"))
+    return replace(args, scheduler_cls=None, additional_config={})
+
+
+@contextmanager
+def offline_engine(args: AsyncEngineArgs) -> Iterator[Any]:
+    """It neither yields to servers nor dies with its parent, as an instance's would."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "_yield_to_servers", lambda: None)
+        patch.setattr(scheduler, "_die_with_parent", lambda: None)
+        llm = LLMEngine.from_engine_args(args)
+    engine = InstanceEngine(llm) if args.scheduler_cls else OfflineEngine(llm)
+    try:
+        yield engine
+    finally:
+        # vLLM has one engine to a process: what is left of this one would end the next.
+        llm.engine_core.shutdown()
+        vars(engine).clear()
+        del llm
+        gc.collect()
+
+
+@contextmanager
+def chosen_caches(choose: Callable[[int], Cache]) -> Iterator[None]:
+    """Instead of Apt-Serve's greedy: in order, whoever fits, each with the cache that is chosen.
+
+    choose: of the position among those that wait.
+    """
+
+    def chosen(candidates: list[Candidate], num_blocks: int, penalty: float) -> dict[int, Cache]:
+        caches: dict[int, Cache] = {}
+        for index, candidate in enumerate(candidates):
+            cache = choose(index)
+            hidden = cache is Cache.HIDDEN
+            needed = candidate.num_hidden_blocks if hidden else candidate.num_blocks
+            if needed <= num_blocks:
+                caches[index] = cache
+                num_blocks -= needed
+        return caches
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adaptive, "choose", chosen)
+        yield

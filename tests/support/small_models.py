@@ -1,0 +1,45 @@
+"""Checkpoints of the attention that the hybrid cache knows, and of some that it does not: random
+weights, and large enough for a page of any size to be crossed."""
+
+import os
+from pathlib import Path
+
+SIZES = {
+    "vocab_size": 2048,
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.08,
+    "init_std": 0.08,
+}
+
+
+def build(folder: Path, name: str) -> Path:
+    """name: ``llama``, ``opt``, ``qwen``, or ``llama-gqa``, whose heads share keys and values."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import torch
+    import transformers
+
+    torch.manual_seed(7)
+    match name:
+        case "opt":
+            config = transformers.OPTConfig(**SIZES, ffn_dim=512, word_embed_proj_dim=128)
+            model = transformers.OPTForCausalLM(config)
+            biases = [v for k, v in model.named_parameters() if k.endswith("_proj.bias")]
+        case "qwen":
+            config = transformers.Qwen2Config(
+                **SIZES, intermediate_size=256, num_key_value_heads=4, use_sliding_window=False
+            )
+            model = transformers.Qwen2ForCausalLM(config)
+            biases = [v for k, v in model.named_parameters() if k.endswith("_proj.bias")]
+        case "llama" | "llama-gqa":
+            heads = 4 if name == "llama" else 1
+            config = transformers.LlamaConfig(
+                **SIZES, intermediate_size=256, num_key_value_heads=heads
+            )
+            model, biases = transformers.LlamaForCausalLM(config), []
+    for bias in biases:
+        torch.nn.init.normal_(bias, std=0.5)
+    model.save_pretrained(folder)
+    return folder
