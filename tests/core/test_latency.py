@@ -254,3 +254,26 @@ def test_coefficients_are_restored():
 def test_senseless_coefficients_are_refused(numbers):
     with pytest.raises(ValueError, match="five coefficients"):
         LatencyModel(OPT_13B, A100, numbers)
+
+
+def test_what_making_keys_again_takes_is_as_measured():
+    by_formula, measured = LatencyModel(OPT_13B, A100), LatencyModel(OPT_13B, A100)
+    measured.rebuild_s_per_token = 2e-6
+    plain = by_formula.work((), 8, 8000)
+    assert measured.work((), 8, 8000) == plain
+    assert by_formula.predict(by_formula.work((), 8, 8000, 5000)) > by_formula.predict(plain)
+    assert by_formula.rebuild_s(5000) > 0
+    slower_s = measured.predict(measured.work((), 8, 8000, 5000)) - measured.predict(plain)
+    assert slower_s == pytest.approx(5000 * 2e-6) == measured.rebuild_s(5000)
+
+
+def test_what_making_keys_again_takes_is_not_laid_to_the_rest():
+    """Batches with hidden states teach the same as those without."""
+    plain, hidden = LatencyModel(OPT_13B, A100), LatencyModel(OPT_13B, A100)
+    hidden.rebuild_s_per_token = 2e-6
+    for decodes in range(1, 65):
+        context = decodes * 700
+        plain.observe(plain.work((), decodes, context), 0.02 + 1e-4 * decodes)
+        work = hidden.work((), decodes, context, context // 2)
+        hidden.observe(work, 0.02 + 1e-4 * decodes + 1e-6 * context)
+    assert hidden.coefficients == pytest.approx(plain.coefficients)

@@ -99,6 +99,7 @@ class InstanceEngine(OfflineEngine):
         pages = [block.block_id for blocks in owned.values() for block in blocks]
         assert len(set(pages)) == len(pages), "a page has two owners"
         assert pool.null_block.block_id not in pages
+        assert self._manager._hidden <= set(owned), "the cache of one that has left is known"
         # One page is vLLM's null block.
         assert pool.get_num_free_blocks() + len(pages) == pool.num_gpu_blocks - 1, "pages are lost"
         worker = self.llm.engine_core.engine_core.model_executor.driver_worker.worker

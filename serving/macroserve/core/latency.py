@@ -38,10 +38,12 @@ FLASH_BLOCK_TOKENS = 128
 
 
 class Work(NamedTuple):
-    """What each device has to do for one batch."""
+    """What each device has to do for one batch. rebuild_s: beside that, to make keys and values
+    again, where it was measured how long that takes."""
 
     flops: float
     bytes: float
+    rebuild_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class ModelShape:
     """A dense decoder-only transformer, as the formulas of Ascendra's appendix A see it.
 
     dtype_bytes: bytes per weight and per activation. tensor_parallel: devices that share every
-    layer. gated_mlp: three matrices (Llama) or two (OPT) in each feed-forward block.
+    layer. gated_mlp: three matrices (Llama) or two (OPT) in each feed-forward block. rotary: a
+    token's position turns its keys (Llama); else it is added to the embedding (OPT).
     """
 
     num_layers: int
@@ -62,6 +65,7 @@ class ModelShape:
     dtype_bytes: int = 2
     tensor_parallel: int = 1
     gated_mlp: bool = True
+    rotary: bool = True
 
     def __post_init__(self) -> None:
         if any(getattr(self, field.name) < 1 for field in fields(self) if field.type is int):
@@ -124,6 +128,9 @@ class LatencyModel:
     The coefficients are kept non-negative, so a prediction never falls when work is added.
     coefficients: five numbers from an earlier model's ``coefficients``, to start from instead of
     the prior. Raises ValueError unless they are finite and not negative.
+    rebuild_s_per_token: by how much each token of which the hidden state is kept makes a decode
+    batch longer, as measured (Apt-Serve's rho, equation 6). Until it is, keys and values are taken
+    to be projected again and written once.
     """
 
     def __init__(
@@ -131,12 +138,14 @@ class LatencyModel:
         model: ModelShape,
         device: DeviceShape,
         coefficients: Sequence[float] | None = None,
+        rebuild_s_per_token: float | None = None,
     ) -> None:
         prior = tuple(float(c) for c in (PRIOR if coefficients is None else coefficients))
         if len(prior) != len(PRIOR) or not all(isfinite(c) and c >= 0 for c in prior):
             raise ValueError(f"a latency model has five coefficients, none negative, got {prior}")
         self.model = model
         self.device = device
+        self.rebuild_s_per_token = rebuild_s_per_token
         self._coefficients = prior
         self._ridge = PRIOR_WEIGHT / PRIOR_DEVIATION**2
         self._prior = np.array(prior)
@@ -192,6 +201,9 @@ class LatencyModel:
             prefill_pairs += tokens * keys
         if not num_tokens:
             return Work(0.0, 0.0)
+        rebuild_s = 0.0
+        if self.rebuild_s_per_token is not None:
+            rebuild_s, hidden_context = self.rebuild_s_per_token * hidden_context, 0
         return Work(
             self._token_flops * num_tokens
             + self._sample_flops * num_samples
@@ -202,23 +214,26 @@ class LatencyModel:
             + self._kv_bytes * context
             + self._rebuild_bytes * hidden_context
             + self._pair_bytes * prefill_pairs,
+            rebuild_s,
         )
 
     def predict(self, work: Work) -> float:
         """Seconds that a batch takes; 0 for no work at all."""
-        flops, moved = work
+        flops, moved, rebuild_s = work
         if not moved:
             return 0.0
         memory_s = moved / self.device.bytes_per_s
         compute_s = flops / self.device.flops_per_s
         c1, c2, c3, c4, c5 = self._coefficients
         bound_s = memory_s if memory_s > compute_s else compute_s
-        predicted_s = (c1 + c3) * memory_s + (c1 + c4) * compute_s + c2 * bound_s + c5
+        predicted_s = (c1 + c3) * memory_s + (c1 + c4) * compute_s + c2 * bound_s + c5 + rebuild_s
         return predicted_s if predicted_s > FLOOR_S else FLOOR_S
 
     def rebuild_s(self, num_tokens: int) -> float:
         """Seconds that a decode batch takes longer where so many tokens of its context are hidden
         states: Apt-Serve's rho (equation 6), times the tokens."""
+        if self.rebuild_s_per_token is not None:
+            return self.rebuild_s_per_token * num_tokens
         c1, c2, c3, c4, _ = self._coefficients
         compute_s = self._rebuild_flops * num_tokens / self.device.flops_per_s
         memory_s = self._rebuild_bytes * num_tokens / self.device.bytes_per_s
@@ -238,7 +253,7 @@ class LatencyModel:
         Many short prompts read the weights together; ``prefill_s`` would count that for each.
         """
         copies = max(1, batch_tokens // num_tokens)
-        flops, moved = self.work(((num_tokens, 0),))
+        flops, moved, _ = self.work(((num_tokens, 0),))
         moved = self._weight_bytes + copies * (moved - self._weight_bytes)
         return self.predict(Work(copies * flops, moved)) / copies
 
@@ -289,9 +304,10 @@ class LatencyModel:
         Relative errors are fitted, each at most 1, and surprising batches count for less, so
         that a stall of the machine moves the coefficients little.
         """
+        elapsed_s -= work.rebuild_s
         if not work.bytes or not (isfinite(elapsed_s) and elapsed_s > 0):
             return
-        predicted_s = self.predict(work)
+        predicted_s = self.predict(work._replace(rebuild_s=0.0))
         surprise = abs(log(elapsed_s / predicted_s))
         usual = max(self._surprise, SURPRISE_FLOOR)
         weight = min(1.0, OUTLIER_SURPRISES * usual / surprise) if surprise else 1.0

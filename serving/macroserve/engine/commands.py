@@ -8,9 +8,9 @@ from macroserve.core.views import Pool
 
 
 def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:
-    """``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool), ``latency`` (none:
-    returns what the latency model is made of, as its constructor's arguments). Raises ValueError
-    for anything else."""
+    """``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool), ``set_rebuild`` (seconds a
+    token), ``latency`` (none: returns what the latency model is made of, as its constructor's
+    arguments). Raises ValueError for anything else."""
     match verb, argument:
         case "set_pool", str():
             policy.set_pool(Pool(argument))
@@ -18,12 +18,15 @@ def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any
             policy.drain(argument)
         case "let_offload", bool():
             policy.let_offload(argument)
+        case "set_rebuild", float():
+            policy.latency.rebuild_s_per_token = argument
         case "latency", None:
             latency = policy.latency
             return {
                 "model": asdict(latency.model),
                 "device": asdict(latency.device),
                 "coefficients": list(latency.coefficients),
+                "rebuild_s_per_token": latency.rebuild_s_per_token,
             }
         case _:
             raise ValueError(f"no such order: {verb} {argument!r}")

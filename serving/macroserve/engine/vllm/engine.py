@@ -53,6 +53,9 @@ class VllmEngine:
             lambda: find_share(args.create_engine_config()),
         )
         self._llm = _started(with_hybrid_cache(args) if self._hybrid.on else args)
+        if self._hybrid.on:
+            by_rank = await self._llm.collective_rpc("measure_rebuild_s")
+            await self.command("set_rebuild", max(by_rank))
         await self._warm_up()
         return await tokens_app(self._llm, self._settings)
 

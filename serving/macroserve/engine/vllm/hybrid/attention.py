@@ -16,6 +16,7 @@ from macroserve.engine.vllm.hybrid.requests import HiddenRequests
 from macroserve.engine.vllm.hybrid.rows import (
     HiddenPart,
     Part,
+    Rebuilt,
     hidden_context,
     of_requests,
     tokens_of,
@@ -119,13 +120,19 @@ class _Impl:
         if part := attn_metadata.kv:
             serve(part, kv_cache)
         if part := attn_metadata.hidden:
-            context, hidden = part.context, self.hidden
-            scratch = attn_metadata.scratch.pages(context.num_blocks, kv_cache)
-            rebuilt = hidden.project(hidden.read(kv_cache, context.read), context.positions)
-            keep(layer, *rebuilt, scratch, context.rebuilt)
+            scratch = attn_metadata.scratch.pages(part.context.num_blocks, kv_cache)
+            self.rebuild(layer, kv_cache, part.context.before, scratch)
             serve(part, scratch)
-            hidden.write(kv_cache, hidden.x[part.tokens], context.written)
+            self.hidden.write(kv_cache, self.hidden.x[part.tokens], part.context.written)
         return output
+
+    def rebuild(
+        self, layer: Any, kv_cache: torch.Tensor, tokens: Rebuilt, pages: torch.Tensor
+    ) -> None:
+        """Their keys and values, into ``pages``."""
+        x = self.hidden.read(kv_cache, tokens.read)
+        key, value = self.hidden.project(x, tokens.positions)
+        super().do_kv_cache_update(layer, key, value, pages, tokens.slots)  # type: ignore[misc]
 
 
 @cache

@@ -23,20 +23,20 @@ class HiddenLayer:
     def __init__(self, block: Any, num_kv_heads: int, head_size: int) -> None:
         self.project = KvProjection(block, num_kv_heads, head_size)
         self._num_ranks = get_tensor_model_parallel_world_size()
-        self._rank = get_tensor_model_parallel_rank()
+        self._share = block.qkv_proj.input_size // self._num_ranks
+        self._begin = self._share * get_tensor_model_parallel_rank()
         self.x = torch.empty(0)
         block.register_forward_pre_hook(self._take, with_kwargs=True)
 
     def write(self, cache: torch.Tensor, x: torch.Tensor, slots: torch.Tensor) -> None:
         """cache: the layer's pages, as vLLM has them. x: [num_tokens, hidden_size]."""
-        share = x.shape[-1] // self._num_ranks
-        pages = _pages(cache, share)
-        mine = x[:, self._rank * share : (self._rank + 1) * share]
+        pages = _pages(cache, self._share)
+        mine = x[:, self._begin : self._begin + self._share]
         pages[slots // pages.shape[1], slots % pages.shape[1]] = mine
 
     def read(self, cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
         """[num_tokens, hidden_size]."""
-        pages = _pages(cache, self.x.shape[-1] // self._num_ranks)
+        pages = _pages(cache, self._share)
         mine = pages[slots // pages.shape[1], slots % pages.shape[1]]
         return tensor_model_parallel_all_gather(mine) if self._num_ranks > 1 else mine
 

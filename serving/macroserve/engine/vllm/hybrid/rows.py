@@ -19,21 +19,27 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """Tokens whose keys and values are made again: the slots of their hidden states, where they are
+    in their requests, and the slots of what is made. Each [num_tokens], int64."""
+
+    read: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class HiddenContext:
     """Where the tokens of requests are that keep hidden states, and where their keys and values go
     for the time of one layer.
 
     written, made: slots of the hidden states of this step's tokens, and of their keys and values.
-    read, positions, rebuilt: of all tokens before, the slots of their hidden states, where they are
-        in their requests, and the slots of the keys and values made of them.
-    block_table: of the keys and values. num_blocks: that they fill.
+    before: all others. block_table: of the keys and values. num_blocks: that they fill.
     """
 
     written: torch.Tensor
     made: torch.Tensor
-    read: torch.Tensor
-    positions: torch.Tensor
-    rebuilt: torch.Tensor
+    before: Rebuilt
     block_table: torch.Tensor
     num_blocks: int
 
@@ -93,9 +99,7 @@ def hidden_context(
     return HiddenContext(
         written=slot[is_new],
         made=kv_slot[is_new],
-        read=slot[~is_new],
-        positions=position[~is_new],
-        rebuilt=kv_slot[~is_new],
+        before=Rebuilt(slot[~is_new], position[~is_new], kv_slot[~is_new]),
         block_table=(first_block[:, None] + blocks).to(common.block_table_tensor.dtype),
         num_blocks=int(num_blocks.sum()),
     )

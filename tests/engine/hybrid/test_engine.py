@@ -1,0 +1,53 @@
+"""An instance's engine with the hybrid cache: what it says of itself, and what it measured."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
+from macroserve.core.views import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+
+def started(settings: EngineSettings) -> tuple[str, dict]:
+    """What its shape says of the cache, and its latency model."""
+
+    async def run() -> tuple[str, dict]:
+        engine = VllmEngine(settings, Pool.LP)
+        try:
+            await engine.start(lambda status: None)
+            return engine.shape.hybrid_cache, await engine.command("latency")
+        finally:
+            await engine.stop()
+
+    return asyncio.run(run())
+
+
+def test_rho_is_measured_at_the_start(settings: EngineSettings) -> None:
+    said, latency = started(replace(settings, strategy="aptserve"))
+    assert said == "on: hidden states take 0.50 of the memory of keys and values"
+    learned = LatencyModel(
+        ModelShape(**latency["model"]), DeviceShape(**latency["device"]), latency["coefficients"]
+    )
+    # Of the order of what the latency model makes of the flops and bytes.
+    assert 0.1 < latency["rebuild_s_per_token"] / learned.rebuild_s(1) < 10
+
+
+def test_nothing_is_measured_where_nothing_is_hidden(settings: EngineSettings) -> None:
+    said, latency = started(settings)
+    assert said == "off: strategy unified keeps keys and values alone"
+    assert latency["rebuild_s_per_token"] is None
+
+
+def test_what_cannot_be_is_refused_before_a_model_is_loaded(settings: EngineSettings) -> None:
+    wished = replace(settings, hybrid_cache="On", strategy="aptserve", args={"enable_lora": True})
+    with pytest.raises(ValueError, match=r"spec\.engine\.hybridCache is On, but LoRA"):
+        started(wished)
