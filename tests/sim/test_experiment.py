@@ -93,3 +93,9 @@ def test_a_cache_smaller_than_the_models_length_still_serves():
     small = replace(OPT, kv_bytes=4e9)
     assert small.num_kv_tokens < small.max_model_len and small.num_kv_tokens % small.block_size
     assert experiment(deployment=small).serve(0.5, 20.0).attained > 0
+
+
+def test_instances_know_what_hidden_states_cost_them():
+    engine = OPT.engine(STRATEGIES["aptserve"], SLO)
+    latency = engine.latency()
+    assert latency.rebuild_s_per_token == pytest.approx(1e-6, rel=0.5)

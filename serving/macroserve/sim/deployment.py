@@ -106,7 +106,9 @@ class Deployment:
         drop_late: bool = False,
         seed: int = 0,
     ) -> Engine:
-        """Its instances, whose schedulers begin with a guess of how long batches take."""
+        """Its instances, whose schedulers begin with a guess of how long batches take; only what
+        it takes to attend to hidden states is measured before (Apt-Serve, section 5).
+        """
         num_blocks = self.num_kv_tokens // self.block_size
         config = InstanceConfig(
             strategy=strategy,
@@ -133,7 +135,9 @@ class Deployment:
         return Engine(
             config,
             pipeline.seconds if pipeline else step_time.seconds,
-            lambda: LatencyModel(self.shape, self.device.roof),
+            lambda: LatencyModel(
+                self.shape, self.device.roof, rebuild_s_per_token=step_time.rebuild_s_per_token
+            ),
             noise,
             pipeline,
         )

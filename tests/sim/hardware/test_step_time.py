@@ -64,3 +64,35 @@ def test_mixed_steps_save_a_read_of_the_weights() -> None:
     step = of("Llama-30B", 4, L20)
     apart_s = step.seconds([(512, 0)], 0, 0) + step.seconds([], 64, 32000)
     assert 0.7 * apart_s < step.seconds([(512, 0)], 64, 32000) < apart_s
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_hidden_states_cost_a_projection_of_each_only_where_keys_are_turned(ranks: int) -> None:
+    shape = replace(MODELS["OPT-13B"], tensor_parallel=ranks)
+    added, turned = (StepTime(s, A800, PCIE_4) for s in (shape, replace(shape, rotary=True)))
+    plain_s = added.seconds([], 16, 16_000)
+    assert plain_s == turned.seconds([], 16, 16_000)
+    # Multiplications for a token and layer: its keys and values, against two for each head.
+    assert turned.seconds([], 16, 16_000, 16_000) - plain_s > 5 * (
+        added.seconds([], 16, 16_000, 16_000) - plain_s
+    )
+
+
+def test_ranks_gather_hidden_states_to_make_keys_of_them() -> None:
+    shape = replace(MODELS["Llama-30B"], tensor_parallel=4)
+    fast, slow = (
+        StepTime(shape, L20, link).seconds([], 16, 16_000, 16_000)
+        - StepTime(shape, L20, link).seconds([], 16, 16_000)
+        for link in (NVLINK_3, PCIE_4)
+    )
+    hidden_bytes = 2 * 16_000 * shape.hidden_size
+    gathers_s = (
+        shape.num_layers * link.all_gather_s(hidden_bytes, 4) for link in (NVLINK_3, PCIE_4)
+    )
+    assert fast - slow == pytest.approx(next(gathers_s) - next(gathers_s))
+
+
+def test_rho_is_what_a_hidden_token_adds_to_a_step() -> None:
+    step = of("OPT-30B", 2, A100_40GB, NVLINK_3)
+    added_s = step.seconds([], 32, 32_000, 16_000) - step.seconds([], 32, 32_000)
+    assert added_s / 16_000 == pytest.approx(step.rebuild_s_per_token, rel=0.1)

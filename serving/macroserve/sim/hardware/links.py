@@ -18,6 +18,10 @@ class Link:
         hops = 2 * (num_devices - 1)
         return hops * (self.latency_s + num_bytes / num_devices / self.bytes_per_s)
 
+    def all_gather_s(self, num_bytes: float, num_devices: int) -> float:
+        """By a ring, until each device has all of ``num_bytes``, of which each had its share."""
+        return self.all_reduce_s(num_bytes, num_devices) / 2
+
 
 # Bus bandwidths of NCCL's all-reduce as commonly reported: about 85 % of what NVLink moves one
 # way, and four fifths of a PCIe 4.0 x16 slot's 25 GB/s.

@@ -6,11 +6,13 @@ from macroserve.core.latency import ModelShape
 
 OPT_VOCABULARY, LLAMA_VOCABULARY = 50272, 32000
 
+OPT = {"gated_mlp": False, "rotary": False}
+
 MODELS: dict[str, ModelShape] = {
-    "OPT-13B": ModelShape(40, 5120, 40, 40, 128, 20480, OPT_VOCABULARY, gated_mlp=False),
-    "OPT-30B": ModelShape(48, 7168, 56, 56, 128, 28672, OPT_VOCABULARY, gated_mlp=False),
-    "OPT-66B": ModelShape(64, 9216, 72, 72, 128, 36864, OPT_VOCABULARY, gated_mlp=False),
-    "OPT-175B": ModelShape(96, 12288, 96, 96, 128, 49152, OPT_VOCABULARY, gated_mlp=False),
+    "OPT-13B": ModelShape(40, 5120, 40, 40, 128, 20480, OPT_VOCABULARY, **OPT),
+    "OPT-30B": ModelShape(48, 7168, 56, 56, 128, 28672, OPT_VOCABULARY, **OPT),
+    "OPT-66B": ModelShape(64, 9216, 72, 72, 128, 36864, OPT_VOCABULARY, **OPT),
+    "OPT-175B": ModelShape(96, 12288, 96, 96, 128, 49152, OPT_VOCABULARY, **OPT),
     # Llama-30B and Llama-33B are two names of one model.
     "Llama-30B": ModelShape(60, 6656, 52, 52, 128, 17920, LLAMA_VOCABULARY),
     "Llama-33B": ModelShape(60, 6656, 52, 52, 128, 17920, LLAMA_VOCABULARY),
@@ -25,6 +27,9 @@ MODELS: dict[str, ModelShape] = {
 
 UNGATED = ("opt", "gpt2", "gpt_neox", "gptj", "phi", "starcoder2")
 """Model types whose feed-forward blocks have two matrices."""
+
+LEARNED_POSITIONS = ("opt", "gpt2", "starcoder")
+"""Model types that add a token's position to its embedding."""
 
 NOT_DENSE = {
     "kv_lora_rank": "it attends to a latent cache (MLA)",
@@ -59,4 +64,5 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
         intermediate_size=size("intermediate_size", "ffn_dim", "n_inner"),
         vocab_size=size("vocab_size"),
         gated_mlp=config.get("model_type") not in UNGATED,
+        rotary=config.get("model_type") not in LEARNED_POSITIONS,
     )

@@ -11,8 +11,15 @@ from macroserve.sim.hardware.links import Link
 NORM_MOVES = 8
 """Times that a layer's norms and residuals read or write a token's hidden state."""
 
+SCORE_BYTES = 4
+"""Of what a query and a hidden state make, in float32."""
+
 COLLECTIVES = 2
 """All-reduces of a layer: after attention and after the feed-forward block."""
+
+
+TRIAL_TOKENS = 8192
+"""Hidden states with which rho is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,12 @@ class StepTime:
         host_s = self._host.step_s + self._host.sequence_s * num_samples
         return layers_s + self._head_s(num_samples) + host_s
 
+    @property
+    def rebuild_s_per_token(self) -> float:
+        """By how much a token of which the hidden state is kept makes a decode batch longer:
+        Apt-Serve's rho (equation 6)."""
+        return self._model.num_layers * self._rebuild_s(TRIAL_TOKENS) / TRIAL_TOKENS
+
     def _layer_s(self, num_tokens: int) -> float:
         """All of a layer but attention itself."""
         found = self._by_tokens.get(num_tokens)
@@ -96,11 +109,21 @@ class StepTime:
         return found
 
     def _rebuild_s(self, num_tokens: int) -> float:
-        """To compute keys and values again from hidden states, a layer (Apt-Serve, section 3.1)."""
-        columns = 2 * self._kv_heads * self._model.head_dim
-        return self._device.kernels.product.seconds(
-            num_tokens, columns, self._model.hidden_size, self._device.roof
-        )
+        """To attend to tokens of which the hidden states are kept, a layer, beside what their keys
+        and values would take to be read. Each rank has its part of a hidden state.
+
+        With rotary embedding the ranks gather the whole ones and make keys and values of them
+        (Apt-Serve, section 3.1). Without, queries take the keys' projection in, so that each head
+        is one product with the hidden states, and the mix of them another (``kernels``).
+        """
+        model, product, roof = self._model, self._device.kernels.product, self._device.roof
+        ranks, hidden = model.tensor_parallel, model.hidden_size
+        if model.rotary:
+            gather_s = self._link.all_gather_s(ELEMENT_BYTES * num_tokens * hidden, ranks)
+            columns = 2 * self._kv_heads * model.head_dim
+            return gather_s + product.seconds(num_tokens, columns, hidden, roof)
+        scores_s = self._link.all_reduce_s(SCORE_BYTES * num_tokens * model.num_heads, ranks)
+        return scores_s + 2 * product.seconds(num_tokens, model.num_heads, hidden // ranks, roof)
 
     def _head_s(self, num_samples: int) -> float:
         found = self._by_samples.get(num_samples)
