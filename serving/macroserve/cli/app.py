@@ -28,12 +28,14 @@ Name = Annotated[str | None, typer.Option(help="Which deployment, if several run
 def main() -> None:
     from macroserve.cli.bench.app import bench
     from macroserve.cli.plan.command import plan
+    from macroserve.cli.profile.command import profile
     from macroserve.cli.reproduce.command import reproduce
     from macroserve.cli.run import run
     from macroserve.cli.simulate.command import simulate
 
     app.add_typer(bench, name="bench")
     app.command()(plan)
+    app.command()(profile)
     app.command()(reproduce)
     app.command()(simulate)
     app.add_typer(run, name="run")

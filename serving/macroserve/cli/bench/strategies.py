@@ -7,23 +7,18 @@ same requests.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, cycle
+from itertools import combinations
 from random import Random
 from statistics import mean, median
 
-from macroserve.cli.bench.real_engine import Answer, serve, started
-from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
+from macroserve.cli.profile.profile import Profile
+from macroserve.cli.profile.profile import measure as measure_profile
+from macroserve.cli.real_engine import serve, started
 from macroserve.core.request import Slo
-from macroserve.core.strategy import strategy
-from macroserve.core.views import Pool
-from macroserve.engine.engine import EngineShape
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.vllm.engine import VllmEngine
 from macroserve.sim.arrivals import Arrival, Lengths, bursty, scaled
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.goodput import goodput
-from macroserve.sim.instance import Engine, Exact
 from macroserve.sim.workloads import WORKLOADS
 
 STRATEGIES = ("vllm", "sarathi", "ecoserve", "aptserve", "econoserve", "ascendra", "unified")
@@ -45,60 +40,6 @@ STEPS_TTFT = {"ShareGPT": 150.0, "LongBench": 450.0}
 WORTH_TELLING = 0.05
 """Attainments that differ by less are taken for equal where the order is compared."""
 
-NUM_MIXED = 60
-"""Requests of all lengths that teach the latency model."""
-
-PROMPT_TOKENS, OUTPUT_TOKENS = 64, 200
-FEW, MANY = 1, 32
-"""Streams that decode together while an engine is profiled."""
-
-CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
-"""Of each of them in the mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """An engine on this machine. latency: of its batches. between_s, sequence_s: from one batch's
-    end to the next one's begin, and how much longer for each sequence. jitter: what steps of one
-    stream took, in turn, as times their median."""
-
-    shape: EngineShape
-    latency: Exact
-    between_s: float
-    sequence_s: float
-    jitter: tuple[float, ...]
-
-    @property
-    def step_s(self) -> float:
-        """A decode step of one sequence."""
-        return self.seconds((), 1, CONTEXT_TOKENS)
-
-    def seconds(
-        self, prefills: Sequence[tuple[int, int]], num_decodes: int, context: int, hidden: int = 0
-    ) -> float:
-        """Arguments as those of ``LatencyModel.work``."""
-        batch_s = self.latency.predict(self.latency.work(prefills, num_decodes, context, hidden))
-        return batch_s + self.between_s + self.sequence_s * (len(prefills) + num_decodes)
-
-    def engine(self, settings: EngineSettings) -> Engine:
-        config = InstanceConfig(
-            strategy=strategy(settings.strategy),
-            pool=Pool.LP,
-            slo=settings.slo,
-            num_blocks=self.shape.num_blocks,
-            block_size=self.shape.block_size,
-            max_num_seqs=settings.max_num_seqs,
-            max_batch_tokens=settings.max_batch_tokens,
-            max_model_len=settings.max_model_len,
-        )
-        learned = self.latency
-        return Engine(
-            config,
-            self.seconds,
-            lambda: LatencyModel(learned.model, learned.device, learned.coefficients),
-            cycle(self.jitter),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -117,8 +58,7 @@ class Trial:
 async def measure(settings: EngineSettings) -> dict[str, float]:
     """``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``: attainments. Beside them how far
     they are apart, in points, and which share of the pairs keeps its order."""
-    async with started(replace(settings, strategy="vllm")) as engine:
-        profile = await _profile(engine, settings)
+    profile = await measure_profile(settings)
     trials: list[Trial] = []
     for workload, steps in STEPS_TTFT.items():
         slo = Slo(steps * profile.step_s, STEPS_TPOT * profile.step_s)
@@ -148,43 +88,6 @@ async def _trials(profile: Profile, settings: EngineSettings, workload: str) -> 
         for (load, arrivals), real in zip(loads.items(), reals, strict=True):
             trials.append(Trial(load, each, real, _predicted(profile, tried, arrivals)))
     return trials
-
-
-async def _profile(engine: VllmEngine, settings: EngineSettings) -> Profile:
-    """Its latency model learns from prompts of all lengths, a few at a time."""
-    random = Random(0)
-    longest = settings.max_model_len // 2
-    mixed = [
-        Arrival(0.1 * index, random.randrange(1, longest), random.randrange(1, 60))
-        for index in range(NUM_MIXED)
-    ]
-    await serve(engine, mixed, settings.slo, "mixed")
-    learned = await engine.command("latency")
-    latency = Exact(
-        ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
-    )
-    alone_s, (lone, *_) = await _between(engine, settings, latency, FEW)
-    together_s, _ = await _between(engine, settings, latency, MANY)
-    sequence_s = max(0.0, (together_s - alone_s) / (MANY - FEW))
-    usual_s = median(lone.gaps_s)
-    return Profile(
-        engine.shape,
-        latency,
-        max(0.0, alone_s - sequence_s * FEW),
-        sequence_s,
-        tuple(gap_s / usual_s for gap_s in lone.gaps_s),
-    )
-
-
-async def _between(
-    engine: VllmEngine, settings: EngineSettings, latency: Exact, num_streams: int
-) -> tuple[float, list[Answer]]:
-    """What streams that decode together wait for a token, less what its batch takes."""
-    streams = [Arrival(0.0, PROMPT_TOKENS, OUTPUT_TOKENS)] * num_streams
-    answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}")
-    gap_s = median(gap_s for answer in answers for gap_s in answer.gaps_s)
-    batch = latency.work((), num_streams, num_streams * CONTEXT_TOKENS)
-    return gap_s - latency.predict(batch), answers
 
 
 def _loads(profile: Profile, settings: EngineSettings, name: str) -> dict[str, list[Arrival]]:

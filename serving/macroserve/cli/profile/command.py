@@ -1,0 +1,47 @@
+"""The command: its options and its exit codes."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from macroserve.cli.manifest_file import engine_settings, load, model_folder
+from macroserve.core.manifest import ManifestError
+
+
+def profile(
+    manifest: Annotated[
+        Path, typer.Option("-f", "--file", metavar="FILE", help="The MacroInstance.")
+    ],
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures there.")
+    ] = None,
+) -> None:
+    """Measure a manifest's engine on this machine: its latency model and Apt-Serve's rho."""
+    try:
+        wanted = load(manifest)
+        if wanted.spec.engine.type == "Emulated":
+            raise ManifestError(("spec.engine.type is Emulated: there is no engine to measure.",))
+        settings = engine_settings(wanted, model_folder(wanted))
+    except ManifestError as error:
+        typer.echo(f"macroserve profile: {error}", err=True)
+        raise typer.Exit(2) from None
+
+    from macroserve.engine.vllm.environment import prepare_environment
+
+    prepare_environment()
+    from macroserve.cli.profile.profile import measure
+    from macroserve.cli.profile.report import document, table
+
+    try:
+        found = asyncio.run(measure(settings))
+    except (ValueError, RuntimeError, TimeoutError) as error:
+        cause = str(error) or "the engine does not get through its requests"
+        typer.echo(f"macroserve profile: {cause}", err=True)
+        raise typer.Exit(1) from None
+    Console().print(table(found))
+    if json_file:
+        json_file.write_text(json.dumps(document(found), indent=2) + "\n")

@@ -1,0 +1,147 @@
+"""What a real engine takes for its work, as measured."""
+
+import asyncio
+import json
+from dataclasses import asdict, replace
+from itertools import accumulate, islice
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from macroserve.cli.profile import profile as profiles
+from macroserve.cli.profile.command import profile
+from macroserve.cli.profile.profile import Profile, measure, measure_engine
+from macroserve.cli.profile.report import document
+from macroserve.cli.real_engine import Answer, serve, started
+from macroserve.cli.tiny_model import ensure_tiny_model
+from macroserve.core.latency import DeviceShape, ModelShape
+from macroserve.core.request import Slo
+from macroserve.engine.engine import EngineShape
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.environment import prepare_environment
+from macroserve.sim.arrivals import Arrival
+from macroserve.sim.instance import Exact
+
+MODEL = ModelShape(4, 256, 4, 4, 64, 1024, 2000)
+LATENCY = Exact(MODEL, DeviceShape(1e12, 1e11), (0.0, 1.0, 0.0, 0.0, 0.01))
+PROFILE = Profile(
+    EngineShape(500, 32, 16, "off: not here"), LATENCY, 0.002, 0.0005, (0.9, 1.0, 1.1)
+)
+
+
+@pytest.fixture
+def settings():
+    return EngineSettings(
+        model="tiny",
+        served_name="tiny",
+        max_model_len=1024,
+        strategy="vllm",
+        slo=Slo(2.0, 0.1),
+        max_num_seqs=16,
+        max_batch_tokens=512,
+    )
+
+
+def test_a_batch_takes_what_the_engine_and_its_sequences_take():
+    batch = [(100, 0)], 3, 600
+    alone_s = LATENCY.predict(LATENCY.work(*batch))
+    assert PROFILE.seconds(*batch) == pytest.approx(alone_s + 0.002 + 4 * 0.0005)
+
+
+def test_the_simulated_engine_is_the_profiled_one(settings):
+    engine = PROFILE.engine(replace(settings, strategy="sarathi"))
+    assert (engine.config.num_blocks, engine.config.block_size) == (500, 32)
+    assert (engine.config.max_num_seqs, engine.config.max_batch_tokens) == (16, 512)
+    assert engine.config.strategy.name == "sarathi"
+    assert list(islice(engine.noise, 4)) == [0.9, 1.0, 1.1, 0.9]
+    assert engine.latency().coefficients == LATENCY.coefficients
+
+
+def test_hidden_states_are_kept_where_it_was_measured_what_they_cost(settings):
+    def config(rebuild_s):
+        latency = Exact(MODEL, LATENCY.device, LATENCY.coefficients, rebuild_s)
+        engine = replace(PROFILE, latency=latency).engine(replace(settings, strategy="aptserve"))
+        assert engine.latency().rebuild_s_per_token == rebuild_s
+        return engine.config
+
+    assert config(None).hidden_slots is None
+    assert config(1e-6).hidden_slots == 64
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ({"type: vLLM": "type: Emulated"}, "there is no engine to measure"),
+        ({"source: tiny": "source: /nowhere"}, "there is no checkpoint"),
+        ({"strategy: unified": "strategy: best"}, "best"),
+    ],
+    ids=["emulated", "no model", "no such strategy"],
+)
+def test_what_cannot_be_measured_is_said(tmp_path, edits, said):
+    text = Path("manifests/quickstart.yaml").read_text()
+    for old, new in edits.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "manifest.yaml").write_text(text)
+    command = typer.Typer()
+    command.command()(profile)
+    result = CliRunner().invoke(command, ["-f", str(tmp_path / "manifest.yaml")])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
+    """The engine's own gaps are those of a known profile, a stall of the machine among them."""
+    stall, usual = 40.0, [0.9, 1.0, 1.0, 1.1, 1.0]
+
+    class Served:
+        shape = PROFILE.shape
+
+        async def command(self, name):
+            assert name == "latency"
+            model, device = asdict(MODEL), asdict(LATENCY.device)
+            return {"model": model, "device": device, "coefficients": LATENCY.coefficients}
+
+    async def answered(engine, arrivals, slo, name):
+        num = len(arrivals)
+        gap_s = PROFILE.seconds((), num, num * profiles.CONTEXT_TOKENS)
+        times_s = accumulate(gap_s * jitter for jitter in [1.0, *usual, stall])
+        return [Answer(tuple(times_s))] * num
+
+    monkeypatch.setattr(profiles, "serve", answered)
+    found = asyncio.run(measure_engine(Served(), settings))
+    assert found.between_s == pytest.approx(PROFILE.between_s)
+    assert found.sequence_s == pytest.approx(PROFILE.sequence_s)
+    assert found.step_s == pytest.approx(PROFILE.step_s)
+    assert found.jitter == pytest.approx((*usual, stall))
+
+
+@pytest.mark.integration
+def test_a_real_engine_is_profiled_and_serves(settings, monkeypatch):
+    prepare_environment()
+    for name, less in (("NUM_MIXED", 4), ("OUTPUT_TOKENS", 30), ("MANY", 4)):
+        monkeypatch.setattr(profiles, name, less)
+    model = replace(settings, model=str(ensure_tiny_model()), dtype="float32")
+    arrivals = [Arrival(0.05 * i, 100, 10, max_new_tokens=10) for i in range(4)]
+
+    async def run():
+        profile = await measure(model)
+        async with started(model) as engine:
+            return engine.shape, profile, await serve(engine, arrivals, model.slo, "load")
+
+    shape, profile, answers = asyncio.run(run())
+    assert profile.shape == replace(shape, hybrid_cache=profile.shape.hybrid_cache)
+    assert profile.shape.hybrid_cache.startswith("on: ")
+    assert profile.step_s > 0
+    assert len(profile.jitter) == 29
+    rho_s = document(profile)["latency"]["rebuild_s_per_token"]
+    assert 0 < rho_s < profile.step_s
+    assert profile.seconds((), 4, 4000, 4000) > profile.seconds((), 4, 4000) + 3000 * rho_s
+    json.dumps(document(profile))
+    assert [len(answer.tokens_s) for answer in answers] == [10] * 4
+    assert all(answer.tokens_s == tuple(sorted(answer.tokens_s)) for answer in answers)
+    assert all(answer.attained(Slo(60.0, 60.0)) for answer in answers)
+    assert not any(answer.attained(Slo(1e-6, 60.0)) for answer in answers)
+    assert not any(answer.attained(Slo(60.0, 1e-6)) for answer in answers)
