@@ -26,5 +26,8 @@ class LinearLatency:
         left_s = budget_s - self.batch_s - 0.002 * num_decodes
         return int(min(limit, max(0.0, left_s / 0.001 + 1e-6)))
 
+    def prefill_s(self, num_tokens):
+        return self.predict(self.work(((num_tokens, 0),)))
+
     def rebuild_s(self, num_tokens):
         return 1e-6 * num_tokens

@@ -24,7 +24,7 @@ from macroserve.engine.hybrid_cache import judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.hybrid.blocks import HybridBlocks
-from macroserve.engine.vllm.hybrid.support import find_share
+from macroserve.engine.vllm.hybrid.support import find
 from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
 
 
@@ -133,7 +133,7 @@ def instance_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
     verdict = judge(
         strategy(settings.strategy),
         settings.hybrid_cache,
-        lambda: find_share(args.create_engine_config()),
+        lambda: find(args.create_engine_config()),
     )
     return with_hybrid_cache(args) if verdict.on else args
 

@@ -61,6 +61,17 @@ class Ordering(StrEnum):
     """Longest prompt first."""
 
 
+class HybridCache(StrEnum):
+    """When hidden states are kept in place of keys and values (Apt-Serve, section 3.1), of which
+    they take less memory and more time."""
+
+    NEVER = "never"
+    CHEAP = "cheap"
+    """Where memory is short, and to attend to a whole pool of them takes less than a step."""
+    VALUE = "value"
+    """Where Apt-Serve's value says so, whatever they cost."""
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     name: str
@@ -71,8 +82,7 @@ class Strategy:
     """LP instances hand back requests about to miss their TTFT (Ascendra, section 4.2)."""
     exact_kv: bool = False
     """Reserve KV for prompt + predicted response at once (EconoServe, section 3.2)."""
-    hybrid_cache: bool = False
-    """Keep hidden states instead of keys and values where that lets more run (Apt-Serve, 3.1)."""
+    hybrid_cache: HybridCache = HybridCache.NEVER
     mean_slack: bool = False
     """The mean saved TPOT pays for prefills, as EcoServe writes, instead of its tenth percentile.
     Old requests then hide young ones, so that attainment falls at low load already."""
@@ -88,6 +98,10 @@ class Strategy:
     def queues_responses(self) -> bool:
         """Whether a response waits for its own memory once its prompt is in."""
         return self.batching is Batching.DECOUPLED
+
+    @property
+    def keeps_hidden(self) -> bool:
+        return self.hybrid_cache is not HybridCache.NEVER
 
     @property
     def moves_kv(self) -> bool:
@@ -109,14 +123,14 @@ STRATEGIES: dict[str, Strategy] = {
             Batching.ADAPTIVE,
             Routing.LEAST_LOAD,
             Ordering.FCFS,
-            hybrid_cache=True,
+            hybrid_cache=HybridCache.VALUE,
         ),
         Strategy(
             "aptserve-s",
             Batching.ADAPTIVE_CHUNKED,
             Routing.LEAST_LOAD,
             Ordering.FCFS,
-            hybrid_cache=True,
+            hybrid_cache=HybridCache.VALUE,
         ),
         Strategy(
             "econoserve",
@@ -142,6 +156,7 @@ STRATEGIES: dict[str, Strategy] = {
             Ordering.EDF,
             offload=True,
             triage=True,
+            hybrid_cache=HybridCache.CHEAP,
         ),
     )
 }

@@ -25,7 +25,7 @@ from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.commands import carry_out
 from macroserve.engine.engine import EngineShape
-from macroserve.engine.hybrid_cache import judge
+from macroserve.engine.hybrid_cache import Found, judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import encode
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
@@ -174,7 +174,9 @@ class EmulatedEngine:
         truth = truth or LatencyModel(EMULATED_MODEL, EMULATED_DEVICE)
         self._executor = EmulatedExecutor(truth, clock, sleep)
         hybrid = judge(
-            strategy(settings.strategy), settings.hybrid_cache, lambda: 1 / HIDDEN_PER_KV
+            strategy(settings.strategy),
+            settings.hybrid_cache,
+            lambda: Found(1 / HIDDEN_PER_KV, direct=False),
         )
         block_bytes = settings.block_size * EMULATED_MODEL.kv_bytes_per_token
         self._shape = EngineShape(

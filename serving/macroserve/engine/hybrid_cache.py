@@ -2,8 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from macroserve.core.strategy import Strategy
+from macroserve.core.strategy import HybridCache, Strategy
+
+MADE_AGAIN = (
+    "keys and values would be made of hidden states again at every step (rotary embedding), which "
+    "takes more time than strategy {} gives for memory"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +23,34 @@ class Verdict:
         return f"{'on' if self.on else 'off'}: {self.reason}"
 
 
-def judge(strategy: Strategy, wish: str, find_share: Callable[[], float | str]) -> Verdict:
-    """wish: Auto (where they are smaller), On (wherever they can be kept), or Off.
+class Found(NamedTuple):
+    """Of a model. share: memory of a token's hidden state over that of its keys and values. direct:
+    attention reads hidden states as they are, as no rotary embedding turns keys; else keys and
+    values are made of them again at every step."""
 
-    find_share: memory of a token's hidden state over that of its keys and values, or why it cannot
-        be kept. Asked only where that matters, as the answer takes a look at the model.
+    share: float
+    direct: bool
+
+
+def judge(strategy: Strategy, wish: str, find: Callable[[], Found | str]) -> Verdict:
+    """wish: Auto (where they are smaller, and the strategy can gain by them), On (wherever they can
+    be kept), or Off.
+
+    find: what there is to know of the model, or why hidden states cannot be kept. Asked only where
+        that matters, as the answer takes a look at the model.
     Raises ValueError where it is wished On and cannot be.
     """
     if wish == "Off":
         return Verdict(False, "spec.engine.hybridCache is Off")
-    if strategy.hybrid_cache:
-        found = find_share()
+    if strategy.keeps_hidden:
+        found = find()
     else:
         found = f"strategy {strategy.name} keeps keys and values alone"
-    if not isinstance(found, str):
-        reason = f"hidden states take {found:.2f} of the memory of keys and values"
-        return Verdict(found < 1 or wish == "On", reason)
-    if wish == "On":
-        raise ValueError(f"spec.engine.hybridCache is On, but {found}")
-    return Verdict(False, found)
+    if isinstance(found, str):
+        if wish == "On":
+            raise ValueError(f"spec.engine.hybridCache is On, but {found}")
+        return Verdict(False, found)
+    if wish == "Auto" and strategy.hybrid_cache is HybridCache.CHEAP and not found.direct:
+        return Verdict(False, MADE_AGAIN.format(strategy.name))
+    reason = f"hidden states take {found.share:.2f} of the memory of keys and values"
+    return Verdict(found.share < 1 or wish == "On", reason)

@@ -267,7 +267,12 @@ def make_step(make_config, make_sequence):
         **fields,
     ):
         config = make_config(strategy, num_blocks=num_blocks, **fields)
-        running = Running(num_blocks, config.block_size, pause_when_full=config.strategy.exact_kv)
+        running = Running(
+            num_blocks,
+            config.block_size,
+            pause_when_full=config.strategy.exact_kv,
+            hidden_slots=config.hidden_slots,
+        )
         queue = WaitingQueue(config.strategy.ordering)
         predictor = LengthPredictor()
         for length in lengths:

@@ -6,14 +6,14 @@ from support.linear_latency import NOW
 from macroserve.core.batch import BatchKind
 from macroserve.core.instance.composers import COMPOSERS
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES, Batching
+from macroserve.core.strategy import STRATEGIES, Batching, HybridCache
 from macroserve.core.views import Phase, Pool
 
 BY_PERCENTILE = {"mean_slack": False}
 QUEUEING = [
     name
     for name, strategy in STRATEGIES.items()
-    if not (strategy.hybrid_cache or strategy.queues_responses)
+    if not (strategy.hybrid_cache is HybridCache.VALUE or strategy.queues_responses)
 ]
 """Those that take requests in the order of a queue; the others choose among all that wait."""
 

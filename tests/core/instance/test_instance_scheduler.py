@@ -7,7 +7,7 @@ import pytest
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.instance.scheduler import SHARE_FLOOR, Refusal
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES, Ordering
+from macroserve.core.strategy import STRATEGIES, HybridCache, Ordering
 from macroserve.core.views import Phase
 
 
@@ -166,7 +166,7 @@ def test_ordering(make_scheduler, make_request, strategy, expected):
 
 def test_a_reader_in_mid_stream_goes_first(make_scheduler, make_request):
     for name, strategy in STRATEGIES.items():
-        if strategy.hybrid_cache:
+        if strategy.hybrid_cache is HybridCache.VALUE:
             continue  # it goes by how long each has waited
         scheduler = make_scheduler(name)
         scheduler.add_request(make_request("new", 0.0), 0.2)

@@ -3,6 +3,8 @@
 import pytest
 from support.linear_latency import NOW
 
+from macroserve.core.instance.cache import Cache
+from macroserve.core.instance.composers import slack
 from macroserve.core.instance.step import RESERVED_TTFTS
 
 
@@ -162,3 +164,41 @@ def test_what_is_computed_again_in_mid_stream_goes_first(make_step):
     step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=0.3)
     step.running.prefilling["b1"].emit(3, NOW - 0.2)
     assert order(step) == ["b1", "b0", "w0"]
+
+
+SHORT = {"decoding": [1.0] * 6, "waiting": [50], "num_blocks": 23, "hidden_slots": 32}
+"""Eleven blocks of 23 are free, and a pool full of hidden states takes 0.7 ms of a step of 32."""
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "cache"),
+    [
+        ("unified", {}, Cache.HIDDEN),
+        ("unified", {"num_blocks": 24}, Cache.KV),
+        ("unified", {"hidden_slots": None}, Cache.KV),
+        ("unified", {"hidden_slots": 16}, Cache.KV),
+        ("unified", {"hidden_slots": 4000}, Cache.KV),
+        ("vllm", {}, Cache.KV),
+    ],
+    ids=["short", "half is free", "not kept", "not smaller", "too dear", "never"],
+)
+def test_hidden_states_are_kept_where_memory_is_short_and_they_are_cheap(
+    make_step, name, fields, cache
+):
+    (pick,) = make_step(name, **{**SHORT, **fields}).pick(512)
+    assert pick.cache is cache
+    # Fifty tokens and the block of the next one: five blocks of 16.
+    assert pick.num_blocks == (3 if cache is Cache.HIDDEN else 5)
+
+
+def test_who_was_just_preempted_does_not_come_back_hidden_at_once(make_step):
+    step = make_step("unified", **SHORT)
+    step.preempted = tuple(step.waiting)
+    assert [pick.cache for pick in step.pick(512)] == [Cache.KV]
+
+
+def test_hidden_states_leave_less_time_for_prefill(make_step):
+    step = make_step("unified", [0.0] * 2, [500])
+    whole = slack.compose(step).picks[0].num_tokens
+    step.decoding.num_hidden_tokens = 5000
+    assert slack.compose(step).picks[0].num_tokens == whole - 5

@@ -13,7 +13,7 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from macroserve.engine.vllm.hybrid.support import find_share  # noqa: E402
+from macroserve.engine.vllm.hybrid.support import find  # noqa: E402
 from macroserve.engine.vllm.options import engine_args  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -70,7 +70,7 @@ def verdict(tmp_path):
             args={"skip_tokenizer_init": True, **args},
         )
         vllm_args = engine_args(settings, Pool.LP, "/nowhere")
-        return judge(strategy(name), wish, lambda: find_share(vllm_args.create_engine_config()))
+        return judge(strategy(name), wish, lambda: find(vllm_args.create_engine_config()))
 
     return build
 
@@ -141,9 +141,21 @@ def test_what_stands_in_its_way(verdict, config, args, reason):
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_only_apt_serve_keeps_hidden_states(verdict, name):
-    assert verdict(LLAMA, name=name).on == name.startswith("aptserve")
-    if not name.startswith("aptserve"):
-        assert name in verdict(LLAMA, name=name).reason
-        with pytest.raises(ValueError, match=name):
-            verdict(LLAMA, "On", name=name)
+@pytest.mark.parametrize("config", [LLAMA, OPT], ids=["llama", "opt"])
+def test_which_strategies_keep_hidden_states(verdict, config, name):
+    """``unified`` where attention reads them as they are; Apt-Serve's also where keys and values
+    are made again."""
+    found = verdict(config, name=name)
+    assert found.on == (name.startswith("aptserve") or (name == "unified" and config is OPT))
+    if not found.on:
+        assert name in found.reason
+
+
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].keeps_hidden])
+def test_a_strategy_that_keeps_none_cannot_be_told_to(verdict, name):
+    with pytest.raises(ValueError, match=name):
+        verdict(LLAMA, "On", name=name)
+
+
+def test_unified_keeps_them_where_it_is_told_to(verdict):
+    assert verdict(LLAMA, "On", name="unified").on

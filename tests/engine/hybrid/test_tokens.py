@@ -22,6 +22,7 @@ CASES = {
     "llama-gqa": ("llama-gqa", {}),
     "in-chunks": ("llama", {"strategy": "aptserve-s", "max_batch_tokens": 96}),
     "on-two-ranks": ("llama", {"tensor_parallel": 2}),
+    "opt-on-two-ranks": ("opt", {"tensor_parallel": 2}),
 }
 
 

@@ -56,7 +56,7 @@ class InstanceScheduler:
             config.block_size,
             pause_when_full=config.strategy.exact_kv,
             queue_responses=config.strategy.queues_responses,
-            hidden_slots=config.hidden_slots if config.strategy.hybrid_cache else None,
+            hidden_slots=config.hidden_slots if config.strategy.keeps_hidden else None,
         )
         self._lengths = LengthPredictor()
         self._inflow = Inflow()

@@ -18,6 +18,7 @@ from macroserve.core.instance.sequence import Sequence, State
 from macroserve.core.instance.triage import hopeless
 from macroserve.core.instance.waiting import WaitingQueue
 from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.strategy import HybridCache
 from macroserve.core.views import Phase
 
 KV_PADDING = 0.15
@@ -32,6 +33,10 @@ would find none in time where those given up hold it: 3 to 6 are as good, less o
 
 MOST_RESERVED = 0.5
 """No more than this share of the memory is kept for them: a backlog is to go away again."""
+
+
+SHORT_MEMORY = 0.5
+"""With less than this share of the pool free, memory is short."""
 
 
 class Pick(NamedTuple):
@@ -153,10 +158,11 @@ class Step:
         picks: list[Pick] = []
         seats = (max_num_seqs or self.config.max_num_seqs) - len(self.running)
         blocks = self.running.blocks.free - held_back_blocks
+        usual = self._usual_cache
         for seq in self._candidates(seats > 0 and blocks > 0, chosen):
             needed, cache = 0, seq.cache
             if seq.state is State.WAITING:
-                cache = chosen[seq] if chosen else Cache.KV
+                cache = chosen[seq] if chosen else usual
                 needed = self.reservation(seq)
                 if cache is Cache.HIDDEN:
                     needed = self.running.blocks.hidden_blocks(needed)
@@ -174,6 +180,25 @@ class Step:
             picks.append(Pick(seq, share, needed, cache))
             num_tokens -= share
         return picks
+
+    @property
+    def _usual_cache(self) -> Cache:
+        """Of whoever begins, where nobody chooses for each.
+
+        One that was just preempted waits for an iteration, although its hidden cache might fit.
+        """
+        blocks, latency = self.running.blocks, self.latency
+        num_hidden = blocks.num_blocks * (self.config.hidden_slots or 0)
+        if (
+            self.config.strategy.hybrid_cache is not HybridCache.CHEAP
+            or self.preempted
+            or blocks.free >= SHORT_MEMORY * blocks.num_blocks
+            or num_hidden <= blocks.num_blocks * blocks.block_size
+        ):
+            return Cache.KV
+        step_s = self.decode_s - latency.rebuild_s(self.decoding.num_hidden_tokens)
+        is_cheap = latency.rebuild_s(num_hidden) < max(step_s, latency.prefill_s(1))
+        return Cache.HIDDEN if is_cheap else Cache.KV
 
     def _begun(self, num_tokens: int, others: Container[Sequence]) -> Iterator[Pick]:
         """Prompts that are under way, beside others: they have seats and memory."""

@@ -19,7 +19,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
-from macroserve.engine.vllm.hybrid.support import find_share
+from macroserve.engine.vllm.hybrid.support import find
 from macroserve.engine.vllm.last_words import LastWords
 from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
 from macroserve.engine.vllm.scheduler import COMMAND
@@ -50,11 +50,11 @@ class VllmEngine:
         self._hybrid = judge(
             strategy(self._settings.strategy),
             self._settings.hybrid_cache,
-            lambda: find_share(args.create_engine_config()),
+            lambda: find(args.create_engine_config()),
         )
         self._llm = _started(with_hybrid_cache(args) if self._hybrid.on else args)
         if self._hybrid.on:
-            by_rank = await self._llm.collective_rpc("measure_rebuild_s")
+            by_rank = await self._llm.collective_rpc("measure_rho")
             await self.command("set_rebuild", max(by_rank))
         await self._warm_up()
         return await tokens_app(self._llm, self._settings)

@@ -5,7 +5,7 @@ from itertools import product
 from statistics import mean
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES, Strategy
+from macroserve.core.strategy import STRATEGIES, HybridCache, Strategy
 from macroserve.sim.deployment import CHUNK_TOKENS, VLLM_HOST, Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB
@@ -49,7 +49,7 @@ class Variant:
 
 
 APT = STRATEGIES["aptserve"]
-KV_ONLY = replace(APT, hybrid_cache=False)
+KV_ONLY = replace(APT, hybrid_cache=HybridCache.NEVER)
 VARIANTS = {
     "vllm": Variant(STRATEGIES["vllm"]),
     "sarathi": Variant(STRATEGIES["sarathi"]),

@@ -53,8 +53,12 @@ def compose(step: Step) -> Plan:
         budget_s = min(budget_s + SAVED_SHARE * saved_s, MAX_STEP_TPOTS * target_s)
     if tbt_s := step.config.slo.tbt_s:
         budget_s = min(budget_s, TBT_SHARE * tbt_s)
+    rebuild_s = step.latency.rebuild_s(step.decoding.num_hidden_tokens)
     chunk = step.latency.prefill_tokens_within(
-        budget_s, limit, num_decodes=len(decodes), decode_context=step.decoding.num_tokens
+        budget_s - rebuild_s,
+        limit,
+        num_decodes=len(decodes),
+        decode_context=step.decoding.num_tokens,
     )
     if chunk < MIN_CHUNK_TOKENS:
         return Plan((), decodes, "slack does not pay for prefill")

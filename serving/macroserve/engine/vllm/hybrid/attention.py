@@ -14,10 +14,13 @@ from vllm.v1.attention.backend import AttentionBackend, CommonAttentionMetadata
 from macroserve.engine.vllm.hybrid.layer import HiddenLayer
 from macroserve.engine.vllm.hybrid.requests import HiddenRequests
 from macroserve.engine.vllm.hybrid.rows import (
+    DirectPart,
     HiddenPart,
     Part,
     Rebuilt,
+    direct_context,
     hidden_context,
+    last_slots,
     of_requests,
     tokens_of,
 )
@@ -47,11 +50,13 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class HybridMetadata:
-    """A batch, for one layer after another: requests with keys and values, then those without."""
+    """A batch, for one layer after another: requests with keys and values, those whose keys and
+    values are made again, and those that need none."""
 
-    kv: Part | None
-    hidden: HiddenPart | None
     scratch: Scratch
+    kv: Part | None = None
+    hidden: HiddenPart | None = None
+    direct: DirectPart | None = None
 
 
 class _Builder:
@@ -61,6 +66,7 @@ class _Builder:
         super().__init__(spec, layer_names, vllm_config, device)  # type: ignore[call-arg]
         layers = vllm_config.compilation_config.static_forward_context
         self._requests: HiddenRequests = layers[layer_names[0]].impl.requests
+        self._has_direct = layers[layer_names[0]].impl.hidden.direct is not None
         self._spec = spec
         self._scratch = Scratch()
 
@@ -73,20 +79,25 @@ class _Builder:
             everything = slice(0, common.num_actual_tokens)
             metadata = build(common_prefix_len, common, fast_build)
             part = Part(everything, metadata, common.slot_mapping[everything])
-            return HybridMetadata(part, None, self._scratch)
-        kv = None
-        if not is_hidden.all():
-            rows = (~is_hidden).nonzero().flatten()
+            return HybridMetadata(self._scratch, kv=part)
+        is_direct = is_hidden & (common.naive_query_lens() == 1)
+        if not self._has_direct:
+            is_direct.zero_()
+        kv = hidden = direct = None
+        if len(rows := (~is_hidden).nonzero().flatten()):
             some = of_requests(common, rows)
             kv = Part(tokens_of(common, rows), build(0, some, fast_build), some.slot_mapping)
-        rows = is_hidden.nonzero().flatten()
-        some = of_requests(common, rows)
-        context = hidden_context(some, self._spec.hidden_slots, self._spec.block_size)
-        some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
-        tokens, metadata = tokens_of(common, rows), build(0, some, fast_build)
-        return HybridMetadata(
-            kv, HiddenPart(tokens, metadata, context.made, context), self._scratch
-        )
+        if len(rows := (is_hidden & ~is_direct).nonzero().flatten()):
+            some = of_requests(common, rows)
+            context = hidden_context(some, self._spec.hidden_slots, self._spec.block_size)
+            some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
+            metadata = build(0, some, fast_build)
+            hidden = HiddenPart(tokens_of(common, rows), metadata, context.made, context)
+        if len(rows := is_direct.nonzero().flatten()):
+            some, slots = of_requests(common, rows), self._spec.hidden_slots
+            written, context = last_slots(some, slots), direct_context(some, slots)
+            direct = DirectPart(tokens_of(common, rows), written, context)
+        return HybridMetadata(self._scratch, kv, hidden, direct)
 
 
 class _Impl:
@@ -124,6 +135,10 @@ class _Impl:
             self.rebuild(layer, kv_cache, part.context.before, scratch)
             serve(part, scratch)
             self.hidden.write(kv_cache, self.hidden.x[part.tokens], part.context.written)
+        if (direct := attn_metadata.direct) and self.hidden.direct:
+            self.hidden.write(kv_cache, self.hidden.x[direct.tokens], direct.written)
+            pages = self.hidden.pages(kv_cache)
+            output[direct.tokens] = self.hidden.direct(query[direct.tokens], pages, direct.context)
         return output
 
     def rebuild(

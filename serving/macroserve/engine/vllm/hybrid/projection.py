@@ -7,16 +7,23 @@ import torch
 
 class KvProjection:
     """block: a module whose ``qkv_proj`` makes queries, keys and values, and whose ``rotary_emb``,
-    if it has one, turns queries and keys by their positions. One rank's heads."""
+    if it has one, turns queries and keys by their positions. One rank's heads.
+
+    key, value: weights, [num_kv_heads, head_size, hidden_size]. value_bias: [num_kv_heads,
+    head_size], or None. rotary: that module, or None.
+    """
 
     def __init__(self, block: Any, num_kv_heads: int, head_size: int) -> None:
-        self._shape = num_kv_heads, head_size
-        self._rotary = getattr(block, "rotary_emb", None)
+        self.rotary = getattr(block, "rotary_emb", None)
         qkv, size = block.qkv_proj, num_kv_heads * head_size
         weight = qkv.weight if qkv.weight.numel() else _unpacked(qkv)
         bias = getattr(qkv, "bias", None)
         self._weight = weight[-2 * size :]
         self._bias = None if bias is None else bias[-2 * size :].to(weight.dtype)
+        heads = (num_kv_heads, head_size)
+        self.key = self._weight[:size].unflatten(0, heads)
+        self.value = self._weight[size:].unflatten(0, heads)
+        self.value_bias = None if self._bias is None else self._bias[size:].unflatten(0, heads)
 
     def __call__(
         self, x: torch.Tensor, positions: torch.Tensor
@@ -27,9 +34,10 @@ class KvProjection:
         """
         key, value = torch.nn.functional.linear(x, self._weight, self._bias).chunk(2, dim=-1)
         key = key.contiguous()
-        if self._rotary is not None:
-            key, _ = self._rotary(positions, key, None)
-        return key.view(-1, *self._shape), value.contiguous().view(-1, *self._shape)
+        if self.rotary is not None:
+            key, _ = self.rotary(positions, key, None)
+        heads = self.key.shape[:2]
+        return key.unflatten(-1, heads), value.contiguous().unflatten(-1, heads)
 
 
 def _unpacked(qkv: Any) -> torch.Tensor:

@@ -51,6 +51,31 @@ class HiddenPart(Part):
     context: HiddenContext
 
 
+@dataclass(frozen=True, slots=True)
+class DirectContext:
+    """Where the hidden states are of requests that decode a token each.
+
+    lens: tokens of each request, this step's included. pages, offsets: of all of them, request by
+        request. block_table: [num_requests, max_pages]. seq_lens: as lens, on the device.
+    """
+
+    lens: list[int]
+    pages: torch.Tensor
+    offsets: torch.Tensor
+    block_table: torch.Tensor
+    seq_lens: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DirectPart:
+    """Requests that decode a token each, whose hidden states are attended to as they are. tokens:
+    theirs among the batch's. written: slots of the hidden states of these."""
+
+    tokens: torch.Tensor
+    written: torch.Tensor
+    context: DirectContext
+
+
 def of_requests(common: CommonAttentionMetadata, rows: torch.Tensor) -> CommonAttentionMetadata:
     """Of some requests alone, as if the batch had no others. rows: [num_requests], int64."""
     query_lens = common.naive_query_lens()[rows]
@@ -103,6 +128,28 @@ def hidden_context(
         block_table=(first_block[:, None] + blocks).to(common.block_table_tensor.dtype),
         num_blocks=int(num_blocks.sum()),
     )
+
+
+def direct_context(common: CommonAttentionMetadata, hidden_slots: int) -> DirectContext:
+    """common: of requests that decode a token each and keep hidden states."""
+    lens = common.seq_lens.long()
+    row = torch.repeat_interleave(torch.arange(len(lens), device=lens.device), lens)
+    position = _offsets(lens)
+    page = common.block_table_tensor[row, position // hidden_slots].long()
+    return DirectContext(
+        lens=lens.tolist(),
+        pages=page,
+        offsets=position % hidden_slots,
+        block_table=common.block_table_tensor,
+        seq_lens=common.seq_lens,
+    )
+
+
+def last_slots(common: CommonAttentionMetadata, hidden_slots: int) -> torch.Tensor:
+    """[num_requests]: slots of the hidden states of their last tokens."""
+    last = common.seq_lens.long() - 1
+    page = common.block_table_tensor.gather(1, (last // hidden_slots)[:, None]).flatten().long()
+    return page * hidden_slots + last % hidden_slots
 
 
 def _offsets(lens: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,8 @@ from vllm.model_executor.models.opt import OPTAttention
 from vllm.model_executor.models.qwen2 import Qwen2Attention
 from vllm.v1.kv_cache_interface import is_quantized_kv_cache
 
+from macroserve.engine.hybrid_cache import Found
+
 ATTENTION: dict[str, type[nn.Module]] = {
     "LlamaForCausalLM": LlamaAttention,
     "OPTForCausalLM": OPTAttention,
@@ -15,10 +17,14 @@ ATTENTION: dict[str, type[nn.Module]] = {
 """Attention blocks by architecture that make keys and values of their input by one projection, turn
 keys by their position, and do no more to them."""
 
+ROTARY = ("LlamaForCausalLM", "Qwen2ForCausalLM")
+"""Those that turn keys."""
 
-def find_share(config: VllmConfig) -> float | str:
+
+def find(config: VllmConfig) -> Found | str:
     """As ``hybrid_cache.judge`` asks."""
-    return why_not(config) or share(config)
+    direct = config.model_config.architecture not in ROTARY
+    return why_not(config) or Found(share(config), direct)
 
 
 def share(config: VllmConfig) -> float:

@@ -1,19 +1,16 @@
 """The worker of an engine that keeps hidden states: vLLM's own, which learns which requests do."""
 
-from statistics import median
-from time import perf_counter
 from typing import Any
 
-import torch
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec
 
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
-from macroserve.engine.vllm.hybrid.attention import Scratch, hybrid
+from macroserve.engine.vllm.hybrid.attention import hybrid
 from macroserve.engine.vllm.hybrid.layer import HiddenLayer
 from macroserve.engine.vllm.hybrid.requests import HiddenRequests
-from macroserve.engine.vllm.hybrid.rows import Rebuilt
+from macroserve.engine.vllm.hybrid.rho import measure_rho
 from macroserve.engine.vllm.hybrid.spec import HybridSpec
 from macroserve.engine.vllm.hybrid.support import ATTENTION
 
@@ -21,9 +18,6 @@ if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as Worker
 else:
     from vllm.v1.worker.gpu_worker import Worker
-
-
-TRIAL_PAGES, NUM_TRIALS = 32, 5
 
 
 class HybridWorker(Worker):  # type: ignore[misc]
@@ -60,24 +54,9 @@ class HybridWorker(Worker):  # type: ignore[misc]
             specs[name] = HybridSpec.of(spec, hidden_size)
         return specs
 
-    def measure_rebuild_s(self) -> float:
-        """Seconds by which a token of which the hidden state is kept makes a decode batch longer:
-        Apt-Serve's rho (equation 6). For an engine that is empty: it reads and writes anywhere."""
-        attention = self.vllm_config.compilation_config.static_forward_context.values()
-        like = next(iter(attention)).kv_cache
-        num_pages = min(TRIAL_PAGES, len(like))
-        num_tokens = num_pages * self.cache_config.block_size
-        slots = torch.arange(num_tokens, device=like.device)
-        tokens, pages = Rebuilt(slots, slots, slots), Scratch().pages(num_pages, like)
-        taken_s: list[float] = []
-        for _ in range(NUM_TRIALS):
-            began_s = perf_counter()
-            for layer in attention:
-                layer.impl.rebuild(layer, layer.kv_cache, tokens, pages)
-            if like.is_cuda:
-                torch.cuda.synchronize()
-            taken_s.append(perf_counter() - began_s)
-        return median(taken_s) / num_tokens
+    def measure_rho(self) -> float:
+        layers = self.vllm_config.compilation_config.static_forward_context.values()
+        return measure_rho([*layers], self.cache_config.block_size)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
         self._requests.ids = getattr(scheduler_output, HIDDEN_REQUESTS)

@@ -3,7 +3,14 @@
 from dataclasses import replace
 from statistics import mean
 
-from macroserve.core.strategy import STRATEGIES, Batching, Ordering, Routing, Strategy
+from macroserve.core.strategy import (
+    STRATEGIES,
+    Batching,
+    HybridCache,
+    Ordering,
+    Routing,
+    Strategy,
+)
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.papers.figure import Figure, Row
 from macroserve.sim.papers.measurements import Measurement, Values
@@ -11,6 +18,7 @@ from macroserve.sim.papers.unified.benchmarks import BENCHMARKS, UNIFIED, Benchm
 
 WHOLE = STRATEGIES[UNIFIED]
 WITHOUT: dict[str, Strategy] = {
+    "the hybrid cache": replace(WHOLE, hybrid_cache=HybridCache.NEVER),
     "steps from saved time (Sarathi's chunks instead)": replace(WHOLE, batching=Batching.CHUNKED),
     "triage and response ratios (by deadline alone)": replace(WHOLE, triage=False),
     "triage, response ratios and deadlines (first come, first served)": replace(
@@ -24,7 +32,6 @@ WITHOUT: dict[str, Strategy] = {
 WITH: dict[str, tuple[Strategy, float]] = {
     "an HP instance in three": (WHOLE, 1 / 3),
     "exact allocation": (replace(WHOLE, exact_kv=True), 0.0),
-    "the hybrid cache": (replace(WHOLE, hybrid_cache=True), 0.0),
 }
 _MODELS = ("L20, Llama-30B", "OPT-13B", "Mistral-7B", "Llama3.1-8B", "Qwen-14B")
 CASES = [benchmark for benchmark in BENCHMARKS if any(model in benchmark.name for model in _MODELS)]

@@ -1,0 +1,90 @@
+"""Decode attention that reads hidden states as they are, without keys and values.
+
+A score is ``q (W_k x) = (q W_k) x`` and a head's output ``sum p (W_v x) = W_v sum p x``: where no
+rotary embedding stands between, each is one projection a step and not one a token (``kernels``).
+"""
+
+import torch
+from vllm.distributed import (
+    get_tensor_model_parallel_rank,
+    get_tensor_model_parallel_world_size,
+    tensor_model_parallel_all_gather,
+    tensor_model_parallel_all_reduce,
+)
+
+from macroserve.engine.vllm.hybrid.projection import KvProjection
+from macroserve.engine.vllm.hybrid.rows import DirectContext
+
+
+def has_kernels(query: torch.Tensor) -> bool:
+    return query.is_cuda
+
+
+class DirectAttention:
+    """Of one layer. Under tensor parallelism each rank has its part of every hidden state, scores
+    it for the heads of all ranks, and mixes it for them: what travels is a score for each head and
+    token, where whole hidden states would be a hundred times as much."""
+
+    def __init__(self, project: KvProjection, scale: float) -> None:
+        self._project = project
+        self._scale = scale
+        self._num_ranks = get_tensor_model_parallel_world_size()
+        self._rank = get_tensor_model_parallel_rank()
+
+    def __call__(
+        self, query: torch.Tensor, pages: torch.Tensor, context: DirectContext
+    ) -> torch.Tensor:
+        """query: [num_requests, num_heads, head_size], and so is what is returned.
+        pages: [num_pages, hidden_slots, hidden_size / ranks], this step's tokens in them."""
+        if has_kernels(query) and self._num_ranks == 1:
+            return self._by_kernel(query, pages, context)
+        wanted = self._wanted(query)
+        pieces = pages[context.pages, context.offsets].split(context.lens)
+        scores = torch.cat([w @ x.t() for w, x in zip(wanted, pieces, strict=True)], dim=1)
+        if self._num_ranks > 1:
+            scores = tensor_model_parallel_all_reduce(scores)
+        shares = (self._scale * scores).split(context.lens, dim=1)
+        mixed = [s.softmax(-1).to(x.dtype) @ x for s, x in zip(shares, pieces, strict=True)]
+        return self._values(torch.stack(mixed))
+
+    def _wanted(self, query: torch.Tensor) -> torch.Tensor:
+        """Queries of hidden states, [num_requests, heads of all ranks, hidden_size / ranks]. The
+        keys' bias adds the same to all scores of a head, which its softmax does not notice."""
+        groups = query.unflatten(1, (self._project.key.shape[0], -1))
+        wanted = torch.einsum("rkgd,kdh->rkgh", groups, self._project.key).flatten(1, 2)
+        if self._num_ranks > 1:
+            wanted = tensor_model_parallel_all_gather(wanted, dim=1)
+            wanted = wanted.chunk(self._num_ranks, dim=-1)[self._rank]
+        return wanted.float()
+
+    def _values(self, mixed: torch.Tensor) -> torch.Tensor:
+        """[num_requests, num_heads, head_size]. mixed: as ``_wanted``'s. A head's weights add up to
+        one, and so does what they make of the bias."""
+        if self._num_ranks > 1:
+            mixed = tensor_model_parallel_all_gather(mixed, dim=-1)
+            mixed = mixed.chunk(self._num_ranks, dim=1)[self._rank]
+        groups = mixed.unflatten(1, (self._project.value.shape[0], -1))
+        values = torch.einsum("rkgh,kdh->rkgd", groups, self._project.value)
+        if self._project.value_bias is not None:
+            values = values + self._project.value_bias[:, None]
+        return values.flatten(1, 2)
+
+    def _by_kernel(
+        self, query: torch.Tensor, pages: torch.Tensor, context: DirectContext
+    ) -> torch.Tensor:
+        # Triton is on machines with a GPU only.
+        from macroserve.kernels.attend_hidden import attend_hidden
+        from macroserve.kernels.decodes import Decodes
+        from macroserve.kernels.projection import KvProjection as KernelProjection
+
+        project, out = self._project, torch.empty_like(query)
+        requests = torch.arange(len(query), device=query.device)
+        decodes = Decodes(context.block_table, context.seq_lens, requests, max(context.lens))
+        weights = KernelProjection(
+            project.key.flatten(0, 1),
+            project.value.flatten(0, 1),
+            project.key.shape[1],
+            value_bias=None if project.value_bias is None else project.value_bias.flatten(),
+        )
+        attend_hidden(query.contiguous(), pages, decodes, weights, self._scale, out)
+        return out

@@ -1,0 +1,70 @@
+"""Apt-Serve's rho (equation 6): by how much a token of which the hidden state is kept makes a
+decode batch longer, measured on the layers of an engine that is empty."""
+
+from collections.abc import Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from macroserve.engine.vllm.hybrid.attention import Scratch
+from macroserve.engine.vllm.hybrid.rows import DirectContext, Rebuilt
+
+NUM_REQUESTS, REQUEST_TOKENS, NUM_TRIALS = 4, 256, 5
+
+
+def measure_rho(layers: Sequence[Any], block_size: int) -> float:
+    """Seconds a token. layers: vLLM's attention layers, whose pages are read whatever they hold.
+
+    What attention to keys and values of the same tokens would take is not taken off.
+    """
+    cache = layers[0].kv_cache
+    tokens = torch.arange(NUM_REQUESTS * REQUEST_TOKENS, device=cache.device)
+    scratch = Scratch().pages(-(-len(tokens) // block_size), cache)
+
+    def attend(layer: Any) -> None:
+        hidden = layer.impl.hidden
+        if hidden.direct is None:
+            again = Rebuilt(tokens % _slots(layer), tokens, tokens)
+            layer.impl.rebuild(layer, layer.kv_cache, again, scratch)
+        else:
+            hidden.direct(_query(layer), hidden.pages(layer.kv_cache), _context(layer))
+
+    taken_s: list[float] = []
+    for _ in range(NUM_TRIALS):
+        began_s = perf_counter()
+        for layer in layers:
+            attend(layer)
+        if cache.is_cuda:
+            torch.cuda.synchronize()
+        taken_s.append(perf_counter() - began_s)
+    return median(taken_s) / len(tokens)
+
+
+def _slots(layer: Any) -> int:
+    """Hidden states that the pool holds."""
+    num_pages, capacity, _ = layer.impl.hidden.pages(layer.kv_cache).shape
+    return num_pages * capacity
+
+
+def _query(layer: Any) -> torch.Tensor:
+    cache = layer.kv_cache
+    return cache.new_zeros((NUM_REQUESTS, layer.num_heads, layer.head_size))
+
+
+def _context(layer: Any) -> DirectContext:
+    """Requests in the pool's first pages, again from the first where there are not enough."""
+    num_pages, capacity, _ = layer.impl.hidden.pages(layer.kv_cache).shape
+    device = layer.kv_cache.device
+    pages_each = -(-REQUEST_TOKENS // capacity)
+    table = torch.arange(NUM_REQUESTS * pages_each, device=device).view(NUM_REQUESTS, -1)
+    table = (table % num_pages).int()
+    position = torch.arange(REQUEST_TOKENS, device=device)
+    return DirectContext(
+        lens=[REQUEST_TOKENS] * NUM_REQUESTS,
+        pages=table[:, position // capacity].flatten().long(),
+        offsets=(position % capacity).repeat(NUM_REQUESTS),
+        block_table=table,
+        seq_lens=torch.full((NUM_REQUESTS,), REQUEST_TOKENS, dtype=torch.int32, device=device),
+    )

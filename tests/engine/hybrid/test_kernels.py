@@ -1,0 +1,21 @@
+"""The kernels that a GPU has attend to the same hidden states as the CPU's products."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+
+def test_same_tokens_by_kernels(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "support.hybrid_by_kernels", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]

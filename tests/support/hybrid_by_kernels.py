@@ -1,0 +1,69 @@
+"""An engine on a CPU whose hidden states are attended to by the Triton kernels, interpreted.
+
+    python -m support.hybrid_by_kernels FOLDER
+
+Ends with 0 where its tokens are those of stock vLLM. In a process of its own: what Triton compiles
+or interprets is settled when it is first imported.
+"""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from support.offline_engine import (  # noqa: E402
+    chosen_caches,
+    instance_args,
+    offline_engine,
+    stock_args,
+)
+from support.small_models import build  # noqa: E402
+
+from macroserve.core.instance.cache import Cache  # noqa: E402
+from macroserve.core.request import Slo  # noqa: E402
+from macroserve.engine.settings import EngineSettings  # noqa: E402
+from macroserve.engine.vllm.hybrid import direct  # noqa: E402
+
+
+class Asked:
+    """In place of ``direct.has_kernels``: there are some."""
+
+    count = 0
+
+    def __call__(self, query: object) -> bool:
+        self.count += 1
+        return True
+
+
+def main(folder: Path) -> None:
+    settings = EngineSettings(
+        model=str(build(folder, "opt")),
+        served_name="opt",
+        max_model_len=256,
+        strategy="aptserve",
+        dtype="float32",
+        slo=Slo(ttft_s=600.0, tpot_s=60.0),
+        kv_cache_bytes=4 << 20,
+        args={"skip_tokenizer_init": True},
+    )
+    rnd = random.Random(5)
+    prompts = [[rnd.randrange(3, 2000) for _ in range(length)] for length in (1, 40, 63, 130)]
+    tokens, asked = [], Asked()
+    for args in (stock_args(settings, folder), instance_args(settings, folder)):
+        with offline_engine(args) as engine, chosen_caches(lambda index: Cache.HIDDEN):
+            for index, prompt in enumerate(prompts):
+                engine.add(str(index), prompt, 8)
+            tokens.append(engine.finish())
+        direct.has_kernels = asked
+    assert tokens[0] == tokens[1], tokens
+    assert asked.count >= 8, "the kernels were not used"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
