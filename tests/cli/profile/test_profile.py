@@ -121,7 +121,7 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
 @pytest.mark.integration
 def test_a_real_engine_is_profiled_and_serves(settings, monkeypatch):
     prepare_environment()
-    for name, less in (("NUM_MIXED", 4), ("OUTPUT_TOKENS", 30), ("MANY", 4)):
+    for name, less in (("NUM_TURNS", 2), ("OUTPUT_TOKENS", 30), ("MANY", 4)):
         monkeypatch.setattr(profiles, name, less)
     model = replace(settings, model=str(ensure_tiny_model()), dtype="float32")
     arrivals = [Arrival(0.05 * i, 100, 10, max_new_tokens=10) for i in range(4)]

@@ -24,8 +24,8 @@ PLAIN, HYBRID = "vllm", "aptserve"
 """Strategies of the engines that are profiled: one keeps keys and values alone, the other hidden
 states where the settings and the model allow it."""
 
-NUM_MIXED = 60
-"""Requests of all lengths that teach the latency model."""
+NUM_TURNS, AT_A_TIME = 15, 4
+"""Requests of all lengths teach the latency model, so many at a time, however slow it is."""
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 200
 FEW, MANY = 1, 32
@@ -103,11 +103,12 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     """Its latency model learns from prompts of all lengths, a few at a time."""
     random = Random(0)
     longest = settings.max_model_len // 2
-    mixed = [
-        Arrival(0.1 * index, random.randrange(1, longest), random.randrange(1, 60))
-        for index in range(NUM_MIXED)
-    ]
-    await serve(engine, mixed, settings.slo, "mixed")
+    for turn in range(NUM_TURNS):
+        mixed = [
+            Arrival(0.0, random.randrange(1, longest), random.randrange(1, 60))
+            for _ in range(AT_A_TIME)
+        ]
+        await serve(engine, mixed, settings.slo, f"mixed-{turn}")
     learned = await engine.command("latency")
     latency = Exact(
         ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]

@@ -45,7 +45,7 @@ def table(profile: Profile) -> RenderableType:
         ("from a batch to the next", f"{1e3 * profile.between_s:.2f} ms"),
         ("and for each request in it", f"{1e3 * profile.sequence_s:.3f} ms"),
         ("C1 to C5 (Ascendra, equation 4)", ", ".join(f"{c:.3g}" for c in latency.coefficients)),
-        ("hybrid cache", shape.hybrid_cache),
+        ("hybrid cache with aptserve", shape.hybrid_cache),
     ):
         result.add_row(name, told)
     if latency.rebuild_s_per_token is not None:

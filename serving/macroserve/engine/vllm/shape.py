@@ -21,6 +21,7 @@ def model_shape(config: VllmConfig) -> ModelShape:
         dtype_bytes=model.dtype.itemsize,
         tensor_parallel=parallel.tensor_parallel_size,
         gated_mlp=gated,
+        rotary=hasattr(hf, "rope_parameters") or hasattr(hf, "rope_theta"),
     )
 
 
