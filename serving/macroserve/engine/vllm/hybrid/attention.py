@@ -15,13 +15,13 @@ from macroserve.engine.vllm.hybrid.layer import HiddenLayer
 from macroserve.engine.vllm.hybrid.requests import HiddenRequests
 from macroserve.engine.vllm.hybrid.rows import (
     DirectPart,
-    HiddenPart,
     Part,
     Rebuilt,
+    RebuiltPart,
     direct_context,
-    hidden_context,
     last_slots,
     of_requests,
+    rebuilt_context,
     tokens_of,
 )
 
@@ -38,6 +38,8 @@ class Scratch:
         Attention reads whole pages and masks what is no token's: that must be a number.
         """
         if len(self._pages) < num_pages:
+            # Contexts grow from step to step.
+            num_pages += num_pages // 4
             inner = like.stride()[1:]
             self._pages = torch.empty_strided(
                 (num_pages, *like.shape[1:]),
@@ -55,7 +57,7 @@ class HybridMetadata:
 
     scratch: Scratch
     kv: Part | None = None
-    hidden: HiddenPart | None = None
+    rebuilt: RebuiltPart | None = None
     direct: DirectPart | None = None
 
 
@@ -83,21 +85,21 @@ class _Builder:
         is_direct = is_hidden & (common.naive_query_lens() == 1)
         if not self._has_direct:
             is_direct.zero_()
-        kv = hidden = direct = None
+        kv = rebuilt = direct = None
         if len(rows := (~is_hidden).nonzero().flatten()):
             some = of_requests(common, rows)
             kv = Part(tokens_of(common, rows), build(0, some, fast_build), some.slot_mapping)
         if len(rows := (is_hidden & ~is_direct).nonzero().flatten()):
             some = of_requests(common, rows)
-            context = hidden_context(some, self._spec.hidden_slots, self._spec.block_size)
+            context = rebuilt_context(some, self._spec.hidden_slots, self._spec.block_size)
             some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
             metadata = build(0, some, fast_build)
-            hidden = HiddenPart(tokens_of(common, rows), metadata, context.made, context)
+            rebuilt = RebuiltPart(tokens_of(common, rows), metadata, context.made, context)
         if len(rows := is_direct.nonzero().flatten()):
             some, slots = of_requests(common, rows), self._spec.hidden_slots
             written, context = last_slots(some, slots), direct_context(some, slots)
             direct = DirectPart(tokens_of(common, rows), written, context)
-        return HybridMetadata(self._scratch, kv, hidden, direct)
+        return HybridMetadata(self._scratch, kv, rebuilt, direct)
 
 
 class _Impl:
@@ -130,7 +132,7 @@ class _Impl:
 
         if part := attn_metadata.kv:
             serve(part, kv_cache)
-        if part := attn_metadata.hidden:
+        if part := attn_metadata.rebuilt:
             scratch = attn_metadata.scratch.pages(part.context.num_blocks, kv_cache)
             self.rebuild(layer, kv_cache, part.context.before, scratch)
             serve(part, scratch)
@@ -155,7 +157,7 @@ def hybrid(backend: type[AttentionBackend]) -> type[AttentionBackend]:
     """The same backend for batches of both kinds. Raises ValueError where it keeps keys and values
     in the same call that attends to them, so that neither can be done alone."""
     if backend.forward_includes_kv_cache_update:
-        raise ValueError(f"attention backend {backend.get_name()} is not known to it")
+        raise ValueError(f"the hybrid cache does not know attention backend {backend.get_name()}")
     impl = type("HybridImpl", (_Impl, backend.get_impl_cls()), {})
     builder = type("HybridBuilder", (_Builder, backend.get_builder_cls()), {})
     return type(

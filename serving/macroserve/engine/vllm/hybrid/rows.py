@@ -29,7 +29,7 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenContext:
+class RebuiltContext:
     """Where the tokens of requests are that keep hidden states, and where their keys and values go
     for the time of one layer.
 
@@ -45,10 +45,10 @@ class HiddenContext:
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenPart(Part):
-    """Those that keep hidden states. slots: of keys and values that last for one layer."""
+class RebuiltPart(Part):
+    """Those whose keys and values are made again. slots: of these, which last for one layer."""
 
-    context: HiddenContext
+    context: RebuiltContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ def tokens_of(common: CommonAttentionMetadata, rows: torch.Tensor) -> torch.Tens
     return torch.repeat_interleave(starts, lens) + _offsets(lens)
 
 
-def hidden_context(
+def rebuilt_context(
     common: CommonAttentionMetadata, hidden_slots: int, block_size: int
-) -> HiddenContext:
+) -> RebuiltContext:
     """common: of requests that keep hidden states. hidden_slots, block_size: hidden states, and
     keys and values, to a page."""
     lens = common.seq_lens.long()
@@ -121,7 +121,7 @@ def hidden_context(
     kv_slot = first_block[row] * block_size + position
     is_new = position >= (lens - common.naive_query_lens())[row]
     blocks = torch.arange(int(num_blocks.max()), device=lens.device)
-    return HiddenContext(
+    return RebuiltContext(
         written=slot[is_new],
         made=kv_slot[is_new],
         before=Rebuilt(slot[~is_new], position[~is_new], kv_slot[~is_new]),
