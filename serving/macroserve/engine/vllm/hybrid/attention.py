@@ -19,7 +19,6 @@ from macroserve.engine.vllm.hybrid.rows import (
     Rebuilt,
     RebuiltPart,
     direct_context,
-    last_slots,
     of_requests,
     rebuilt_context,
     tokens_of,
@@ -87,18 +86,20 @@ class _Builder:
             is_direct.zero_()
         kv = rebuilt = direct = None
         if len(rows := (~is_hidden).nonzero().flatten()):
-            some = of_requests(common, rows)
-            kv = Part(tokens_of(common, rows), build(0, some, fast_build), some.slot_mapping)
+            tokens = tokens_of(common, rows)
+            some = of_requests(common, rows, tokens)
+            kv = Part(tokens, build(0, some, fast_build), some.slot_mapping)
         if len(rows := (is_hidden & ~is_direct).nonzero().flatten()):
-            some = of_requests(common, rows)
+            tokens = tokens_of(common, rows)
+            some = of_requests(common, rows, tokens)
             context = rebuilt_context(some, self._spec.hidden_slots, self._spec.block_size)
             some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
             metadata = build(0, some, fast_build)
-            rebuilt = RebuiltPart(tokens_of(common, rows), metadata, context.made, context)
+            rebuilt = RebuiltPart(tokens, metadata, context.made, context)
         if len(rows := is_direct.nonzero().flatten()):
-            some, slots = of_requests(common, rows), self._spec.hidden_slots
-            written, context = last_slots(some, slots), direct_context(some, slots)
-            direct = DirectPart(tokens_of(common, rows), written, context)
+            tokens = tokens_of(common, rows)
+            some = of_requests(common, rows, tokens)
+            direct = DirectPart(tokens, direct_context(some, self._spec.hidden_slots))
         return HybridMetadata(self._scratch, kv, rebuilt, direct)
 
 
@@ -138,7 +139,7 @@ class _Impl:
             serve(part, scratch)
             self.hidden.write(kv_cache, self.hidden.x[part.tokens], part.context.written)
         if (direct := attn_metadata.direct) and self.hidden.direct:
-            self.hidden.write(kv_cache, self.hidden.x[direct.tokens], direct.written)
+            self.hidden.write(kv_cache, self.hidden.x[direct.tokens], direct.context.written)
             pages = self.hidden.pages(kv_cache)
             output[direct.tokens] = self.hidden.direct(query[direct.tokens], pages, direct.context)
         return output

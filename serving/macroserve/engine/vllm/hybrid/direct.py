@@ -39,7 +39,9 @@ class DirectAttention:
         if has_kernels(query) and self._num_ranks == 1:
             return self._by_kernel(query, pages, context)
         wanted = self._wanted(query)
-        pieces = pages[context.pages, context.offsets].split(context.lens)
+        capacity = pages.shape[1]
+        x = pages[context.slots // capacity, context.slots % capacity]
+        pieces = x.split(context.lens)
         scores = torch.cat([w @ x.t() for w, x in zip(wanted, pieces, strict=True)], dim=1)
         if self._num_ranks > 1:
             scores = tensor_model_parallel_all_reduce(scores)

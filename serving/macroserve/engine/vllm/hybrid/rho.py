@@ -61,10 +61,11 @@ def _context(layer: Any) -> DirectContext:
     table = torch.arange(NUM_REQUESTS * pages_each, device=device).view(NUM_REQUESTS, -1)
     table = (table % num_pages).int()
     position = torch.arange(REQUEST_TOKENS, device=device)
+    slots = table[:, position // capacity].long() * capacity + position % capacity
     return DirectContext(
         lens=[REQUEST_TOKENS] * NUM_REQUESTS,
-        pages=table[:, position // capacity].flatten().long(),
-        offsets=(position % capacity).repeat(NUM_REQUESTS),
+        slots=slots.flatten(),
+        written=slots[:, -1],
         block_table=table,
         seq_lens=torch.full((NUM_REQUESTS,), REQUEST_TOKENS, dtype=torch.int32, device=device),
     )

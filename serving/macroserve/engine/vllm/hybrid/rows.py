@@ -55,13 +55,14 @@ class RebuiltPart(Part):
 class DirectContext:
     """Where the hidden states are of requests that decode a token each.
 
-    lens: tokens of each request, this step's included. pages, offsets: of all of them, request by
-        request. block_table: [num_requests, max_pages]. seq_lens: as lens, on the device.
+    lens: tokens of each request, this step's included. slots: of all of them, request by request.
+    written: of each request's last. block_table: [num_requests, max_pages]. seq_lens: as lens, on
+        the device.
     """
 
     lens: list[int]
-    pages: torch.Tensor
-    offsets: torch.Tensor
+    slots: torch.Tensor
+    written: torch.Tensor
     block_table: torch.Tensor
     seq_lens: torch.Tensor
 
@@ -69,15 +70,17 @@ class DirectContext:
 @dataclass(frozen=True, slots=True)
 class DirectPart:
     """Requests that decode a token each, whose hidden states are attended to as they are. tokens:
-    theirs among the batch's. written: slots of the hidden states of these."""
+    theirs among the batch's."""
 
     tokens: torch.Tensor
-    written: torch.Tensor
     context: DirectContext
 
 
-def of_requests(common: CommonAttentionMetadata, rows: torch.Tensor) -> CommonAttentionMetadata:
-    """Of some requests alone, as if the batch had no others. rows: [num_requests], int64."""
+def of_requests(
+    common: CommonAttentionMetadata, rows: torch.Tensor, tokens: torch.Tensor
+) -> CommonAttentionMetadata:
+    """Of some requests alone, as if the batch had no others. rows: [num_requests], int64.
+    tokens: as ``tokens_of`` has them."""
     query_lens = common.naive_query_lens()[rows]
     start = torch.zeros(len(rows) + 1, dtype=common.query_start_loc.dtype, device=rows.device)
     torch.cumsum(query_lens, 0, out=start[1:])
@@ -91,10 +94,10 @@ def of_requests(common: CommonAttentionMetadata, rows: torch.Tensor) -> CommonAt
         max_query_len=int(query_lens.max()),
         max_seq_len=int(seq_lens.max()),
         block_table_tensor=common.block_table_tensor[rows],
-        slot_mapping=common.slot_mapping[tokens_of(common, rows)],
+        slot_mapping=common.slot_mapping[tokens],
         is_prefilling=_of(common.is_prefilling, rows),
         seq_lens_cpu_upper_bound=_of(common.seq_lens_cpu_upper_bound, rows),
-        positions=_of(common.positions, tokens_of(common, rows)),
+        positions=_of(common.positions, tokens),
         _num_computed_tokens_cache=None,
         _token_to_req_indices_cache=None,
     )
@@ -112,10 +115,7 @@ def rebuilt_context(
     """common: of requests that keep hidden states. hidden_slots, block_size: hidden states, and
     keys and values, to a page."""
     lens = common.seq_lens.long()
-    row = torch.repeat_interleave(torch.arange(len(lens), device=lens.device), lens)
-    position = _offsets(lens)
-    page = common.block_table_tensor[row, position // hidden_slots].long()
-    slot = page * hidden_slots + position % hidden_slots
+    row, position, slot = _places(common, hidden_slots)
     num_blocks = (lens + block_size - 1) // block_size
     first_block = num_blocks.cumsum(0) - num_blocks
     kv_slot = first_block[row] * block_size + position
@@ -132,24 +132,27 @@ def rebuilt_context(
 
 def direct_context(common: CommonAttentionMetadata, hidden_slots: int) -> DirectContext:
     """common: of requests that decode a token each and keep hidden states."""
-    lens = common.seq_lens.long()
-    row = torch.repeat_interleave(torch.arange(len(lens), device=lens.device), lens)
-    position = _offsets(lens)
-    page = common.block_table_tensor[row, position // hidden_slots].long()
+    _, _, slot = _places(common, hidden_slots)
+    ends = common.seq_lens.long().cumsum(0)
     return DirectContext(
-        lens=lens.tolist(),
-        pages=page,
-        offsets=position % hidden_slots,
+        lens=common.seq_lens.tolist(),
+        slots=slot,
+        written=slot[ends - 1],
         block_table=common.block_table_tensor,
         seq_lens=common.seq_lens,
     )
 
 
-def last_slots(common: CommonAttentionMetadata, hidden_slots: int) -> torch.Tensor:
-    """[num_requests]: slots of the hidden states of their last tokens."""
-    last = common.seq_lens.long() - 1
-    page = common.block_table_tensor.gather(1, (last // hidden_slots)[:, None]).flatten().long()
-    return page * hidden_slots + last % hidden_slots
+def _places(
+    common: CommonAttentionMetadata, hidden_slots: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of all tokens, request by request: their requests, where they are in them, and the slots of
+    their hidden states. Each [num_tokens], int64."""
+    lens = common.seq_lens.long()
+    row = torch.repeat_interleave(torch.arange(len(lens), device=lens.device), lens)
+    position = _offsets(lens)
+    page = common.block_table_tensor[row, position // hidden_slots].long()
+    return row, position, page * hidden_slots + position % hidden_slots
 
 
 def _offsets(lens: torch.Tensor) -> torch.Tensor:
