@@ -1,40 +1,15 @@
 """A real engine beside the simulator: the profile between them, and what is compared."""
 
 import pytest
+from support.profiled import PROFILE, SETTINGS
 
 from macroserve.cli.bench import strategies
 from macroserve.cli.bench.strategies import Trial, _loads, _orders_kept, _predicted
-from macroserve.cli.profile.profile import Profile
-from macroserve.core.latency import DeviceShape, ModelShape
-from macroserve.core.request import Slo
-from macroserve.engine.engine import EngineShape
-from macroserve.engine.settings import EngineSettings
-from macroserve.sim.instance import Exact
-
-PROFILE = Profile(
-    EngineShape(500, 32, 16, "off: not here"),
-    Exact(
-        ModelShape(4, 256, 4, 4, 64, 1024, 2000),
-        DeviceShape(1e12, 1e11),
-        (0.0, 1.0, 0.0, 0.0, 0.01),
-    ),
-    0.002,
-    0.0005,
-    (0.9, 1.0, 1.1),
-)
 
 
 @pytest.fixture
 def settings():
-    return EngineSettings(
-        model="tiny",
-        served_name="tiny",
-        max_model_len=1024,
-        strategy="vllm",
-        slo=Slo(2.0, 0.1),
-        max_num_seqs=16,
-        max_batch_tokens=512,
-    )
+    return SETTINGS
 
 
 def test_loads_are_shares_of_what_vllm_can_serve(settings):

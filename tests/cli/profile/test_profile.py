@@ -8,40 +8,24 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.profiled import LATENCY, MODEL, PROFILE, SETTINGS
 from typer.testing import CliRunner
 
 from macroserve.cli.profile import profile as profiles
 from macroserve.cli.profile.command import profile
-from macroserve.cli.profile.profile import Profile, measure, measure_engine
+from macroserve.cli.profile.profile import measure, measure_engine
 from macroserve.cli.profile.report import document
 from macroserve.cli.real_engine import Answer, serve, started
 from macroserve.cli.tiny_model import ensure_tiny_model
-from macroserve.core.latency import DeviceShape, ModelShape
 from macroserve.core.request import Slo
-from macroserve.engine.engine import EngineShape
-from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.instance import Exact
 
-MODEL = ModelShape(4, 256, 4, 4, 64, 1024, 2000)
-LATENCY = Exact(MODEL, DeviceShape(1e12, 1e11), (0.0, 1.0, 0.0, 0.0, 0.01))
-PROFILE = Profile(
-    EngineShape(500, 32, 16, "off: not here"), LATENCY, 0.002, 0.0005, (0.9, 1.0, 1.1)
-)
-
 
 @pytest.fixture
 def settings():
-    return EngineSettings(
-        model="tiny",
-        served_name="tiny",
-        max_model_len=1024,
-        strategy="vllm",
-        slo=Slo(2.0, 0.1),
-        max_num_seqs=16,
-        max_batch_tokens=512,
-    )
+    return SETTINGS
 
 
 def test_a_batch_takes_what_the_engine_and_its_sequences_take():

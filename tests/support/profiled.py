@@ -1,0 +1,23 @@
+"""A profile that nobody measured, with the settings of its engine."""
+
+from macroserve.cli.profile.profile import Profile
+from macroserve.core.latency import DeviceShape, ModelShape
+from macroserve.core.request import Slo
+from macroserve.engine.engine import EngineShape
+from macroserve.engine.settings import EngineSettings
+from macroserve.sim.instance import Exact
+
+MODEL = ModelShape(4, 256, 4, 4, 64, 1024, 2000)
+LATENCY = Exact(MODEL, DeviceShape(1e12, 1e11), (0.0, 1.0, 0.0, 0.0, 0.01))
+PROFILE = Profile(
+    EngineShape(500, 32, 16, "off: not here"), LATENCY, 0.002, 0.0005, (0.9, 1.0, 1.1)
+)
+SETTINGS = EngineSettings(
+    model="tiny",
+    served_name="tiny",
+    max_model_len=1024,
+    strategy="vllm",
+    slo=Slo(2.0, 0.1),
+    max_num_seqs=16,
+    max_batch_tokens=512,
+)
