@@ -1,6 +1,6 @@
 """An engine on a CPU whose hidden states are attended to by the Triton kernels, interpreted.
 
-    python -m support.hybrid_by_kernels FOLDER
+    python -m support.hybrid_by_kernels FOLDER MODEL
 
 Ends with 0 where its tokens are those of stock vLLM. In a process of its own: what Triton compiles
 or interprets is settled when it is first imported.
@@ -10,6 +10,7 @@ import os
 import random
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -23,28 +24,21 @@ from support.offline_engine import (  # noqa: E402
     offline_engine,
     stock_args,
 )
-from support.small_models import build  # noqa: E402
+from support.small_models import SIZES, build  # noqa: E402
 
 from macroserve.core.instance.cache import Cache  # noqa: E402
 from macroserve.core.request import Slo  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
-from macroserve.engine.vllm.hybrid import direct  # noqa: E402
+from macroserve.engine.vllm.hybrid import by_kernels, layer  # noqa: E402
+from macroserve.kernels.attend_hidden import attend_hidden  # noqa: E402
+
+NUM_TOKENS = 8
 
 
-class Asked:
-    """In place of ``direct.has_kernels``: there are some."""
-
-    count = 0
-
-    def __call__(self, query: object) -> bool:
-        self.count += 1
-        return True
-
-
-def main(folder: Path) -> None:
+def main(folder: Path, name: str) -> None:
     settings = EngineSettings(
-        model=str(build(folder, "opt")),
-        served_name="opt",
+        model=str(build(folder, name)),
+        served_name=name,
         max_model_len=256,
         strategy="aptserve",
         dtype="float32",
@@ -54,16 +48,18 @@ def main(folder: Path) -> None:
     )
     rnd = random.Random(5)
     prompts = [[rnd.randrange(3, 2000) for _ in range(length)] for length in (1, 40, 63, 130)]
-    tokens, asked = [], Asked()
+    tokens, attended = [], MagicMock(wraps=attend_hidden)
+    by_kernels.attend_hidden = attended
     for args in (stock_args(settings, folder), instance_args(settings, folder)):
         with offline_engine(args) as engine, chosen_caches(lambda index: Cache.HIDDEN):
             for index, prompt in enumerate(prompts):
-                engine.add(str(index), prompt, 8)
+                engine.add(str(index), prompt, NUM_TOKENS)
             tokens.append(engine.finish())
-        direct.has_kernels = asked
+        layer.has_kernels = lambda weight: True
     assert tokens[0] == tokens[1], tokens
-    assert asked.count >= 8, "the kernels were not used"
+    num_layers = SIZES["num_hidden_layers"]
+    assert attended.call_count >= num_layers * (NUM_TOKENS - 1), "the kernels were not used"
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

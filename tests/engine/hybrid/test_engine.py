@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
+
+from support.small_models import build  # noqa: E402
 
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
 
@@ -32,8 +35,11 @@ def started(settings: EngineSettings) -> tuple[str, dict]:
     return asyncio.run(run())
 
 
-def test_rho_is_measured_at_the_start(settings: EngineSettings) -> None:
-    said, latency = started(replace(settings, strategy="aptserve"))
+@pytest.mark.parametrize("model", ["llama", "opt"])
+def test_rho_is_measured_at_the_start(model: str, settings: EngineSettings, tmp_path: Path) -> None:
+    args = settings.args | {"skip_tokenizer_init": True}
+    path = str(build(tmp_path, model))
+    said, latency = started(replace(settings, strategy="aptserve", model=path, args=args))
     assert said == "on: hidden states take 0.50 of the memory of keys and values"
     learned = LatencyModel(
         ModelShape(**latency["model"]), DeviceShape(**latency["device"]), latency["coefficients"]

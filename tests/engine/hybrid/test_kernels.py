@@ -10,9 +10,10 @@ import pytest
 pytestmark = pytest.mark.integration
 
 
-def test_same_tokens_by_kernels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["qwen", "opt"])
+def test_same_tokens_by_kernels(model: str, tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "support.hybrid_by_kernels", str(tmp_path)],
+        [sys.executable, "-m", "support.hybrid_by_kernels", str(tmp_path), model],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

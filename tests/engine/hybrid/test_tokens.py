@@ -13,6 +13,8 @@ prepare_environment()
 
 from support.offline_engine import chosen_caches, instance_args, offline_engine  # noqa: E402
 
+from macroserve.engine.vllm.hybrid import scratch  # noqa: E402
+
 pytestmark = pytest.mark.integration
 
 CASES = {
@@ -34,8 +36,13 @@ def served(request, serve):
 
 @pytest.fixture(scope="module")
 def engine(served, tmp_path_factory):
-    with offline_engine(instance_args(served.settings, tmp_path_factory.mktemp("run"))) as engine:
-        yield engine
+    """Its scratch holds the longest request and no more, so that most batches are served in turn
+    where keys and values are made again."""
+    args = instance_args(served.settings, tmp_path_factory.mktemp("run"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scratch, "MIN_TOKENS", 1)
+        with offline_engine(args) as engine:
+            yield engine
 
 
 def run(engine, served, choose, on_step=lambda: None):

@@ -4,6 +4,7 @@ Their keys and values are made anew in every layer and step, in pages that last 
 same attention reads those. What a batch's other requests get is untouched.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,40 +24,17 @@ from macroserve.engine.vllm.hybrid.rows import (
     rebuilt_context,
     tokens_of,
 )
-
-
-class Scratch:
-    """Pages for keys and values that last for one layer; all layers share them."""
-
-    def __init__(self) -> None:
-        self._pages = torch.empty(0)
-
-    def pages(self, num_pages: int, like: torch.Tensor) -> torch.Tensor:
-        """At least as many as ``num_pages``, laid out as those of ``like``.
-
-        Attention reads whole pages and masks what is no token's: that must be a number.
-        """
-        if len(self._pages) < num_pages:
-            # Contexts grow from step to step.
-            num_pages += num_pages // 4
-            inner = like.stride()[1:]
-            self._pages = torch.empty_strided(
-                (num_pages, *like.shape[1:]),
-                (like[0].numel(), *inner),
-                dtype=like.dtype,
-                device=like.device,
-            ).zero_()
-        return self._pages
+from macroserve.engine.vllm.hybrid.scratch import Scratch
 
 
 @dataclass(frozen=True, slots=True)
 class HybridMetadata:
     """A batch, for one layer after another: requests with keys and values, those whose keys and
-    values are made again, and those that need none."""
+    values are made again, as many at a time as the scratch holds, and those that need none."""
 
     scratch: Scratch
     kv: Part | None = None
-    rebuilt: RebuiltPart | None = None
+    rebuilt: tuple[RebuiltPart, ...] = ()
     direct: DirectPart | None = None
 
 
@@ -69,7 +47,7 @@ class _Builder:
         self._requests: HiddenRequests = layers[layer_names[0]].impl.requests
         self._has_direct = layers[layer_names[0]].impl.hidden.direct is not None
         self._spec = spec
-        self._scratch = Scratch()
+        self._scratch = Scratch(vllm_config.model_config.max_model_len, spec.block_size)
 
     def build(
         self, common_prefix_len: int, common: CommonAttentionMetadata, fast_build: bool = False
@@ -84,23 +62,30 @@ class _Builder:
         is_direct = is_hidden & (common.naive_query_lens() == 1)
         if not self._has_direct:
             is_direct.zero_()
-        kv = rebuilt = direct = None
+        kv = direct = None
         if len(rows := (~is_hidden).nonzero().flatten()):
             tokens = tokens_of(common, rows)
             some = of_requests(common, rows, tokens)
             kv = Part(tokens, build(0, some, fast_build), some.slot_mapping)
-        if len(rows := (is_hidden & ~is_direct).nonzero().flatten()):
-            tokens = tokens_of(common, rows)
-            some = of_requests(common, rows, tokens)
-            context = rebuilt_context(some, self._spec.hidden_slots, self._spec.block_size)
-            some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
-            metadata = build(0, some, fast_build)
-            rebuilt = RebuiltPart(tokens, metadata, context.made, context)
+        rows = (is_hidden & ~is_direct).nonzero().flatten()
+        rebuilt = tuple(
+            self._rebuilt(common, share, build)
+            for share in self._scratch.in_turn(rows, common.seq_lens[rows])
+        )
         if len(rows := is_direct.nonzero().flatten()):
             tokens = tokens_of(common, rows)
             some = of_requests(common, rows, tokens)
             direct = DirectPart(tokens, direct_context(some, self._spec.hidden_slots))
         return HybridMetadata(self._scratch, kv, rebuilt, direct)
+
+    def _rebuilt(
+        self, common: CommonAttentionMetadata, rows: torch.Tensor, build: Callable[..., Any]
+    ) -> RebuiltPart:
+        tokens = tokens_of(common, rows)
+        some = of_requests(common, rows, tokens)
+        context = rebuilt_context(some, self._spec.hidden_slots, self._spec.block_size)
+        some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
+        return RebuiltPart(tokens, build(0, some), context.made, context)
 
 
 class _Impl:
@@ -133,8 +118,8 @@ class _Impl:
 
         if part := attn_metadata.kv:
             serve(part, kv_cache)
-        if part := attn_metadata.rebuilt:
-            scratch = attn_metadata.scratch.pages(part.context.num_blocks, kv_cache)
+        for part in attn_metadata.rebuilt:
+            scratch = attn_metadata.scratch.pages(kv_cache)
             self.rebuild(layer, kv_cache, part.context.before, scratch)
             serve(part, scratch)
             self.hidden.write(kv_cache, self.hidden.x[part.tokens], part.context.written)

@@ -1,4 +1,4 @@
-"""Decode attention that reads hidden states as they are, without keys and values.
+"""Decode attention that reads hidden states as they are, by plain matrix products.
 
 A score is ``q (W_k x) = (q W_k) x`` and a head's output ``sum p (W_v x) = W_v sum p x``: where no
 rotary embedding stands between, each is one projection a step and not one a token (``kernels``).
@@ -14,10 +14,6 @@ from vllm.distributed import (
 
 from macroserve.engine.vllm.hybrid.projection import KvProjection
 from macroserve.engine.vllm.hybrid.rows import DirectContext
-
-
-def has_kernels(query: torch.Tensor) -> bool:
-    return query.is_cuda
 
 
 class DirectAttention:
@@ -36,8 +32,6 @@ class DirectAttention:
     ) -> torch.Tensor:
         """query: [num_requests, num_heads, head_size], and so is what is returned.
         pages: [num_pages, hidden_slots, hidden_size / ranks], this step's tokens in them."""
-        if has_kernels(query) and self._num_ranks == 1:
-            return self._by_kernel(query, pages, context)
         wanted = self._wanted(query)
         capacity = pages.shape[1]
         x = pages[context.slots // capacity, context.slots % capacity]
@@ -70,23 +64,3 @@ class DirectAttention:
         if self._project.value_bias is not None:
             values = values + self._project.value_bias[:, None]
         return values.flatten(1, 2)
-
-    def _by_kernel(
-        self, query: torch.Tensor, pages: torch.Tensor, context: DirectContext
-    ) -> torch.Tensor:
-        # Triton is on machines with a GPU only.
-        from macroserve.kernels.attend_hidden import attend_hidden
-        from macroserve.kernels.decodes import Decodes
-        from macroserve.kernels.projection import KvProjection as KernelProjection
-
-        project, out = self._project, torch.empty_like(query)
-        requests = torch.arange(len(query), device=query.device)
-        decodes = Decodes(context.block_table, context.seq_lens, requests, max(context.lens))
-        weights = KernelProjection(
-            project.key.flatten(0, 1),
-            project.value.flatten(0, 1),
-            project.key.shape[1],
-            value_bias=None if project.value_bias is None else project.value_bias.flatten(),
-        )
-        attend_hidden(query.contiguous(), pages, decodes, weights, self._scale, out)
-        return out

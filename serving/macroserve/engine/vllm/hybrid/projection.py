@@ -9,8 +9,8 @@ class KvProjection:
     """block: a module whose ``qkv_proj`` makes queries, keys and values, and whose ``rotary_emb``,
     if it has one, turns queries and keys by their positions. One rank's heads.
 
-    key, value: weights, [num_kv_heads, head_size, hidden_size]. value_bias: [num_kv_heads,
-    head_size], or None. rotary: that module, or None.
+    key, value: weights, [num_kv_heads, head_size, hidden_size]. key_bias, value_bias:
+    [num_kv_heads, head_size], or None. rotary: that module, or None.
     """
 
     def __init__(self, block: Any, num_kv_heads: int, head_size: int) -> None:
@@ -23,6 +23,7 @@ class KvProjection:
         heads = (num_kv_heads, head_size)
         self.key = self._weight[:size].unflatten(0, heads)
         self.value = self._weight[size:].unflatten(0, heads)
+        self.key_bias = None if self._bias is None else self._bias[:size].unflatten(0, heads)
         self.value_bias = None if self._bias is None else self._bias[size:].unflatten(0, heads)
 
     def __call__(

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from macroserve.engine.vllm.hybrid.attention import Scratch
 from macroserve.engine.vllm.hybrid.rows import DirectContext, Rebuilt
+from macroserve.engine.vllm.hybrid.scratch import Scratch
+from macroserve.kernels.decodes import Decodes
 
 NUM_REQUESTS, REQUEST_TOKENS, NUM_TRIALS = 4, 256, 5
 
@@ -21,7 +22,7 @@ def measure_rho(layers: Sequence[Any], block_size: int) -> float:
     """
     cache = layers[0].kv_cache
     tokens = torch.arange(NUM_REQUESTS * REQUEST_TOKENS, device=cache.device)
-    scratch = Scratch().pages(-(-len(tokens) // block_size), cache)
+    scratch = Scratch(len(tokens), block_size).pages(cache)
 
     def attend(layer: Any) -> None:
         hidden = layer.impl.hidden
@@ -62,10 +63,10 @@ def _context(layer: Any) -> DirectContext:
     table = (table % num_pages).int()
     position = torch.arange(REQUEST_TOKENS, device=device)
     slots = table[:, position // capacity].long() * capacity + position % capacity
+    lens = torch.full((NUM_REQUESTS,), REQUEST_TOKENS, dtype=torch.int32, device=device)
     return DirectContext(
         lens=[REQUEST_TOKENS] * NUM_REQUESTS,
         slots=slots.flatten(),
         written=slots[:, -1],
-        block_table=table,
-        seq_lens=torch.full((NUM_REQUESTS,), REQUEST_TOKENS, dtype=torch.int32, device=device),
+        decodes=Decodes(table, lens, torch.arange(NUM_REQUESTS, device=device), REQUEST_TOKENS),
     )

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
+from macroserve.kernels.decodes import Decodes
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -34,14 +36,13 @@ class RebuiltContext:
     for the time of one layer.
 
     written, made: slots of the hidden states of this step's tokens, and of their keys and values.
-    before: all others. block_table: of the keys and values. num_blocks: that they fill.
+    before: all others. block_table: of the keys and values.
     """
 
     written: torch.Tensor
     made: torch.Tensor
     before: Rebuilt
     block_table: torch.Tensor
-    num_blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +57,13 @@ class DirectContext:
     """Where the hidden states are of requests that decode a token each.
 
     lens: tokens of each request, this step's included. slots: of all of them, request by request.
-    written: of each request's last. block_table: [num_requests, max_pages]. seq_lens: as lens, on
-        the device.
+    written: of each request's last. decodes: the same for our kernels, all of their rows.
     """
 
     lens: list[int]
     slots: torch.Tensor
     written: torch.Tensor
-    block_table: torch.Tensor
-    seq_lens: torch.Tensor
+    decodes: Decodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +125,19 @@ def rebuilt_context(
         made=kv_slot[is_new],
         before=Rebuilt(slot[~is_new], position[~is_new], kv_slot[~is_new]),
         block_table=(first_block[:, None] + blocks).to(common.block_table_tensor.dtype),
-        num_blocks=int(num_blocks.sum()),
     )
 
 
 def direct_context(common: CommonAttentionMetadata, hidden_slots: int) -> DirectContext:
     """common: of requests that decode a token each and keep hidden states."""
     _, _, slot = _places(common, hidden_slots)
-    ends = common.seq_lens.long().cumsum(0)
+    lens = common.seq_lens
+    rows = torch.arange(len(lens), device=lens.device)
     return DirectContext(
-        lens=common.seq_lens.tolist(),
+        lens=lens.tolist(),
         slots=slot,
-        written=slot[ends - 1],
-        block_table=common.block_table_tensor,
-        seq_lens=common.seq_lens,
+        written=slot[lens.long().cumsum(0) - 1],
+        decodes=Decodes(common.block_table_tensor, lens, rows, common.max_seq_len),
     )
 
 

@@ -1,0 +1,53 @@
+"""Decode attention to hidden states by our Triton kernels, on a machine that has Triton."""
+
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
+
+from macroserve.engine.vllm.hybrid.projection import KvProjection
+from macroserve.engine.vllm.hybrid.rows import DirectContext
+from macroserve.kernels import projection as kernels
+from macroserve.kernels.attend_hidden import attend_hidden
+
+
+def knows(rotary: Any) -> bool:
+    """Whether keys are turned as the kernels do it, or not at all (None): whole heads whose halves
+    are paired, by vLLM's table of cosines and sines and nothing else."""
+    if rotary is None:
+        return True
+    plain, kind = RotaryEmbedding, type(rotary)
+    return (
+        isinstance(rotary, plain)
+        and kind.forward_native is plain.forward_native
+        and kind.forward_cuda is plain.forward_cuda
+        and rotary.is_neox_style
+        and rotary.rotary_dim == rotary.head_size
+    )
+
+
+class KernelAttention:
+    """Of one layer whose heads are all on one device. Keys that a rotary embedding turns are made
+    in registers, a tile at a time; else no keys are made. project: with a rotary embedding that
+    the kernels know."""
+
+    def __init__(self, project: KvProjection, scale: float) -> None:
+        value_bias, key_bias = project.value_bias, project.key_bias
+        self._projection = kernels.KvProjection(
+            project.key.flatten(0, 1),
+            project.value.flatten(0, 1),
+            project.key.shape[1],
+            None if key_bias is None else key_bias.flatten(),
+            None if value_bias is None else value_bias.flatten(),
+            None if project.rotary is None else project.rotary.cos_sin_cache,
+        )
+        self._scale = scale
+
+    def __call__(
+        self, query: torch.Tensor, pages: torch.Tensor, context: DirectContext
+    ) -> torch.Tensor:
+        """As ``DirectAttention``'s."""
+        query = query.contiguous()
+        out = torch.empty_like(query)
+        attend_hidden(query, pages, context.decodes, self._projection, self._scale, out)
+        return out

@@ -1,0 +1,57 @@
+"""Memory for keys and values that last for one layer: all layers share it."""
+
+from collections.abc import Iterator
+
+import torch
+from vllm.config import VllmConfig
+from vllm.utils.math_utils import cdiv
+
+from macroserve.engine.vllm.hybrid.spec import HybridSpec
+
+MIN_TOKENS = 16384
+"""So many are made at once where requests are short. More would take memory from the pool, and
+products of this size fill any device."""
+
+
+class Scratch:
+    """Of so many pages that the longest request fits; batches with more are served in turn."""
+
+    def __init__(self, max_model_len: int, block_size: int) -> None:
+        self.num_pages = cdiv(max(MIN_TOKENS, max_model_len), block_size)
+        self._block_size = block_size
+        self._pages: torch.Tensor | None = None
+
+    def pages(self, like: torch.Tensor) -> torch.Tensor:
+        """Laid out as those of ``like``.
+
+        Attention reads whole pages and masks what is no token's: that must be a number.
+        """
+        if self._pages is None:
+            self._pages = torch.empty_strided(
+                (self.num_pages, *like.shape[1:]),
+                (like[0].numel(), *like.stride()[1:]),
+                dtype=like.dtype,
+                device=like.device,
+            ).zero_()
+        return self._pages
+
+    def in_turn(self, rows: torch.Tensor, seq_lens: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The requests ``rows`` in shares that fit. seq_lens: of each."""
+        begin = num_pages = 0
+        for index, seq_len in enumerate(seq_lens.tolist()):
+            needed = cdiv(seq_len, self._block_size)
+            if num_pages + needed > self.num_pages:
+                yield rows[begin:index]
+                begin, num_pages = index, 0
+            num_pages += needed
+        if begin < len(rows):
+            yield rows[begin:]
+
+
+def scratch_bytes(spec: HybridSpec, config: VllmConfig) -> int:
+    """What a rank needs while the scratch is filled: it, as much for what the projection makes, and
+    again for its halves; a share of the hidden states, and those of all ranks."""
+    scratch = Scratch(config.model_config.max_model_len, spec.block_size)
+    states = spec.block_size * spec.hidden_size * spec.dtype.itemsize
+    shares = 1 + config.parallel_config.tensor_parallel_size
+    return scratch.num_pages * (3 * spec.page_size_bytes + shares * states)
