@@ -300,6 +300,14 @@ def attainment_measurements() -> list[Measurement]:
     return [curve for curves in CURVES.values() for curve in curves.values()]
 
 
+WAITING_ADDS_UP = (
+    "The paper does not say how long it measures, and beyond what a system can serve, whoever "
+    "serves in the order of arrival serves the later the less in time. Found by varying: of "
+    "Qwen-14B at 3 requests/s Ascendra serves 2.4 times the better baseline's in one minute, 5.6 "
+    "times in two and 20 times in ten. Where nine in ten are in time the gains are those of "
+    "`goodput`."
+)
+
 MORE_IN_TIME = 1.7
 """Abstract: up to so many times the throughput of both baselines, within the targets."""
 
@@ -342,7 +350,14 @@ def _percent(ours: float, theirs: float) -> float:
 FIGURES = {
     "goodput": Figure(goodput_measurements, goodput_rows, NOTHING_WAITS),
     "variants": Figure(variant_measurements, variant_rows),
-    "attainment": Figure(attainment_measurements, attainment_rows, panels=attainment_panels),
-    "strictness": Figure(strictness_measurements, strictness_rows, panels=strictness_panels),
+    "attainment": Figure(
+        attainment_measurements, attainment_rows, WAITING_ADDS_UP, attainment_panels
+    ),
+    "strictness": Figure(
+        strictness_measurements,
+        strictness_rows,
+        "A step of the scales that are tried is 1.41.",
+        strictness_panels,
+    ),
     "overload": Figure(overload_measurements, overload_rows, BEGUN_IN_VAIN),
 }

@@ -81,4 +81,13 @@ def panels(values: Values) -> list[Panel]:
     ]
 
 
-FIGURE = Figure(measurements, rows, panels=panels)
+FIGURE = Figure(
+    measurements,
+    rows,
+    "Where memory is short, what vllm and sarathi hold is full but for each request's last page: "
+    "93 %, which nothing exceeds by 27 points. Of what EconoServe reserves for responses to come, "
+    "64 % holds tokens (the paper has 63 to 79 % for that), and lending makes that 67 %. The "
+    "paper takes its figures from the driver once a second, which does not see inside an engine's "
+    "pool.",
+    panels,
+)
