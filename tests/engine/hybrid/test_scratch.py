@@ -1,7 +1,6 @@
 """Shares of a batch whose keys and values are made one after another."""
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +13,6 @@ prepare_environment()
 
 from macroserve.engine.vllm.hybrid import scratch  # noqa: E402
 from macroserve.engine.vllm.hybrid.scratch import Scratch  # noqa: E402
-from macroserve.engine.vllm.hybrid.spec import HybridSpec  # noqa: E402
-from macroserve.engine.vllm.hybrid.worker import HybridWorker, Worker  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -45,28 +42,3 @@ def test_pages_are_laid_out_as_the_pool_and_are_numbers():
     assert pages.shape[1:] == pool.shape[1:]
     assert pages.stride() == pool.stride()
     assert not pages.any()
-
-
-@pytest.mark.parametrize(
-    ("pool_bytes", "ranks", "kept_bytes"),
-    [
-        # 16,384 tokens: keys and values of 2 KiB three times, hidden states of 1 KiB twice.
-        pytest.param(None, 1, 16384 * 8 * 1024, id="measured"),
-        # A rank's share of both, and the hidden states of both ranks.
-        pytest.param(None, 2, 16384 * (6 + 3) * 1024, id="two-ranks"),
-        pytest.param(1 << 30, 1, 0, id="given"),
-    ],
-)
-def test_memory_for_it_is_kept_from_the_pool(monkeypatch, pool_bytes, ranks, kept_bytes):
-    spec = HybridSpec(
-        block_size=BLOCK, num_kv_heads=4, head_size=64, dtype=torch.float32, hidden_size=256
-    )
-    monkeypatch.setattr(Worker, "determine_available_memory", lambda self: 1 << 30)
-    monkeypatch.setattr(HybridWorker, "get_kv_cache_spec", lambda self: {"layer": spec})
-    worker = HybridWorker.__new__(HybridWorker)
-    worker.cache_config = SimpleNamespace(kv_cache_memory_bytes=pool_bytes)
-    worker.vllm_config = SimpleNamespace(
-        model_config=SimpleNamespace(max_model_len=LONGEST),
-        parallel_config=SimpleNamespace(tensor_parallel_size=ranks),
-    )
-    assert worker.determine_available_memory() == (1 << 30) - kept_bytes

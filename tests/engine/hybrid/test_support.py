@@ -1,6 +1,7 @@
 """For which models and set-ups hidden states are kept, and what is said where they are not."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,10 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
+from vllm.platforms import current_platform  # noqa: E402
+
 from macroserve.engine.vllm.hybrid.support import find  # noqa: E402
-from macroserve.engine.vllm.options import engine_args  # noqa: E402
+from macroserve.engine.vllm.options import engine_args, with_hybrid_cache  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -120,6 +123,24 @@ def test_off_keeps_none(verdict):
             "a sliding window",
             id="sliding-window",
         ),
+        pytest.param(
+            LLAMA,
+            {"attention_backend": "FLASHINFER"},
+            "does not know attention backend FLASHINFER",
+            id="backend",
+        ),
+        pytest.param(
+            LLAMA,
+            {"kv_transfer_config": {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}},
+            "KV connector",
+            id="connector",
+        ),
+        pytest.param(
+            GQA,
+            {"ranks": 4, "decode_context_parallel_size": 2},
+            "decode context parallelism",
+            id="context-parallel",
+        ),
         pytest.param(LLAMA, {"enable_prefix_caching": True}, "prefix caching", id="prefixes"),
         pytest.param(LLAMA, {"enable_lora": True}, "LoRA", id="lora"),
         pytest.param(LLAMA, {"kv_cache_dtype": "fp8_e5m2"}, "quantized", id="quantized-cache"),
@@ -159,3 +180,32 @@ def test_a_strategy_that_keeps_none_cannot_be_told_to(verdict, name):
 
 def test_unified_keeps_them_where_it_is_told_to(verdict):
     assert verdict(LLAMA, "On", name="unified").on
+
+
+@pytest.mark.parametrize(
+    ("args", "on_cpu", "backend"),
+    [
+        ({}, True, None),
+        ({}, False, "FLASH_ATTN"),
+        ({"attention_backend": "TRITON_ATTN"}, False, "TRITON_ATTN"),
+        ({"attention_config": {"backend": "TRITON_ATTN"}}, False, "TRITON_ATTN"),
+    ],
+)
+def test_on_a_gpu_it_attends_by_a_backend_that_it_knows(
+    tmp_path, monkeypatch, args, on_cpu, backend
+):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    settings = EngineSettings(
+        model=str(tmp_path),
+        served_name="m",
+        max_model_len=1024,
+        strategy="aptserve",
+        dtype="float32",
+        slo=Slo(1.0, 1.0),
+    )
+    vllm_args = replace(engine_args(settings, Pool.LP, "/nowhere"), **args)
+    monkeypatch.setattr(type(current_platform), "is_cpu", lambda self: on_cpu)
+    vllm_args = with_hybrid_cache(vllm_args)
+    monkeypatch.undo()
+    chosen = vllm_args.create_engine_config().attention_config.backend
+    assert (chosen and chosen.name) == backend

@@ -10,6 +10,7 @@ from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.models import registry
 from vllm.platforms import current_platform
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
@@ -68,11 +69,17 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str) -> Async
 def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
     """For an engine some of whose requests keep hidden states.
 
-    It runs eagerly: each layer's input is taken from the model on its way, not from a graph.
+    It runs eagerly: each layer's input is taken from the model on its way, not from a graph. On a
+    GPU it attends by a backend that the cache knows; which one vLLM takes depends on the device.
     """
     # The second model runner does not tell attention which request a row of the batch is.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-    return replace(args, worker_cls=HYBRID_WORKER_CLASS, enforce_eager=True)
+    attention = args.attention_config
+    if not (current_platform.is_cpu() or args.attention_backend or attention.backend):
+        attention = replace(attention, backend=AttentionBackendEnum.FLASH_ATTN)
+    return replace(
+        args, worker_cls=HYBRID_WORKER_CLASS, enforce_eager=True, attention_config=attention
+    )
 
 
 def frontend_config(settings: EngineSettings) -> VllmConfig:

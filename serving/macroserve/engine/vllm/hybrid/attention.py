@@ -25,6 +25,7 @@ from macroserve.engine.vllm.hybrid.rows import (
     tokens_of,
 )
 from macroserve.engine.vllm.hybrid.scratch import Scratch
+from macroserve.engine.vllm.hybrid.support import BACKENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +141,8 @@ class _Impl:
 
 @cache
 def hybrid(backend: type[AttentionBackend]) -> type[AttentionBackend]:
-    """The same backend for batches of both kinds. Raises ValueError where it keeps keys and values
-    in the same call that attends to them, so that neither can be done alone."""
-    if backend.forward_includes_kv_cache_update:
+    """The same backend for batches of both kinds. Raises ValueError for one that is not known."""
+    if backend.get_name() not in BACKENDS:
         raise ValueError(f"the hybrid cache does not know attention backend {backend.get_name()}")
     impl = type("HybridImpl", (_Impl, backend.get_impl_cls()), {})
     builder = type("HybridBuilder", (_Builder, backend.get_builder_cls()), {})

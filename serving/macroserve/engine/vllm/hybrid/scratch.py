@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 
 import torch
-from vllm.config import VllmConfig
 from vllm.utils.math_utils import cdiv
 
-from macroserve.engine.vllm.hybrid.spec import HybridSpec
-
-MIN_TOKENS = 16384
-"""So many are made at once where requests are short. More would take memory from the pool, and
-products of this size fill any device."""
+MIN_TOKENS = 8192
+"""So many are made at once where requests are short: products of this size fill any device, and
+more would need more memory beside the pool."""
 
 
 class Scratch:
@@ -46,12 +43,3 @@ class Scratch:
             num_pages += needed
         if begin < len(rows):
             yield rows[begin:]
-
-
-def scratch_bytes(spec: HybridSpec, config: VllmConfig) -> int:
-    """What a rank needs while the scratch is filled: it, as much for what the projection makes, and
-    again for its halves; a share of the hidden states, and those of all ranks."""
-    scratch = Scratch(config.model_config.max_model_len, spec.block_size)
-    states = spec.block_size * spec.hidden_size * spec.dtype.itemsize
-    shares = 1 + config.parallel_config.tensor_parallel_size
-    return scratch.num_pages * (3 * spec.page_size_bytes + shares * states)

@@ -21,6 +21,11 @@ ROTARY = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 """Those that turn keys."""
 
 
+BACKENDS = ("CPU_ATTN", "FLASH_ATTN", "TRITON_ATTN")
+"""Of vLLM's attention, those that keep nothing of a batch from its plan until they attend: parts of
+a batch are planned one after another. With FlashInfer, the next one's plan would replace it."""
+
+
 def find(config: VllmConfig) -> Found | str:
     """As ``hybrid_cache.judge`` asks."""
     direct = config.model_config.architecture not in ROTARY
@@ -47,12 +52,19 @@ def why_not(config: VllmConfig) -> str | None:
         return "it does not know attention with a sliding window"
     if getattr(text, "dual_chunk_attention_config", None):
         return "it does not know dual chunk attention"
+    backend = config.attention_config.backend
+    if backend and backend.name not in BACKENDS:
+        return f"it does not know attention backend {backend.name}"
     if model.quantization or is_quantized_kv_cache(config.cache_config.cache_dtype):
         return "it does not know quantized weights or caches"
     if config.lora_config:
         return "LoRA adapters would change the keys and values that are made again"
     if config.speculative_config:
         return "drafted tokens would be kept before they are accepted (speculative decoding)"
+    if config.kv_transfer_config:
+        return "a KV connector would move pages whatever they hold"
+    if config.parallel_config.decode_context_parallel_size > 1:
+        return "decode context parallelism divides a request's pages among ranks"
     if config.cache_config.enable_prefix_caching:
         return "prefix caching would share a page whatever it holds"
     if model.get_hidden_size() % config.parallel_config.tensor_parallel_size:

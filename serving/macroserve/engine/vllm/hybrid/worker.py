@@ -4,14 +4,13 @@ from typing import Any
 
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec
 
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.attention import hybrid
 from macroserve.engine.vllm.hybrid.layer import HiddenLayer
 from macroserve.engine.vllm.hybrid.requests import HiddenRequests
 from macroserve.engine.vllm.hybrid.rho import measure_rho
-from macroserve.engine.vllm.hybrid.scratch import scratch_bytes
 from macroserve.engine.vllm.hybrid.spec import HybridSpec
 from macroserve.engine.vllm.hybrid.support import ATTENTION
 
@@ -46,22 +45,14 @@ class HybridWorker(Worker):  # type: ignore[misc]
         attention.impl = implementation.__new__(implementation)
         vars(attention.impl).update(state)
 
-    def get_kv_cache_spec(self) -> dict[str, HybridSpec]:
+    def get_kv_cache_spec(self) -> dict[str, KVCacheSpec]:
         ranks = self.parallel_config.tensor_parallel_size
         hidden_size = self.model_config.get_hidden_size() // ranks
-        specs: dict[str, HybridSpec] = {}
-        for name, spec in super().get_kv_cache_spec().items():
+        specs = super().get_kv_cache_spec()
+        for name, spec in specs.items():
             assert isinstance(spec, FullAttentionSpec), f"{name} keeps {spec}"
             specs[name] = HybridSpec.of(spec, hidden_size)
         return specs
-
-    def determine_available_memory(self) -> int:
-        available: int = super().determine_available_memory()
-        if self.cache_config.kv_cache_memory_bytes:
-            # Who sets the size of the pool leaves room for the rest.
-            return available
-        spec, *_ = self.get_kv_cache_spec().values()
-        return available - scratch_bytes(spec, self.vllm_config)
 
     def measure_rho(self) -> float:
         layers = self.vllm_config.compilation_config.static_forward_context.values()
