@@ -228,6 +228,11 @@ def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks,
         ({"saved": 0.08}, 60, "pays"),
         ({"saved": -0.08}, 20, "pays"),
         ({"saved": -0.16}, 0, "does not pay"),
+        # Where decodes take 70 ms, or 80, 20 more, but never more than 95.
+        ({"saved": 0.0, "decodes": 25}, 20, "pays"),
+        ({"saved": 0.04, "decodes": 25}, 30, "pays"),
+        ({"saved": 0.02, "decodes": 30}, 20, "pays"),
+        ({"saved": 0.0, "decodes": 30}, 0, "does not pay"),
         # Four targets at most: 360 ms for the prompt.
         ({"saved": 5.0, "waiting": [900]}, 360, "pays"),
         # Whatever was saved, seven tenths of the target for the time between two tokens.
@@ -254,7 +259,7 @@ def test_slack(compose, case, tokens, reason):
     assert len(decodes) == num_decodes
 
 
-@pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 208)])
+@pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 223)])
 def test_slack_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, tokens):
     """One has saved nothing: one of fifty counts, and of more than fifty the next one."""
     _, picks, _, _ = compose("unified", [0.0] + [1.0] * num_rich, [300], max_num_seqs=128)

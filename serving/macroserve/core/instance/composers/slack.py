@@ -13,9 +13,13 @@ STEP_TARGET = 0.8
 """Share of the TPOT target that a step takes while nothing is saved. Responses of few tokens have
 no time to make up for a slow one."""
 
+EVEN_RISE, EVEN_STEP = 0.2, 0.95
+"""Where decodes alone take most of that, prompts may still make a step longer by the one, up to the
+other, shares of the target too: steps are even then, and nobody meets a slow one."""
+
 SAVED_SHARE = 0.25
 """Of the saved time, so much may be spent in one step. In the long run a step takes the whole
-target, with four fifths of it saved."""
+target, with four fifths of it saved, or less where steps are even."""
 
 MAX_STEP_TPOTS = 4.0
 """A step takes no longer than so many TPOT targets, however much was saved."""
@@ -48,7 +52,8 @@ def compose(step: Step) -> Plan:
         return Plan(step.pick(limit - len(decodes)), decodes, "prompts have waited too long")
     target_s = step.decoding.min_tpot_s
     saved_s = step.decoding.saved_tpot_s(SPENDING_SHARE, step.now, step.decode_s, fresh=True)
-    budget_s = STEP_TARGET * target_s
+    even_s = min(step.decode_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
+    budget_s = max(STEP_TARGET * target_s, even_s)
     if not isinf(saved_s):
         budget_s = min(budget_s + SAVED_SHARE * saved_s, MAX_STEP_TPOTS * target_s)
     if tbt_s := step.config.slo.tbt_s:
