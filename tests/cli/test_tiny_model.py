@@ -44,7 +44,7 @@ def test_it_is_built_once(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(draft: Path) -> None:
+    def fail(draft: Path, architecture: str) -> None:
         (draft / "config.json").write_text("{}")
         raise OSError("no space left on device")
 
@@ -57,7 +57,7 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_faster_of_two_builders_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = tmp_path / f"tiny-llama-{tiny_model.VERSION}"
 
-    def overtaken(draft: Path) -> None:
+    def overtaken(draft: Path, architecture: str) -> None:
         (draft / "config.json").write_text("slower")
         checkpoint.mkdir()
         (checkpoint / "config.json").write_text("faster")
@@ -69,16 +69,23 @@ def test_the_faster_of_two_builders_wins(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.integration
-def test_transformers_loads_it_and_generates(checkpoint: Path) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "num_parameters"), [("llama", (20e6, 22e6)), ("opt", (17e6, 19e6))]
+)
+def test_transformers_loads_it_and_generates(
+    architecture: str, num_parameters: tuple[float, float], tmp_path: Path
+) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    checkpoint = ensure_tiny_model(tmp_path, architecture)
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     loaded: Any = AutoModelForCausalLM.from_pretrained(checkpoint, output_loading_info=True)
     model, report = loaded
     assert not any(report.values()), "every weight is there, and none is left over"
     assert model.dtype == torch.float32
-    assert 20e6 < sum(p.numel() for p in model.parameters()) < 22e6
+    least, most = num_parameters
+    assert least < sum(p.numel() for p in model.parameters()) < most
 
     chat = [{"role": "user", "content": "Grüße, 世界!"}]
     text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)

@@ -19,13 +19,13 @@ JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the fi
 Figures = dict[str, float]
 
 
-def _settings() -> EngineSettings:
+def _settings(architecture: str = "llama") -> EngineSettings:
     """The quickstart's engine: one real vLLM on the CPU with the built-in model."""
     from macroserve.cli.tiny_model import ensure_tiny_model
 
     return EngineSettings(
-        model=str(ensure_tiny_model()),
-        served_name="tiny-llama",
+        model=str(ensure_tiny_model(architecture=architecture)),
+        served_name=f"tiny-{architecture}",
         max_model_len=2048,
         strategy="unified",
         slo=Slo(ttft_s=2.0, tpot_s=0.1),
@@ -63,11 +63,18 @@ def _migration() -> Figures:
     return asyncio.run(measure(_settings()))
 
 
+def _hybrid() -> Figures:
+    from macroserve.cli.bench.hybrid import measure
+
+    return asyncio.run(measure(_settings("opt")))
+
+
 ALL: dict[str, Callable[[], Figures]] = {
     "scheduler": _scheduler,
     "route": _route,
     "overhead": _overhead,
     "migration": _migration,
+    "hybrid": _hybrid,
 }
 
 
@@ -102,6 +109,12 @@ def migration(json_file: JsonFile = None) -> None:
 
 
 @bench.command()
+def hybrid(json_file: JsonFile = None) -> None:
+    """Requests at a time in one pool with hidden states, over those with keys and values alone."""
+    _report(_hybrid(), json_file)
+
+
+@bench.command()
 def strategies(json_file: JsonFile = None) -> None:
     """Attainment of each strategy in a real engine, beside the simulator's prediction."""
     from macroserve.cli.bench.strategies import measure
@@ -111,7 +124,7 @@ def strategies(json_file: JsonFile = None) -> None:
 
 @bench.command("all")
 def all_(json_file: JsonFile = None) -> None:
-    """Scheduler, route, overhead and migration, one after the other."""
+    """Scheduler, route, overhead, migration and hybrid, one after the other."""
     figures: Figures = {}
     for name, measure in ALL.items():
         typer.echo(f"{name}...", err=True)
