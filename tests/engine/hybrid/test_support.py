@@ -1,7 +1,6 @@
 """For which models and set-ups hidden states are kept, and what is said where they are not."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -59,8 +58,8 @@ MLA = LLAMA | {
 
 
 @pytest.fixture
-def verdict(tmp_path):
-    def build(config, wish="Auto", name="aptserve", ranks=1, **args):
+def vllm_args(tmp_path):
+    def build(config, name="aptserve", ranks=1, **args):
         (tmp_path / "config.json").write_text(json.dumps(config))
         settings = EngineSettings(
             model=str(tmp_path),
@@ -72,8 +71,16 @@ def verdict(tmp_path):
             tensor_parallel=ranks,
             args={"skip_tokenizer_init": True, **args},
         )
-        vllm_args = engine_args(settings, Pool.LP, "/nowhere")
-        return judge(strategy(name), wish, lambda: find(vllm_args.create_engine_config()))
+        return engine_args(settings, Pool.LP, "/nowhere")
+
+    return build
+
+
+@pytest.fixture
+def verdict(vllm_args):
+    def build(config, wish="Auto", name="aptserve", **given):
+        args = vllm_args(config, name, **given)
+        return judge(strategy(name), wish, lambda: find(args.create_engine_config()))
 
     return build
 
@@ -192,20 +199,11 @@ def test_unified_keeps_them_where_it_is_told_to(verdict):
     ],
 )
 def test_on_a_gpu_it_attends_by_a_backend_that_it_knows(
-    tmp_path, monkeypatch, args, on_cpu, backend
+    vllm_args, monkeypatch, args, on_cpu, backend
 ):
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    settings = EngineSettings(
-        model=str(tmp_path),
-        served_name="m",
-        max_model_len=1024,
-        strategy="aptserve",
-        dtype="float32",
-        slo=Slo(1.0, 1.0),
-    )
-    vllm_args = replace(engine_args(settings, Pool.LP, "/nowhere"), **args)
+    given = vllm_args(LLAMA, **args)
     monkeypatch.setattr(type(current_platform), "is_cpu", lambda self: on_cpu)
-    vllm_args = with_hybrid_cache(vllm_args)
+    chosen_args = with_hybrid_cache(given)
     monkeypatch.undo()
-    chosen = vllm_args.create_engine_config().attention_config.backend
+    chosen = chosen_args.create_engine_config().attention_config.backend
     assert (chosen and chosen.name) == backend
