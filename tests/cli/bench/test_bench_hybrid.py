@@ -18,7 +18,7 @@ def test_requests_at_a_time_are_counted_until_the_last_begins():
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(600)  # two engines, and a minute and a half of bursts on two cores
+@pytest.mark.timeout(900)  # two engines, and two bursts that wait for builds beside them
 def test_nearly_twice_as_many_run_at_a_time_with_hidden_states():
     figures = asyncio.run(measure(_settings("opt"), num_rounds=1))
     assert figures["hybrid.pages"] == 100
