@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from support import crd
 from support.rounds import HYBRID_CACHE, NOW, PROBLEM, a_round, cell, observation, pod, target
@@ -120,7 +121,9 @@ def test_counts(pods: tuple[Any, ...], expected: tuple[str, int, int]) -> None:
 
 
 def test_cells_are_in_their_order_and_high_priority_is_their_sum() -> None:
-    high = replace(cell("cell-10", 5, 6).cell, high_priority=("instance-5", "instance-6"))
+    high = msgspec.structs.replace(
+        cell("cell-10", 5, 6).cell, high_priority=("instance-5", "instance-6")
+    )
     report = Report((replace_cell(cell("cell-10", 5, 6), high), cell("cell-2", 0, 1)))
     found = status(a_round(observation(report=report)), ())
     assert [one["name"] for one in found["cells"]] == ["cell-2", "cell-10"]

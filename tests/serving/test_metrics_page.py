@@ -1,8 +1,8 @@
 """One page of several: what Prometheus reads there is what each source counted."""
 
 import asyncio
-from dataclasses import replace
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.emulated_world import token_request
@@ -54,7 +54,7 @@ def test_strange_label_values_survive() -> None:
 
 def test_cells_are_gauges() -> None:
     cell = CellView("cell-0", ("a", "b"), ("b",), num_waiting=3, num_running=4, num_blocks=10)
-    cell = replace(cell, num_prefilling=1, num_decoding=3)
+    cell = msgspec.structs.replace(cell, num_prefilling=1, num_decoding=3)
     page = cell_page([wire.CellSummary(cell, late=True)], {"namespace": "ns"})
     values = samples(page)
     labels = frozenset({"namespace": "ns", "cell": "cell-0"}.items())

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import aiohttp
 import msgspec
+from msgspec.structs import replace
 
 from macroserve.core.routing.cells import choose_cell
 from macroserve.core.views import CellView
@@ -103,7 +104,7 @@ class CellLine:
                     future.set_result(message)
                 if self.summary is not None:
                     cell = replace(self.summary.cell, waiting_prefill_s=message.waiting_prefill_s)
-                    self.summary = msgspec.structs.replace(self.summary, cell=cell)
+                    self.summary = replace(self.summary, cell=cell)
             case wire.CellSummary():
                 self.summary = message
                 self._on_change()
@@ -186,7 +187,7 @@ class CellDirectory:
         if line is None:
             return None
         try:
-            reply = await line.route(msgspec.structs.replace(query, force=force))
+            reply = await line.route(replace(query, force=force))
         except (ConnectionError, TimeoutError):
             return None
         if reply.instance is None:

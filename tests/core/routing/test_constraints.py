@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from macroserve.core.request import Request, Slo
@@ -20,7 +21,9 @@ MORE = 2**-20
 
 
 def view(status: dict[str, object] | None = None, **changes: object) -> InstanceView:
-    return replace(VIEW, status=replace(STATUS, **(status or {})), **changes)
+    return msgspec.structs.replace(
+        VIEW, status=msgspec.structs.replace(STATUS, **(status or {})), **changes
+    )
 
 
 @pytest.mark.parametrize(

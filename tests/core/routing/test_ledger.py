@@ -1,7 +1,8 @@
 """The cell ledger: what counts as in flight, and that nothing of it leaks."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
@@ -45,9 +46,11 @@ def test_a_decision_counts_until_a_status_admits_it() -> None:
     ledger = ledger_of("a")
     assert ledger.assign(request("r"), now=1.0).instance == "a"
     assert in_flight(ledger.views[0]) == ONE
-    ledger.observe("a", replace(STATUS, seq=2), now=1.1)
+    ledger.observe("a", msgspec.structs.replace(STATUS, seq=2), now=1.1)
     assert in_flight(ledger.views[0]) == ONE
-    ledger.observe("a", replace(STATUS, seq=3, num_waiting=1, admitted=("r", "other")), now=1.2)
+    ledger.observe(
+        "a", msgspec.structs.replace(STATUS, seq=3, num_waiting=1, admitted=("r", "other")), now=1.2
+    )
     assert in_flight(ledger.views[0]) == NOTHING
     assert ledger.views[0].as_of_s == 1.2
 
@@ -71,7 +74,7 @@ def test_a_decision_counts_no_longer_than_the_timeout() -> None:
 @pytest.mark.parametrize("end", ["settle", "remove", "restart", "admitted by a late status"])
 def test_what_else_ends_a_decision(end: str) -> None:
     ledger = ledger_of("a")
-    ledger.observe("a", replace(STATUS, seq=5), now=0.0)
+    ledger.observe("a", msgspec.structs.replace(STATUS, seq=5), now=0.0)
     ledger.assign(request("r"), now=1.0)
     match end:
         case "settle":
@@ -83,7 +86,9 @@ def test_what_else_ends_a_decision(end: str) -> None:
         case "restart":
             assert ledger.observe("a", STATUS, now=1.1, incarnation=1)
         case _:
-            assert not ledger.observe("a", replace(STATUS, seq=4, admitted=("r",)), now=1.1)
+            assert not ledger.observe(
+                "a", msgspec.structs.replace(STATUS, seq=4, admitted=("r",)), now=1.1
+            )
             assert ledger.views[0].status.seq == 5
     assert in_flight(ledger.views[0]) == NOTHING
 
@@ -94,7 +99,7 @@ def test_a_request_routed_again_counts_once() -> None:
     again = replace(request("r"), exclude=frozenset("a"))
     assert ledger.assign(again, now=0.1).instance == "b"
     assert [in_flight(view) for view in ledger.views] == [NOTHING, ONE]
-    ledger.observe("a", replace(STATUS, seq=2, admitted=("r",)), now=0.2)
+    ledger.observe("a", msgspec.structs.replace(STATUS, seq=2, admitted=("r",)), now=0.2)
     assert [in_flight(view) for view in ledger.views] == [NOTHING, ONE]
 
 
@@ -103,7 +108,7 @@ def test_an_instance_takes_requests_from_its_first_status_on() -> None:
     ledger.add("a", Pool.LP, max_num_seqs=64)
     assert ledger.assign(request("r"), now=0.0).reason is RouteReason.NO_INSTANCE
     assert ledger.cell_view("cell-0").num_ready == 0
-    assert ledger.observe("a", replace(STATUS, seq=0), now=0.0)
+    assert ledger.observe("a", msgspec.structs.replace(STATUS, seq=0), now=0.0)
     assert ledger.assign(request("r"), now=0.0).instance == "a"
     assert ledger.cell_view("cell-0").num_ready == 1
 
@@ -115,8 +120,8 @@ def test_an_instance_takes_requests_from_its_first_status_on() -> None:
 def test_only_newer_statuses_are_taken_in(seq: int, incarnation: int, is_news: bool) -> None:
     ledger = CellLedger(strategy("unified"))
     ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=2)
-    ledger.observe("a", replace(STATUS, seq=5), now=0.0, incarnation=2)
-    late = replace(STATUS, seq=seq, num_running=9)
+    ledger.observe("a", msgspec.structs.replace(STATUS, seq=5), now=0.0, incarnation=2)
+    late = msgspec.structs.replace(STATUS, seq=seq, num_running=9)
     assert ledger.observe("a", late, now=1.0, incarnation=incarnation) is is_news
     assert (ledger.views[0].status == late) is is_news
     assert ledger.views[0].as_of_s == (1.0 if is_news else 0.0)
@@ -159,7 +164,7 @@ def test_tickets_and_urgent_requests_leave_the_turn_alone() -> None:
 
 
 def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
-    status = replace(
+    status = msgspec.structs.replace(
         STATUS,
         phase=Phase.DECODE,
         num_waiting=1,
@@ -169,11 +174,13 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
     )
     ledger = ledger_of("a", "b", status=status)
     ledger.set_pool("b", Pool.HP)
-    ledger.observe("b", replace(status, seq=2, draining=True, finished=7, attained=6), now=0.0)
+    ledger.observe(
+        "b", msgspec.structs.replace(status, seq=2, draining=True, finished=7, attained=6), now=0.0
+    )
     ledger.assign(request("r"), now=0.0)
     cell = ledger.cell_view("cell-0")
     assert cell.waiting_prefill_s == pytest.approx(1.1)
-    assert {field.name: getattr(cell, field.name) for field in fields(cell)} == {
+    assert msgspec.structs.asdict(cell) == {
         "name": "cell-0",
         "instances": ("a", "b"),
         "high_priority": ("b",),
@@ -197,7 +204,7 @@ def test_what_has_ended_in_the_cell_stays_counted() -> None:
         return cell.finished, cell.attained
 
     def status(seq: int, finished: int, attained: int) -> InstanceStatus:
-        return replace(STATUS, seq=seq, finished=finished, attained=attained)
+        return msgspec.structs.replace(STATUS, seq=seq, finished=finished, attained=attained)
 
     # What ended before it came here is another cell's.
     ledger = ledger_of("a", "b", status=status(1, 100, 90))
@@ -267,7 +274,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self, name: str, admitted: list[str], incarnation: int, is_late: bool, draining: bool
     ) -> None:
         self.seq += not is_late
-        status = replace(STATUS, seq=self.seq, admitted=tuple(admitted), draining=draining)
+        status = msgspec.structs.replace(
+            STATUS, seq=self.seq, admitted=tuple(admitted), draining=draining
+        )
         self.ledger.observe(name, status, self.now, incarnation)
         known = self.members.get(name)
         if known is None or incarnation < known:

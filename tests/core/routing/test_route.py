@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +33,12 @@ def aged(age_s: float) -> RouteRequest:
 
 def lp(name: str, pool: Pool = Pool.LP, in_flight: int = 0, **status: object) -> InstanceView:
     return InstanceView(
-        name, pool, replace(STATUS, **status), NOW, max_num_seqs=64, in_flight_requests=in_flight
+        name,
+        pool,
+        msgspec.structs.replace(STATUS, **status),
+        NOW,
+        max_num_seqs=64,
+        in_flight_requests=in_flight,
     )
 
 
@@ -77,8 +83,8 @@ def test_no_instance(name: str, views: list[InstanceView]) -> None:
         ([lp("a", waiting_tokens=10), lp("b", waiting_tokens=9)], "b"),
         ([lp("a", remaining_tokens=9), lp("b", waiting_tokens=5, remaining_tokens=5)], "a"),
         ([lp("a", remaining_tokens=1), lp("b")], "b"),
-        ([lp("a"), replace(lp("b"), in_flight_tokens=1)], "a"),
-        ([replace(lp("a"), in_flight_tokens=1), lp("b")], "b"),
+        ([lp("a"), msgspec.structs.replace(lp("b"), in_flight_tokens=1)], "a"),
+        ([msgspec.structs.replace(lp("a"), in_flight_tokens=1), lp("b")], "b"),
         ([lp("a"), lp("b")], "a"),
         # Fewer requests count before fewer tokens.
         ([lp("a", num_running=2), lp("b", num_running=1, remaining_tokens=99)], "b"),

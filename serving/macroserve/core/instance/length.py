@@ -21,23 +21,28 @@ class LengthPredictor:
     """A quantile of the response lengths, all instances' tokens counted, to the ``NUM_NEIGHBOURS``
     prompts closest in length among the last ``WINDOW``."""
 
-    __slots__ = ("_by_prompt", "_num_observed", "_recent")
+    __slots__ = ("_by_prompt", "_lengths", "_num_observed", "_recent")
 
     def __init__(self) -> None:
         self._recent: deque[tuple[int, int, int]] = deque()
         self._by_prompt: list[tuple[int, int, int]] = []
         """Prompt tokens, ordinal, response tokens."""
+        self._lengths: list[int] = []
+        """Of all responses, in order."""
         self._num_observed = 0
 
     def observe(self, request: Request, num_emitted: int) -> None:
         """A response ended with ``num_emitted`` tokens from here."""
         length = request.num_streamed_tokens + num_emitted
         if len(self._recent) == WINDOW:
-            del self._by_prompt[bisect_right(self._by_prompt, self._recent.popleft()) - 1]
+            oldest = self._recent.popleft()
+            del self._by_prompt[bisect_right(self._by_prompt, oldest) - 1]
+            del self._lengths[bisect_right(self._lengths, oldest[2]) - 1]
         entry = (_first_prompt(request), self._num_observed, length)
         self._num_observed += 1
         self._recent.append(entry)
         insort(self._by_prompt, entry)
+        insort(self._lengths, length)
 
     def predict(self, request: Request, num_emitted: int = 0) -> int:
         """Tokens of its response from here, given that ``num_emitted`` of them are out.
@@ -51,11 +56,13 @@ class LengthPredictor:
             return min(request.expected_tokens, request.max_new_tokens)
         before = request.num_streamed_tokens
         out = before + num_emitted
-        longer = _longer(self._neighbours(request), out) or _longer(self._by_prompt, out)
-        if longer:
-            expected = longer[int(QUANTILE * len(longer))] - before
-        else:
-            expected = num_emitted + UNSEEN_TOKENS
+        lengths = sorted([each[2] for each in self._neighbours(request)])
+        if not lengths or lengths[-1] <= out:
+            lengths = self._lengths
+        num_shorter = bisect_right(lengths, out)
+        rank = num_shorter + int(QUANTILE * (len(lengths) - num_shorter))
+        unseen = num_emitted + UNSEEN_TOKENS
+        expected = lengths[rank] - before if rank < len(lengths) else unseen
         return min(expected, request.max_new_tokens)
 
     def _neighbours(self, request: Request) -> list[tuple[int, int, int]]:
@@ -69,7 +76,3 @@ class LengthPredictor:
 def _first_prompt(request: Request) -> int:
     """Without what an earlier instance streamed."""
     return request.num_prompt_tokens - request.num_streamed_tokens
-
-
-def _longer(entries: list[tuple[int, int, int]], num_tokens: int) -> list[int]:
-    return sorted([length for _, _, length in entries if length > num_tokens])

@@ -113,6 +113,7 @@ class Step:
         self._prefilled_s = prefilled_s
         self._inflow_tokens_per_s = inflow_tokens_per_s
         self._hopeless: set[float] | None = None
+        self._is_unhurried: bool | None = None
 
     def predict(self, picks: Many[Pick], *, with_decodes: bool = True) -> float:
         """Seconds that a batch of these prefills would take, beside all decodes or alone."""
@@ -293,10 +294,12 @@ class Step:
     @property
     def _unhurried(self) -> bool:
         """Whether all are in time in whatever order they are served."""
-        begun = self.running.prefilling.values()
-        cost_s = self.waiting.cost_s + sum([seq.cost_left_s for seq in begun])
-        deadlines_s = [*self.waiting.by_deadline.keys[:1], *[seq.deadline_s for seq in begun]]
-        return self.now + cost_s <= min(deadlines_s, default=inf)
+        if self._is_unhurried is None:
+            begun = self.running.prefilling.values()
+            cost_s = self.waiting.cost_s + sum([seq.cost_left_s for seq in begun])
+            deadlines_s = [*self.waiting.by_deadline.keys[:1], *[seq.deadline_s for seq in begun]]
+            self._is_unhurried = self.now + cost_s <= min(deadlines_s, default=inf)
+        return self._is_unhurried
 
     @property
     def _has_room(self) -> bool:

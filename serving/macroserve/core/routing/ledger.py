@@ -3,7 +3,9 @@
 All of it can be lost: a new ledger fills up again from the handles and statuses it is told of.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.route import route
@@ -91,7 +93,7 @@ class CellLedger:
         if view.heard:
             self._finished += status.finished - view.status.finished
             self._attained += status.attained - view.status.attained
-        self._views[name] = view.told(status, now)
+        self._views[name] = replace(view, status=status, as_of_s=now)
         return True
 
     def assign(self, request: RouteRequest, now: float) -> RouteDecision:
@@ -113,11 +115,12 @@ class CellLedger:
             prefill_s=request.request.num_prompt_tokens * status.prefill_s_per_token,
             num_blocks=-(-request.num_tokens // status.block_size),
         )
-        self._views[view.name] = view.with_in_flight(
-            view.in_flight_requests + 1,
-            view.in_flight_tokens + entry.num_tokens,
-            view.in_flight_prefill_s + entry.prefill_s,
-            view.in_flight_blocks + entry.num_blocks,
+        self._views[view.name] = replace(
+            view,
+            in_flight_requests=view.in_flight_requests + 1,
+            in_flight_tokens=view.in_flight_tokens + entry.num_tokens,
+            in_flight_prefill_s=view.in_flight_prefill_s + entry.prefill_s,
+            in_flight_blocks=view.in_flight_blocks + entry.num_blocks,
         )
         return decision
 
@@ -173,9 +176,10 @@ class CellLedger:
         left = view.in_flight_requests - 1
         # Rounding errors of the running sum must not outlive the last request.
         prefill_s = max(0.0, view.in_flight_prefill_s - entry.prefill_s) if left else 0.0
-        self._views[entry.instance] = view.with_in_flight(
-            left,
-            view.in_flight_tokens - entry.num_tokens,
-            prefill_s,
-            view.in_flight_blocks - entry.num_blocks,
+        self._views[entry.instance] = replace(
+            view,
+            in_flight_requests=left,
+            in_flight_tokens=view.in_flight_tokens - entry.num_tokens,
+            in_flight_prefill_s=prefill_s,
+            in_flight_blocks=view.in_flight_blocks - entry.num_blocks,
         )

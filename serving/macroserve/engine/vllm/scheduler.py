@@ -11,9 +11,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
@@ -233,7 +233,7 @@ class MacroserveScheduler(Scheduler):
 
     def _push_status(self, now: float) -> None:
         """Ids taken in go out under the name that the router knows, until a datagram was taken."""
-        status = replace(self._policy.status(now), admitted=tuple(self._admitted))
+        status = msgspec.structs.replace(self._policy.status(now), admitted=tuple(self._admitted))
         if self._sender.send(status):
             self._admitted.clear()
 
