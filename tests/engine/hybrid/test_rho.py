@@ -1,0 +1,45 @@
+"""What hidden states cost a step, of layers whose time is played."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from macroserve.engine.vllm.hybrid import rho  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+BLOCK, HIDDEN_SIZE = 32, 16
+NUM_PAGES = 6
+"""Fewer than the tokens that are timed would fill."""
+
+
+class PlayedLayer:
+    """Keys and values of it are made again in the milliseconds of one trial after another."""
+
+    def __init__(self, clock: SimpleNamespace, *trials_ms: float) -> None:
+        self.kv_cache = torch.zeros(NUM_PAGES, 1, BLOCK, 2 * HIDDEN_SIZE)
+        pages = self.kv_cache.view(NUM_PAGES, 2 * BLOCK, HIDDEN_SIZE)
+        self.impl = SimpleNamespace(
+            hidden=SimpleNamespace(direct=None, pages=lambda cache: pages), rebuild=self._rebuild
+        )
+        self._clock = clock
+        self._trials_ms = iter(trials_ms)
+
+    def _rebuild(self, layer, cache, rebuilt, scratch) -> None:
+        assert layer is self and cache is self.kv_cache
+        assert int(rebuilt.read.max()) < NUM_PAGES * 2 * BLOCK, "a slot that the pool has not"
+        self._clock.now_s += next(self._trials_ms) / 1e3
+
+
+def test_rho_is_the_usual_time_of_all_layers_for_each_token(monkeypatch):
+    clock = SimpleNamespace(now_s=0.0)
+    monkeypatch.setattr(rho, "perf_counter", lambda: clock.now_s)
+    layers = [PlayedLayer(clock, 90, 3, 2, 4, 3), PlayedLayer(clock, 9, 1, 1, 1, 500)]
+    # All layers together take 99, 4, 3, 5 and 503 ms.
+    measured_s = rho.measure_rho(layers, BLOCK)
+    assert measured_s == pytest.approx(5e-3 / (rho.NUM_REQUESTS * rho.REQUEST_TOKENS))
