@@ -15,7 +15,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.composers import adaptive
-from macroserve.core.instance.knapsack import Candidate
+from macroserve.core.instance.knapsack import Candidates
 from macroserve.core.instance.running import Running
 from macroserve.core.instance.sequence import Sequence
 from macroserve.core.strategy import strategy
@@ -169,12 +169,11 @@ def chosen_caches(choose: Callable[[int], Cache]) -> Iterator[None]:
     choose: of the position among those that wait.
     """
 
-    def chosen(candidates: list[Candidate], num_blocks: int, penalty: float) -> dict[int, Cache]:
+    def chosen(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int, Cache]:
         caches: dict[int, Cache] = {}
-        for index, candidate in enumerate(candidates):
+        for index, (_, whole, half) in enumerate(zip(*candidates, strict=True)):
             cache = choose(index)
-            hidden = cache is Cache.HIDDEN
-            needed = candidate.num_hidden_blocks if hidden else candidate.num_blocks
+            needed = int(half if cache is Cache.HIDDEN else whole)
             if needed <= num_blocks:
                 caches[index] = cache
                 num_blocks -= needed

@@ -2,13 +2,23 @@
 
 from itertools import product
 from math import ceil, inf
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from macroserve.core.instance import knapsack
 from macroserve.core.instance.cache import Cache
-from macroserve.core.instance.knapsack import Candidate, choose, value
+from macroserve.core.instance.knapsack import Candidates
+
+
+class Candidate(NamedTuple):
+    worth: float
+    num_blocks: int
+    num_hidden_blocks: int
+
 
 CANDIDATES = st.lists(
     st.builds(
@@ -29,6 +39,17 @@ def halved(worth: float, num_blocks: int) -> Candidate:
 
 def blocks(candidate: Candidate, cache: Cache) -> int:
     return candidate.num_hidden_blocks if cache is Cache.HIDDEN else candidate.num_blocks
+
+
+def value(candidate: Candidate, cache: Cache, penalty: float) -> float:
+    """Equation 8."""
+    return candidate.worth - (penalty * candidate.num_blocks if cache is Cache.HIDDEN else 0.0)
+
+
+def choose(candidates: list[Candidate], num_blocks: int, penalty: float) -> dict[int, Cache]:
+    worths, whole, half = zip(*candidates, strict=True) if candidates else ((), (), ())
+    columns = Candidates(np.array(worths, float), np.array(whole, int), np.array(half, int))
+    return knapsack.choose(columns, num_blocks, penalty)
 
 
 def optimum(candidates: list[Candidate], num_blocks: int, penalty: float) -> float:
@@ -63,6 +84,12 @@ def test_scarce_memory_hides_those_that_gain_by_it() -> None:
     assert list(choose(candidates, 8, 0.01).values()).count(Cache.KV) == 1
 
 
+def test_memory_goes_where_a_block_gains_most_whatever_it_is_for() -> None:
+    # To make the first two's caches whole gains two a block, and the third one gains one.
+    candidates = [halved(10.0, 4), halved(10.0, 4), Candidate(1.0, 1, 1)]
+    assert choose(candidates, 8, 1.0) == {0: Cache.KV, 1: Cache.KV}
+
+
 def test_hidden_caches_that_cost_too_much_are_not_used() -> None:
     candidates = [halved(10.0, 4), halved(8.0, 4), halved(6.0, 4)]
     assert choose(candidates, 6, 2.0) == {0: Cache.KV}
@@ -87,5 +114,6 @@ def test_nothing_to_choose_from(num_blocks: int) -> None:
 def test_hidden_states_larger_than_keys_and_values_are_not_kept() -> None:
     candidates = [Candidate(10.0, 4, 8), Candidate(8.0, 4, 4)]
     assert choose(candidates, 16, 0.1) == dict.fromkeys(range(2), Cache.KV)
+    assert choose(candidates, 16, 0.0) == dict.fromkeys(range(2), Cache.KV)
     assert choose(candidates, 4, 0.1) == {0: Cache.KV}
     assert choose(candidates, 3, 0.1) == {}

@@ -5,6 +5,13 @@ always add up to the pool.
 """
 
 from enum import Enum
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Count = TypeVar("Count", int, NDArray[np.int64])
+"""Of one request, or of many, each its own."""
 
 
 class Cache(Enum):
@@ -28,10 +35,10 @@ class BlockLedger:
         self.free = num_blocks
         self._held: dict[str, int] = {}
 
-    def blocks_for(self, num_tokens: int) -> int:
+    def blocks_for(self, num_tokens: Count) -> Count:
         return -(-num_tokens // self.block_size)
 
-    def hidden_blocks(self, num_blocks: int) -> int:
+    def hidden_blocks(self, num_blocks: Count) -> Count:
         """What the hidden states take of as many tokens as have keys and values in so many
         blocks."""
         return -(-num_blocks * self.block_size // self._hidden_slots)

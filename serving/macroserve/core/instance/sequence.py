@@ -1,6 +1,7 @@
 """One request inside an instance: the scheduler's own mutable record of it."""
 
 from enum import Enum
+from math import inf
 
 from macroserve.core.instance.cache import Cache
 from macroserve.core.request import Request
@@ -40,7 +41,8 @@ class Sequence:
     ordinal: place in the order in which this instance took its requests; unique.
     num_prompt: tokens to compute before the next one comes out: the prompt and, once preempted,
         what was emitted since. num_computed: how many of them are done.
-    num_tokens: prompt and emitted tokens. num_slots: tokens that its KV blocks have room for.
+    num_tokens: prompt and emitted tokens, ``most_tokens`` in the end at most. num_slots: tokens
+        that its KV blocks have room for.
     predicted_tokens: expected length of the response from here, emitted ones included.
     prefill_s: predicted time of its prefill as part of a full batch.
     cost_s: what triage counts it as: time that the others lose by it. The ordinal stretches it a
@@ -66,6 +68,7 @@ class Sequence:
         "first_token_s",
         "guests",
         "host",
+        "most_tokens",
         "num_borrowed",
         "num_computed",
         "num_emitted",
@@ -99,6 +102,7 @@ class Sequence:
         self.state = State.WAITING
         self.started = False
         self.num_prompt = request.num_prompt_tokens
+        self.most_tokens = request.num_prompt_tokens + request.max_new_tokens
         self.num_computed = 0
         self.num_tokens = request.num_prompt_tokens
         self.num_slots = 0
@@ -133,6 +137,14 @@ class Sequence:
     def is_streaming(self) -> bool:
         """Whether its reader has seen a token, here or from an earlier instance."""
         return self.num_emitted > 0 or self.request.num_streamed_tokens > 0
+
+    @property
+    def patience_s(self) -> float:
+        """How long its reader may wait for the next token with the targets still met, from
+        ``pending_since_s`` on; none at all once the first one was late."""
+        if not self.is_streaming:
+            return self.deadline_s - self.arrival_s
+        return self.tpot_s if self.first_token_s <= self.deadline_s else -inf
 
     def is_late(self, now: float) -> bool:
         """Whether its first token can no longer be in time."""

@@ -318,17 +318,20 @@ class Step:
         return blocks.free >= min(coming / blocks.block_size, MOST_RESERVED * blocks.num_blocks)
 
     def reservation(self, seq: Sequence) -> int:
-        """KV blocks for a prompt and its first token, or for the whole predicted response; for the
-        prompt alone where responses wait for theirs.
+        """KV blocks for ``reserved_tokens``."""
+        return self.running.blocks.blocks_for(self.reserved_tokens(seq))
+
+    def reserved_tokens(self, seq: Sequence) -> int:
+        """A prompt and a block for its first tokens, or the whole predicted response; the prompt
+        alone where responses wait for theirs.
 
         Never more than the response can take, so that what fits the pool is let in when alone.
         """
-        blocks = self.running.blocks
-        limit = seq.request.max_new_tokens
-        most = blocks.blocks_for(seq.request.num_prompt_tokens + limit)
-        if self.config.strategy.queues_responses:
-            return blocks.blocks_for(seq.num_prompt)
-        if not self.config.strategy.exact_kv:
-            return min(most, blocks.blocks_for(seq.num_prompt) + 1)
-        expected = self._lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
-        return min(most, blocks.blocks_for(seq.num_prompt + ceil((1 + KV_PADDING) * expected)))
+        strategy = self.config.strategy
+        if strategy.queues_responses:
+            return seq.num_prompt
+        more = self.running.blocks.block_size
+        if strategy.exact_kv:
+            expected = self._lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
+            more = ceil((1 + KV_PADDING) * expected)
+        return min(seq.most_tokens, seq.num_prompt + more)
