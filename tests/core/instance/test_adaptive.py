@@ -129,6 +129,20 @@ def test_chunks_mix_decodes_with_the_chosen(make, make_request):
     assert sum(prefill.num_tokens for prefill in batch.prefills) == 127
 
 
+def test_who_was_just_preempted_waits_for_an_iteration(make, make_request):
+    scheduler, executor = make("aptserve-s", num_blocks=16, hidden_slots=32)
+    scheduler.latency.rebuild_s_per_token = 1e-9  # so that the hidden cache, which fits, pays
+    arrive(executor, make_request, 2)
+    preempted = set()
+    while executor.alive:
+        executor.now += 0.01
+        batch = executor.step()
+        assert not {*batch.preempted} & {*prefilled(batch)}
+        preempted |= {*batch.preempted}
+    assert preempted
+    assert set(executor.ended.values()) == {"finished"}
+
+
 def test_what_late_requests_count_is_a_share(make_config):
     with pytest.raises(ValueError, match="late_value"):
         replace(make_config("aptserve"), late_value=1.5)
