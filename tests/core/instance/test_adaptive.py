@@ -62,15 +62,15 @@ def test_memory_goes_to_those_that_have_waited_longest_for_it(make, make_request
 def test_a_late_request_is_worth_little(make, make_request, late_value, first):
     _, executor = make(num_blocks=12, late_value=late_value)
     executor.now = 10.0
-    arrive(executor, make_request, 1, at_s=0.0, slo=Slo(2.0, 1.0))
-    arrive(executor, make_request, 1, at_s=9.0, slo=Slo(2.0, 1.0))
+    arrive(executor, make_request, 1, at_s=0.0, slo=Slo(2.0, 0.5))
+    arrive(executor, make_request, 1, at_s=9.0, slo=Slo(2.0, 0.5))
     assert prefilled(executor.step()) == [first]
 
 
 def test_a_late_request_is_served_when_there_is_room(make, make_request):
     _, executor = make()
     executor.now = 10.0
-    arrive(executor, make_request, 1, at_s=0.0, slo=Slo(2.0, 1.0))
+    arrive(executor, make_request, 1, at_s=0.0, slo=Slo(2.0, 0.5))
     for _ in range(100):
         executor.step()
     assert executor.ended == {"r0": "finished"}

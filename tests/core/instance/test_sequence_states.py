@@ -1,5 +1,7 @@
 """A request's states and its clock of saved TPOT."""
 
+from math import inf
+
 import pytest
 
 from macroserve.core.instance.sequence import IllegalMoveError, State
@@ -47,6 +49,16 @@ def test_each_token_after_the_first_saves_a_tpot(make_sequence):
     seq.emit(2, now=5.3)
     assert seq.paid_until_s == pytest.approx(5.3)
     assert (seq.num_emitted, seq.num_tokens) == (4, 104)
+
+
+@pytest.mark.parametrize(("first_token_s", "patience_s"), [(None, 1.0), (0.9, 0.1), (1.1, -inf)])
+def test_readers_wait_for_the_first_token_then_for_the_next(
+    make_sequence, first_token_s, patience_s
+):
+    seq = make_sequence(slo=Slo(1.0, 0.1))
+    if first_token_s is not None:
+        seq.emit(1, now=seq.arrival_s + first_token_s)
+    assert seq.patience_s == pytest.approx(patience_s)
 
 
 def test_a_forgotten_cache_is_computed_again_up_to_the_last_token(make_sequence):
