@@ -7,6 +7,7 @@ import pytest
 
 from macroserve.cli.tiny_model import ensure_tiny_model
 from macroserve.core.handle import MAX_NAME_CHARS
+from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
@@ -37,6 +38,11 @@ def test_rho_is_measured_at_the_start(architecture: str, settings: EngineSetting
     model = str(ensure_tiny_model(architecture=architecture))
     said, latency = started(replace(settings, strategy="aptserve", model=model))
     assert said == "on: hidden states take 0.50 of the memory of keys and values"
+    learned = LatencyModel(
+        ModelShape(**latency["model"]), DeviceShape(**latency["device"]), latency["coefficients"]
+    )
+    # In the unit of what the latency model makes of the flops and bytes; the machine may be busy.
+    assert 1e-3 < latency["rebuild_s_per_token"] / learned.rebuild_s(1) < 1e3
     # It is of a token, and not of the thousand that were timed, however slow the machine is.
     assert 0 < latency["rebuild_s_per_token"] < 2e-3
 
