@@ -87,6 +87,15 @@ async def test_decisions_are_those_of_the_emulated_executor(
     assert len(log) > 500
 
 
+def test_of_what_ends_in_one_step_the_first_come_is_learned_from_first(make_config, make_latency):
+    """In the order in which ids hash, the same seed would give other figures in another process."""
+    prompts = list(range(10, 110, 10))
+    cell = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
+    cell.serve([Arrival(0.0, prompt, 50) for prompt in prompts], extent=TO_THE_END)
+    learned = cell._instances["instance-0"].policy._lengths._recent
+    assert [prompt for prompt, _, _ in learned] == prompts
+
+
 @pytest.fixture
 def ends(monkeypatch):
     """When each request's first and last token came, and how many there were, by its id; in the

@@ -78,11 +78,12 @@ class BatchResult:
         that tokens found in a prefix cache count as computed.
     decoded: tokens that became visible of each decode of the batch that ``emitted`` does not name.
     emitted: those of others by request id (a finished prefill emits its first token).
-    finished: ids of requests that ended (length, stop token) with this iteration.
+    finished: ids of requests that ended (length, stop token) with this iteration, in the order in
+        which they are to be taken in, so that the same seeds give the same figures.
     """
 
     elapsed_s: float
     prefilled: Mapping[str, int] = field(default_factory=dict)
     emitted: Mapping[str, int] = field(default_factory=dict)
-    finished: frozenset[str] = frozenset()
+    finished: tuple[str, ...] = ()
     decoded: int = 0

@@ -140,7 +140,7 @@ class EmulatedExecutor:
         await self._sleep(self._truth.predict(self._work(batch)))
         prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
         emitted: dict[str, int] = {}
-        finished: set[str] = set()
+        finished: list[str] = []
         for request_id in (*prefilled, *batch.decodes):
             stream = self.streams.get(request_id)
             if stream is None:
@@ -149,8 +149,8 @@ class EmulatedExecutor:
             if stream.num_computed >= stream.num_tokens:
                 emitted[request_id] = 1
                 if stream.emit():
-                    finished.add(request_id)
-        return BatchResult(self._clock() - started, prefilled, emitted, frozenset(finished))
+                    finished.append(request_id)
+        return BatchResult(self._clock() - started, prefilled, emitted, tuple(finished))
 
     def _work(self, batch: Batch) -> Work:
         prefills = [(p.num_tokens, self.streams[p.request_id].num_computed) for p in batch.prefills]

@@ -196,7 +196,7 @@ class SimulatedInstance:
                     departing.append(record)
                 else:
                     self._streams.add(record)
-        ended = frozenset([record.request.request_id for record in finished])
+        ended = tuple([record.request.request_id for record in finished])
         for request_id in ended:
             del self._records[request_id]
         # The scheduler decided one step, and so it learns from one.

@@ -143,19 +143,19 @@ class Executor:
             for request_id in batch.decodes:
                 self.computed[request_id] += 1
                 emitted[request_id] = 1
-        finished = set()
+        finished = []
         for request_id in emitted:
             self.emitted[request_id] += 1
             self.first_token_s.setdefault(request_id, self.now)
             self.last_token_s[request_id] = self.now
             if self.emitted[request_id] == self.lengths[request_id]:
-                finished.add(request_id)
+                finished.append(request_id)
                 self.end(request_id, "finished")
         if skip_decodes or len(self.batches) % 3 == 0:  # one by one
-            return BatchResult(elapsed_s, prefilled, emitted, frozenset(finished))
+            return BatchResult(elapsed_s, prefilled, emitted, tuple(finished))
         for request_id in batch.decodes:
             del emitted[request_id]
-        return BatchResult(elapsed_s, prefilled, emitted, frozenset(finished), decoded=1)
+        return BatchResult(elapsed_s, prefilled, emitted, tuple(finished), decoded=1)
 
     def drain(self, limit=20_000):
         """Run until nothing is left."""

@@ -86,7 +86,7 @@ def test_the_result_of_a_request_that_left_meanwhile_is_ignored(make_scheduler, 
     batch = scheduler.schedule(0.0)
     scheduler.finish("r", 0.1)
     scheduler.add_request(make_request("r"), 0.1)
-    scheduler.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}, frozenset({"r"})), 0.1)
+    scheduler.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}, ("r",)), 0.1)
     status = scheduler.status(0.1)
     assert (status.num_waiting, status.num_running, status.finished) == (1, 0, 0)
 
@@ -116,7 +116,7 @@ def test_a_token_out_means_that_the_prompt_is_in(make_scheduler, make_request):
     assert scheduler.schedule(0.1).decodes == ("r",)
     scheduler.add_request(make_request("s"), 0.1)
     batch = scheduler.schedule(0.1)
-    scheduler.update(batch, BatchResult(0.1, {"s": 4}, {"s": 1}, frozenset({"s"})), 0.2)
+    scheduler.update(batch, BatchResult(0.1, {"s": 4}, {"s": 1}, ("s",)), 0.2)
     assert scheduler.status(0.2).attained == 1
 
 
@@ -128,7 +128,7 @@ def test_a_prompt_may_be_in_before_its_first_token_is_out(make_scheduler, make_r
     scheduler.update(batch, BatchResult(0.1, {"r": 100}, {"r": 0}), 0.1)
     batch = scheduler.schedule(0.1)
     assert batch.decodes == ("r",)
-    scheduler.update(batch, BatchResult(1.0, {}, {"r": 2}, frozenset({"r"})), 1.1)
+    scheduler.update(batch, BatchResult(1.0, {}, {"r": 2}, ("r",)), 1.1)
     status = scheduler.status(1.1)
     assert (status.finished, status.attained) == (1, 0), "its TTFT target was 1 s"
 

@@ -34,7 +34,7 @@ def test_what_is_prefilled_keeps_its_blocks_until_it_is_gone(sender, make_reques
 def test_what_ends_with_its_first_token_goes_nowhere(sender, make_request):
     sender.add_request(make_request("r", prompt=100), 0.0)
     batch = sender.schedule(0.0)
-    sender.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}, frozenset({"r"})), 0.1)
+    sender.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}, ("r",)), 0.1)
     status = sender.status(0.1)
     assert (status.num_running, status.finished, status.attained) == (0, 1, 1)
 
@@ -48,7 +48,7 @@ def test_what_is_expected_decodes_once_it_is_here(receiver, make_request):
     for step in range(3):
         batch = receiver.schedule(step)
         assert (batch.kind, batch.decodes) == (BatchKind.DECODE, ("r",))
-        finished = frozenset({"r"}) if step == 2 else frozenset()
+        finished = ("r",) if step == 2 else ()
         receiver.update(batch, BatchResult(0.1, finished=finished, decoded=1), step + 0.1)
     assert receiver.status(9.0).finished == 1
     assert receiver.status(9.0).free_blocks == receiver.config.num_blocks

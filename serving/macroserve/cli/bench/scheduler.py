@@ -90,7 +90,7 @@ def _run(scheduler: InstanceScheduler, batch: Batch, now: float) -> float:
     result = BatchResult(
         batch.predicted_s,
         {prefill.request_id: prefill.num_tokens for prefill in batch.prefills},
-        finished=frozenset(batch.decodes[:surplus]),
+        finished=batch.decodes[:surplus],
         decoded=1,
     )
     scheduler.update(batch, result, now)

@@ -179,12 +179,12 @@ class MacroserveScheduler(Scheduler):
         batch, started, computed_before = self._running_batch
         self._running_batch = None
         emitted: dict[str, int] = {}
-        finished: set[str] = set()
+        finished: list[str] = []
         for group in outputs.values():
             for output in group.outputs:
                 emitted[output.request_id] = len(output.new_token_ids)
                 if output.finished:
-                    finished.add(output.request_id)
+                    finished.append(output.request_id)
         for request_id in batch.decodes:
             # As a rule each has made a token.
             if (num_tokens := emitted.pop(request_id, 0)) != 1:
@@ -194,7 +194,7 @@ class MacroserveScheduler(Scheduler):
             for p in batch.prefills
         }
         self._policy.update(
-            batch, BatchResult(now - started, prefilled, emitted, frozenset(finished), 1), now
+            batch, BatchResult(now - started, prefilled, emitted, tuple(finished), 1), now
         )
         for client_index, output in self._handed_back:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
