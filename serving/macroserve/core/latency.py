@@ -147,8 +147,8 @@ class LatencyModel:
         self.device = device
         self.rebuild_s_per_token = rebuild_s_per_token
         self._coefficients = prior
-        self._ridge = PRIOR_WEIGHT / PRIOR_DEVIATION**2
-        self._prior = np.array(prior)
+        ridge = PRIOR_WEIGHT / PRIOR_DEVIATION**2
+        self._prior_gram, self._prior_moment = np.diag(ridge), ridge * np.array(prior)
         # Memory-bound and compute-bound batches are remembered apart: a long decode phase must
         # not make the model forget what prefills cost.
         self._moments = (_Moments(), _Moments())
@@ -329,15 +329,13 @@ class LatencyModel:
         for moments in self._moments:
             moments.fold()
         memory, compute = self._moments
-        gram = memory.gram + compute.gram + np.diag(self._ridge)
-        moment = memory.moment + compute.moment + self._ridge * self._prior
+        gram = memory.gram + compute.gram + self._prior_gram
+        moment = memory.moment + compute.moment + self._prior_moment
         kept = list(range(len(PRIOR)))
-        while True:
-            solution = np.linalg.solve(gram[np.ix_(kept, kept)], moment[kept])
-            worst = int(solution.argmin())
-            if solution[worst] >= 0:
-                break
+        solution = np.linalg.solve(gram, moment)
+        while solution[worst := int(solution.argmin())] < 0:
             del kept[worst]
+            solution = np.linalg.solve(gram[np.ix_(kept, kept)], moment[kept])
         coefficients = [0.0] * len(PRIOR)
         for index, value in zip(kept, solution.tolist(), strict=True):
             coefficients[index] = value

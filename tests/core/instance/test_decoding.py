@@ -131,6 +131,8 @@ class InStep(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         seqs = list(self.model.values())
+        waits = [[seq.pending_since_s for seq in seqs], [seq.patience_s for seq in seqs]]
+        assert list(self.decoding.waits) == waits
         begun = [seq for seq in seqs if seq.num_emitted > 1]
         mean = sum(seq.paid_until_s for seq in begun) / len(begun) - self.now if begun else inf
         assert self.decoding.saved_tpot_mean_s(self.now) == pytest.approx(mean)

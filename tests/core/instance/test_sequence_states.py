@@ -61,6 +61,10 @@ def test_readers_wait_for_the_first_token_then_for_the_next(
     assert seq.patience_s == pytest.approx(patience_s)
 
 
+def test_who_has_tokens_from_elsewhere_waits_for_the_next(make_sequence):
+    assert make_sequence(slo=Slo(1.0, 0.1), streamed=3).patience_s == 0.1
+
+
 def test_a_forgotten_cache_is_computed_again_up_to_the_last_token(make_sequence):
     seq = make_sequence(prompt=100)
     seq.num_computed, seq.num_slots = 100, 112

@@ -127,6 +127,13 @@ class Decoding:
     # -- slack
 
     @property
+    def waits(self) -> tuple[list[float], list[float]]:
+        """``pending_since_s`` and ``patience_s`` of each; nobody has to be brought up to date."""
+        steps, last_s, seqs = self._num_steps, self._last_step_s, self._seqs.values()
+        since_s = [last_s if seq.as_of_step < steps else seq.pending_since_s for seq in seqs]
+        return since_s, [seq.patience_s for seq in seqs]
+
+    @property
     def min_tpot_s(self) -> float:
         """The tightest target; infinite if nothing decodes."""
         return min(chain(self._paces, [seq.tpot_s for seq in self._fresh]), default=inf)

@@ -51,6 +51,8 @@ class Sequence:
         the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
     started: whether its prefill was ever begun here.
     pending_since_s: since when its reader waits: for its first token, then for the next.
+    patience_s: how long from then on, with the targets still met; for no time at all once the
+        first token was late.
     num_slow: its tokens that came later after the one before than its target allows.
     cache: what is kept of it while it runs.
     host, num_borrowed: whose blocks it lives in, and how many of them. guests: who lives in its.
@@ -79,6 +81,7 @@ class Sequence:
         "ordinal",
         "pace_key",
         "paid_until_s",
+        "patience_s",
         "pending_since_s",
         "place",
         "predicted_tokens",
@@ -114,6 +117,7 @@ class Sequence:
         self.first_token_s = 0.0
         self.paid_until_s = 0.0
         self.pending_since_s = request.arrival_s
+        self.patience_s = self.tpot_s if self.is_streaming else self.deadline_s - self.arrival_s
         self.cache = Cache.KV
         self.host: Sequence | None = None
         self.num_borrowed = 0
@@ -137,14 +141,6 @@ class Sequence:
     def is_streaming(self) -> bool:
         """Whether its reader has seen a token, here or from an earlier instance."""
         return self.num_emitted > 0 or self.request.num_streamed_tokens > 0
-
-    @property
-    def patience_s(self) -> float:
-        """How long its reader may wait for the next token with the targets still met, from
-        ``pending_since_s`` on; none at all once the first one was late."""
-        if not self.is_streaming:
-            return self.deadline_s - self.arrival_s
-        return self.tpot_s if self.first_token_s <= self.deadline_s else -inf
 
     def is_late(self, now: float) -> bool:
         """Whether its first token can no longer be in time."""
@@ -170,6 +166,7 @@ class Sequence:
         else:
             self.first_token_s = self.paid_until_s = now
             self.paid_until_s -= self.tpot_s
+            self.patience_s = self.tpot_s if now <= self.deadline_s else -inf
         self.num_emitted += num_tokens
         self.num_tokens += num_tokens
         self.paid_until_s += num_tokens * self.tpot_s

@@ -8,6 +8,9 @@ from itertools import chain, islice
 from math import ceil, inf
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from macroserve.core.batch import BatchKind
 from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.config import InstanceConfig
@@ -318,20 +321,25 @@ class Step:
         return blocks.free >= min(coming / blocks.block_size, MOST_RESERVED * blocks.num_blocks)
 
     def reservation(self, seq: Sequence) -> int:
-        """KV blocks for ``reserved_tokens``."""
-        return self.running.blocks.blocks_for(self.reserved_tokens(seq))
+        """KV blocks for one: ``reservations``."""
+        return int(self.reservations((seq,))[0])
 
-    def reserved_tokens(self, seq: Sequence) -> int:
-        """A prompt and a block for its first tokens, or the whole predicted response; the prompt
-        alone where responses wait for theirs.
+    def reservations(self, seqs: Many[Sequence]) -> NDArray[np.int64]:
+        """KV blocks for each: for its prompt and a block for its first tokens, or for the whole
+        predicted response; for the prompt alone where responses wait for theirs.
 
         Never more than the response can take, so that what fits the pool is let in when alone.
         """
-        strategy = self.config.strategy
-        if strategy.queues_responses:
-            return seq.num_prompt
-        more = self.running.blocks.block_size
-        if strategy.exact_kv:
-            expected = self._lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
-            more = ceil((1 + KV_PADDING) * expected)
-        return min(seq.most_tokens, seq.num_prompt + more)
+        strategy, blocks = self.config.strategy, self.running.blocks
+        num_tokens = np.array([seq.num_prompt for seq in seqs], int)
+        if not strategy.queues_responses:
+            more = blocks.block_size
+            if strategy.exact_kv:
+                more = np.array([self._padded_response(seq) for seq in seqs], int)
+            num_tokens = np.minimum([seq.most_tokens for seq in seqs], num_tokens + more)
+        return blocks.blocks_for(num_tokens)
+
+    def _padded_response(self, seq: Sequence) -> int:
+        """Tokens that are still expected of it, with ``KV_PADDING``."""
+        expected = self._lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
+        return ceil((1 + KV_PADDING) * expected)

@@ -26,8 +26,8 @@ def compose(step: Step) -> Plan:
     """
     decodes = tuple(step.decoding)
     waiting = tuple(step.waiting)
-    worths = _worths(waiting, step)
-    if decodes and worths.sum() <= _worths(tuple(step.decoding.values()), step).sum():
+    worths = _worths(_waits(waiting), step)
+    if decodes and worths.sum() <= _worths(step.decoding.waits, step).sum():
         return Plan((), decodes, "decodes have waited longer")
     chosen = _chosen(waiting, worths, step)
     if picks := step.pick(step.config.max_batch_tokens, whole=True, chosen=chosen):
@@ -39,16 +39,22 @@ def compose_chunked(step: Step) -> Plan:
     """All decodes, and as many of the chosen prompts' tokens as fill the chunk (section 6.7)."""
     budget = min(step.config.chunk_tokens, step.config.max_batch_tokens)
     waiting = tuple(step.waiting)
-    chosen = _chosen(waiting, _worths(waiting, step), step)
+    chosen = _chosen(waiting, _worths(_waits(waiting), step), step)
     picks = step.pick(budget - len(step.decoding), chosen=chosen)
     return Plan(picks, tuple(step.decoding), "decodes and a chunk of the chosen prompts")
 
 
-def _worths(seqs: Many[Sequence], step: Step) -> NDArray[np.float64]:
+def _waits(seqs: Many[Sequence]) -> tuple[list[float], list[float]]:
+    """As those of ``Decoding``."""
+    return [seq.pending_since_s for seq in seqs], [seq.patience_s for seq in seqs]
+
+
+def _worths(waits: tuple[list[float], list[float]], step: Step) -> NDArray[np.float64]:
     """What one iteration for each is worth, in seconds (the first term of equation 5, with the
     fallback)."""
-    pending_s = step.now - np.array([seq.pending_since_s for seq in seqs], float)
-    is_late = pending_s > np.array([seq.patience_s for seq in seqs], float)
+    since_s, patience_s = np.array(waits[0], float), np.array(waits[1], float)
+    pending_s = step.now - since_s
+    is_late = pending_s > patience_s
     pending_s[is_late] *= max(step.config.late_value, NEXT_TO_NOTHING)
     return pending_s
 
@@ -65,7 +71,7 @@ def _chosen(
         waiting = [seq for seq, stay in zip(waiting, stays, strict=True) if stay]
         worths = worths[stays]
     blocks = step.running.blocks
-    needs = blocks.blocks_for(np.array([step.reserved_tokens(seq) for seq in waiting], int))
+    needs = step.reservations(waiting)
     num_requests = len(step.waiting) + len(step.running)
     penalty = num_requests * step.latency.rebuild_s(blocks.block_size)
     chosen = choose(Candidates(worths, needs, blocks.hidden_blocks(needs)), blocks.free, penalty)
