@@ -1,11 +1,13 @@
 """The cheapest configuration that keeps the latency targets, found by simulating candidates."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import STRATEGIES
@@ -14,11 +16,15 @@ from macroserve.sim.capacity import fewest
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.pools import other_ratios
-from macroserve.sim.record import Extent
+from macroserve.sim.record import Extent, Outcome
 from macroserve.sim.setup import Setup
 
 SCREENED_S = 300.0
 """Candidates are first held against the busiest stretch of so long."""
+
+LEAD_IN_S = 300.0
+"""A load is simulated in pieces, side by side. What comes so long before a piece is simulated with
+it and does not count: what came earlier still is no longer felt where the targets are kept."""
 
 CELL_SIZES = (4, 8, 16)
 """Upper bounds on a cell that are tried, the smallest first: less fails with it."""
@@ -44,13 +50,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """setup: of its instances. num_instances: the fewest that keep the goal, None where
-    all devices do not. upper_bound: on a cell. attainment: at that number."""
+    """setup: of its instances. num_instances: the fewest that keep the goal, None where as many
+    as were tried do not, all in one cell. upper_bound: on a cell. attainment: at that number;
+    None where it is only known to be below the goal."""
 
     setup: Setup
     num_instances: int | None
     upper_bound: int
-    attainment: float
+    attainment: float | None
 
     @property
     def num_devices(self) -> int | None:
@@ -78,11 +85,10 @@ def search(
     setup: model, device, link, targets and limits; its ranks, number and strategy do not matter.
     One thing is varied after another: first how many devices make an instance, then the share of
     HP instances, then the strategy, last the size of cells. Each time the fewest instances are
-    looked for that stand the busiest stretch; the winner has to stand the whole load. Raises
-    InfeasibleError where none does.
+    looked for that stand the busiest stretch, on no more devices than the best so far takes; the
+    winner has to stand the whole load. Raises InfeasibleError where none does.
     """
     stretch = busiest(need.arrivals, SCREENED_S)
-    screened = replace(need, arrivals=stretch)
     options = [_with(setup, ranks) for ranks in _rank_counts(setup.deployment, need)]
     if reason := _why_infeasible(options, need):
         raise InfeasibleError(reason)
@@ -90,6 +96,8 @@ def search(
 
         def best(setups: Sequence[Setup], so_far: Sequence[Candidate] = ()) -> list[Candidate]:
             """All, the best first."""
+            most = so_far[0].num_devices if so_far else None
+            screened = replace(need, arrivals=stretch, num_devices=most or need.num_devices)
             found = list(pool.map(partial(_sized, need=screened), setups))
             for candidate in found:
                 on_candidate(candidate)
@@ -106,7 +114,7 @@ def search(
         for candidate in line:
             if candidate.num_instances is None:
                 break
-            if chosen := _proved(candidate, need, pool.map):
+            if chosen := _proved(candidate, need, pool.map, num_processes):
                 on_candidate(chosen)
                 return chosen
     raise InfeasibleError(
@@ -160,37 +168,65 @@ def _sized(setup: Setup, need: Need) -> Candidate:
     attainments: dict[int, float] = {}
 
     def keeps(num_instances: int) -> bool:
-        attainments[num_instances] = _attainment(setup, need, num_instances, num_instances)
+        attainments[num_instances] = _attainment(setup, need, num_instances)
         return attainments[num_instances] >= need.goal
 
     if not keeps(most):
-        return Candidate(setup, None, most, attainments[most])
+        return Candidate(setup, None, most, None)
     num = fewest(keeps, 1, most)
     return Candidate(setup, num, num, attainments[num])
 
 
 def _proved(
-    candidate: Candidate, need: Need, run: Callable[..., Iterator[float]]
+    candidate: Candidate, need: Need, run: Callable[..., Iterator[Outcome]], num_pieces: int
 ) -> Candidate | None:
     """With as many more instances as the whole load takes, in the smallest cells that do."""
-    setup = candidate.setup
-    num = candidate.num_instances or 1
-    while num * candidate.ranks <= need.num_devices:
-        bounds = [*[size for size in CELL_SIZES if size < num], num]
-        attainments = run(partial(_attainment, setup, need, num), bounds)
-        for bound, attainment in zip(bounds, attainments, strict=True):
+    pieces = in_pieces(need.arrivals, num_pieces)
+    for num in range(candidate.num_instances or 1, need.num_devices // candidate.ranks + 1):
+        for bound in [*[size for size in CELL_SIZES if size < num], num]:
+            tried = _with_cells(candidate.setup, num, bound)
+            outcomes = list(run(partial(_piece_served, tried), pieces))
+            num_attained = sum(outcome.attained for outcome in outcomes)
+            attainment = num_attained / len(need.arrivals)
             if attainment >= need.goal:
                 return replace(
                     candidate, num_instances=num, upper_bound=bound, attainment=attainment
                 )
-        num += 1
     return None
 
 
-def _attainment(setup: Setup, need: Need, num_instances: int, upper_bound: int) -> float:
-    deployment = replace(setup.deployment, num_instances=num_instances)
-    tried = replace(setup, deployment=deployment, bounds=_bounds(upper_bound))
+class Piece(NamedTuple):
+    """The first ``num_before`` of the arrivals do not count."""
+
+    arrivals: Sequence[Arrival]
+    num_before: int
+
+
+def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
+    """Each with as many that count, or fewer pieces where a load is not much longer than what
+    leads in."""
+    span_s = arrivals[-1].at_s - arrivals[0].at_s
+    size = ceil(len(arrivals) / max(1, min(num_pieces, int(span_s / LEAD_IN_S))))
+    pieces: list[Piece] = []
+    for start in range(0, len(arrivals), size):
+        first_s = arrivals[start].at_s - LEAD_IN_S
+        first = bisect_left(arrivals, first_s, hi=start, key=attrgetter("at_s"))
+        pieces.append(Piece(arrivals[first : start + size], start - first))
+    return pieces
+
+
+def _piece_served(setup: Setup, piece: Piece) -> Outcome:
+    return setup.serve(piece.arrivals, num_before=piece.num_before)
+
+
+def _attainment(setup: Setup, need: Need, num_instances: int) -> float:
+    tried = _with_cells(setup, num_instances, num_instances)
     return tried.serve(need.arrivals, extent=Extent(goal=need.goal)).attainment
+
+
+def _with_cells(setup: Setup, num_instances: int, upper_bound: int) -> Setup:
+    deployment = replace(setup.deployment, num_instances=num_instances)
+    return replace(setup, deployment=deployment, bounds=_bounds(upper_bound))
 
 
 def _bounds(upper: int) -> Bounds:
@@ -200,7 +236,7 @@ def _bounds(upper: int) -> Bounds:
 
 def _cost(candidate: Candidate) -> tuple[float, float]:
     devices = candidate.num_devices
-    return float("inf") if devices is None else devices, -candidate.attainment
+    return inf if devices is None else devices, -(candidate.attainment or 0.0)
 
 
 def _why_infeasible(setups: Sequence[Setup], need: Need) -> str | None:

@@ -87,7 +87,7 @@ def plan(
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
     cost = report.Cost(len(asked.arrivals) / max(asked.duration_s, 1.0), price)
-    console.print(report.table(tried, chosen, cost))
+    console.print(report.table(tried, chosen, cost, need.goal))
     figures = {
         "recommended": report.document(chosen, cost),
         "candidates": [report.document(candidate, cost) for candidate in tried],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from macroserve.sim.planning import Candidate
@@ -31,9 +32,13 @@ class Cost:
         return None if self.price is None else self.price * self.device_hours(candidate)
 
 
-def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost) -> Table:
+def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost, goal: float) -> Table:
     shown = Table(
-        title="Candidates", title_justify="left", caption="hours and cost: for 1,000 requests"
+        title="Candidates",
+        title_justify="left",
+        caption="hours and cost: for 1,000 requests",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
     )
     for name in ("devices", "instances", "TP"):
         shown.add_column(name, justify="right")
@@ -45,13 +50,13 @@ def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost) -> Table:
     for candidate in tried:
         found = candidate.num_instances is not None
         cells = [
-            str(candidate.num_devices) if found else "-",
+            str(candidate.num_devices) if found else f"> {candidate.upper_bound * candidate.ranks}",
             str(candidate.num_instances) if found else "-",
             str(candidate.ranks),
             candidate.setup.strategy.name,
             f"{candidate.setup.high_priority_ratio:.0%}",
             str(candidate.upper_bound),
-            f"{candidate.attainment:.1%}" if found else f"< {candidate.attainment:.1%}",
+            f"< {goal:.1%}" if candidate.attainment is None else f"{candidate.attainment:.1%}",
             f"{cost.device_hours(candidate):.3g}" if found else "-",
         ]
         money = cost.money(candidate)
@@ -119,21 +124,21 @@ def plot(path: Path, tried: Sequence[Candidate], chosen: Candidate, goal: float)
         points = [c for c in kept if c.setup.strategy.name == name]
         axes.plot(
             [c.num_devices or 0 for c in points],
-            [c.attainment for c in points],
+            [c.attainment or 0.0 for c in points],
             "o",
             label=name,
         )
         for c in points:
             axes.annotate(
                 f"TP{c.ranks}",
-                (c.num_devices or 0, c.attainment),
+                (c.num_devices or 0, c.attainment or 0.0),
                 textcoords="offset points",
                 xytext=(6, 4),
                 fontsize=8,
             )
     axes.plot(
         [chosen.num_devices or 0],
-        [chosen.attainment],
+        [chosen.attainment or 0.0],
         "o",
         markersize=14,
         fillstyle="none",
