@@ -39,10 +39,11 @@ def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost, goal: float
         caption="hours and cost: for 1,000 requests",
         caption_justify="left",
         box=SIMPLE_HEAD,
+        pad_edge=False,
     )
     for name in ("devices", "instances", "TP"):
         shown.add_column(name, justify="right")
-    shown.add_column("strategy")
+    shown.add_column("strategy", no_wrap=True, min_width=10)
     for name in ("HP", "cell", "attained", "hours"):
         shown.add_column(name, justify="right")
     if cost.price is not None:
