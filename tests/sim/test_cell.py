@@ -93,7 +93,7 @@ def test_of_what_ends_in_one_step_the_first_come_is_learned_from_first(make_conf
     cell = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
     cell.serve([Arrival(0.0, prompt, 50) for prompt in prompts], extent=TO_THE_END)
     learned = cell._instances["instance-0"].policy._lengths._recent
-    assert [prompt for prompt, _, _ in learned] == prompts
+    assert [prompt for (prompt, _), _ in learned] == prompts
 
 
 @pytest.fixture

@@ -307,7 +307,7 @@ class LatencyModel:
         elapsed_s -= work.rebuild_s
         if not work.bytes or not (isfinite(elapsed_s) and elapsed_s > 0):
             return
-        predicted_s = self.predict(work._replace(rebuild_s=0.0))
+        predicted_s = self.predict(Work(work.flops, work.bytes))
         surprise = abs(log(elapsed_s / predicted_s))
         usual = max(self._surprise, SURPRISE_FLOOR)
         weight = min(1.0, OUTLIER_SURPRISES * usual / surprise) if surprise else 1.0

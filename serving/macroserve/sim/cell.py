@@ -132,7 +132,9 @@ class SimulatedCell:
         exclude: frozenset[str] = frozenset(),
     ) -> None:
         for instance in self._instances.values():
-            self._settle(instance, now)
+            # As a rule it is in the middle of a step: of many instances, most are not called.
+            if instance.run and instance.run.ends_s[0] <= now:
+                self._settle(instance, now)
         request = record.request
         route = RouteRequest(request, self._lengths.predict(request), offloaded, exclude)
         name = self._assign(route, now).instance

@@ -5,6 +5,7 @@ less to come. It is kept once for all, and brought into a sequence when somebody
 """
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import ceil, inf
@@ -34,7 +35,7 @@ class Decoding:
         self._fresh: dict[Sequence, None] = {}
         self._rejoined: dict[Sequence, None] = {}
         self._short: dict[Sequence, None] = {}
-        self._due: dict[int, list[Sequence]] = {}
+        self._due: defaultdict[int, list[Sequence]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self._seqs)
@@ -245,7 +246,7 @@ class Decoding:
             num_ahead = num_slots_left
         seq.due_step = self._num_steps + num_ahead
         if num_ahead > 0:
-            self._due.setdefault(seq.due_step, []).append(seq)
+            self._due[seq.due_step].append(seq)
 
     def _leave(self, seq: Sequence) -> None:
         self._synced(seq)

@@ -5,7 +5,7 @@ requests. Who asks for much alike gets answers alike: on a public trace of chats
 the prompts closest in length tell as much (75 %), and the lengths of all responses much less.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 
 from macroserve.core.request import Request
@@ -21,12 +21,14 @@ class LengthPredictor:
     """A quantile of the response lengths, all instances' tokens counted, to the ``NUM_NEIGHBOURS``
     prompts closest in length among the last ``WINDOW``."""
 
-    __slots__ = ("_by_prompt", "_lengths", "_num_observed", "_recent")
+    __slots__ = ("_by_prompt", "_lengths", "_num_observed", "_recent", "_responses")
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[int, int, int]] = deque()
-        self._by_prompt: list[tuple[int, int, int]] = []
-        """Prompt tokens, ordinal, response tokens."""
+        self._recent: deque[tuple[tuple[int, int], int]] = deque()
+        self._by_prompt: list[tuple[int, int]] = []
+        """Prompt tokens, ordinal."""
+        self._responses: list[int] = []
+        """Tokens of the response to each of these prompts."""
         self._lengths: list[int] = []
         """Of all responses, in order."""
         self._num_observed = 0
@@ -35,13 +37,16 @@ class LengthPredictor:
         """A response ended with ``num_emitted`` tokens from here."""
         length = request.num_streamed_tokens + num_emitted
         if len(self._recent) == WINDOW:
-            oldest = self._recent.popleft()
-            del self._by_prompt[bisect_right(self._by_prompt, oldest) - 1]
-            del self._lengths[bisect_right(self._lengths, oldest[2]) - 1]
-        entry = (_first_prompt(request), self._num_observed, length)
+            prompt, oldest = self._recent.popleft()
+            index = bisect_left(self._by_prompt, prompt)
+            del self._by_prompt[index], self._responses[index]
+            del self._lengths[bisect_left(self._lengths, oldest)]
+        prompt = (_first_prompt(request), self._num_observed)
         self._num_observed += 1
-        self._recent.append(entry)
-        insort(self._by_prompt, entry)
+        self._recent.append((prompt, length))
+        index = bisect_left(self._by_prompt, prompt)
+        self._by_prompt.insert(index, prompt)
+        self._responses.insert(index, length)
         insort(self._lengths, length)
 
     def predict(self, request: Request, num_emitted: int = 0) -> int:
@@ -56,7 +61,7 @@ class LengthPredictor:
             return min(request.expected_tokens, request.max_new_tokens)
         before = request.num_streamed_tokens
         out = before + num_emitted
-        lengths = sorted([each[2] for each in self._neighbours(request)])
+        lengths = sorted(self._neighbours(request))
         if not lengths or lengths[-1] <= out:
             lengths = self._lengths
         num_shorter = bisect_right(lengths, out)
@@ -65,12 +70,12 @@ class LengthPredictor:
         expected = lengths[rank] - before if rank < len(lengths) else unseen
         return min(expected, request.max_new_tokens)
 
-    def _neighbours(self, request: Request) -> list[tuple[int, int, int]]:
-        """As many with shorter prompts as with longer ones; of equal ones the latest."""
-        middle = bisect_right(self._by_prompt, (_first_prompt(request), self._num_observed, 0))
+    def _neighbours(self, request: Request) -> list[int]:
+        """The responses to as many shorter prompts as to longer ones; of equal ones the latest."""
+        middle = bisect_left(self._by_prompt, (_first_prompt(request), self._num_observed))
         start = min(middle - NUM_NEIGHBOURS // 2, len(self._by_prompt) - NUM_NEIGHBOURS)
         start = max(0, start)
-        return self._by_prompt[start : start + NUM_NEIGHBOURS]
+        return self._responses[start : start + NUM_NEIGHBOURS]
 
 
 def _first_prompt(request: Request) -> int:

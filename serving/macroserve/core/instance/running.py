@@ -44,8 +44,11 @@ class Running:
     @property
     def num_remaining(self) -> int:
         """Tokens still expected of all that run."""
-        others = chain(self.prefilling.values(), self.paused.values(), self.moving.values())
-        return self.decoding.num_remaining + sum([seq.num_remaining for seq in others])
+        num_remaining = self.decoding.num_remaining
+        for others in (self.prefilling, self.paused, self.moving):
+            if others:
+                num_remaining += sum([seq.num_remaining for seq in others.values()])
+        return num_remaining
 
     def admit(self, seq: Sequence, num_blocks: int, cache: Cache = Cache.KV) -> None:
         """Its prefill begins."""

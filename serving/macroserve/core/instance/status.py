@@ -39,16 +39,15 @@ def snapshot(
     decode_s = latency.predict(latency.work((), len(decoding), context, hidden))
     full_prefill_s = latency.prefill_s(max_batch_tokens)
     saved_mean_s = decoding.saved_tpot_mean_s(now)
-    begun = running.prefilling.values()
-    waiting_tokens = waiting.num_tokens + sum([seq.num_to_prefill for seq in begun])
-    prefill_s = waiting.prefill_s + sum(
-        [seq.prefill_s * seq.num_to_prefill / seq.num_prompt for seq in begun]
-    )
+    saves = not isinf(saved_mean_s)
+    waiting_tokens, prefill_s = waiting.num_tokens, waiting.prefill_s
+    oldest_s = waiting.oldest_arrival_s()
+    for seq in running.prefilling.values():
+        waiting_tokens += seq.num_to_prefill
+        prefill_s += seq.prefill_s * seq.num_to_prefill / seq.num_prompt
+        oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
     # However few the tokens, a batch reads all weights.
     one_batch_s = latency.prefill_s(1)
-    arrivals = [seq.arrival_s for seq in begun]
-    if (oldest_s := waiting.oldest_arrival_s()) is not None:
-        arrivals.append(oldest_s)
     admitted, tally.admitted = tuple(tally.admitted), []
     tally.num_statuses += 1
     return InstanceStatus(
@@ -60,15 +59,15 @@ def snapshot(
         waiting_tokens=waiting_tokens,
         waiting_prefill_s=max(prefill_s, one_batch_s) if waiting_tokens else 0.0,
         phase_prefill_s=max(phase_prefill_s, one_batch_s) if phase_prefill_s else 0.0,
-        saved_tpot_mean_s=None if isinf(saved_mean_s) else saved_mean_s,
-        saved_tpot_p10_s=None if isinf(saved_mean_s) else decoding.saved_tpot_s(0.1, now),
+        saved_tpot_mean_s=saved_mean_s if saves else None,
+        saved_tpot_p10_s=decoding.saved_tpot_s(0.1, now) if saves else None,
         decode_step_s=decode_s,
         prefill_s_per_token=full_prefill_s / max_batch_tokens,
         remaining_tokens=waiting.predicted_tokens + running.num_remaining,
         free_blocks=running.blocks.free,
         num_blocks=running.blocks.num_blocks,
         block_size=running.blocks.block_size,
-        oldest_wait_s=max(0.0, now - min(arrivals)) if arrivals else 0.0,
+        oldest_wait_s=0.0 if oldest_s is None else max(0.0, now - oldest_s),
         admitted=admitted,
         finished=tally.finished,
         attained=tally.attained,

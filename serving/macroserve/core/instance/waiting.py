@@ -70,7 +70,7 @@ class WaitingQueue:
         self.promised_tokens = 0.0
 
     def __len__(self) -> int:
-        return len(self.by_arrival) + len(self.resumed)
+        return len(self.by_arrival.seqs) + len(self.resumed.seqs)
 
     def __iter__(self) -> Iterator[Sequence]:
         """In the strategy's order."""
@@ -110,7 +110,7 @@ class WaitingQueue:
         self.promised_tokens = max(0.0, self.promised_tokens + earned)
 
     def oldest_arrival_s(self) -> float | None:
-        heads = [line.keys[0] for line in (self.by_arrival, self.resumed) if line]
+        heads = [keys[0] for keys in (self.by_arrival.keys, self.resumed.keys) if keys]
         return min(heads, default=None)
 
     def num_due_before(self, moment_s: float) -> int:

@@ -29,8 +29,9 @@ def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[Instance
         return rescue, RouteReason.URGENT
     if view := first_satisfying(tickets(high), demand):
         return view, RouteReason.TICKET
-    fewest = min([view.num_outstanding for view in low])
-    least_loaded = [view for view in low if view.num_outstanding == fewest]
+    loads = [view.num_outstanding for view in low]
+    fewest = min(loads)
+    least_loaded = [view for view, load in zip(low, loads, strict=True) if load == fewest]
     chosen = min(least_loaded, key=lambda view: _first_token_s(view, demand))
     left_s = demand.ttft_left_s
     if rescue and wait_s(rescue, demand) <= left_s < _first_token_s(chosen, demand):
