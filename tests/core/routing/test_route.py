@@ -244,6 +244,36 @@ def test_pools(
             "a",
             RouteReason.LEAST_LOAD,
         ),
+        # But for those where it would come too late, while nobody is late already.
+        (
+            [lp("a", num_running=2), lp("b", num_running=1, **BUSIER | {"num_waiting": 0})],
+            FRESH,
+            None,
+            "a",
+            RouteReason.LEAST_LOAD,
+        ),
+        (
+            [
+                lp("a", num_running=2, oldest_wait_s=2.1),
+                lp("b", num_running=1, **BUSIER | {"num_waiting": 0}),
+            ],
+            FRESH,
+            None,
+            "b",
+            RouteReason.LEAST_LOAD,
+        ),
+        (
+            [
+                lp("a", num_running=2, oldest_wait_s=1.9),
+                lp("b", num_running=1, **BUSIER | {"num_waiting": 0}),
+                lp("c", num_running=1, decode_step_s=0.095),
+                hp("h", in_flight=1),
+            ],
+            FRESH,
+            None,
+            "a",
+            RouteReason.LEAST_LOAD,
+        ),
         # Of as many: where decoding fills half of every TPOT target, 2.25 s become 4.5, above 3.5.
         (
             [lp("a", decode_step_s=0.05, **BUSY), lp("b", **BUSIER | {"num_waiting": 3})],

@@ -21,6 +21,8 @@ def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[Instance
     """Offloaded requests to HP, tickets that satisfy, the LP instance with the fewest requests, and
     HP where only that still makes the TTFT target.
 
+    While nobody is late, only LP instances that make the target are chosen from, if there are any.
+    Otherwise those that still make it are those with the most to decode, who bear no more.
     A request whose target is lost already would take HP's time from those that can be saved.
     """
     low, high = split(candidates)
@@ -29,14 +31,27 @@ def choose(candidates: Sequence[InstanceView], demand: Demand) -> tuple[Instance
         return rescue, RouteReason.URGENT
     if view := first_satisfying(tickets(high), demand):
         return view, RouteReason.TICKET
-    loads = [view.num_outstanding for view in low]
-    fewest = min(loads)
-    least_loaded = [view for view, load in zip(low, loads, strict=True) if load == fewest]
-    chosen = min(least_loaded, key=lambda view: _first_token_s(view, demand))
     left_s = demand.ttft_left_s
+    chosen = _least_loaded(low, demand)
+    if _first_token_s(chosen, demand) > left_s and not _some_wait_too_long(low, demand):
+        in_time = [view for view in low if _first_token_s(view, demand) <= left_s]
+        chosen = _least_loaded(in_time, demand) if in_time else chosen
     if rescue and wait_s(rescue, demand) <= left_s < _first_token_s(chosen, demand):
         return rescue, RouteReason.URGENT
     return chosen, RouteReason.LEAST_LOAD
+
+
+def _least_loaded(views: Sequence[InstanceView], demand: Demand) -> InstanceView:
+    """Of as many requests, where the first token comes soonest."""
+    loads = [view.num_outstanding for view in views]
+    fewest = min(loads)
+    least = [view for view, load in zip(views, loads, strict=True) if load == fewest]
+    return min(least, key=lambda view: _first_token_s(view, demand))
+
+
+def _some_wait_too_long(views: Sequence[InstanceView], demand: Demand) -> bool:
+    """Whether somebody has waited there for longer than this request may."""
+    return any(view.status.oldest_wait_s > demand.ttft_left_s for view in views)
 
 
 def _first_token_s(view: InstanceView, demand: Demand) -> float:
