@@ -89,7 +89,7 @@ bench: $(INSTALLED) ## Run the benchmarks; the figures go to build/bench.json
 	$(BIN)/macroserve bench all --json build/bench.json
 
 bench-sim: JSON := build/bench-sim.json
-bench-sim: $(INSTALLED) ## Measure the simulator's speed and memory (about ten minutes); figures go to JSON
+bench-sim: $(INSTALLED) ## Measure the simulator's speed and memory (about forty minutes); figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	$(BIN)/macroserve bench sim --json $(JSON)
 
