@@ -12,7 +12,15 @@ from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.planning import InfeasibleError, Need, Piece, busiest, in_pieces, search
+from macroserve.sim.planning import (
+    InfeasibleError,
+    Need,
+    Piece,
+    busiest,
+    in_pieces,
+    piece_served,
+    search,
+)
 from macroserve.sim.record import Extent
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
@@ -71,6 +79,7 @@ def test_the_whole_load_has_to_be_stood_not_only_its_busiest_stretch():
     deployment = replace(chosen.setup.deployment, num_instances=chosen.num_instances)
     setup = replace(chosen.setup, deployment=deployment, bounds=chosen.bounds)
     assert chosen.attainment == attained_in_pieces(setup, need.arrivals, 2) >= 0.9
+    assert attainment(chosen, need, chosen.num_instances) >= 0.9
 
 
 def test_the_smallest_cells_that_do_are_taken():
@@ -112,6 +121,16 @@ def test_pieces_together_attain_what_the_whole_does():
     attained = attained_in_pieces(setup, arrivals, 4)
     assert 0.1 < attained < 0.99
     assert attained == pytest.approx(setup.serve(arrivals).attainment, abs=0.01)
+
+
+def test_a_piece_ends_once_more_have_missed_than_may_in_all():
+    arrivals = load(60.0)
+    setup = replace(SETUP, deployment=replace(SETUP.deployment, num_instances=1))
+    whole = setup.serve(arrivals)
+    num_missed = whole.requests - whole.attained
+    assert piece_served(setup, num_missed, Piece(arrivals, 0)) == whole
+    cut = piece_served(setup, num_missed / 2, Piece(arrivals, 0))
+    assert cut.requests < whole.requests and cut.requests - cut.attained > num_missed / 2
 
 
 def test_the_busiest_stretch_starts_at_zero():

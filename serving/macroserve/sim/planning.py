@@ -182,10 +182,12 @@ def _proved(
 ) -> Candidate | None:
     """With as many more instances as the whole load takes, in the smallest cells that do."""
     pieces = in_pieces(need.arrivals, num_pieces)
+    # One more for rounding.
+    most_missed = (1 - need.goal) * len(need.arrivals) + 1
     for num in range(candidate.num_instances or 1, need.num_devices // candidate.ranks + 1):
         for bound in [*[size for size in CELL_SIZES if size < num], num]:
             tried = _with_cells(candidate.setup, num, bound)
-            outcomes = list(run(partial(_piece_served, tried), pieces))
+            outcomes = list(run(partial(piece_served, tried, most_missed), pieces))
             num_attained = sum(outcome.attained for outcome in outcomes)
             attainment = num_attained / len(need.arrivals)
             if attainment >= need.goal:
@@ -215,8 +217,10 @@ def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
     return pieces
 
 
-def _piece_served(setup: Setup, piece: Piece) -> Outcome:
-    return setup.serve(piece.arrivals, num_before=piece.num_before)
+def piece_served(setup: Setup, most_missed: float, piece: Piece) -> Outcome:
+    """Ends as soon as more requests have missed in this piece than may in all of them."""
+    goal = 1 - most_missed / (len(piece.arrivals) - piece.num_before)
+    return setup.serve(piece.arrivals, num_before=piece.num_before, extent=Extent(goal=goal))
 
 
 def _attainment(setup: Setup, need: Need, num_instances: int) -> float:
