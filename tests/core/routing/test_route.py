@@ -58,6 +58,7 @@ def routed(
 
 BUSY = {"waiting_prefill_s": 1.75, "phase_prefill_s": 1.75, "num_waiting": 3}
 BUSIER = {"waiting_prefill_s": 3.0, "phase_prefill_s": 3.0, "num_waiting": 5}
+PREFILLING = {"waiting_prefill_s": 3.0, "phase_prefill_s": 3.0, "num_running": 1}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -246,7 +247,7 @@ def test_pools(
         ),
         # But for those where it would come too late, while nobody is late already.
         (
-            [lp("a", num_running=2), lp("b", num_running=1, **BUSIER | {"num_waiting": 0})],
+            [lp("a", num_running=2), lp("b", **PREFILLING)],
             FRESH,
             None,
             "a",
@@ -255,7 +256,7 @@ def test_pools(
         (
             [
                 lp("a", num_running=2, oldest_wait_s=2.1),
-                lp("b", num_running=1, **BUSIER | {"num_waiting": 0}),
+                lp("b", **PREFILLING),
             ],
             FRESH,
             None,
@@ -265,7 +266,7 @@ def test_pools(
         (
             [
                 lp("a", num_running=2, oldest_wait_s=1.9),
-                lp("b", num_running=1, **BUSIER | {"num_waiting": 0}),
+                lp("b", **PREFILLING),
                 lp("c", num_running=1, decode_step_s=0.095),
                 hp("h", in_flight=1),
             ],

@@ -49,13 +49,13 @@ class BlockLedger:
     def room(self, request_id: str, cache: Cache = Cache.KV) -> int:
         """How many tokens its blocks hold."""
         slots = self._hidden_slots if cache is Cache.HIDDEN else self.block_size
-        return self._held.get(request_id, 0) * slots
+        return self.held_by(request_id) * slots
 
     def grant(self, request_id: str, num_blocks: int) -> None:
         """Give that many more blocks."""
         assert 0 < num_blocks <= self.free, f"{num_blocks} blocks granted of {self.free} free"
         self.free -= num_blocks
-        self._held[request_id] = self._held.get(request_id, 0) + num_blocks
+        self._held[request_id] = self.held_by(request_id) + num_blocks
 
     def transfer(self, giver: str, taker: str, num_blocks: int) -> None:
         """That many blocks of one holder are another's now."""
