@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.latency import DeviceShape, ModelShape
 from macroserve.core.reports import LoadBucket, LoadReport
 from macroserve.core.request import Slo
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.strategy import STRATEGIES
 from macroserve.core.views import Pool
 from macroserve.sim.instance import Exact

@@ -1,8 +1,8 @@
 """A profile that nobody measured, with the settings of its engine."""
 
 from macroserve.cli.profile.profile import Profile
-from macroserve.core.latency import DeviceShape, ModelShape
 from macroserve.core.request import Slo
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.settings import EngineSettings
 from macroserve.sim.instance import Exact

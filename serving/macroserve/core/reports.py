@@ -5,7 +5,7 @@ Durations only: the two ends may be on different machines.
 
 import msgspec
 
-from macroserve.core.latency import DeviceShape, ModelShape
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.views import CellView, InstanceStatus, Pool
 
 IDENTITY_PATH = "/macroserve/identity"

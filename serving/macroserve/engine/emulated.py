@@ -20,7 +20,8 @@ from starlette.types import Receive, Scope, Send
 from macroserve.core.batch import Batch, BatchKind, BatchResult
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.instance.scheduler import InstanceScheduler
-from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape, Work
+from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.commands import carry_out

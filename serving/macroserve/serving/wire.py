@@ -5,8 +5,8 @@ Durations only: the two ends may be on different machines.
 
 import msgspec
 
-from macroserve.core.latency import DeviceShape, ModelShape
 from macroserve.core.request import Request, Slo
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.views import CellView, Pool
 
 # Of an instance's server, see ``instance``.

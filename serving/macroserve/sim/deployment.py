@@ -5,15 +5,17 @@ from itertools import cycle
 from random import Random
 
 from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.latency import LatencyModel, ModelShape
+from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
+from macroserve.core.shapes import ModelShape
 from macroserve.core.strategy import Strategy
 from macroserve.core.views import Pool
 from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import Device
+from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.hardware.pipeline import Pipeline
-from macroserve.sim.hardware.step_time import Host, StepTime
+from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.instance import Engine
 
 MEMORY_SHARE = 0.9
@@ -31,9 +33,6 @@ CHUNK_TOKENS = 512
 
 NOISE = 0.03
 """Standard deviation of a step's time, as a share of it."""
-
-VLLM_HOST = Host()
-"""A present vLLM's."""
 
 NUM_NOISES = 4093
 """Drawn once and used in turn."""

@@ -14,8 +14,9 @@ from macroserve.core.instance.scheduler import InstanceScheduler
 from macroserve.core.instance.sequence import Sequence
 from macroserve.core.instance.step import Step
 from macroserve.core.instance.waiting import WaitingQueue
-from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
+from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request, Slo
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.strategy import STRATEGIES, Batching
 from macroserve.core.views import Phase, Pool
 

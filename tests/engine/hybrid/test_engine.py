@@ -7,7 +7,8 @@ import pytest
 
 from macroserve.cli.tiny_model import ensure_tiny_model
 from macroserve.core.handle import MAX_NAME_CHARS
-from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
+from macroserve.core.latency import LatencyModel
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment

@@ -2,7 +2,7 @@
 
 import pytest
 
-from macroserve.core.latency import ModelShape
+from macroserve.core.shapes import ModelShape
 from macroserve.sim.hardware.models import MODELS, shape_of
 
 MISTRAL = {

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.sim.hardware.devices import L20
+from macroserve.sim.hardware.host import Host
 from macroserve.sim.hardware.links import PCIE_4, Link
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.hardware.pipeline import LEAST_PIECE_TOKENS, Pipeline, _cut
-from macroserve.sim.hardware.step_time import Host, StepTime
+from macroserve.sim.hardware.step_time import StepTime
 
 MODEL = MODELS["CodeLlama-34B"]
 AT_ONCE = Link("no time", 1e18, 0.0)

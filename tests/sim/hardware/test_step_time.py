@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.sim.hardware.devices import A100_40GB, A800, L20, Device
+from macroserve.sim.hardware.host import Host
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4, Link
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.hardware.step_time import Host, StepTime
+from macroserve.sim.hardware.step_time import StepTime
 
 
 def of(model: str, ranks: int, device: Device, link: Link = PCIE_4) -> StepTime:

@@ -7,8 +7,9 @@ from time import perf_counter
 
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.instance import InstanceConfig, InstanceScheduler
-from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
+from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request, Slo
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 

@@ -11,7 +11,8 @@ from statistics import median
 
 from macroserve.cli.real_engine import Answer, serve, started
 from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.latency import DeviceShape, LatencyModel, ModelShape
+from macroserve.core.latency import LatencyModel
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.engine import EngineShape

@@ -2,7 +2,7 @@
 
 from vllm.config import VllmConfig
 
-from macroserve.core.latency import DeviceShape, ModelShape
+from macroserve.core.shapes import DeviceShape, ModelShape
 
 
 def model_shape(config: VllmConfig) -> ModelShape:

@@ -9,7 +9,7 @@ where the two overlap entirely, and 1 where they follow each other.
 from dataclasses import dataclass
 from math import ceil, exp, log2
 
-from macroserve.core.latency import DeviceShape
+from macroserve.core.shapes import DeviceShape
 
 ELEMENT_BYTES = 2
 """bfloat16 and float16."""

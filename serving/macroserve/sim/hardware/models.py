@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from macroserve.core.latency import ModelShape
+from macroserve.core.shapes import ModelShape
 
 OPT_VOCABULARY, LLAMA_VOCABULARY = 50272, 32000
 

@@ -1,10 +1,10 @@
 """How long a batch really takes: its kernels, its collectives and the host, one after another."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from macroserve.core.latency import ModelShape
+from macroserve.core.shapes import ModelShape
 from macroserve.sim.hardware.devices import Device
+from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.kernels import ELEMENT_BYTES, row_blocks
 from macroserve.sim.hardware.links import Link
 
@@ -17,26 +17,16 @@ SCORE_BYTES = 4
 COLLECTIVES = 2
 """All-reduces of a layer: after attention and after the feed-forward block."""
 
-
 TRIAL_TOKENS = 8192
 """Hidden states with which rho is measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What the engine's own work adds to a step while the device waits.
-
-    step_s: to schedule, and to prepare inputs. sequence_s: for each sequence in the batch.
-    """
-
-    step_s: float = 2e-3
-    sequence_s: float = 1e-5
 
 
 class StepTime:
     """Of one instance: ``model.tensor_parallel`` devices that ``link`` joins share every layer."""
 
-    def __init__(self, model: ModelShape, device: Device, link: Link, host: Host = Host()) -> None:
+    def __init__(
+        self, model: ModelShape, device: Device, link: Link, host: Host = VLLM_HOST
+    ) -> None:
         self._model = model
         self._device = device
         self._link = link

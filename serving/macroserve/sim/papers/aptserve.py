@@ -6,12 +6,12 @@ from statistics import mean
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES, HybridCache, Strategy
-from macroserve.sim.deployment import CHUNK_TOKENS, VLLM_HOST, Deployment
+from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB
+from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.hardware.step_time import Host
 from macroserve.sim.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.sim.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
 from macroserve.sim.record import as_aptserve
