@@ -46,8 +46,10 @@ def test_locks_agree(lock: str) -> None:
 def test_the_locks_satisfy_the_project() -> None:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = document["project"]
+    compiling = document["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
     wanted = [
         *document["build-system"]["requires"],
+        *compiling["dependencies"],
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
     ]

@@ -36,12 +36,12 @@ class BlockLedger:
         self._held: dict[str, int] = {}
 
     def blocks_for(self, num_tokens: Count) -> Count:
-        return -(-num_tokens // self.block_size)
+        return -(-num_tokens // self.block_size)  # type: ignore[return-value]
 
     def hidden_blocks(self, num_blocks: Count) -> Count:
         """What the hidden states take of as many tokens as have keys and values in so many
         blocks."""
-        return -(-num_blocks * self.block_size // self._hidden_slots)
+        return -(-num_blocks * self.block_size // self._hidden_slots)  # type: ignore[return-value]
 
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)

@@ -103,12 +103,13 @@ class Running:
 
     def remove(self, seq: Sequence, to: State) -> None:
         """It gives its KV back: for good, or to be computed again."""
-        home = {
+        homes: dict[State, dict[str, Sequence] | Decoding] = {
             State.PREFILLING: self.prefilling,
             State.DECODING: self.decoding,
             State.PAUSED: self.paused,
             State.MOVING: self.moving,
-        }[seq.state]
+        }
+        home = homes[seq.state]
         seq.move(to)
         home.pop(seq.request_id)
         self._settle_loans(seq)

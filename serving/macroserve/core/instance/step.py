@@ -333,7 +333,7 @@ class Step:
         strategy, blocks = self.config.strategy, self.running.blocks
         num_tokens = np.array([seq.num_prompt for seq in seqs], int)
         if not strategy.queues_responses:
-            more = blocks.block_size
+            more: int | NDArray[np.int64] = blocks.block_size
             if strategy.exact_kv:
                 more = np.array([self._padded_response(seq) for seq in seqs], int)
             num_tokens = np.minimum([seq.most_tokens for seq in seqs], num_tokens + more)

@@ -7,7 +7,7 @@ need yet may be lent to another that ends before (KV pipelining).
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from math import ceil, inf
+from math import ceil
 
 from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.sequence import Sequence
@@ -127,10 +127,9 @@ class _Hosts:
         """The one whose room exceeds the need least: it gets to what it lends after the guest has
         ended, as far as that is expected."""
         num_steps = ceil((1 + KV_PADDING + BUFFER) * guest.num_remaining)
-        best, least = None, inf
-        for host, num_free in self._free.items():
-            if num_slots + num_steps <= num_free < least:
-                best, least = host, num_free
+        needed = num_slots + num_steps
+        hosts = [host for host, num_free in self._free.items() if num_free >= needed]
+        best = min(hosts, key=self._free.__getitem__, default=None)
         if best:
             self._free[best] -= num_slots
         return best

@@ -1,0 +1,54 @@
+"""What the simulator makes of some cases, on standard output: a line for each, its digest last.
+
+Run by itself, with the packages on PYTHONPATH that are to do it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+from macroserve.core.instance import scheduler
+from macroserve.core.request import Slo
+from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.strategy import STRATEGIES, Strategy
+from macroserve.sim.arrivals import bursty
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.fabric import Fabric
+from macroserve.sim.hardware.devices import L20
+from macroserve.sim.hardware.links import ETHERNET_100G, PCIE_4
+from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.record import Extent
+from macroserve.sim.setup import Setup
+from macroserve.sim.workloads import WORKLOADS
+
+CELL = Deployment(MODELS["Llama-30B"], L20, PCIE_4, 4, 4, fabric=Fabric(2, PCIE_4, ETHERNET_100G))
+SLO = Slo(5.0, 0.1)
+
+
+def setup(strategy: Strategy, deployment: Deployment = CELL) -> Setup:
+    ratio = 0.5 if strategy.moves_kv else strategy.high_priority_ratio
+    return Setup(deployment, strategy, SLO, high_priority_ratio=ratio)
+
+
+def setups() -> Iterator[tuple[str, Setup]]:
+    for name, strategy in STRATEGIES.items():
+        yield name, setup(strategy)
+    unified = setup(STRATEGIES["unified"])
+    yield "stages", setup(STRATEGIES["unified"], replace(CELL, ranks=2, stages=2))
+    yield "late ones refused", replace(unified, drop_late=True)
+    many = replace(CELL, num_instances=8)
+    yield "cells", replace(unified, deployment=many, bounds=Bounds(2, 3))
+
+
+def main() -> None:
+    print(scheduler.__file__)
+    random = Random(0)
+    arrivals = bursty(16.0, 1.0, 60.0, WORKLOADS["ShareGPT"].lengths(random), random)
+    for name, served in setups():
+        outcome = served.serve(arrivals, extent=Extent(to_the_end=True))
+        print(name, outcome.attainment, hashlib.sha256(repr(outcome).encode()).hexdigest())
+
+
+if __name__ == "__main__":
+    main()
