@@ -86,10 +86,10 @@ class _Rules:
 
     def next_command(self, cells: tuple[Cell, ...]) -> Command | None:
         missing = self.target - sum(cell.size for cell in cells)
-        if missing >= 0 and (command := self._split(cells)):
-            return command
-        if command := self._merge(cells, missing):
-            return command
+        if missing >= 0 and (split := self._split(cells)):
+            return split
+        if moved := self._merge(cells, missing):
+            return moved
         if missing > 0:
             return self._add(cells)
         if missing < 0:
