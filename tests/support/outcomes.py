@@ -26,16 +26,16 @@ CELL = Deployment(MODELS["Llama-30B"], L20, PCIE_4, 4, 4, fabric=Fabric(2, PCIE_
 SLO = Slo(5.0, 0.1)
 
 
-def setup(strategy: Strategy, deployment: Deployment = CELL) -> Setup:
+def setup(strategy: Strategy) -> Setup:
     ratio = 0.5 if strategy.moves_kv else strategy.high_priority_ratio
-    return Setup(deployment, strategy, SLO, high_priority_ratio=ratio)
+    return Setup(CELL, strategy, SLO, high_priority_ratio=ratio)
 
 
 def setups() -> Iterator[tuple[str, Setup]]:
     for name, strategy in STRATEGIES.items():
         yield name, setup(strategy)
     unified = setup(STRATEGIES["unified"])
-    yield "stages", setup(STRATEGIES["unified"], replace(CELL, ranks=2, stages=2))
+    yield "stages", replace(unified, deployment=replace(CELL, ranks=2, stages=2))
     yield "late ones refused", replace(unified, drop_late=True)
     many = replace(CELL, num_instances=8)
     yield "cells", replace(unified, deployment=many, bounds=Bounds(2, 3))
