@@ -14,7 +14,8 @@ from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingF
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine, SimulatedInstance
-from macroserve.sim.record import TO_THE_END, Extent, Verdicts
+from macroserve.sim.outcome import TO_THE_END, Extent
+from macroserve.sim.verdicts import Verdicts
 
 LATE = Arrival(1000.0, 10, 10)
 """Until this one is decided, all others have ended, whether they were late or not."""

@@ -12,7 +12,7 @@ from macroserve.sim.disaggregated import DisaggregatedCell
 from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.instance import Engine
-from macroserve.sim.record import Verdicts
+from macroserve.sim.verdicts import Verdicts
 
 SLOW = Link("slow", 1e6, 0.0)
 FAST = Link("fast", 1e12, 0.0)

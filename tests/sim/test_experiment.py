@@ -11,7 +11,8 @@ from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB, L20
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.record import TO_THE_END, as_client, as_ecoserve
+from macroserve.sim.judge import as_client, as_ecoserve
+from macroserve.sim.outcome import TO_THE_END
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 

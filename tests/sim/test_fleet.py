@@ -10,7 +10,7 @@ from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.fleet import GrowingFleet, SimulatedFleet
 from macroserve.sim.instance import Engine
-from macroserve.sim.record import TO_THE_END
+from macroserve.sim.outcome import TO_THE_END
 
 
 @pytest.fixture

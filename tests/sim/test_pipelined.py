@@ -8,7 +8,8 @@ from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine
-from macroserve.sim.record import TO_THE_END, Record
+from macroserve.sim.outcome import TO_THE_END
+from macroserve.sim.record import Record
 
 NUM_STAGES = 4
 

@@ -12,6 +12,7 @@ from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import PCIE_4
 from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.outcome import Extent
 from macroserve.sim.planning import (
     InfeasibleError,
     Need,
@@ -21,7 +22,6 @@ from macroserve.sim.planning import (
     piece_served,
     search,
 )
-from macroserve.sim.record import Extent
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 

@@ -18,7 +18,7 @@ from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import ETHERNET_100G, PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.record import Extent
+from macroserve.sim.outcome import Extent
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 

@@ -17,8 +17,11 @@ from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.events import EventQueue
 from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, Settled, SimulatedInstance
+from macroserve.sim.judge import Judge, as_client
+from macroserve.sim.outcome import DECIDED, Extent, Outcome
 from macroserve.sim.pipelined import PipelinedInstance
-from macroserve.sim.record import DECIDED, Extent, Judge, Outcome, Record, Verdicts, as_client
+from macroserve.sim.record import Record
+from macroserve.sim.verdicts import Verdicts
 
 
 class SimulatedCell:

@@ -5,7 +5,7 @@ from random import Random
 
 from macroserve.sim.arrivals import bursty, foreseen
 from macroserve.sim.goodput import goodput
-from macroserve.sim.record import DECIDED, Extent, Outcome
+from macroserve.sim.outcome import DECIDED, Extent, Outcome
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import Workload
 

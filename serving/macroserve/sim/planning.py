@@ -15,8 +15,8 @@ from macroserve.sim.arrivals import Arrival
 from macroserve.sim.capacity import fewest
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.step_time import StepTime
+from macroserve.sim.outcome import Extent, Outcome
 from macroserve.sim.pools import other_ratios
-from macroserve.sim.record import Extent, Outcome
 from macroserve.sim.setup import Setup
 
 SCREENED_S = 300.0

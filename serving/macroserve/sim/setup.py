@@ -12,7 +12,8 @@ from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
 from macroserve.sim.disaggregated import DisaggregatedCell
 from macroserve.sim.fleet import SimulatedFleet
 from macroserve.sim.instance import Engine
-from macroserve.sim.record import DECIDED, Extent, Judge, Outcome, as_client
+from macroserve.sim.judge import Judge, as_client
+from macroserve.sim.outcome import DECIDED, Extent, Outcome
 
 
 @dataclass(frozen=True, slots=True)

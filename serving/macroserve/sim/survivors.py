@@ -7,7 +7,7 @@ from random import Random
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine, Exact
-from macroserve.sim.record import Extent
+from macroserve.sim.outcome import Extent
 from macroserve.sim.traffic import Traffic
 
 MAX_SHARE = 3

@@ -3,8 +3,8 @@
 import pytest
 
 from macroserve.sim.hardware.step_time import StepTime
+from macroserve.sim.judge import as_aptserve
 from macroserve.sim.papers import aptserve
-from macroserve.sim.record import as_aptserve
 
 
 def test_every_measurement_judges_as_the_paper_and_fits_the_devices():

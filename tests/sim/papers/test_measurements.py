@@ -6,6 +6,7 @@ import pytest
 from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Slo
+from macroserve.sim.outcome import TO_THE_END
 from macroserve.sim.papers.measurements import (
     BestOf,
     Ceiling,
@@ -17,7 +18,6 @@ from macroserve.sim.papers.measurements import (
     Percentiles,
     RateAtLatency,
 )
-from macroserve.sim.record import TO_THE_END
 
 PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6)))
 

@@ -57,7 +57,7 @@ def simulate(
     from macroserve.cli.simulate import place
     from macroserve.cli.simulate.load import requests
     from macroserve.cli.simulate.report import Report
-    from macroserve.sim.record import TO_THE_END
+    from macroserve.sim.outcome import TO_THE_END
     from macroserve.sim.setup import Setup
 
     try:

@@ -11,7 +11,7 @@ from rich.text import Text
 from macroserve.cli.bench.serve.metrics import Distribution
 from macroserve.cli.durations import seconds
 from macroserve.core.request import Slo
-from macroserve.sim.record import Outcome
+from macroserve.sim.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from macroserve.sim.hardware.devices import A100_40GB
 from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.judge import as_aptserve
 from macroserve.sim.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.sim.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
-from macroserve.sim.record import as_aptserve
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import OPT_LENGTH, WORKLOADS
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from macroserve.sim.experiment import WARM_UP_S, Experiment
 from macroserve.sim.goodput import PRECISION, goodput
-from macroserve.sim.record import DECIDED, TO_THE_END, Extent, Outcome, Verdict
+from macroserve.sim.outcome import DECIDED, TO_THE_END, Extent, Outcome, Verdict
 
 Values = Mapping[str, float]
 """What was measured, by its keys."""

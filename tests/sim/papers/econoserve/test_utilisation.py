@@ -3,8 +3,8 @@
 import pytest
 
 from macroserve.core.strategy import Transfer
+from macroserve.sim.outcome import TO_THE_END
 from macroserve.sim.papers.econoserve import utilisation
-from macroserve.sim.record import TO_THE_END
 
 
 def test_the_mean_of_all_rates_is_compared():

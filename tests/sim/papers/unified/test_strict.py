@@ -2,10 +2,10 @@
 
 from support.made_up import made_up
 
+from macroserve.sim.judge import as_aptserve
 from macroserve.sim.papers.measurements import BestOf
 from macroserve.sim.papers.unified import strict
 from macroserve.sim.papers.unified.benchmarks import BENCHMARKS
-from macroserve.sim.record import as_aptserve
 
 
 def test_nearly_all_requests_have_to_be_within_the_targets():

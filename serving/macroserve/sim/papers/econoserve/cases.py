@@ -11,7 +11,7 @@ from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import ETHERNET_100G, NVLINK_3
-from macroserve.sim.record import Judge, as_client
+from macroserve.sim.judge import Judge, as_client
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 

@@ -11,7 +11,7 @@ from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A800, L20, Device
 from macroserve.sim.hardware.links import ETHERNET_10G, PCIE_4, ROCE_25G, Link
-from macroserve.sim.record import Judge, as_client, as_ecoserve
+from macroserve.sim.judge import Judge, as_client, as_ecoserve
 from macroserve.sim.setup import Setup
 from macroserve.sim.workloads import WORKLOADS
 

@@ -6,6 +6,7 @@ from statistics import mean
 
 from macroserve.core.strategy import STRATEGIES, Routing
 from macroserve.sim.experiment import Experiment
+from macroserve.sim.judge import as_client, as_ecoserve
 from macroserve.sim.papers import aptserve, ascendra
 from macroserve.sim.papers.econoserve import cases as econoserve
 from macroserve.sim.papers.econoserve.rate import LATENCY_S
@@ -19,7 +20,6 @@ from macroserve.sim.papers.measurements import (
     Search,
     Values,
 )
-from macroserve.sim.record import as_client, as_ecoserve
 
 DURATION_S = 600.0
 

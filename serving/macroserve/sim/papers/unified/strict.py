@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from macroserve.sim.judge import as_aptserve
 from macroserve.sim.papers.figure import Figure, Row
 from macroserve.sim.papers.measurements import Values
 from macroserve.sim.papers.unified import benchmarks
 from macroserve.sim.papers.unified.benchmarks import BENCHMARKS, Benchmark, with_setup
-from macroserve.sim.record import as_aptserve
 
 MODELS = ("CodeLlama-34B", "OPT-13B", "Mistral-7B", "Llama3.1-8B", "Qwen-14B")
 """One of each paper's but Ascendra's, all of which are small."""
