@@ -1,5 +1,6 @@
 """The cheapest configuration: found, proved on the whole load, or why there is none."""
 
+import re
 from dataclasses import replace
 from random import Random
 
@@ -154,9 +155,14 @@ def test_targets_that_nobody_keeps_are_named(slo, sentence):
         find(Need(load(2.0), 0.9, 4, 2), replace(SETUP, slo=slo))
 
 
-def test_too_few_devices_are_told():
-    with pytest.raises(InfeasibleError, match="no configuration on 1 devices keeps 90%"):
-        find(Need(load(60.0), 0.9, 1, 1))
+def test_too_few_devices_are_told_with_how_much_they_hold():
+    need = Need(load(60.0), 0.9, 1, 1)
+    sentence = "no configuration on 1 devices keeps 90% .* with vllm they do if ([0-9]+)% as many"
+    with pytest.raises(InfeasibleError, match=sentence) as raised:
+        find(need)
+    held = int(re.search(sentence, str(raised.value)).group(1))
+    kept, lost = (SETUP.serve(load(60.0 * (held + off) / 100)).attainment for off in (-10, 10))
+    assert kept >= need.goal > lost
 
 
 def test_a_model_that_fits_nowhere_is_told():

@@ -47,6 +47,9 @@ class Need:
     num_devices: int
     per_node: int
 
+    def most_instances(self, setup: Setup) -> int:
+        return self.num_devices // setup.deployment.ranks
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -117,9 +120,11 @@ def search(
             if chosen := _proved(candidate, need, pool.map, num_processes):
                 on_candidate(chosen)
                 return chosen
+        held = max(pool.map(partial(_percent_held, need=replace(need, arrivals=stretch)), options))
     raise InfeasibleError(
         f"no configuration on {need.num_devices} devices keeps {need.goal:.0%} of the requests "
-        "within the targets"
+        f"within the targets; with {setup.strategy.name} they do if {held}% as many come as in the "
+        f"busiest {SCREENED_S:g} s"
     )
 
 
@@ -164,7 +169,7 @@ def _of_strategy(setup: Setup, name: str) -> Setup:
 
 def _sized(setup: Setup, need: Need) -> Candidate:
     """With the fewest instances, in one cell."""
-    most = need.num_devices // setup.deployment.ranks
+    most = need.most_instances(setup)
     attainments: dict[int, float] = {}
 
     def keeps(num_instances: int) -> bool:
@@ -177,6 +182,17 @@ def _sized(setup: Setup, need: Need) -> Candidate:
     return Candidate(setup, num, num, attainments[num])
 
 
+def _percent_held(setup: Setup, need: Need) -> int:
+    """Of how much of the load all devices keep the goal."""
+
+    def is_lost(percent: int) -> bool:
+        evenly = [each for i, each in enumerate(need.arrivals) if i * percent % 100 < percent]
+        part = replace(need, arrivals=evenly)
+        return _attainment(setup, part, need.most_instances(setup)) < need.goal
+
+    return fewest(is_lost, 1, 101) - 1
+
+
 def _proved(
     candidate: Candidate, need: Need, run: Callable[..., Iterator[Outcome]], num_pieces: int
 ) -> Candidate | None:
@@ -184,7 +200,7 @@ def _proved(
     pieces = in_pieces(need.arrivals, num_pieces)
     # One more for rounding.
     most_missed = (1 - need.goal) * len(need.arrivals) + 1
-    for num in range(candidate.num_instances or 1, need.num_devices // candidate.ranks + 1):
+    for num in range(candidate.num_instances or 1, need.most_instances(candidate.setup) + 1):
         for bound in [*[size for size in CELL_SIZES if size < num], num]:
             tried = _with_cells(candidate.setup, num, bound)
             outcomes = list(run(partial(piece_served, tried, most_missed), pieces))
