@@ -121,7 +121,9 @@ class _Impl:
             serve(part, kv_cache)
         for part in attn_metadata.rebuilt:
             scratch = attn_metadata.scratch.pages(kv_cache)
-            self.rebuild(layer, kv_cache, part.context.before, scratch)
+            before = part.context.before
+            if len(before.slots):  # prompts that begin have none, and not every gather takes none
+                self.rebuild(layer, kv_cache, before, scratch)
             serve(part, scratch)
             self.hidden.write(kv_cache, self.hidden.x[part.tokens], part.context.written)
         if (direct := attn_metadata.direct) and self.hidden.direct:
