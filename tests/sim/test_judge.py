@@ -1,7 +1,7 @@
 from itertools import accumulate
 
 import pytest
-from tests.support.records import record
+from support.records import record
 
 from macroserve.core.request import Slo
 from macroserve.sim.judge import as_aptserve, as_client, as_ecoserve

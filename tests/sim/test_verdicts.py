@@ -1,7 +1,7 @@
 from itertools import accumulate
 
 import pytest
-from tests.support.records import record
+from support.records import record
 
 from macroserve.core.request import Slo
 from macroserve.sim.outcome import TO_THE_END, Extent

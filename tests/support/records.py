@@ -1,3 +1,5 @@
+"""A request of a simulation, before its first token."""
+
 from macroserve.core.request import Request, Slo
 from macroserve.sim.record import Record
 
