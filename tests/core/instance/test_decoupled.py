@@ -131,11 +131,23 @@ def test_memory_that_is_not_needed_yet_is_lent(make, make_request, lending):
     assert not any(batch.preempted for batch in executor.batches)
 
 
-@pytest.mark.parametrize(("num_tokens", "fits"), [(52, True), (62, False)])
-def test_a_guest_has_to_end_before_its_host_gets_there(make, make_request, num_tokens, fits):
-    """The host has some 140 slots left: it lends no more than a little less than half of them."""
+@pytest.mark.parametrize(
+    ("num_tokens", "later", "fits"),
+    [
+        (52, 0, True),
+        (62, 0, False),
+        (57, 0, True),
+        (57, 8, False),  # it would just have ended, with no step to spare
+    ],
+)
+def test_a_guest_has_to_end_before_its_host_gets_there(make, make_request, num_tokens, later, fits):
+    """The host has 142 slots left, and ``later`` steps after that fewer: a little less than half of
+    them is the most that it lends."""
     scheduler, executor = starved(make, make_request)
-    wait_for_memory(scheduler, executor, "r1", num_tokens)
+    wait_for_memory(scheduler, executor, "r1", 190)
+    for _ in range(later):
+        executor.step()
+    expect(scheduler, "r1", num_tokens)
     executor.step()
     assert (scheduler._running.decoding.get("r1") is not None) == fits
 
@@ -190,6 +202,7 @@ def test_what_outruns_its_memory_keeps_it_and_waits_for_more(make, make_request)
 def test_the_urgent_come_first_and_then_those_with_the_most_memory(
     make, make_request, urgent, expected
 ):
+    """However much is to come of them: most of the one with the least memory."""
     scheduler, executor = make(num_blocks=256)
     for prompt, slo in ((64, PATIENT), (32, urgent), (96, PATIENT)):
         arrive(executor, make_request, prompt, slo=slo)
@@ -198,6 +211,7 @@ def test_the_urgent_come_first_and_then_those_with_the_most_memory(
     executor.now += 0.1
     result = BatchResult(0.1, prefilled, dict.fromkeys(prefilled, 1))
     scheduler.update(batch, result, executor.now)
+    expect(scheduler, "r1", 120)
     assert list(scheduler.schedule(executor.now).decodes) == expected
 
 
@@ -246,3 +260,17 @@ def test_what_is_lent_is_lent_once(make, make_request):
         expect(scheduler, name, 50)
     executor.step()
     assert [scheduler._sequences[name].host is None for name in ("r1", "r2")] == [False, True]
+
+
+def test_a_guest_that_outruns_its_loan_borrows_from_nobody_else(make, make_request):
+    """Nobody could tell any more what to give back to whom."""
+    scheduler, executor = starved(make, make_request)
+    executor.lengths["r1"] = 190
+    wait_for_memory(scheduler, executor, "r1", 18)
+    executor.step()
+    guest, host = scheduler._sequences["r1"], scheduler._sequences["r0"]
+    wait_for_memory(scheduler, executor, "r1", guest.num_emitted + 4)
+    borrowed = guest.num_borrowed
+    executor.step()
+    assert guest.state is State.PAUSED
+    assert (guest.host, guest.num_borrowed, host.guests) == (host, borrowed, [guest])

@@ -1,6 +1,8 @@
 """Who gets the last blocks: growth, pauses, preemptions."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from macroserve.core.instance.running import Running
 from macroserve.core.instance.sequence import State
@@ -106,3 +108,77 @@ def test_blocks_come_back_from_every_state(run_up):
         assert running.blocks.free >= held and running.blocks.held_by(name) == 0
         running.blocks.check()
         assert name not in names(running)
+
+
+@pytest.fixture(scope="session")
+def decode(make_sequence):
+    """One more response of a prompt of two blocks, in so many more of its own, or of its host's."""
+
+    def build(running, name, num_blocks, host=None):
+        seq = make_sequence(name, len(running), arrival_s=len(running), prompt=31, new=200)
+        running.admit(seq, 2)
+        seq.emit(1, now=0.0)
+        running.start_decoding(seq)
+        running.resume(seq, num_blocks, host)
+        return seq
+
+    return build
+
+
+def lending(num_blocks):
+    return Running(num_blocks, 16, pause_when_full=True, queue_responses=True)
+
+
+def test_what_a_guest_has_lent_on_comes_back_from_its_own_guest(decode):
+    running = lending(20)
+    host = decode(running, "host", 10)
+    guest = decode(running, "guest", 5, host)
+    nested = decode(running, "nested", 2, guest)
+    held = running.blocks.held_by
+    assert [held(name) for name in ("host", "guest", "nested")] == [7, 5, 4]
+    running.remove(guest, State.FINISHED)
+    assert (held("host"), nested.host, host.guests) == (10, host, [nested])
+    running.remove(nested, State.FINISHED)
+    assert (held("host"), running.blocks.free, host.guests) == (12, 8, [])
+    assert host.num_slots == 12 * 16
+
+
+def test_the_guest_that_came_last_leaves_first(decode):
+    running = lending(16)
+    host = decode(running, "host", 10)
+    for name in ("first", "last"):
+        decode(running, name, 2, host)
+    assert running.blocks.free == 0
+    running.decoding.emit_one(running.decoding["host"], 16 * 6, 1.0)  # it needs what it has lent
+    assert names(running.make_room()) == ["last"]
+    assert names(host.guests) == ["first"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(1, 6)), min_size=5, max_size=40
+    )
+)
+def test_no_host_loses_what_it_lends(decode, moves):
+    """Responses begin, as guests of others where those have as much, and end in any order."""
+    running = lending(60)
+    own = {}
+    for place, other, num_blocks in moves:
+        if seq := running.decoding.get(f"s{place}"):
+            running.remove(seq, State.FINISHED)
+            del own[f"s{place}"]
+        elif (host := running.decoding.get(f"s{other}")) and running.blocks.free >= 2:
+            if running.blocks.held_by(host.request_id) >= num_blocks:
+                decode(running, f"s{place}", num_blocks, host)
+                own[f"s{place}"] = 2
+        elif running.blocks.free >= 2 + num_blocks:
+            decode(running, f"s{place}", num_blocks)
+            own[f"s{place}"] = 2 + num_blocks
+        running.blocks.check()
+        for seq in running:
+            lent = sum(guest.num_borrowed for guest in seq.guests)
+            assert all(guest.host is seq for guest in seq.guests)
+            assert running.blocks.held_by(seq.request_id) + lent >= own[seq.request_id]
+    for seq in tuple(running):
+        running.remove(seq, State.FINISHED)
+    assert running.blocks.free == running.blocks.num_blocks

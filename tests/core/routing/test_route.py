@@ -223,8 +223,9 @@ def test_pools(
         ([lp("a", **BUSY), hp("h", num_waiting=1)], FRESH, None, "h", RouteReason.URGENT),
         # Nobody makes it: HP is kept for those that can be saved.
         ([lp("a"), hp("h", in_flight=1)], aged(1.75), None, "a", RouteReason.LEAST_LOAD),
+        # HP that comes sooner, but too late as well, is left to those that can be saved.
         (
-            [lp("a", **BUSIER), lp("b", **BUSY), hp("h", **BUSY)],
+            [lp("a", **BUSIER), lp("b", **BUSY), hp("h", waiting_prefill_s=1.6, num_waiting=1)],
             FRESH,
             None,
             "b",
