@@ -91,6 +91,8 @@ class Strategy:
     high_priority_ratio: float = 0.0
     """Share of a cell's instances in the HP pool, where nobody asks for another."""
     transfer: Transfer = Transfer.NOWHERE
+    synced: bool = False
+    """Responses that are expected to end together begin together (EconoServe, section 3.1)."""
     lending: bool = False
     """Memory that is reserved and not used yet is lent for as long (EconoServe, section 3.2)."""
 
@@ -138,6 +140,7 @@ STRATEGIES: dict[str, Strategy] = {
             Routing.LEAST_LOAD,
             Ordering.EDF,
             exact_kv=True,
+            synced=True,
             lending=True,
         ),
         Strategy(

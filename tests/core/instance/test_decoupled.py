@@ -7,7 +7,7 @@ import pytest
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.instance.sequence import State
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategy import STRATEGIES, Ordering
 
 PATIENT = Slo(ttft_s=60.0, tpot_s=30.0)
 ECONOSERVE = STRATEGIES["econoserve"]
@@ -215,15 +215,25 @@ def test_the_urgent_come_first_and_then_those_with_the_most_memory(
     assert list(scheduler.schedule(executor.now).decodes) == expected
 
 
-def test_those_that_end_together_go_together(make, make_request):
-    scheduler, executor = make(num_blocks=256)
-    arrive(executor, make_request, 96, 80, 64, 48)
+@pytest.mark.parametrize(
+    ("ordering", "synced", "expected"),
+    [
+        (Ordering.EDF, True, ["r1", "r3", "r0", "r2"]),
+        (Ordering.EDF, False, ["r1", "r0", "r2", "r3"]),
+        (Ordering.FCFS, True, ["r0", "r2", "r1", "r3"]),
+        (Ordering.FCFS, False, ["r0", "r1", "r2", "r3"]),
+    ],
+)
+def test_those_that_end_together_go_together(make, make_request, ordering, synced, expected):
+    strategy = replace(ECONOSERVE, ordering=ordering, synced=synced)
+    scheduler, executor = make(num_blocks=256, strategy=strategy)
+    arrive(executor, make_request, 80, 96, 64, 48)
     batch = scheduler.schedule(0.0)
     prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
     scheduler.update(batch, BatchResult(0.1, prefilled, dict.fromkeys(prefilled, 1)), 0.1)
     for index, num_tokens in enumerate((100, 20, 100, 20)):
         expect(scheduler, f"r{index}", num_tokens)
-    assert list(scheduler.schedule(0.1).decodes) == ["r0", "r2", "r1", "r3"]
+    assert list(scheduler.schedule(0.1).decodes) == expected
 
 
 def test_some_memory_is_left_to_prompts(make, make_request):
@@ -237,12 +247,18 @@ def test_some_memory_is_left_to_prompts(make, make_request):
     assert "r1" in scheduler._running.paused
 
 
-def test_of_prompts_alike_the_longest_goes_first_and_of_others_the_most_urgent(make, make_request):
-    _, executor = make()
+@pytest.mark.parametrize(
+    ("ordering", "expected"),
+    [(Ordering.EDF, ["r2", "r1", "r0"]), (Ordering.FCFS, ["r0", "r1", "r2"])],
+)
+def test_of_prompts_alike_the_longest_goes_first_and_of_others_the_most_urgent(
+    make, make_request, ordering, expected
+):
+    _, executor = make(strategy=replace(ECONOSERVE, ordering=ordering))
     arrive(executor, make_request, 40, 90)
     arrive(executor, make_request, 20, slo=Slo(0.3, 30.0))
     order = [prefill.request_id for prefill in executor.step().prefills]
-    assert order == ["r2", "r1", "r0"]
+    assert order == expected
 
 
 def test_what_is_lent_is_lent_once(make, make_request):

@@ -6,12 +6,14 @@ need yet may be lent to another that ends before (KV pipelining).
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain, islice
 from math import ceil
 
 from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.sequence import Sequence
 from macroserve.core.instance.step import KV_PADDING, Plan, Resume, Step
+from macroserve.core.strategy import Ordering
 
 RESERVED_SHARE = 0.03
 """Of all blocks, left to prompts and to responses that outrun theirs (section 3.2)."""
@@ -23,7 +25,7 @@ RANGES_S = (0.2, 0.5, 2.0)
 """Deadlines between two of these are equally urgent (section 3.4)."""
 
 MAX_SORTED = 256
-"""So many prompts, those with the nearest deadlines, are put in order."""
+"""So many prompts, those with the nearest deadlines, are looked at."""
 
 
 def compose(step: Step) -> Plan:
@@ -51,11 +53,11 @@ def _reserved(step: Step) -> int:
 
 
 def _prompts(step: Step) -> dict[Sequence, Cache]:
-    """The most urgent ones, of those alike the longest first."""
-    line = step.waiting.by_deadline.seqs[:MAX_SORTED]
-    nearest = [*step.waiting.resumed.seqs, *line]
-    nearest.sort(key=lambda seq: (_range(seq.deadline_s - step.now), -seq.num_prompt))
-    return dict.fromkeys(nearest, Cache.KV)
+    """By deadline the most urgent ones, of those alike the longest first."""
+    first = list(islice(step.waiting, len(step.waiting.resumed) + MAX_SORTED))
+    if _by_urgency(step):
+        first.sort(key=lambda seq: (_range(seq.deadline_s - step.now), -seq.num_prompt))
+    return dict.fromkeys(first, Cache.KV)
 
 
 def _responses(step: Step) -> list[Resume]:
@@ -66,7 +68,7 @@ def _responses(step: Step) -> list[Resume]:
     free = blocks.free - _reserved(step)
     hosts = _Hosts(step.decoding.values()) if step.config.strategy.lending else None
     resumes: list[Resume] = []
-    for seq in _in_groups(step, queue):
+    for seq in _in_order(step, queue):
         num_blocks = _needed(step, seq)
         if num_blocks <= free:
             free -= num_blocks
@@ -77,7 +79,7 @@ def _responses(step: Step) -> list[Resume]:
             resumes.append(Resume(seq, num_blocks, host))
     if not (resumes or step.decoding or step.running.prefilling):
         # None has all that it is expected to need, so one goes on with what there is.
-        for seq in _in_groups(step, queue):
+        for seq in _in_order(step, queue):
             num_blocks = min(max(1, _needed(step, seq)), blocks.free)
             if seq.num_tokens < seq.num_slots + num_blocks * blocks.block_size:
                 return [Resume(seq, num_blocks)]
@@ -92,22 +94,29 @@ def _needed(step: Step, seq: Sequence) -> int:
     return max(0, blocks.blocks_for(num_tokens) - blocks.held_by(seq.request_id))
 
 
-def _in_groups(step: Step, queue: Iterable[Sequence]) -> Iterator[Sequence]:
-    """The most urgent responses first, each with those that end when it does (section 3.1).
-
-    Of those equally urgent the one with the most memory comes first, then the longest.
-    """
+def _in_order(step: Step, queue: Iterable[Sequence]) -> Iterable[Sequence]:
+    """By deadline the most urgent first, of those alike the one with the most memory, then the
+    longest (section 3.4); where they are synced, each with those that end when it does (section
+    3.1)."""
     blocks = step.running.blocks
-    groups: dict[int, list[Sequence]] = {}
 
     def place(seq: Sequence) -> tuple[int, int, int, int]:
         left_s = seq.deadline_s + seq.predicted_tokens * seq.tpot_s - step.now
         held = blocks.held_by(seq.request_id)
         return _range(left_s), -held, -seq.num_remaining, seq.ordinal
 
-    for seq in sorted(queue, key=place):
+    if _by_urgency(step):
+        queue = sorted(queue, key=place)
+    if not step.config.strategy.synced:
+        return queue
+    groups: dict[int, list[Sequence]] = {}
+    for seq in queue:
         groups.setdefault(blocks.blocks_for(seq.num_remaining), []).append(seq)
-    return (seq for group in groups.values() for seq in group)
+    return chain.from_iterable(groups.values())
+
+
+def _by_urgency(step: Step) -> bool:
+    return step.config.strategy.ordering is Ordering.EDF
 
 
 def _range(left_s: float) -> int:
