@@ -30,6 +30,17 @@ def test_the_search_ends_when_enough_have_failed(patience: int) -> None:
     assert sum(rate > 2.0 * GROWTH for rate in tried) == patience - 1
 
 
+def test_only_rates_in_a_row_that_fail_end_it() -> None:
+    """Every other one does, more than the patience of them in all."""
+    tried: list[float] = []
+
+    def attains(rate: float) -> bool:
+        tried.append(rate)
+        return len(tried) % 2 == 0
+
+    assert goodput(attains, 1.0, 100.0, patience=2) > 100.0 / GROWTH**2
+
+
 def test_none_at_all() -> None:
     assert goodput(lambda _: False, 1.0, 100.0) == 0.0
 

@@ -24,6 +24,18 @@ def test_a_product_beats_neither_peak_nor_bandwidth(device: Device, m: int, n: i
 
 
 @EACH_DEVICE
+def test_few_tiles_leave_multiprocessors_idle(device: Device) -> None:
+    """Where there are too few to occupy all, less work takes more than its share of the time."""
+    product, prompt = device.kernels.product, device.kernels.prompt_attention
+    whole_s = product.seconds(1, 4096, 4096, device.roof) - product.launch_s
+    part_s = product.seconds(1, 512, 512, device.roof) - product.launch_s
+    assert part_s > 2 * whole_s / 64
+    whole_s = prompt.seconds(128, 8192, 64, 64, 128, device.roof) - prompt.launch_s
+    part_s = prompt.seconds(128, 8192, 8, 8, 128, device.roof) - prompt.launch_s
+    assert part_s > 2 * whole_s / 8
+
+
+@EACH_DEVICE
 @given(tokens=st.integers(1, 8192), before=st.integers(0, 8192), more=st.integers(1, 512))
 def test_a_longer_prompt_takes_longer(device: Device, tokens: int, before: int, more: int) -> None:
     attention = device.kernels.prompt_attention

@@ -90,7 +90,7 @@ def test_the_best_is_told_and_of_the_others_only_that_they_are_not():
         return Goodput(key, with_instances(num_instances), 0.9, 10.0, 1.0, 200.0)
 
     two, one, three = search("two", 2), search("one", 1), search("three", 3)
-    best = BestOf("best", (two, one, three))
+    best = BestOf("best", (two, three, one))
     values = best.measure(seed=0)
     assert values["two"] == two.measure(seed=0)["two"]
     assert values["one"] == 0.0
