@@ -16,6 +16,9 @@ MIB = 2**20
 GPUS = "nvidia.com/gpu"
 """The resource of which an instance's pod claims as many as it has ranks."""
 
+MARKERS = {1: "o", 2: "s", 4: "^", 8: "D"}
+"""By ranks: points of one number of devices may lie too close together for words beside them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -121,22 +124,16 @@ def plot(path: Path, tried: Sequence[Candidate], chosen: Candidate, goal: float)
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     kept = [candidate for candidate in tried if candidate.num_devices is not None]
-    for name in dict.fromkeys(candidate.setup.strategy.name for candidate in kept):
-        points = [c for c in kept if c.setup.strategy.name == name]
+    names = list(dict.fromkeys(candidate.setup.strategy.name for candidate in kept))
+    for name, ranks in dict.fromkeys((c.setup.strategy.name, c.ranks) for c in kept):
+        points = [c for c in kept if (c.setup.strategy.name, c.ranks) == (name, ranks)]
         axes.plot(
             [c.num_devices or 0 for c in points],
             [c.attainment or 0.0 for c in points],
-            "o",
-            label=name,
+            MARKERS.get(ranks, "P"),
+            color=f"C{names.index(name)}",
+            label=f"{name}, TP{ranks}",
         )
-        for c in points:
-            axes.annotate(
-                f"TP{c.ranks}",
-                (c.num_devices or 0, c.attainment or 0.0),
-                textcoords="offset points",
-                xytext=(6, 4),
-                fontsize=8,
-            )
     axes.plot(
         [chosen.num_devices or 0],
         [chosen.attainment or 0.0],
