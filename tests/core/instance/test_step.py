@@ -5,7 +5,7 @@ from support.linear_latency import NOW
 
 from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.composers import slack
-from macroserve.core.instance.step import RESERVED_TTFTS
+from macroserve.core.instance.step import RESERVED_TTFTS, Plan
 
 
 @pytest.mark.parametrize(
@@ -202,3 +202,18 @@ def test_hidden_states_leave_less_time_for_prefill(make_step):
     whole = slack.compose(step).picks[0].num_tokens
     step.decoding.num_hidden_tokens = 5000
     assert slack.compose(step).picks[0].num_tokens == whole - 5
+
+
+@pytest.mark.parametrize(
+    ("decodes", "context", "hidden"),
+    [(("d0", "d1", "d2"), 36, 0), (("d0", "d2"), 24, 12), (("d1",), 12, 0), ((), 0, 0)],
+)
+def test_the_work_is_that_of_the_decodes_that_run(
+    make_step, make_latency, decodes, context, hidden
+):
+    step = make_step("ascendra", decoding=[0.5] * 3)
+    step.latency = make_latency()
+    if hidden:
+        step.decoding["d0"].cache = Cache.HIDDEN
+    work = step.work(Plan((), decodes, "these run"))
+    assert work == step.latency.work((), len(decodes), context, hidden)
