@@ -160,6 +160,14 @@ def test_begun_prompts_go_on_although_nothing_else_can_begin(make_step):
     assert order(step) == ["b0"]
 
 
+def test_a_begun_prompt_that_is_given_up_lets_those_pass_that_can_be_in_time(make_step):
+    step = make_step("unified", waiting=[50], begun=[500])
+    assert order(step) == ["b0", "w0"]
+    step = make_step("unified", waiting=[50], begun=[500])
+    step.running.prefilling["b0"].cost_s = 2.0  # which leaves 1.7 s of it, and 0.9 s are left
+    assert order(step) == ["w0", "b0"]
+
+
 def test_what_is_computed_again_in_mid_stream_goes_first(make_step):
     step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=0.3)
     step.running.prefilling["b1"].emit(3, NOW - 0.2)
@@ -189,6 +197,16 @@ def test_hidden_states_are_kept_where_memory_is_short_and_they_are_cheap(
     assert pick.cache is cache
     # Fifty tokens and the block of the next one: five blocks of 16.
     assert pick.num_blocks == (3 if cache is Cache.HIDDEN else 5)
+
+
+@pytest.mark.parametrize(("num_hidden", "cache"), [(0, Cache.HIDDEN), (20_000, Cache.KV)])
+def test_what_hidden_states_take_of_a_step_does_not_make_more_of_them_cheap(
+    make_step, num_hidden, cache
+):
+    """A pool full of them takes 25 ms of a step of 32, of which 20 are theirs already."""
+    step = make_step("unified", **{**SHORT, "hidden_slots": 1087})
+    step.decoding.num_hidden_tokens = num_hidden
+    assert [pick.cache for pick in step.pick(512)] == [cache]
 
 
 def test_who_was_just_preempted_does_not_come_back_hidden_at_once(make_step):
