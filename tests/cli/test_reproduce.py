@@ -23,12 +23,24 @@ SMALL = Figure(
     "it is small",
 )
 
+CURVES = Figure(
+    list,
+    lambda values: [Row("curves", "all", "vllm", "times", 2.0, is_summary=True)],
+    "it rises later",
+)
+CLOSE = Figure(list, lambda values: [Row("close", "all", "vllm", "times", 2.0, 2.1)], "it is not")
 EMPTY = Figure(list, lambda values: [Row("empty", "nothing", "vllm", "attainment", 0.0)])
 
 
 @pytest.fixture
 def reproduce(monkeypatch):
-    figures = {"small": SMALL, "empty": EMPTY, "void": EMPTY}
+    figures = {
+        "small": SMALL,
+        "empty": EMPTY,
+        "void": EMPTY,
+        "curves": CURVES,
+        "close": CLOSE,
+    }
     monkeypatch.setattr(papers, "PAPERS", {"tiny": figures})
     app = Typer()
     app.command()(command.reproduce)
@@ -54,10 +66,12 @@ def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
     assert "calm" in result.output and "only ours" not in result.output
     assert "tiny: empty has curves alone" in result.output
     assert "Off by more than 30 %: it is small" in result.output
+    assert "Beside the paper's curves: it rises later" in result.output
+    assert "it is not" not in result.output
 
 
 @pytest.mark.parametrize(
-    ("chosen", "rows"), [((), 6), (("small",), 4), (("small", "empty"), 5), (("void",), 1)]
+    ("chosen", "rows"), [((), 8), (("small",), 4), (("small", "empty"), 5), (("void",), 1)]
 )
 def test_figures_can_be_chosen(reproduce, tmp_path, chosen, rows):
     options = [option for name in chosen for option in ("--figure", name)]

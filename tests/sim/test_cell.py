@@ -116,12 +116,23 @@ def ends(monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(("num_instances", "rate", "num_blocks"), [(1, 2, 1024), (4, 16, 128)])
+@pytest.mark.parametrize(
+    ("num_instances", "rate", "num_blocks", "hidden_slots"),
+    [(1, 2, 1024, None), (4, 16, 128, None), (1, 2, 96, 64)],
+)
 def test_a_run_of_steps_in_one_event_changes_no_token(
-    strategy, num_instances, rate, num_blocks, make_config, make_latency, make_lengths, ends
+    strategy,
+    num_instances,
+    rate,
+    num_blocks,
+    hidden_slots,
+    make_config,
+    make_latency,
+    make_lengths,
+    ends,
 ):
     arrivals = [*poisson([rate], 30.0, make_lengths(), Random(5)), LATE]
-    config = make_config(strategy, num_blocks=num_blocks)
+    config = make_config(strategy, num_blocks=num_blocks, hidden_slots=hidden_slots)
 
     def serve(max_run_steps):
         ends.clear()

@@ -143,6 +143,8 @@ def test_a_preempted_request_computes_its_tokens_again(make_scheduler, make_exec
     assert executor.batches[-1].preempted == ("b",)
     assert not executor.batches[-1].prefills
     emitted = executor.emitted["b"]
+    waits_s = scheduler.status(executor.now).waiting_prefill_s
+    assert waits_s == scheduler._prefill_s(90 + emitted) > scheduler._prefill_s(90)
     while not executor.batches[-1].prefills:
         executor.step()
     again = executor.batches[-1].prefills[0]

@@ -21,6 +21,14 @@ def test_prompts_alike_are_given_up_one_by_one(make_step, num_waiting, begun, gi
     assert len(step.hopeless) == given_up
 
 
+def test_what_goes_before_all_leaves_them_less_time(make_step):
+    """A prompt in mid-stream, half of whose 0.9 s are left, of the second that ten others have."""
+    step = make_step("unified", waiting=[50] * 10, begun=[100], waited_s=0.0)
+    step.running.prefilling["b0"].cost_s = 0.9
+    step.running.prefilling["b0"].emit(1, NOW)
+    assert len(step.hopeless) == 5
+
+
 def test_the_late_are_not_triaged(make_step):
     step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
     assert step.hopeless == set()

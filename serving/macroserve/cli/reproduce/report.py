@@ -17,7 +17,7 @@ Results = Mapping[str, tuple[Figure, Sequence[Row]]]
 
 
 def tables(paper: str, results: Results) -> RenderableType:
-    """One for each figure, with the explanation of what is off."""
+    """One for each figure, with what explains that it is off, or not as the paper's curves are."""
     parts: list[RenderableType] = []
     for name, (figure, rows) in results.items():
         printed = [row for row in rows if row.paper is not None or row.is_summary]
@@ -25,9 +25,17 @@ def tables(paper: str, results: Results) -> RenderableType:
             parts.append(f"{paper}: {name} has curves alone, see the files.\n")
             continue
         parts.append(_table(f"{paper}: {name}", printed))
-        if figure.explanation and any(row.is_off for row in printed):
-            parts.append(Padding(f"Off by more than 30 %: {figure.explanation}", (0, 2, 1, 2)))
+        if heading := figure.explanation and _what_differs(printed):
+            parts.append(Padding(f"{heading}: {figure.explanation}", (0, 2, 1, 2)))
     return Group(*parts)
+
+
+def _what_differs(rows: Sequence[Row]) -> str | None:
+    if any(row.is_off for row in rows):
+        return "Off by more than 30 %"
+    if all(row.paper is None for row in rows):
+        return "Beside the paper's curves"
+    return None
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:

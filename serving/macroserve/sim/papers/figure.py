@@ -49,7 +49,8 @@ class Panel:
 @dataclass(frozen=True, slots=True)
 class Figure:
     """measurements: what it takes. rows: the paper's figures beside those measured.
-    explanation: what in the model makes the rows differ that are off. panels: its pictures."""
+    explanation: what in the model makes the rows differ that are off, or that the paper only plots.
+    panels: its pictures."""
 
     measurements: Callable[[], list[Measurement]]
     rows: Callable[[Values], list[Row]]
