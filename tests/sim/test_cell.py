@@ -155,6 +155,17 @@ def test_a_run_of_steps_in_one_event_changes_no_token(
         assert list(merged_ends.values()) == [pytest.approx(end) for end in exact_ends.values()]
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_has_ended_holds_nothing(strategy, make_config, make_latency, make_lengths):
+    """Though memory is short, so that some rest, and some that rest lose their caches."""
+    config = make_config(strategy, num_blocks=64)
+    cell = SimulatedCell(Engine.known(config, make_latency()), 1)
+    arrivals = poisson([6.0], 20.0, make_lengths(), Random(5))
+    outcome = cell.serve(arrivals, extent=TO_THE_END)
+    assert len(outcome.verdicts) == len(arrivals) and outcome.kv_use > 0.3
+    assert cell._instances["instance-0"].kv_use == 0.0
+
+
 def test_the_same_again(make_config, make_latency, make_lengths, ends):
     arrivals = poisson([20.0], 10.0, make_lengths(), Random(6))
     runs = []

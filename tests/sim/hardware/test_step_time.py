@@ -48,6 +48,20 @@ def test_a_step_reads_all_weights_at_least_once() -> None:
     assert weights_s < took_s < 2 * weights_s
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_ranks_share_the_vocabulary(ranks: int) -> None:
+    few, many = (
+        replace(MODELS["OPT-13B"], vocab_size=size, tensor_parallel=ranks) for size in (8192, 65536)
+    )
+    more_s = StepTime(many, A800, NVLINK_3).seconds([], 8, 8)
+    more_s -= StepTime(few, A800, NVLINK_3).seconds([], 8, 8)
+    of_few_s, of_many_s = (
+        A800.kernels.product.seconds(8, each.vocab_size // ranks, each.hidden_size, A800.roof)
+        for each in (few, many)
+    )
+    assert more_s == pytest.approx(of_many_s - of_few_s)
+
+
 def test_slower_links_and_hosts_cost_what_they_cost() -> None:
     shape = replace(MODELS["Llama-30B"], tensor_parallel=4)
     fast = StepTime(shape, L20, NVLINK_3, Host(0, 0)).seconds([(1024, 0)], 0, 0)

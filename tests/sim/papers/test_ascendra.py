@@ -3,6 +3,7 @@
 import pytest
 
 from macroserve.core.strategy import Ordering
+from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.papers import ascendra
 
 
@@ -30,11 +31,18 @@ def test_variants_differ_in_one_thing():
     assert variants["shortest first"].setup.strategy.ordering is Ordering.SJF
     assert variants["1 LP + 2 HP"].setup.high_priority_ratio == 2 / 3
     for name in ("1 LP + 1 HP", "2 vllm", "2 sarathi"):
-        assert variants[name].setup.deployment.num_instances == 2
+        deployment = variants[name].setup.deployment
+        assert (deployment.num_instances, deployment.model) == (2, MODELS["Llama3.1-8B"])
     values = {each.key: 1.0 for each in ascendra.variant_measurements()}
     values["variant 2 LP + 1 HP"] = 1.5
-    first, second, *_ = ascendra.variant_rows(values)
-    assert first.ours == second.ours == pytest.approx(50.0)
+    values["variant 1 LP + 1 HP"] = 1.2
+    rows = [(row.case, row.ours) for row in ascendra.variant_rows(values)]
+    assert rows == [
+        (ascendra.CHAT.name, pytest.approx(50.0)),
+        (ascendra.CHAT.name, pytest.approx(50.0)),
+        (ascendra.SUMMARIES.name, pytest.approx(20.0)),
+        (ascendra.SUMMARIES.name, pytest.approx(20.0)),
+    ]
 
 
 def test_under_overload_all_drop_what_is_late():
