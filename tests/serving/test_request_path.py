@@ -1,6 +1,7 @@
 """A request's way through dispatcher, cell and instance, and what happens when a part fails."""
 
 import asyncio
+from collections.abc import Callable
 
 import aiohttp
 import pytest
@@ -10,7 +11,9 @@ from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
 from macroserve.core.views import Pool
 from macroserve.engine.tokens import RefusedError
+from macroserve.serving import wire
 from macroserve.serving.auth import bearer
+from macroserve.serving.cell import CellScheduler
 from macroserve.serving.link import InstanceLink
 
 LP, HP = Pool.LP, Pool.HP
@@ -318,8 +321,41 @@ async def test_a_refused_request_is_not_tried_again() -> None:
         await world.until(lambda: idle(world), timeout_s=12)
 
 
+TWO_CELLS = {"cell-0": {"a": LP}, "cell-1": {"b": LP}}
+
+
+@pytest.mark.parametrize(
+    ("cells", "satisfied", "expected"),
+    [
+        (TWO_CELLS, {"cell-0", "cell-1"}, [("cell-0", False)]),
+        (TWO_CELLS, {"cell-1"}, [("cell-0", False), ("cell-1", False)]),
+        (TWO_CELLS, set(), [("cell-0", False), ("cell-1", False), ("cell-0", True)]),
+        ({"cell-0": {"a": LP}}, set(), [("cell-0", True)]),  # who takes it in any case
+    ],
+)
+async def test_every_cell_is_asked_before_one_is_made_to_take_it(
+    cells: dict[str, dict[str, Pool]], satisfied: set[str], expected: list[tuple[str, bool]]
+) -> None:
+    asked = []
+
+    def answers(cell: CellScheduler) -> Callable[[wire.RouteQuery], wire.RouteReply]:
+        def route(query: wire.RouteQuery) -> wire.RouteReply:
+            asked.append((cell.name, query.force))
+            takes = query.force or cell.name in satisfied
+            return wire.RouteReply(query.route_id, "x" if takes else None, 0.0)
+
+        return route
+
+    async with running(cells) as world:
+        for cell in world.cells.values():
+            cell.route = answers(cell)
+        placement = await world.directory.place(wire.RouteQuery("r", 0.0, 10, 10, 10, Slo(1, 1)))
+    assert asked == expected
+    assert placement is not None and placement.cell == expected[-1][0]
+
+
 async def test_one_of_two_cells_takes_what_the_other_cannot() -> None:
-    async with running({"cell-0": {"a": LP}, "cell-1": {"b": LP}}) as world:
+    async with running(TWO_CELLS) as world:
         requests = [token_request(f"r{i}", 30, 1000) for i in range(20)]
         await asyncio.gather(*(world.tokens(r) for r in requests))
         finished = [(await world.status(n)).finished for n in "ab"]

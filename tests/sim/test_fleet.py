@@ -52,6 +52,18 @@ def test_a_burst_goes_where_it_can_be_in_time(engine, make_lengths):
     assert apart.attainment > together.attainment - 0.05
 
 
+def test_a_request_goes_past_the_least_loaded_cell_where_it_cannot_be_in_time(engine):
+    """Both have one request, which leaves no memory for it in the first."""
+    fleet = SimulatedFleet(engine("ecoserve", num_blocks=64), 2, Bounds(1, 1))
+    arrivals = [Arrival(0.0, 1500, 200), Arrival(2.0, 100, 200), Arrival(2.5, 700, 5)]
+    fleet.serve(arrivals, extent=TO_THE_END)
+    finished = [
+        fleet._instances[cell.instances[0]].status(99.0).finished
+        for cell in sorted(fleet.cells, key=lambda cell: cell.name)
+    ]
+    assert finished == [1, 2]
+
+
 def test_what_is_offloaded_stays_in_a_cell_with_an_instance_for_it(engine):
     fleet = SimulatedFleet(engine("ascendra"), 6, Bounds(2, 3), 1 / 3)
     assert sizes(fleet) == [3, 3]
@@ -84,6 +96,15 @@ def test_a_fleet_grows_when_too_few_are_in_time(growing, make_lengths):
         grew = after.num_instances > before.num_instances
         assert grew == (before.attainment < 0.9 and before.num_instances < 5)
     assert fleet.readings[-1].num_cells == 2
+
+
+def test_a_reading_is_of_what_came_of_requests_since_the_last_one(growing):
+    fleet = growing(goal=0.0)
+    crowd = [Arrival(1.0, 2000, 5)] * 60
+    calm = [Arrival(60.0 + 0.5 * i, 100, 5) for i in range(60)]
+    fleet.serve([*crowd, *calm], extent=TO_THE_END)
+    assert fleet.readings[0].attainment < 0.5
+    assert fleet.readings[-1].attainment == 1.0
 
 
 def test_a_split_disturbs_nobody(growing):

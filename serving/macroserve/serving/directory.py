@@ -169,15 +169,15 @@ class CellDirectory:
 
     async def place(self, query: wire.RouteQuery) -> Placement | None:
         """The least loaded cell that meets the constraints, else the least loaded one; None
-        when no instance is known anywhere."""
+        when no instance is known anywhere. A lone cell has to take it in any case."""
         lines = self._lines.values()
-        unasked = {line.name: view for line in lines if line.open and (view := line.view)}
-        first = choose_cell(list(unasked.values()))
-        while len(unasked) > 1 and (name := choose_cell(list(unasked.values()))):
-            del unasked[name]
+        views = [view for line in lines if line.open and (view := line.view)]
+        first, asked = choose_cell(views), set[str]()
+        while len(views) > 1 and (name := choose_cell(views, asked)):
+            asked.add(name)
             if placement := await self._ask(name, query, force=False):
                 return placement
-        for name in filter(None, (first, *unasked)):
+        for name in sorted([view.name for view in views], key=lambda name: name != first):
             if placement := await self._ask(name, query, force=True):
                 return placement
         return self._without_scheduler(query)

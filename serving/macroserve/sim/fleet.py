@@ -73,16 +73,15 @@ class SimulatedFleet(SimulatedCell):
     def _assign(self, request: RouteRequest, now: float) -> RouteDecision:
         """By the least loaded cell in which the request can be in time, else by the least loaded
         one, as ingresses ask them."""
-        views = {name: ledger.cell_view(name) for name, ledger in self._ledgers.items()}
-        first = last = choose_cell(list(views.values()))
+        views = [ledger.cell_view(name) for name, ledger in self._ledgers.items()]
+        first, asked = choose_cell(views), set[str]()
         assert first is not None, "a fleet has instances, and none of them drains"
-        while last is not None and len(views) > 1:
-            decision = self._ledgers[last].assign(request, now)
+        while len(views) > 1 and (name := choose_cell(views, asked)):
+            asked.add(name)
+            decision = self._ledgers[name].assign(request, now)
             if decision.satisfied:
                 return decision
-            self._ledgers[last].settle(request.request.request_id)
-            del views[last]
-            last = choose_cell(list(views.values()))
+            self._ledgers[name].settle(request.request.request_id)
         return self._ledgers[first].assign(request, now)
 
 
