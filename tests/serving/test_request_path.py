@@ -333,7 +333,7 @@ TWO_CELLS = {"cell-0": {"a": LP}, "cell-1": {"b": LP}}
         ({"cell-0": {"a": LP}}, set(), [("cell-0", True)]),  # who takes it in any case
     ],
 )
-async def test_every_cell_is_asked_before_one_is_made_to_take_it(
+async def test_cells_are_asked_in_turn(
     cells: dict[str, dict[str, Pool]], satisfied: set[str], expected: list[tuple[str, bool]]
 ) -> None:
     asked = []

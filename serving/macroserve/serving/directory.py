@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from macroserve.core.routing.cells import choose_cell
+from macroserve.core.routing.cells import turns
 from macroserve.core.views import CellView
 from macroserve.serving import wire
 from macroserve.serving.auth import bearer
@@ -169,16 +169,11 @@ class CellDirectory:
 
     async def place(self, query: wire.RouteQuery) -> Placement | None:
         """The least loaded cell that meets the constraints, else the least loaded one; None
-        when no instance is known anywhere. A lone cell has to take it in any case."""
+        when no instance is known anywhere."""
         lines = self._lines.values()
         views = [view for line in lines if line.open and (view := line.view)]
-        first, asked = choose_cell(views), set[str]()
-        while len(views) > 1 and (name := choose_cell(views, asked)):
-            asked.add(name)
-            if placement := await self._ask(name, query, force=False):
-                return placement
-        for name in sorted([view.name for view in views], key=lambda name: name != first):
-            if placement := await self._ask(name, query, force=True):
+        for name, force in turns(views):
+            if placement := await self._ask(name, query, force):
                 return placement
         return self._without_scheduler(query)
 

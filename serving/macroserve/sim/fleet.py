@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from macroserve.core.routing.cells import choose_cell
+from macroserve.core.routing.cells import turns
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.commands import Add, Cell, Command, SetPriority, Split, apply
@@ -74,15 +74,12 @@ class SimulatedFleet(SimulatedCell):
         """By the least loaded cell in which the request can be in time, else by the least loaded
         one, as ingresses ask them."""
         views = [ledger.cell_view(name) for name, ledger in self._ledgers.items()]
-        first, asked = choose_cell(views), set[str]()
-        assert first is not None, "a fleet has instances, and none of them drains"
-        while len(views) > 1 and (name := choose_cell(views, asked)):
-            asked.add(name)
+        for name, force in turns(views):
             decision = self._ledgers[name].assign(request, now)
-            if decision.satisfied:
+            if force or decision.satisfied:
                 return decision
             self._ledgers[name].settle(request.request.request_id)
-        return self._ledgers[first].assign(request, now)
+        raise AssertionError("a fleet has cells")
 
 
 class Reading(NamedTuple):

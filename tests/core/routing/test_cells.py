@@ -2,7 +2,7 @@
 
 import pytest
 
-from macroserve.core.routing.cells import choose_cell
+from macroserve.core.routing.cells import turns
 from macroserve.core.views import CellView
 
 
@@ -20,23 +20,32 @@ def cell(name: str, num_ready: int = 2, wait_s: float = 0.0, num_running: int = 
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        ([], None),
-        ([cell("a", num_ready=0)], None),
-        ([cell("a", wait_s=2.0), cell("b", wait_s=1.0)], "b"),
+        ([cell("a", wait_s=2.0), cell("b", wait_s=1.0)], ["b", "a"]),
         # Per instance that takes requests, not in total.
-        ([cell("a", num_ready=3, wait_s=2.0), cell("b", num_ready=1, wait_s=1.0)], "a"),
-        ([cell("a", num_ready=0), cell("b", wait_s=9.0)], "b"),
-        ([cell("a", num_running=5), cell("b", num_running=4)], "b"),
-        ([cell("a", 1, num_running=4), cell("b", 2, num_running=5)], "b"),
-        ([cell("a", num_running=0, wait_s=1.0), cell("b", num_running=9)], "b"),
-        ([cell("b"), cell("a")], "a"),
+        ([cell("a", num_ready=3, wait_s=2.0), cell("b", num_ready=1, wait_s=1.0)], ["a", "b"]),
+        ([cell("a", num_running=5), cell("b", num_running=4)], ["b", "a"]),
+        ([cell("a", 1, num_running=4), cell("b", 2, num_running=5)], ["b", "a"]),
+        ([cell("a", num_running=0, wait_s=1.0), cell("b", num_running=9)], ["b", "a"]),
+        ([cell("b"), cell("c", wait_s=1.0), cell("a")], ["a", "b", "c"]),
     ],
 )
-def test_choose_cell(cells: list[CellView], expected: str | None) -> None:
-    assert choose_cell(cells) == expected
+def test_every_cell_is_asked_before_one_is_made_to_take_it(
+    cells: list[CellView], expected: list[str]
+) -> None:
+    choices = [(name, False) for name in expected]
+    assert turns(cells) == [*choices, *[(name, True) for name in expected]]
 
 
-def test_excluded_cells_are_not_chosen() -> None:
-    cells = [cell("a"), cell("b")]
-    assert choose_cell(cells, exclude={"a"}) == "b"
-    assert choose_cell(cells, exclude={"a", "b"}) is None
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([], []),
+        ([cell("a")], [("a", True)]),
+        ([cell("a", num_ready=0)], [("a", True)]),
+        ([cell("a", num_ready=0), cell("b", wait_s=9.0)], [("b", True), ("a", True)]),
+    ],
+)
+def test_a_lone_cell_takes_it_in_any_case(
+    cells: list[CellView], expected: list[tuple[str, bool]]
+) -> None:
+    assert turns(cells) == expected
