@@ -7,7 +7,8 @@ from statistics import mean
 from macroserve.core.strategy import STRATEGIES, Routing
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.judge import as_client, as_ecoserve
-from macroserve.sim.papers import aptserve, ascendra
+from macroserve.sim.papers import aptserve
+from macroserve.sim.papers.ascendra import cases as ascendra
 from macroserve.sim.papers.econoserve import cases as econoserve
 from macroserve.sim.papers.econoserve.rate import LATENCY_S
 from macroserve.sim.papers.ecoserve import cases as ecoserve
