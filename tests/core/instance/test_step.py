@@ -29,6 +29,27 @@ def test_what_goes_before_all_leaves_them_less_time(make_step):
     assert len(step.hopeless) == 5
 
 
+@pytest.mark.parametrize(("left_s", "given_up"), [(0.041, 1), (0.043, 0)])
+def test_no_prompt_is_in_time_before_the_decodes_of_its_step_are_done(
+    make_step, make_sequence, left_s, given_up
+):
+    """Ten decodes take 40 ms, and the prompt two."""
+    step = make_step("unified", [0.0] * 10)
+    step.waiting.add(make_sequence("w", arrival_s=NOW - 1.0 + left_s, cost_s=0.002))
+    assert len(step.hopeless) == given_up
+
+
+@pytest.mark.parametrize(("left_s", "is_first"), [(0.3, True), (0.32, False)])
+def test_all_are_in_time_only_if_they_are_beside_the_decodes(
+    make_step, make_sequence, left_s, is_first
+):
+    """Two prompts of 0.14 s each, and 30 ms of decodes, while the long one's 0.3 s run out."""
+    step = make_step("unified", [0.0] * 5)
+    step.waiting.add(make_sequence("long", 1, arrival_s=NOW - 1.0 + left_s, cost_s=0.14, new=900))
+    step.waiting.add(make_sequence("short", 2, arrival_s=NOW - 0.6, cost_s=0.14, new=10))
+    assert (order(step)[0] == "long") is is_first
+
+
 def test_the_late_are_not_triaged(make_step):
     step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
     assert step.hopeless == set()

@@ -235,10 +235,16 @@ class Step:
             self._hopeless = set() if self._unhurried else self._given_up()
         return self._hopeless
 
+    @property
+    def _free_at_s(self) -> float:
+        """When this step's decodes would be done: no first token comes before that. Whoever is due
+        earlier would take a seat, and be late all the same."""
+        return self.now + self.decode_s
+
     def _given_up(self) -> set[float]:
         begun = self.running.prefilling.values()
         first = chain([seq for seq in begun if seq.is_streaming], self.waiting.resumed.seqs)
-        free_at_s = self.now + sum([seq.cost_left_s for seq in first])
+        free_at_s = self._free_at_s + sum([seq.cost_left_s for seq in first])
         num_late = self.waiting.num_due_before(self.now)
         line = self.waiting.by_deadline
         deadlines_s, costs_s = line.keys[num_late:], line.costs_s[num_late:]
@@ -301,7 +307,7 @@ class Step:
             begun = self.running.prefilling.values()
             cost_s = self.waiting.cost_s + sum([seq.cost_left_s for seq in begun])
             deadlines_s = [*self.waiting.by_deadline.keys[:1], *[seq.deadline_s for seq in begun]]
-            self._is_unhurried = self.now + cost_s <= min(deadlines_s, default=inf)
+            self._is_unhurried = self._free_at_s + cost_s <= min(deadlines_s, default=inf)
         return self._is_unhurried
 
     @property
