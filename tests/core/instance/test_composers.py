@@ -234,7 +234,7 @@ def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks,
         ({"saved": 0.02, "decodes": 30}, 20, "pays"),
         ({"saved": 0.0, "decodes": 30}, 0, "does not pay"),
         # Four targets at most: 360 ms for the prompt.
-        ({"saved": 5.0, "waiting": [900]}, 360, "pays"),
+        ({"saved": 5.0, "begun": [900]}, 360, "pays"),
         # Whatever was saved, seven tenths of the target for the time between two tokens.
         ({"saved": 5.0, "slo": Slo(1.0, 0.1, 0.1)}, 30, "pays"),
         ({"saved": 0.0, "slo": Slo(1.0, 0.1, 0.2)}, 40, "pays"),
@@ -243,20 +243,32 @@ def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks,
         # Not worth it: 15 tokens.
         ({"saved": -0.1}, 0, "does not pay"),
         # A prompt is overdue, but others were prefilled in between; or none was.
-        ({"saved": -1.0, "waited_s": 2.1}, 0, "does not pay"),
-        ({"saved": -1.0, "waited_s": 2.1, "prefilled_s": 2.1}, 300, "too long"),
+        ({"saved": -1.0, "begun_s": 2.1}, 0, "does not pay"),
+        ({"saved": -1.0, "begun_s": 2.1, "prefilled_s": 2.1}, 300, "too long"),
     ],
 )
 def test_slack(compose, case, tokens, reason):
-    case = {"waiting": [300], **case}
+    case = {"begun": [300], **case}
     decoding = [case.pop("saved")] * case.pop("decodes", 10)
     num_decodes = len(decoding) + case.get("fresh", 0)
-    got, picks, decodes, why = compose(
-        "unified", decoding, case.pop("waiting"), max_num_seqs=128, **case
-    )
+    got, picks, decodes, why = compose("unified", decoding, max_num_seqs=128, **case)
     assert sum(n for _, n in picks) == tokens and reason in why
     assert got is (BatchKind.MIXED if tokens else BatchKind.DECODE)
     assert len(decodes) == num_decodes
+
+
+@pytest.mark.parametrize(
+    ("saved_s", "waiting", "expected"),
+    [
+        (0.049, [300], [("w0", 32)]),
+        (0.046, [300], []),  # 31 tokens are too few to begin with
+        (0.046, [25, 300], [("w0", 25)]),
+        (0.046, [20, 11], [("w0", 20), ("w1", 11)]),
+    ],
+)
+def test_no_prompt_begins_with_a_small_piece(compose, saved_s, waiting, expected):
+    _, picks, _, _ = compose("unified", [saved_s] * 20, waiting, max_num_seqs=128)
+    assert picks == expected
 
 
 @pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 223)])

@@ -149,6 +149,7 @@ class Step:
         whole: bool = False,
         max_num_seqs: int | None = None,
         held_back_blocks: int = 0,
+        least_tokens: int = 1,
         chosen: Mapping[Sequence, Cache] | None = None,
     ) -> list[Pick]:
         """Prefills of at most ``num_tokens`` in all: begun prompts first, then in queue order, or
@@ -156,7 +157,8 @@ class Step:
 
         Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch.
         None begins after the first request that finds no seat among ``max_num_seqs`` or no memory
-        beside ``held_back_blocks``: those behind it could keep it out for ever.
+        beside ``held_back_blocks``: those behind it could keep it out for ever. Nor does one begin
+        with a piece of less than ``least_tokens``.
         chosen: of the waiting requests only these begin, in this order and with these caches.
         """
         picks: list[Pick] = []
@@ -175,7 +177,8 @@ class Step:
                     break
             share = seq.num_to_prefill
             if share > num_tokens:
-                if num_tokens <= 0 or (whole and share <= self.config.max_batch_tokens):
+                least = least_tokens if seq.state is State.WAITING else 1
+                if num_tokens < least or (whole and share <= self.config.max_batch_tokens):
                     break
                 share = num_tokens
             if seq.state is State.WAITING:

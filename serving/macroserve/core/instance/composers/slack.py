@@ -35,6 +35,10 @@ SPENDING_SHARE = 0.02
 MIN_CHUNK_TOKENS = 16
 """Less prefill than this is not worth a step's while."""
 
+MIN_PIECE_TOKENS = 32
+"""No prompt begins with a piece of less. It would have its seat from then on, and, where the next
+step has no time for the rest, be late with it."""
+
 GROWTH_SHARE = 0.1
 """Of the memory that responses under way are expected to take yet, so much is kept for them: with
 none, more begin than can end, and some lose their cache half way; with more, seats stay empty."""
@@ -68,5 +72,9 @@ def compose(step: Step) -> Plan:
     if chunk < MIN_CHUNK_TOKENS:
         return Plan((), decodes, "slack does not pay for prefill")
     growth = int(GROWTH_SHARE * step.running.blocks.blocks_for(step.running.num_remaining))
-    picks = step.pick(min(chunk, limit - len(decodes)), held_back_blocks=growth)
+    picks = step.pick(
+        min(chunk, limit - len(decodes)),
+        held_back_blocks=growth,
+        least_tokens=MIN_PIECE_TOKENS,
+    )
     return Plan(picks, decodes, "slack pays for prefill" if picks else "nothing to prefill")
