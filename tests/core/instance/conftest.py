@@ -260,6 +260,7 @@ def make_step(make_config, make_sequence):
         phase=Phase.DECODE,
         phase_s=0.0,
         prefilled_s=0.1,
+        pace_s=0.0,
         inflow=0.0,
         batch_s=0.02,
         num_blocks=4096,
@@ -310,6 +311,7 @@ def make_step(make_config, make_sequence):
             phase=phase,
             phase_since_s=NOW - phase_s,
             prefilled_s=NOW - prefilled_s,
+            pace_s=pace_s,
             inflow_tokens_per_s=inflow,
         )
 

@@ -278,6 +278,25 @@ def test_slack_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, toke
     assert sum(n for _, n in picks) == tokens
 
 
+@pytest.mark.parametrize(
+    ("sure", "pace_s", "tokens"),
+    [
+        (0, 0.0, 40),
+        (2, 0.0, 40),  # both are out
+        (6, 0.0, 100),  # four more, at 40 ms as a decode step takes: a quarter of 0.24 s
+        (6, 0.08, 60),  # at the 80 ms that steps take of late: of 0.08 s
+        (6, 0.2, 40),
+        (100, 0.0, 300),
+    ],
+)
+def test_slack_spends_what_responses_will_save_for_sure(make_step, sure, pace_s, tokens):
+    step = make_step("unified", [0.0] * 10, [300], max_num_seqs=128, pace_s=pace_s)
+    for seq in step.decoding.values():
+        seq.sure_tokens = sure
+    plan = COMPOSERS[Batching.SLACK](step)
+    assert sum(pick.num_tokens for pick in plan.picks) == tokens
+
+
 @pytest.mark.parametrize(("spare", "admitted"), [(31, True), (30, False)])
 def test_slack_keeps_memory_for_what_the_decodes_are_to_become(compose, spare, admitted):
     """Five decodes hold two blocks each and may grow by 998 tokens; a prompt of 100 takes eight."""

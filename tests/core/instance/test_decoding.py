@@ -16,10 +16,19 @@ STEP_S = 0.05
 
 
 def make(
-    name, *, tpot_s=0.1, tbt_s=None, prompt=10, slots=32, predicted=20, hidden=False, emitted=1
+    name,
+    *,
+    tpot_s=0.1,
+    tbt_s=None,
+    prompt=10,
+    slots=32,
+    predicted=20,
+    sure=0,
+    hidden=False,
+    emitted=1,
 ):
     request = Request(name, 0.0, prompt, 1000, Slo(1.0, tpot_s, tbt_s))
-    seq = Sequence(request, 0, predicted, 0.1, 0.1)
+    seq = Sequence(request, 0, predicted, 0.1, 0.1, sure)
     seq.num_slots = slots
     seq.cache = Cache.HIDDEN if hidden else Cache.KV
     if emitted:
@@ -27,14 +36,29 @@ def make(
     return seq
 
 
-def saved_p10(sequences, now, step_s):
-    saved = sorted(
-        saved_s
+def not_lost(sequences, now, step_s):
+    """Each with what it saved."""
+    return [
+        (seq, saved_s)
         for seq in sequences
         if (saved_s := seq.paid_until_s - now) >= 0
         or saved_s + seq.num_remaining * (seq.tpot_s - step_s) >= 0
-    )
+    ]
+
+
+def saved_p10(sequences, now, step_s):
+    saved = sorted(saved_s for _, saved_s in not_lost(sequences, now, step_s))
     return saved[ceil(0.1 * len(saved)) - 1] if saved else inf
+
+
+def spendable_p10(sequences, now, step_s, pace_s, most_s):
+    spendable = sorted(
+        min(most_s, saved_s + max(0, seq.sure_tokens - seq.num_emitted) * (seq.tpot_s - pace_s))
+        if seq.tpot_s > pace_s
+        else min(most_s, saved_s)
+        for seq, saved_s in not_lost(sequences, now, step_s)
+    )
+    return spendable[ceil(0.1 * len(spendable)) - 1] if spendable else 0.0
 
 
 class InStep(RuleBasedStateMachine):
@@ -53,6 +77,7 @@ class InStep(RuleBasedStateMachine):
         prompt=st.integers(1, 40),
         slots=st.integers(0, 60),
         predicted=st.integers(1, 30),
+        sure=st.integers(0, 12),
         hidden=st.booleans(),
         emitted=st.integers(0, 3),
     )
@@ -137,11 +162,14 @@ class InStep(RuleBasedStateMachine):
         mean = sum(seq.paid_until_s for seq in begun) / len(begun) - self.now if begun else inf
         assert self.decoding.saved_tpot_mean_s(self.now) == pytest.approx(mean)
         now = self.now + 0.33371  # no slack is nothing but for rounding
-        for counted, fresh in ((begun, False), (seqs, True)):
-            for step_s in (STEP_S, -inf):
-                assert self.decoding.saved_tpot_s(0.1, now, step_s, fresh=fresh) == pytest.approx(
-                    saved_p10(counted, now, step_s)
-                )
+        for step_s in (STEP_S, -inf):
+            assert self.decoding.saved_tpot_s(0.1, now, step_s) == pytest.approx(
+                saved_p10(begun, now, step_s)
+            )
+        for pace_s, most_s in ((0.06, 100.0), (0.02, 0.4), (inf, 100.0)):
+            assert self.decoding.spendable_s(0.1, now, STEP_S, pace_s, most_s) == pytest.approx(
+                spendable_p10(seqs, now, STEP_S, pace_s, most_s)
+            )
 
     def teardown(self):
         for name, expected in getattr(self, "model", {}).items():
@@ -207,3 +235,31 @@ def test_saved_tpot_shrinks_as_time_passes_and_grows_with_each_token():
     decoding.emit(4, 11.0)
     assert decoding.saved_tpot_s(0.1, 11.0, STEP_S) == pytest.approx(0.2 - 1.0 + 4 * 0.1)
     assert decoding.saved_tpot_mean_s(11.0) == pytest.approx(1.3 / 3 - 1.0 + 4 * 0.1)
+
+
+@pytest.mark.parametrize(
+    ("saved", "sure", "pace_s", "expected"),
+    [
+        ([], 0, 0.06, 0.0),
+        ([0.4], 0, 0.06, 0.4),
+        ([0.1], 12, 0.06, 0.5),  # ten tokens to come save 0.04 s each
+        ([0.1], 12, 0.12, 0.1),  # none is saved where each takes more than the target
+        ([0.1], 2, 0.06, 0.1),  # all that are sure are out
+        ([-0.3], 12, 0.06, 0.1),
+        ([-0.6], 12, 0.06, 0.0),  # lost, whatever it saves yet
+        ([9.0], 0, 0.06, 5.0),  # more is not asked for
+        ([9.0] * 10 + [0.1], 0, 0.06, 5.0),  # one of eleven does not count
+    ],
+)
+def test_what_can_be_spent(saved, sure, pace_s, expected):
+    decoding = Decoding()
+    for seq in decoding_with(saved, now=30.0).values():
+        seq.sure_tokens = sure
+        decoding.add(seq)
+    assert decoding.spendable_s(0.1, 30.0, STEP_S, pace_s, 5.0) == pytest.approx(expected)
+
+
+def test_a_first_token_alone_can_spend_what_is_sure():
+    decoding = Decoding()
+    decoding.add(make("r", sure=6))
+    assert decoding.spendable_s(0.1, 0.2, STEP_S, 0.06, 5.0) == pytest.approx(-0.2 + 5 * 0.04)

@@ -320,3 +320,53 @@ def test_where_memory_binds_a_request_costs_its_share_of_it(
     executor.add(make_request("next", executor.now, 150, 90))
     # 240 of 1,024 tokens, in blocks.
     assert scheduler._sequences["next"].cost_s == pytest.approx(15 / 64 * 90 * pace_s)
+
+
+@pytest.mark.parametrize(
+    ("length", "pace_s", "is_spent"),
+    [
+        (40, 0.05, True),
+        (1, 0.05, False),  # nothing is saved after the first token
+        (40, 0.2, False),  # nor where steps took more than the target of late
+    ],
+)
+def test_what_responses_will_save_is_spent_on_prompts(
+    make_scheduler, make_executor, make_request, length, pace_s, is_spent
+):
+    """Once lengths are known, a prompt beside a first token gets a larger step."""
+    scheduler = make_scheduler(max_batch_tokens=4096, num_blocks=4096)
+    known = {f"r{index}": length for index in range(20)}
+    executor = make_executor(scheduler, {**known, "young": 900})
+    for name in known:
+        executor.add(make_request(name, executor.now))
+        executor.drain()
+    executor.add(make_request("young", executor.now, new=900))
+    executor.step()
+    executor.add(make_request("long", executor.now, 4000, slo=Slo(9.0, 0.1)))
+    scheduler._pace_s = pace_s
+    batch = scheduler.schedule(executor.now)
+    assert batch.kind is BatchKind.MIXED
+    assert (batch.predicted_s > 0.09) is is_spent
+
+
+@pytest.mark.parametrize(
+    ("num_at_once", "told"),
+    [
+        (1, {"decoded": 1}),
+        (1, {"emitted": {"r": 1}}),
+        (4, {"decoded": 4}),
+        (12, {"decoded": 12}),
+    ],
+)
+def test_the_pace_is_what_steps_took_of_late(make_scheduler, make_request, num_at_once, told):
+    """However many of them are told at once."""
+    scheduler = make_scheduler(num_blocks=4096)
+    scheduler.add_request(make_request("r", new=900), 0.0)
+    prefill = scheduler.schedule(0.0)
+    scheduler.update(prefill, BatchResult(0.1, {"r": 100}, {"r": 1}), 0.1)
+    for num_steps, step_s in ((600, 0.05), (12, 0.25)):
+        for _ in range(num_steps // num_at_once):
+            batch = replace(scheduler.schedule(0.1), predicted_s=step_s)
+            scheduler.update(batch, BatchResult(step_s, **told), 0.1)
+    before_s = 0.05 * (1 - 1.01**-600)
+    assert scheduler._pace_s == pytest.approx(before_s + (0.25 - before_s) * (1 - 1.05**-12))

@@ -90,6 +90,23 @@ def test_it_is_the_quantile_of_the_longer_ones_of_the_neighbours(
             break
 
 
+@pytest.mark.parametrize(
+    ("lengths", "limit", "streamed", "sure"),
+    [
+        ([], 1000, 0, 0),
+        (range(10, 90, 10), 1000, 0, 0),  # of eight, none can be left out
+        (range(10, 100, 10), 1000, 0, 10),
+        (range(10, 330, 10), 1000, 0, 30),
+        (range(10, 330, 10), 20, 0, 20),  # never beyond the request's limit
+        (range(10, 330, 10), 1000, 12, 30 - 12),
+        (range(10, 330, 10), 1000, 40, 0),
+    ],
+)
+def test_what_is_nearly_sure(make_request, lengths, limit, streamed, sure):
+    predictor = seen(make_request, lengths)
+    assert predictor.at_least(make_request("r", new=limit, streamed=streamed)) == sure
+
+
 def test_prompts_alike_tell_more_than_others(make_request):
     predictor = LengthPredictor()
     for index in range(200):

@@ -4,7 +4,7 @@ What a step changes in each of them is the same: a token more, that much of its 
 less to come. It is kept once for all, and brought into a sequence when somebody looks at it.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -156,16 +156,14 @@ class Decoding:
         saved_s = sum([p.total + len(p) * tpot_s * steps for tpot_s, p in self._paces.items()])
         return saved_s / num - now
 
-    def saved_tpot_s(
-        self, share: float, now: float, step_s: float = -inf, *, fresh: bool = False
-    ) -> float:
+    def saved_tpot_s(self, share: float, now: float, step_s: float = -inf) -> float:
         """The saved TPOT, seconds, below which the ``share`` of the requests is (nearest rank); may
         be negative.
 
         The paper takes the mean, behind which old requests hide young ones. Left out are requests
         that miss their TPOT target even if every step from now on takes ``step_s``, the time of a
-        decode step: nothing can be saved there. Infinite if none is left.
-        fresh: those with nothing but their first token out count as well.
+        decode step: nothing can be saved there. So are those with nothing but their first token
+        out. Infinite if none is left.
         """
         parts: list[tuple[list[float], float, list[int]]] = []
         for tpot_s, pace in self._paces.items():
@@ -177,13 +175,6 @@ class Decoding:
                 if self._is_lost(seq, pace.keys[index] + ahead_s, step_s)
             ]
             parts.append((pace.keys, ahead_s, lost))
-        if fresh and self._fresh:
-            saved = [
-                saved_s
-                for seq in self._fresh
-                if not self._is_lost(seq, saved_s := seq.paid_until_s - now, step_s)
-            ]
-            parts.append((sorted(saved), 0.0, []))
         rank = ceil(share * sum([len(keys) - len(lost) for keys, _, lost in parts]))
         if not rank:
             return inf
@@ -199,6 +190,36 @@ class Decoding:
         for passed_over in lost:
             index += passed_over <= index
         return keys[index] + ahead_s
+
+    def spendable_s(
+        self, share: float, now: float, step_s: float, pace_s: float, most_s: float
+    ) -> float:
+        """What the requests can spend, seconds, but for the ``share`` of them that has least
+        (nearest rank): negative where they have to catch up, ``most_s`` where they have more.
+
+        Each has what it saved, and what it will save by the tokens that it gets for nearly sure, at
+        ``pace_s`` for each. Left out are the same as of ``saved_tpot_s``, but for those with
+        nothing but their first token out. 0 if none is left.
+        """
+        num = len(self._seqs)
+        least = [most_s] * ceil(share * num)
+        lines = [(tpot_s * self._num_steps, p.keys, p.seqs) for tpot_s, p in self._paces.items()]
+        if fresh := list(self._fresh):
+            fresh.sort(key=lambda seq: seq.paid_until_s)
+            lines.append((0.0, [seq.paid_until_s for seq in fresh], fresh))
+        for ahead_s, keys, seqs in lines:
+            for key, seq in zip(keys, seqs, strict=True):
+                saved_s = key + ahead_s - now
+                if max(least[-1], 0.0) <= saved_s:  # none further on has less, or is lost
+                    break
+                if self._is_lost(seq, saved_s, step_s):
+                    num -= 1
+                    continue
+                num_sure = seq.sure_tokens - seq.num_emitted - self._num_steps + seq.as_of_step
+                gain_s = max(0, num_sure) * max(0.0, seq.tpot_s - pace_s)
+                insort(least, saved_s + gain_s)
+                least.pop()
+        return least[ceil(share * num) - 1] if num else 0.0
 
     # -- what all share, and what is each one's own
 

@@ -13,6 +13,7 @@ from macroserve.core.request import Request
 WINDOW = 2048
 NUM_NEIGHBOURS = 32
 QUANTILE = 0.5
+SURE_QUANTILE = 0.1
 UNSEEN_TOKENS = 256
 """Guess at what is left where no observed length tells."""
 
@@ -69,6 +70,17 @@ class LengthPredictor:
         unseen = num_emitted + UNSEEN_TOKENS
         expected = lengths[rank] - before if rank < len(lengths) else unseen
         return min(expected, request.max_new_tokens)
+
+    def at_least(self, request: Request) -> int:
+        """Tokens from here that its response gets for nearly sure: all but ``SURE_QUANTILE`` of the
+        neighbours' got that many. 0 where so few are known that none can be left out.
+        """
+        lengths = sorted(self._neighbours(request))
+        num_shorter = int(SURE_QUANTILE * (len(lengths) + 1))
+        if not num_shorter:
+            return 0
+        left = lengths[num_shorter - 1] - request.num_streamed_tokens
+        return max(0, min(left, request.max_new_tokens))
 
     def _neighbours(self, request: Request) -> list[int]:
         """The responses to as many shorter prompts as to longer ones; of equal ones the latest."""

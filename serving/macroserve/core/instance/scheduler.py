@@ -25,8 +25,8 @@ from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
 from macroserve.core.views import InstanceStatus, Phase, Pool
 
-SHARE_WINDOW_S = 5.0
-"""The share of time that prefills get is an average over about this long."""
+WINDOW_S = 5.0
+"""The share of time that prefills get, and the decodes' pace, are averages over about this long."""
 
 SHARE_FLOOR = 0.1
 """It is taken for no less, so that a prompt's cost has a bound."""
@@ -68,6 +68,7 @@ class InstanceScheduler:
         self._phase_since_s = 0.0
         self._phase_prefill_s = 0.0
         self._prefill_share = 0.5
+        self._pace_s = 0.0
         self._prefilled_s = 0.0
         self._in_flight: tuple[Batch, Work] | None = None
 
@@ -88,7 +89,8 @@ class InstanceScheduler:
         expected = self._lengths.predict(request)
         prefill_s = self._prefill_s(num_prompt)
         cost_s = self._cost_s(request, prefill_s, expected)
-        seq = Sequence(request, self._num_added, expected, prefill_s, cost_s)
+        sure = self._lengths.at_least(request)
+        seq = Sequence(request, self._num_added, expected, prefill_s, cost_s, sure)
         self._num_added += 1
         self._inflow.add(num_prompt + expected, now)
         self._sequences[request.request_id] = seq
@@ -162,6 +164,7 @@ class InstanceScheduler:
             phase=self._phase,
             phase_since_s=self._phase_since_s,
             prefilled_s=self._prefilled_s,
+            pace_s=self._pace_s,
             inflow_tokens_per_s=self._inflow.tokens_per_s(now),
             preempted=preempted,
         )
@@ -186,6 +189,8 @@ class InstanceScheduler:
         """Take in what an executor did of ``batch``; it may be less than was asked."""
         self._learn(batch, result)
         running = self._running
+        if batch.decodes:
+            self._keep_pace(batch.predicted_s, max(1, result.decoded))
         if result.decoded:
             self._advance(batch, result, now)
         for request_id, num_tokens in result.prefilled.items():
@@ -298,7 +303,7 @@ class InstanceScheduler:
         if self._waiting and batch.predicted_s:
             decode_s = step.decode_s if batch.decodes else 0.0
             share = max(0.0, 1 - decode_s / batch.predicted_s)
-            weight = batch.predicted_s / (batch.predicted_s + SHARE_WINDOW_S)
+            weight = batch.predicted_s / (batch.predicted_s + WINDOW_S)
             self._prefill_share += weight * (max(share, SHARE_FLOOR) - self._prefill_share)
 
     def _learn(self, batch: Batch, result: BatchResult) -> None:
@@ -307,6 +312,11 @@ class InstanceScheduler:
             work, self._in_flight = self._in_flight[1], None
             if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
                 self.latency.observe(work, result.elapsed_s)
+
+    def _keep_pace(self, step_s: float, num_steps: int) -> None:
+        """What a token takes each of the decodes, in the mean."""
+        older = (WINDOW_S / (step_s + WINDOW_S)) ** num_steps
+        self._pace_s = older * self._pace_s + (1 - older) * step_s
 
     def _start_decoding(self, seq: Sequence) -> None:
         """Here, or elsewhere where the strategy moves KV caches."""

@@ -44,6 +44,7 @@ class Sequence:
     num_tokens: prompt and emitted tokens, ``most_tokens`` in the end at most. num_slots: tokens
         that its KV blocks have room for.
     predicted_tokens: expected length of the response from here, emitted ones included.
+    sure_tokens: of these, how many it gets for nearly sure.
     prefill_s: predicted time of its prefill as part of a full batch.
     cost_s: what triage counts it as: time that the others lose by it. The ordinal stretches it a
         little, so that no two are equal and a cost names its sequence.
@@ -90,11 +91,18 @@ class Sequence:
         "request_id",
         "started",
         "state",
+        "sure_tokens",
         "tpot_s",
     )
 
     def __init__(
-        self, request: Request, ordinal: int, predicted_tokens: int, prefill_s: float, cost_s: float
+        self,
+        request: Request,
+        ordinal: int,
+        predicted_tokens: int,
+        prefill_s: float,
+        cost_s: float,
+        sure_tokens: int = 0,
     ) -> None:
         self.request = request
         self.request_id = request.request_id
@@ -112,6 +120,7 @@ class Sequence:
         self.num_emitted = 0
         self.num_slow = 0
         self.predicted_tokens = predicted_tokens
+        self.sure_tokens = sure_tokens
         self.prefill_s = prefill_s
         self.cost_s = cost_s * (1 + 1e-12 * ordinal)
         self.first_token_s = 0.0

@@ -84,6 +84,7 @@ class Step:
     """The sequences that may run at ``now``. Choosing changes nothing here.
 
     phase, phase_since_s: of the batches before. prefilled_s: when one of them had prefills.
+    pace_s: what a token takes each of the decodes, of late.
     inflow_tokens_per_s: of the requests that come. preempted: had to give up their cache just now.
     """
 
@@ -99,6 +100,7 @@ class Step:
         phase: Phase,
         phase_since_s: float,
         prefilled_s: float,
+        pace_s: float,
         inflow_tokens_per_s: float,
         preempted: Many[Sequence] = (),
     ) -> None:
@@ -108,6 +110,7 @@ class Step:
         self.phase = phase
         self.phase_since_s = phase_since_s
         self.running = running
+        self.pace_s = pace_s
         self.preempted = preempted
         self.decoding = running.decoding
         self.decode_s = self.predict(())

@@ -5,8 +5,6 @@ decodes have saved: as TPOT is a mean, what was saved before can be spent, and w
 made up for. Deadlines, triage and ageing are in the order of the prompts.
 """
 
-from math import isinf
-
 from macroserve.core.instance.step import Plan, Step
 
 STEP_TARGET = 0.8
@@ -54,12 +52,12 @@ def compose(step: Step) -> Plan:
         return Plan(step.pick(limit), (), "nothing to decode")
     if step.starved:
         return Plan(step.pick(limit - len(decodes)), decodes, "prompts have waited too long")
+    if not (step.waiting or step.running.prefilling):
+        return Plan((), decodes, "nothing to prefill")
     target_s = step.decoding.min_tpot_s
-    saved_s = step.decoding.saved_tpot_s(SPENDING_SHARE, step.now, step.decode_s, fresh=True)
     even_s = min(step.decode_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
-    budget_s = max(STEP_TARGET * target_s, even_s)
-    if not isinf(saved_s):
-        budget_s = min(budget_s + SAVED_SHARE * saved_s, MAX_STEP_TPOTS * target_s)
+    budget_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * _spendable_s(step, target_s)
+    budget_s = min(budget_s, MAX_STEP_TPOTS * target_s)
     if tbt_s := step.config.slo.tbt_s:
         budget_s = min(budget_s, TBT_SHARE * tbt_s)
     rebuild_s = step.latency.rebuild_s(step.decoding.num_hidden_tokens)
@@ -78,3 +76,14 @@ def compose(step: Step) -> Plan:
         least_tokens=MIN_PIECE_TOKENS,
     )
     return Plan(picks, decodes, "slack pays for prefill" if picks else "nothing to prefill")
+
+
+def _spendable_s(step: Step, target_s: float) -> float:
+    """What is more than one step may take is not asked for."""
+    return step.decoding.spendable_s(
+        SPENDING_SHARE,
+        step.now,
+        step.decode_s,
+        pace_s=max(step.pace_s, step.decode_s),
+        most_s=MAX_STEP_TPOTS * target_s / SAVED_SHARE,
+    )
