@@ -1,8 +1,8 @@
 """Each step filled with prefill up to what the decodes can bear: the unified strategy.
 
 A mixed step reads the weights once for both. How long it may take follows from the time that the
-decodes have saved: as TPOT is a mean, what was saved before can be spent, and what was lost is
-made up for. Deadlines, triage and ageing are in the order of the prompts.
+decodes have saved, or are nearly sure to save yet: as TPOT is a mean, that can be spent, and what
+was lost is made up for. Deadlines, triage and ageing are in the order of the prompts.
 """
 
 from macroserve.core.instance.step import Plan, Step
@@ -16,7 +16,7 @@ EVEN_RISE, EVEN_STEP = 0.2, 0.95
 other, shares of the target too: steps are even then, and nobody meets a slow one."""
 
 SAVED_SHARE = 0.25
-"""Of the saved time, so much may be spent in one step. In the long run a step takes the whole
+"""Of the time that can be spent, so much may be in one step. In the long run a step takes the whole
 target, with four fifths of it saved, or less where steps are even."""
 
 MAX_STEP_TPOTS = 4.0
@@ -28,7 +28,7 @@ but one in a hundred have to keep it, and some take longer than predicted: with 
 predicted badly loses half, and with a tenth less, who is predicted well loses a tenth."""
 
 SPENDING_SHARE = 0.02
-"""Of the decodes, at most this share has saved less than what is counted on."""
+"""Of the decodes, at most this share can spend less than what is counted on."""
 
 MIN_CHUNK_TOKENS = 16
 """Less prefill than this is not worth a step's while."""
