@@ -174,8 +174,10 @@ async def test_nothing_is_offloaded_where_nobody_could_take_it() -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell waits for instances' latency models however busy this machine is."""
+    """Cells wait for instances' latency models, and ingresses for cells, however busy this machine
+    is: a cell that answers too late has counted a request that another one gets."""
     monkeypatch.setattr("macroserve.serving.cell.LATENCY_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("macroserve.serving.directory.REPLY_TIMEOUT_S", 60.0)
 
 
 @pytest.mark.usefixtures("patient")
