@@ -152,14 +152,28 @@ async def test_a_handle_moves_between_cells_under_streams() -> None:
         assert world.metric("macroserve_reroutes_total", reason="broken") == 0
 
 
-async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
-    # 60 long prompts at once: one LP instance cannot give all of them a first token in time.
-    cells = {"cell-0": {"a": LP, "h": HP}}
-    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
-        requests = [token_request(f"r{i}", 2, 1500) for i in range(60)]
+async def send_until_some_are_offloaded(world: World) -> int:
+    """How many requests it took. 30 long prompts at once are more than LP instances can give a
+    first token within 1 s, but one pause of a busy machine makes all of them late, and what is
+    late is not offloaded: so there are more of them."""
+
+    async def all_may_offload() -> bool:
+        return all(i._engine._policy._may_offload for i in world.instances.values())
+
+    await world.until(all_may_offload)
+    for wave in range(1, 6):
+        requests = [token_request(f"r{wave}-{i}", 2, 1500) for i in range(30)]
         results = await asyncio.gather(*(world.tokens(r) for r in requests))
         assert results == [expected_tokens(r) for r in requests]
-        assert world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) > 0
+        if world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD):
+            return 30 * wave
+    raise AssertionError("nothing was offloaded")
+
+
+async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
+    cells = {"cell-0": {"a": LP, "h": HP}}
+    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
+        await send_until_some_are_offloaded(world)
         assert world.metric("macroserve_route_decisions_total", reason="urgent") > 0
 
 
@@ -182,15 +196,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 async def test_load_tells_of_each_request_once() -> None:
-    # Of 60 long prompts at once, LP instances hand some over to HP: those are no new requests.
+    # LP instances hand some of the requests over to HP: those are no new ones.
     cells = {"cell-0": {"a": LP, "h": HP}, "cell-1": {"b": LP, "i": HP}}
     async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
-        requests = [token_request(f"r{i}", 2, 1500) for i in range(60)]
-        await asyncio.gather(*(world.tokens(r) for r in requests))
-        assert world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) > 0
+        num_requests = await send_until_some_are_offloaded(world)
         reports = [await cell.load() for cell in world.cells.values()]
         lengths = [length for report in reports for length in report.lengths]
-        assert lengths == [(1500, 2)] * 60
+        assert lengths == [(1500, 2)] * num_requests
         assert all(report.model and len(report.coefficients or ()) == 5 for report in reports)
 
 
