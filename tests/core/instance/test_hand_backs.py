@@ -1,5 +1,6 @@
 """What leaves an instance before its prefill begins: dropped, offloaded, drained."""
 
+import numpy as np
 import pytest
 
 from macroserve.core.batch import HandBackReason, HandedBack
@@ -64,6 +65,27 @@ def test_nothing_is_offloaded_where_nobody_could_take_it(make_scheduler, make_re
     assert scheduler.schedule(1.05).handed_back == ()
     scheduler.let_offload(True)
     assert scheduler.schedule(1.05).handed_back != ()
+
+
+def test_a_long_prompt_is_offloaded_as_much_earlier_as_its_prefill_takes(
+    make_scheduler, make_request
+):
+    scheduler = make_scheduler("ascendra", pool=Pool.LP, max_num_seqs=1)
+    scheduler.add_request(make_request("first", -9.0, prompt=3000), -9.0)
+    scheduler.schedule(-9.0)
+    for prompt in (2000, 1000, 10):
+        scheduler.add_request(make_request(f"{prompt}", 0.0, prompt=prompt), 0.0)
+    offloaded_s = {}
+    for now in np.arange(0.0, 1.0, 0.001):
+        for item in scheduler.schedule(now).handed_back:
+            offloaded_s[item.request_id] = now
+    earlier_s = {name: offloaded_s["10"] - at_s for name, at_s in offloaded_s.items()}
+    prefill_s = scheduler.latency.batched_prefill_s
+    limit = scheduler.config.max_batch_tokens
+    assert earlier_s == {
+        name: pytest.approx(prefill_s(int(name), limit) - prefill_s(10, limit), abs=0.002)
+        for name in ("2000", "1000", "10")
+    }
 
 
 def test_what_cannot_be_prefilled_in_time_anywhere_is_not_offloaded(make_scheduler, make_request):

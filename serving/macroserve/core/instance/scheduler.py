@@ -247,9 +247,10 @@ class InstanceScheduler:
     def _offload(self, step: Step) -> list[HandedBack]:
         """Requests about to miss their TTFT here, early enough for an HP instance to make it.
 
-        Offload when the slack left is below the threshold plus a full batch (Ascendra, section
-        5.3), while a prefill still fits in it. With triage, only those that it gives up: the
-        others will be in time here.
+        Offload when the slack left, beside what their prefill takes, is below the threshold plus a
+        full batch (Ascendra, section 5.3): there they wait for one at worst, and here for one
+        before they are looked at again. With triage, only those that it gives up: the others will
+        be in time here.
         """
         allowed = self.config.strategy.offload and self._may_offload
         if not allowed or self.config.pool is Pool.HP or not self._waiting:
@@ -257,11 +258,10 @@ class InstanceScheduler:
         full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + step.decode_s
         horizon_s = step.now + self.config.offload_threshold_s + full_step_s
         num_late = self._waiting.num_due_before(step.now)
-        num_urgent = self._waiting.num_due_before(horizon_s)
         leaving = [
             seq
-            for seq in self._waiting.by_deadline.seqs[num_late:num_urgent]
-            if step.now + seq.prefill_s <= seq.deadline_s
+            for seq in self._waiting.by_deadline.seqs[num_late:]
+            if step.now <= seq.deadline_s - seq.prefill_s < horizon_s
             and (not self.config.strategy.triage or seq.cost_s in step.hopeless)
         ]
         return self._hand_back(leaving, HandBackReason.OFFLOAD)
