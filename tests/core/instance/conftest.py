@@ -56,7 +56,8 @@ def build_request(name, arrival_s=0.0, prompt=100, new=50, slo=SLO, streamed=0):
 def build_sequence(name="s", ordinal=0, *, arrival_s=0.0, prompt=100, new=50, slo=SLO, **fields):
     request = build_request(name, arrival_s, prompt, new, slo, fields.pop("streamed", 0))
     cost_s = fields.pop("cost_s", 0.1)
-    return Sequence(request, ordinal, fields.pop("predicted", new), cost_s, cost_s)
+    service_s = fields.pop("service_s", cost_s)
+    return Sequence(request, ordinal, fields.pop("predicted", new), cost_s, service_s, cost_s)
 
 
 class Executor:

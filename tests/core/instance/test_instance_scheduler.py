@@ -176,28 +176,37 @@ def test_a_reader_in_mid_stream_goes_first(make_scheduler, make_request):
         assert scheduler.schedule(0.2).prefills[0].request_id == "streaming"
 
 
-def test_a_prompt_costs_more_where_decodes_take_the_time(
-    make_scheduler, make_executor, make_request
+@pytest.mark.parametrize(
+    ("tpot_s", "max_num_seqs", "share"),
+    [
+        (0.001, 16, SHARE_FLOOR),  # decodes alone take longer than their target
+        (1.0, 1, 0.5),  # the prompt waits for a seat, and not for time
+    ],
+)
+def test_a_prompt_takes_longer_where_decodes_take_the_time(
+    make_scheduler, make_executor, make_request, tpot_s, max_num_seqs, share
 ):
     """Prefills are slowed by the decodes beside them: by as much as they were of late."""
-    scheduler = make_scheduler("vllm", max_num_seqs=1, num_blocks=4000)
-    executor = make_executor(scheduler, {"runs": 2000, "waits": 1})
+    slo = Slo(30.0, tpot_s)
+    scheduler = make_scheduler(slo=slo, max_num_seqs=max_num_seqs, num_blocks=4000)
+    executor = make_executor(scheduler, {"runs": 3000, "waits": 1})
     prefill_s = scheduler.latency.batched_prefill_s(100, 512)
 
-    def cost_s(name):
+    def service_s(name):
         scheduler.add_request(make_request(name, executor.now), executor.now)
-        cost_s = scheduler._sequences[name].cost_s
+        seq = scheduler._sequences[name]
         scheduler.finish(name, executor.now)
-        return cost_s
+        assert seq.cost_s == pytest.approx(seq.service_s)
+        return seq.service_s
 
-    executor.add(make_request("runs", prompt=10, new=2000))
+    executor.add(make_request("runs", prompt=10, new=3000, slo=slo))
     for _ in range(500):
         executor.step()
-    assert cost_s("before") == pytest.approx(prefill_s / 0.5, rel=0.05), "nobody waited so far"
-    executor.add(make_request("waits"))
+    assert service_s("before") == pytest.approx(prefill_s / 0.5, rel=0.05), "nobody waited so far"
+    executor.add(make_request("waits", slo=slo))
     for _ in range(1000):
         executor.step()
-    assert cost_s("after") == pytest.approx(prefill_s / SHARE_FLOOR, rel=0.1)
+    assert service_s("after") == pytest.approx(prefill_s / share, rel=0.1)
 
 
 # -- status
@@ -320,6 +329,7 @@ def test_where_memory_binds_a_request_costs_its_share_of_it(
     executor.add(make_request("next", executor.now, 150, 90))
     # 240 of 1,024 tokens, in blocks.
     assert scheduler._sequences["next"].cost_s == pytest.approx(15 / 64 * 90 * pace_s)
+    assert scheduler._sequences["next"].service_s < 15 / 64 * 90 * pace_s
 
 
 @pytest.mark.parametrize(

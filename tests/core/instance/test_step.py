@@ -50,6 +50,15 @@ def test_all_are_in_time_only_if_they_are_beside_the_decodes(
     assert (order(step)[0] == "long") is is_first
 
 
+@pytest.mark.parametrize(("service_s", "given_up"), [(0.9, 0), (1.1, 1)])
+def test_what_holds_memory_for_long_can_be_in_time_itself(
+    make_step, make_sequence, service_s, given_up
+):
+    step = make_step("unified")
+    step.waiting.add(make_sequence("w", arrival_s=NOW, service_s=service_s, cost_s=3.0))
+    assert len(step.hopeless) == given_up
+
+
 def test_the_late_are_not_triaged(make_step):
     step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
     assert step.hopeless == set()
@@ -193,7 +202,8 @@ def test_a_begun_prompt_that_is_given_up_lets_those_pass_that_can_be_in_time(mak
     step = make_step("unified", waiting=[50], begun=[500])
     assert order(step) == ["b0", "w0"]
     step = make_step("unified", waiting=[50], begun=[500])
-    step.running.prefilling["b0"].cost_s = 2.0  # which leaves 1.7 s of it, and 0.9 s are left
+    begun = step.running.prefilling["b0"]
+    begun.service_s = begun.cost_s = 2.0  # which leaves 1.7 s of it, and 0.9 s are left
     assert order(step) == ["w0", "b0"]
 
 

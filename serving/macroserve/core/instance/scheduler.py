@@ -88,9 +88,10 @@ class InstanceScheduler:
             return Refusal.NEVER_FITS
         expected = self._lengths.predict(request)
         prefill_s = self._prefill_s(num_prompt)
-        cost_s = self._cost_s(request, prefill_s, expected)
+        service_s = prefill_s / self._prefill_share
+        cost_s = max(service_s, self._memory_s(request, expected))
         sure = self._lengths.at_least(request)
-        seq = Sequence(request, self._num_added, expected, prefill_s, cost_s, sure)
+        seq = Sequence(request, self._num_added, expected, prefill_s, service_s, cost_s, sure)
         self._num_added += 1
         self._inflow.add(num_prompt + expected, now)
         self._sequences[request.request_id] = seq
@@ -134,7 +135,7 @@ class InstanceScheduler:
         num_blocks = blocks.blocks_for(request.num_prompt_tokens + 1)
         if len(running) >= self.config.max_num_seqs or num_blocks > blocks.free:
             return False
-        seq = Sequence(request, self._num_added, self._lengths.predict(request), 0.0, 0.0)
+        seq = Sequence(request, self._num_added, self._lengths.predict(request), 0.0, 0.0, 0.0)
         self._num_added += 1
         self._sequences[request.request_id] = seq
         running.reserve(seq, num_blocks)
@@ -181,7 +182,7 @@ class InstanceScheduler:
             self.latency.predict(work),
             plan.reason,
         )
-        self._enter(batch, step)
+        self._enter(batch, step, plan)
         self._in_flight = batch, work
         return batch
 
@@ -291,8 +292,9 @@ class InstanceScheduler:
         else:
             self._waiting.promised_tokens = 0.0
 
-    def _enter(self, batch: Batch, step: Step) -> None:
-        """Keep track of the phase, and of what prefills get of the time while some wait."""
+    def _enter(self, batch: Batch, step: Step, plan: Plan) -> None:
+        """Keep track of the phase, and of what prefills get of the time while some wait for it,
+        not for memory or a seat."""
         phase = Phase(batch.kind.value)
         if phase is not self._phase:
             self._phase, self._phase_since_s = phase, step.now
@@ -300,7 +302,7 @@ class InstanceScheduler:
                 self._phase_prefill_s = 0.0
         if phase is Phase.MIXED:  # no phases, so what waits is what is pending
             self._phase_prefill_s = self._waiting.prefill_s
-        if self._waiting and batch.predicted_s:
+        if self._waiting and batch.predicted_s and (plan.picks or plan.unpaid):
             decode_s = step.decode_s if batch.decodes else 0.0
             share = max(0.0, 1 - decode_s / batch.predicted_s)
             weight = batch.predicted_s / (batch.predicted_s + WINDOW_S)
@@ -350,19 +352,18 @@ class InstanceScheduler:
     def _prefill_s(self, num_tokens: int) -> float:
         return self.latency.batched_prefill_s(num_tokens, self.config.max_batch_tokens)
 
-    def _cost_s(self, request: Request, prefill_s: float, num_new_tokens: int) -> float:
-        """Time that others lose by it: prefills share the batches with decodes, and where memory
-        binds, KV is held for as long as the response takes."""
-        cost_s = prefill_s / self._prefill_share
+    def _memory_s(self, request: Request, num_new_tokens: int) -> float:
+        """Time that others lose by the memory that it holds for as long as its response takes; 0
+        where there is enough for all that wait."""
         blocks, waiting = self._running.blocks, self._waiting
         num_tokens = request.num_prompt_tokens + num_new_tokens
         claimed = waiting.num_tokens + waiting.predicted_tokens + num_tokens
-        if claimed > blocks.free * blocks.block_size:
-            pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
-            decoding = self._running.decoding
-            work = self.latency.work((), len(decoding), decoding.num_tokens)
-            cost_s = max(cost_s, pool_share * num_new_tokens * self.latency.predict(work))
-        return cost_s
+        if claimed <= blocks.free * blocks.block_size:
+            return 0.0
+        pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
+        decoding = self._running.decoding
+        work = self.latency.work((), len(decoding), decoding.num_tokens)
+        return pool_share * num_new_tokens * self.latency.predict(work)
 
 
 def _prefill(pick: Pick) -> Prefill:

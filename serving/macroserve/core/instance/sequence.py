@@ -46,7 +46,8 @@ class Sequence:
     predicted_tokens: expected length of the response from here, emitted ones included.
     sure_tokens: of these, how many it gets for nearly sure.
     prefill_s: predicted time of its prefill as part of a full batch.
-    cost_s: what triage counts it as: time that the others lose by it. The ordinal stretches it a
+    service_s: how long its prefill takes beside the decodes, once it is its turn.
+    cost_s: time that those behind it lose by it, at least as long. The ordinal stretches it a
         little, so that no two are equal and a cost names its sequence.
     paid_until_s: until when the tokens out keep the pace of its TPOT target; minus now, this is
         the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
@@ -89,6 +90,7 @@ class Sequence:
         "prefill_s",
         "request",
         "request_id",
+        "service_s",
         "started",
         "state",
         "sure_tokens",
@@ -101,6 +103,7 @@ class Sequence:
         ordinal: int,
         predicted_tokens: int,
         prefill_s: float,
+        service_s: float,
         cost_s: float,
         sure_tokens: int = 0,
     ) -> None:
@@ -122,6 +125,7 @@ class Sequence:
         self.predicted_tokens = predicted_tokens
         self.sure_tokens = sure_tokens
         self.prefill_s = prefill_s
+        self.service_s = service_s
         self.cost_s = cost_s * (1 + 1e-12 * ordinal)
         self.first_token_s = 0.0
         self.paid_until_s = 0.0
@@ -142,8 +146,13 @@ class Sequence:
         return self.num_prompt - self.num_computed
 
     @property
+    def service_left_s(self) -> float:
+        """Of its service, the share of what is still to be prefilled."""
+        return self.service_s * self.num_to_prefill / self.num_prompt
+
+    @property
     def cost_left_s(self) -> float:
-        """Of its cost, the share of what is still to be prefilled."""
+        """Of its cost, the same share."""
         return self.cost_s * self.num_to_prefill / self.num_prompt
 
     @property

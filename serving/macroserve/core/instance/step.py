@@ -65,13 +65,15 @@ class Resume(NamedTuple):
 class Plan(NamedTuple):
     """What a composer chose: prefills in execution order, ids to decode, and why.
 
-    resumes: those of the decodes that were paused.
+    resumes: those of the decodes that were paused. unpaid: prompts could begin or go on, had the
+    decodes saved the time for it.
     """
 
     picks: Many[Pick]
     decodes: tuple[str, ...]
     reason: str
     resumes: tuple[Resume, ...] = ()
+    unpaid: bool = False
 
     @property
     def kind(self) -> BatchKind:
@@ -254,12 +256,14 @@ class Step:
         num_late = self.waiting.num_due_before(self.now)
         line = self.waiting.by_deadline
         deadlines_s, costs_s = line.keys[num_late:], line.costs_s[num_late:]
+        services_s = line.services_s[num_late:]
         for seq in begun:
             if not (seq.is_streaming or seq.is_late(self.now)):
                 index = bisect_right(deadlines_s, seq.deadline_s)
                 deadlines_s.insert(index, seq.deadline_s)
+                services_s.insert(index, seq.service_left_s)
                 costs_s.insert(index, seq.cost_left_s)
-        return hopeless(deadlines_s, costs_s, free_at_s)
+        return hopeless(deadlines_s, services_s, costs_s, free_at_s)
 
     def _candidates(self, admit: bool, order: Iterable[Sequence] | None) -> Iterator[Sequence]:
         begun = self.running.prefilling.values()

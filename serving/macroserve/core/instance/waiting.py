@@ -16,15 +16,16 @@ LATE_SHARE = 0.02
 class Line:
     """Sequences sorted by a key; of equal keys, the earlier added first.
 
-    keys, costs_s, seqs are parallel. Flat arrays, since triage reads all keys and costs in each
-    iteration and would wait for memory if it had to visit the sequences for them.
+    keys, costs_s, services_s, seqs are parallel. Flat arrays, since triage reads all of them in
+    each iteration and would wait for memory if it had to visit the sequences.
     """
 
-    __slots__ = ("costs_s", "keys", "seqs")
+    __slots__ = ("costs_s", "keys", "seqs", "services_s")
 
     def __init__(self) -> None:
         self.keys = array("d")
         self.costs_s = array("d")
+        self.services_s = array("d")
         self.seqs: list[Sequence] = []
 
     def __len__(self) -> int:
@@ -34,11 +35,13 @@ class Line:
         index = bisect_right(self.keys, key)
         self.keys.insert(index, key)
         self.costs_s.insert(index, seq.cost_s)
+        self.services_s.insert(index, seq.service_s)
         self.seqs.insert(index, seq)
 
     def remove(self, key: float, seq: Sequence) -> None:
         index = self.seqs.index(seq, bisect_left(self.keys, key))
-        del self.keys[index], self.costs_s[index], self.seqs[index]
+        for column in (self.keys, self.costs_s, self.services_s, self.seqs):
+            del column[index]
 
 
 class WaitingQueue:
