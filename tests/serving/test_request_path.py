@@ -242,6 +242,28 @@ async def test_an_instance_that_comes_back_is_told_again_whom_to_offload_to() ->
         await world.until(may_offload)
 
 
+async def test_an_instance_that_did_not_take_it_in_is_told_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command, orders = InstanceLink.command, []
+
+    async def fails_at_first(link: InstanceLink, verb: str, argument: bool | None = None) -> object:
+        orders.append((link.handle.name, verb, argument))
+        if orders.count(orders[-1]) == 1:
+            raise aiohttp.ClientConnectionError
+        return await command(link, verb, argument)
+
+    monkeypatch.setattr(InstanceLink, "command", fails_at_first)
+    async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
+        policy = world.instances["a"]._engine._policy
+
+        async def may_offload() -> bool:
+            return policy._may_offload
+
+        await world.until(may_offload)
+        assert orders.count(("a", "let_offload", True)) == 2
+
+
 async def test_counts_of_a_cell_do_not_fall_when_an_instance_leaves() -> None:
     async with running(LP3, strategy="vllm") as world:
         cell = world.cells["cell-0"]

@@ -31,6 +31,7 @@ from macroserve.serving.load import LoadRecorder
 RECENT_S = 60
 JOIN_TIMEOUT_S = 10.0
 LATENCY_TIMEOUT_S = 1.0
+TELL_AGAIN_S = 0.5
 
 
 class UnknownInstanceError(LookupError):
@@ -269,6 +270,9 @@ class CellScheduler:
             await asyncio.gather(*(self._tell(link, allowed) for link in links))
 
     async def _tell(self, link: InstanceLink, allowed: bool) -> None:
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        try:
             await link.command("let_offload", allowed)
             link.may_offload = allowed
+        except (aiohttp.ClientError, TimeoutError):
+            await asyncio.sleep(TELL_AGAIN_S)
+            self._pools_changed.set()
