@@ -73,9 +73,9 @@ def test_who_waits_for_long_prompts_is_helped_by_a_pool(make_design, make_load):
 
 
 def test_where_all_wait_alike_each_instance_takes_its_share(make_design, make_load):
-    lengths = ((1200, 200),) * 4 + ((200, 200),) * 4
+    lengths = ((200, 400),) * 8
     design = make_design(high_priority_ratio=THIRD)
-    busy = expected(make_load([10.0] * 60, lengths), 0)
+    busy = expected(make_load([6.0] * 60, lengths), 0)
     assert best_ratio(design, busy, 3, GOAL) == NONE
     calm = expected(make_load([1.0] * 60, lengths), 0)
     assert best_ratio(design, calm, 3, GOAL) == THIRD
