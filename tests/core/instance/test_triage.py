@@ -18,9 +18,10 @@ def feasible(jobs, free_at_s):
     return True
 
 
-def alike(deadlines_s, costs_s):
+def alike(deadlines_s, costs_s, free_at_s=0.0):
     """Whom triage gives up where each costs what its service takes."""
-    return hopeless(deadlines_s, costs_s, costs_s, 0.0)
+    starts_s = [d - c for d, c in zip(deadlines_s, costs_s, strict=True)]
+    return hopeless(starts_s, costs_s, free_at_s)
 
 
 def most_in_time(jobs, free_at_s):
@@ -39,7 +40,7 @@ costs = st.lists(st.integers(1, 200).map(lambda n: n / 64), unique=True, max_siz
 def test_it_gives_up_as_few_as_can_be(some_costs, deadlines, free_at_s):
     jobs = sorted(zip(deadlines, some_costs, strict=False))
     deadlines_s, costs_s = [d for d, _ in jobs], [c for _, c in jobs]
-    given_up = hopeless(deadlines_s, costs_s, costs_s, free_at_s)
+    given_up = alike(deadlines_s, costs_s, free_at_s)
     assert given_up <= set(some_costs)
     kept = [job for job in jobs if job[1] not in given_up]
     assert feasible(kept, free_at_s)
@@ -67,4 +68,4 @@ def test_the_costliest_makes_room_for_the_others():
 def test_a_request_ends_with_its_service_and_others_begin_after_its_cost(
     services_s, costs_s, expected
 ):
-    assert hopeless([1.0] * len(costs_s), services_s, costs_s, 0.0) == expected
+    assert hopeless([1.0 - service_s for service_s in services_s], costs_s, 0.0) == expected

@@ -146,14 +146,14 @@ class Sequence:
         return self.num_prompt - self.num_computed
 
     @property
-    def service_left_s(self) -> float:
-        """Of its service, the share of what is still to be prefilled."""
-        return self.service_s * self.num_to_prefill / self.num_prompt
+    def cost_left_s(self) -> float:
+        """Of its cost, the share of what is still to be prefilled."""
+        return self.cost_s * self.num_to_prefill / self.num_prompt
 
     @property
-    def cost_left_s(self) -> float:
-        """Of its cost, the same share."""
-        return self.cost_s * self.num_to_prefill / self.num_prompt
+    def start_by_s(self) -> float:
+        """When its prefill has to begin or go on, to be done by its deadline."""
+        return self.deadline_s - self.service_s * self.num_to_prefill / self.num_prompt
 
     @property
     def is_streaming(self) -> bool:

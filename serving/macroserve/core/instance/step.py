@@ -255,15 +255,15 @@ class Step:
         free_at_s = self._free_at_s + sum([seq.cost_left_s for seq in first])
         num_late = self.waiting.num_due_before(self.now)
         line = self.waiting.by_deadline
-        deadlines_s, costs_s = line.keys[num_late:], line.costs_s[num_late:]
-        services_s = line.services_s[num_late:]
+        deadlines_s, starts_s = line.keys[num_late:], line.starts_s[num_late:]
+        costs_s = line.costs_s[num_late:]
         for seq in begun:
             if not (seq.is_streaming or seq.is_late(self.now)):
                 index = bisect_right(deadlines_s, seq.deadline_s)
                 deadlines_s.insert(index, seq.deadline_s)
-                services_s.insert(index, seq.service_left_s)
+                starts_s.insert(index, seq.start_by_s)
                 costs_s.insert(index, seq.cost_left_s)
-        return hopeless(deadlines_s, services_s, costs_s, free_at_s)
+        return hopeless(starts_s, costs_s, free_at_s)
 
     def _candidates(self, admit: bool, order: Iterable[Sequence] | None) -> Iterator[Sequence]:
         begun = self.running.prefilling.values()

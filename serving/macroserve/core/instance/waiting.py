@@ -16,16 +16,16 @@ LATE_SHARE = 0.02
 class Line:
     """Sequences sorted by a key; of equal keys, the earlier added first.
 
-    keys, costs_s, services_s, seqs are parallel. Flat arrays, since triage reads all of them in
+    keys, costs_s, starts_s, seqs are parallel. Flat arrays, since triage reads all of them in
     each iteration and would wait for memory if it had to visit the sequences.
     """
 
-    __slots__ = ("costs_s", "keys", "seqs", "services_s")
+    __slots__ = ("costs_s", "keys", "seqs", "starts_s")
 
     def __init__(self) -> None:
         self.keys = array("d")
         self.costs_s = array("d")
-        self.services_s = array("d")
+        self.starts_s = array("d")
         self.seqs: list[Sequence] = []
 
     def __len__(self) -> int:
@@ -35,12 +35,12 @@ class Line:
         index = bisect_right(self.keys, key)
         self.keys.insert(index, key)
         self.costs_s.insert(index, seq.cost_s)
-        self.services_s.insert(index, seq.service_s)
+        self.starts_s.insert(index, seq.start_by_s)
         self.seqs.insert(index, seq)
 
     def remove(self, key: float, seq: Sequence) -> None:
         index = self.seqs.index(seq, bisect_left(self.keys, key))
-        for column in (self.keys, self.costs_s, self.services_s, self.seqs):
+        for column in (self.keys, self.costs_s, self.starts_s, self.seqs):
             del column[index]
 
 
