@@ -7,7 +7,6 @@ import aiohttp
 import pytest
 from support.emulated_world import SECRET, World, adopt, expected_tokens, running, token_request
 
-from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
 from macroserve.core.views import Pool
 from macroserve.engine.tokens import RefusedError
@@ -152,60 +151,6 @@ async def test_a_handle_moves_between_cells_under_streams() -> None:
         assert world.metric("macroserve_reroutes_total", reason="broken") == 0
 
 
-async def send_until_some_are_offloaded(world: World) -> int:
-    """How many requests it took. 30 long prompts at once are more than LP instances can give a
-    first token within 1 s, but one pause of a busy machine makes all of them late, and what is
-    late is not offloaded: so there are more of them."""
-
-    async def all_may_offload() -> bool:
-        return all(i._engine._policy._may_offload for i in world.instances.values())
-
-    await world.until(all_may_offload)
-    for wave in range(1, 6):
-        requests = [token_request(f"r{wave}-{i}", 2, 1500) for i in range(30)]
-        results = await asyncio.gather(*(world.tokens(r) for r in requests))
-        assert results == [expected_tokens(r) for r in requests]
-        if world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD):
-            return 30 * wave
-    raise AssertionError("nothing was offloaded")
-
-
-async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
-    cells = {"cell-0": {"a": LP, "h": HP}}
-    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
-        await send_until_some_are_offloaded(world)
-        assert world.metric("macroserve_route_decisions_total", reason="urgent") > 0
-
-
-async def test_nothing_is_offloaded_where_nobody_could_take_it() -> None:
-    cells = {"cell-0": {"a": LP, "b": LP}}
-    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
-        requests = [token_request(f"r{i}", 2, 1500) for i in range(40)]
-        results = await asyncio.gather(*(world.tokens(r) for r in requests))
-        assert results == [expected_tokens(r) for r in requests]
-        assert world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) == 0
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells wait for instances' latency models, and ingresses for cells, however busy this machine
-    is: a cell that answers too late has counted a request that another one gets."""
-    monkeypatch.setattr("macroserve.serving.cell.LATENCY_TIMEOUT_S", 60.0)
-    monkeypatch.setattr("macroserve.serving.directory.REPLY_TIMEOUT_S", 60.0)
-
-
-@pytest.mark.usefixtures("patient")
-async def test_load_tells_of_each_request_once() -> None:
-    # LP instances hand some of the requests over to HP: those are no new ones.
-    cells = {"cell-0": {"a": LP, "h": HP}, "cell-1": {"b": LP, "i": HP}}
-    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
-        num_requests = await send_until_some_are_offloaded(world)
-        reports = [await cell.load() for cell in world.cells.values()]
-        lengths = [length for report in reports for length in report.lengths]
-        assert lengths == [(1500, 2)] * num_requests
-        assert all(report.model and len(report.coefficients or ()) == 5 for report in reports)
-
-
 @pytest.mark.usefixtures("patient")
 async def test_load_asks_all_instances_at_once() -> None:
     async with running(LP3) as world:
@@ -226,42 +171,6 @@ async def test_load_does_without_an_instance_that_does_not_answer() -> None:
         cell = world.cells["cell-0"]
         world.crash("a")
         assert (await cell.load()).coefficients is None
-
-
-async def test_an_instance_that_comes_back_is_told_again_whom_to_offload_to() -> None:
-    async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
-        policy = world.instances["a"]._engine._policy
-
-        async def may_offload() -> bool:
-            return policy._may_offload
-
-        await world.until(may_offload)
-        policy.let_offload(False)  # as a process that was started anew
-        for connection in list(world.instances["a"]._server.server_state.connections):
-            connection.transport.abort()
-        await world.until(may_offload)
-
-
-async def test_an_instance_that_did_not_take_it_in_is_told_once_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    command, orders = InstanceLink.command, []
-
-    async def fails_at_first(link: InstanceLink, verb: str, argument: bool | None = None) -> object:
-        orders.append((link.handle.name, verb, argument))
-        if orders.count(orders[-1]) == 1:
-            raise aiohttp.ClientConnectionError
-        return await command(link, verb, argument)
-
-    monkeypatch.setattr(InstanceLink, "command", fails_at_first)
-    async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
-        policy = world.instances["a"]._engine._policy
-
-        async def may_offload() -> bool:
-            return policy._may_offload
-
-        await world.until(may_offload)
-        assert orders.count(("a", "let_offload", True)) == 2
 
 
 async def test_counts_of_a_cell_do_not_fall_when_an_instance_leaves() -> None:
