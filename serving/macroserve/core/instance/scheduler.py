@@ -258,7 +258,7 @@ class InstanceScheduler:
             return []
         full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + step.decode_s
         horizon_s = step.now + self.config.offload_threshold_s + full_step_s
-        longest_s = self._prefill_s(self.config.max_model_len)
+        longest_s = self.latency.prefill_s(self.config.max_model_len)
         num_late = self._waiting.num_due_before(step.now)
         num_near = self._waiting.num_due_before(horizon_s + longest_s)
         leaving = [
