@@ -147,9 +147,9 @@ def test_a_client_that_leaves_frees_its_blocks_within_an_iteration(up: Up) -> No
     ) as response:
         chunks = response.iter_raw()
         next(chunks)
-        up.wait_for(lambda: not all_given_back(up), timeout_s=2)
-    # An idle instance's iteration takes some milliseconds; the report is asked over HTTP.
-    up.wait_for(lambda: all_given_back(up), timeout_s=1)
+        up.wait_for(lambda: not all_given_back(up))
+    # 1,800 tokens take many times as long, on any machine.
+    up.wait_for(lambda: all_given_back(up), timeout_s=3)
 
 
 def test_phases_move_under_load(up: Up) -> None:
@@ -164,7 +164,7 @@ def test_phases_move_under_load(up: Up) -> None:
 
     asyncio.run(run())
     assert {"idle", "decode"} < seen and seen & {"prefill", "mixed"}
-    up.wait_for(lambda: all_given_back(up), timeout_s=5)
+    up.wait_for(lambda: all_given_back(up))
 
 
 def busiest(up: Up) -> int:
@@ -193,10 +193,10 @@ def test_a_killed_instance_changes_no_token(up: Up) -> None:
     tokens, _ = asyncio.run(while_decoding(up, signal.SIGKILL))
     assert tokens == expected
     assert up.metrics()["macroserve_reroutes_total"] > 0
-    up.wait_for(lambda: len(up.instances()) == 3, timeout_s=90)
+    up.wait_for(lambda: len(up.instances()) == 3, timeout_s=180)
     after = {instance["address"] for instance in up.instances().values()}
     assert len(after - before) == 1
-    up.wait_for(lambda: all_given_back(up), timeout_s=5)
+    up.wait_for(lambda: all_given_back(up))
 
 
 def test_a_hung_instance_changes_no_token(up: Up) -> None:
@@ -207,4 +207,4 @@ def test_a_hung_instance_changes_no_token(up: Up) -> None:
     up.wait_for(lambda: not psutil.pid_exists(pid))
     assert tokens == expected
     assert up.metrics()["macroserve_reroutes_total"] > rerouted
-    up.wait_for(lambda: len(up.instances()) == 3, timeout_s=90)
+    up.wait_for(lambda: len(up.instances()) == 3, timeout_s=180)

@@ -80,7 +80,7 @@ class Up:
     def log(self) -> str:
         return "\n".join(self.lines)
 
-    def wait_for(self, condition: Callable[[], object], timeout_s: float = 60) -> Any:
+    def wait_for(self, condition: Callable[[], object], timeout_s: float = 120) -> Any:
         """The condition's first true value; an answer that comes late is none yet."""
 
         def holds() -> object:
