@@ -77,8 +77,9 @@ def test_what_cannot_be_measured_is_said(tmp_path, edits, said):
 
 
 def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
-    """The engine's own gaps are those of a known profile, a stall of the machine among them."""
-    stall, usual = 40.0, [0.9, 1.0, 1.0, 1.1, 1.0]
+    """The engine's own gaps are those of a known profile, a stall of the machine among them, and
+    one round that meets a slow minute."""
+    stall, usual, slow = 40.0, [0.9, 1.0, 1.0, 1.1, 1.0], 1.6
 
     class Served:
         shape = PROFILE.shape
@@ -91,6 +92,7 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
     async def answered(engine, arrivals, slo, name):
         num = len(arrivals)
         gap_s = PROFILE.seconds((), num, num * profiles.CONTEXT_TOKENS)
+        gap_s *= slow if name.endswith("-1") else 1.0
         times_s = accumulate(gap_s * jitter for jitter in [1.0, *usual, stall])
         return [Answer(tuple(times_s))] * num
 
@@ -99,13 +101,14 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
     assert found.between_s == pytest.approx(PROFILE.between_s)
     assert found.sequence_s == pytest.approx(PROFILE.sequence_s)
     assert found.step_s == pytest.approx(PROFILE.step_s)
-    assert found.jitter == pytest.approx((*usual, stall))
+    quick, hampered = (*usual, stall), [slow * jitter for jitter in (*usual, stall)]
+    assert found.jitter == pytest.approx((*quick, *hampered, *quick))
 
 
 @pytest.mark.integration
 def test_a_real_engine_is_profiled_and_serves(settings, monkeypatch):
     prepare_environment()
-    for name, less in (("NUM_TURNS", 2), ("OUTPUT_TOKENS", 30), ("MANY", 4)):
+    for name, less in (("NUM_TURNS", 2), ("NUM_ROUNDS", 1), ("OUTPUT_TOKENS", 30), ("MANY", 4)):
         monkeypatch.setattr(profiles, name, less)
     model = replace(settings, model=str(ensure_tiny_model()), dtype="float32")
     arrivals = [Arrival(0.05 * i, 100, 10, max_new_tokens=10) for i in range(4)]

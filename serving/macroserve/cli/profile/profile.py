@@ -9,7 +9,7 @@ from itertools import cycle
 from random import Random
 from statistics import median
 
-from macroserve.cli.real_engine import Answer, serve, started
+from macroserve.cli.real_engine import serve, started
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.latency import LatencyModel
 from macroserve.core.shapes import DeviceShape, ModelShape
@@ -31,6 +31,9 @@ NUM_TURNS, AT_A_TIME = 15, 4
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 200
 FEW, MANY = 1, 32
 """Streams that decode together while an engine is profiled."""
+
+NUM_ROUNDS = 3
+"""Few and many in turns, so that a slow minute of the machine meets both."""
 
 CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
 """Of each of them in the mean."""
@@ -114,25 +117,37 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     latency = Exact(
         ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
     )
-    alone_s, (lone, *_) = await _between(engine, settings, latency, FEW)
-    together_s, _ = await _between(engine, settings, latency, MANY)
+    few: list[list[float]] = []
+    many: list[list[float]] = []
+    for round_ in range(NUM_ROUNDS):
+        few.append(await _gaps_s(engine, settings, FEW, round_))
+        many.append(await _gaps_s(engine, settings, MANY, round_))
+    lone_gap_s = _usual_s(few)
+    alone_s = lone_gap_s - _decode_s(latency, FEW)
+    together_s = _usual_s(many) - _decode_s(latency, MANY)
     sequence_s = max(0.0, (together_s - alone_s) / (MANY - FEW))
-    usual_s = median(lone.gaps_s)
     return Profile(
         engine.shape,
         latency,
         max(0.0, alone_s - sequence_s * FEW),
         sequence_s,
-        tuple(gap_s / usual_s for gap_s in lone.gaps_s),
+        tuple(gap_s / lone_gap_s for gaps_s in few for gap_s in gaps_s),
     )
 
 
-async def _between(
-    engine: VllmEngine, settings: EngineSettings, latency: Exact, num_streams: int
-) -> tuple[float, list[Answer]]:
-    """What streams that decode together wait for a token, less what its batch takes."""
+async def _gaps_s(
+    engine: VllmEngine, settings: EngineSettings, num_streams: int, round_: int
+) -> list[float]:
+    """What streams that decode together wait for their tokens."""
     streams = [Arrival(0.0, PROMPT_TOKENS, OUTPUT_TOKENS)] * num_streams
-    answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}")
-    gap_s = median(gap_s for answer in answers for gap_s in answer.gaps_s)
-    batch = latency.work((), num_streams, num_streams * CONTEXT_TOKENS)
-    return gap_s - latency.predict(batch), answers
+    answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}-{round_}")
+    return [gap_s for answer in answers for gap_s in answer.gaps_s]
+
+
+def _usual_s(rounds: Sequence[Sequence[float]]) -> float:
+    return median(median(gaps_s) for gaps_s in rounds)
+
+
+def _decode_s(latency: Exact, num_streams: int) -> float:
+    """What their batch takes."""
+    return latency.predict(latency.work((), num_streams, num_streams * CONTEXT_TOKENS))
