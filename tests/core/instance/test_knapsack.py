@@ -4,7 +4,6 @@ from itertools import product
 from math import ceil, inf
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +47,7 @@ def value(candidate: Candidate, cache: Cache, penalty: float) -> float:
 
 def choose(candidates: list[Candidate], num_blocks: int, penalty: float) -> dict[int, Cache]:
     worths, whole, half = zip(*candidates, strict=True) if candidates else ((), (), ())
-    columns = Candidates(np.array(worths, float), np.array(whole, int), np.array(half, int))
+    columns = Candidates(list(worths), list(whole), list(half))
     return knapsack.choose(columns, num_blocks, penalty)
 
 

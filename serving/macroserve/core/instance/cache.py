@@ -5,13 +5,6 @@ always add up to the pool.
 """
 
 from enum import Enum
-from typing import TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
-
-Count = TypeVar("Count", int, NDArray[np.int64])
-"""Of one request, or of many, each its own."""
 
 
 class Cache(Enum):
@@ -35,13 +28,13 @@ class BlockLedger:
         self.free = num_blocks
         self._held: dict[str, int] = {}
 
-    def blocks_for(self, num_tokens: Count) -> Count:
-        return -(-num_tokens // self.block_size)  # type: ignore[return-value]
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
 
-    def hidden_blocks(self, num_blocks: Count) -> Count:
+    def hidden_blocks(self, num_blocks: int) -> int:
         """What the hidden states take of as many tokens as have keys and values in so many
         blocks."""
-        return -(-num_blocks * self.block_size // self._hidden_slots)  # type: ignore[return-value]
+        return -(-num_blocks * self.block_size // self._hidden_slots)
 
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)

@@ -8,9 +8,6 @@ from itertools import chain, islice
 from math import ceil, inf
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from macroserve.core.batch import BatchKind
 from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.config import InstanceConfig
@@ -338,22 +335,23 @@ class Step:
 
     def reservation(self, seq: Sequence) -> int:
         """KV blocks for one: ``reservations``."""
-        return int(self.reservations((seq,))[0])
+        return self.reservations([seq])[0]
 
-    def reservations(self, seqs: Many[Sequence]) -> NDArray[np.int64]:
+    def reservations(self, seqs: list[Sequence]) -> list[int]:
         """KV blocks for each: for its prompt and a block for its first tokens, or for the whole
         predicted response; for the prompt alone where responses wait for theirs.
 
         Never more than the response can take, so that what fits the pool is let in when alone.
         """
         strategy, blocks = self.config.strategy, self.running.blocks
-        num_tokens = np.array([seq.num_prompt for seq in seqs], int)
-        if not strategy.queues_responses:
-            more: int | NDArray[np.int64] = blocks.block_size
+        if strategy.queues_responses:
+            return [blocks.blocks_for(seq.num_prompt) for seq in seqs]
+        more, found = blocks.block_size, []
+        for seq in seqs:
             if strategy.exact_kv:
-                more = np.array([self._padded_response(seq) for seq in seqs], int)
-            num_tokens = np.minimum([seq.most_tokens for seq in seqs], num_tokens + more)
-        return blocks.blocks_for(num_tokens)
+                more = self._padded_response(seq)
+            found.append(blocks.blocks_for(min(seq.most_tokens, seq.num_prompt + more)))
+        return found
 
     def _padded_response(self, seq: Sequence) -> int:
         """Tokens that are still expected of it, with ``KV_PADDING``."""

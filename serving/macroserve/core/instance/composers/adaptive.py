@@ -4,10 +4,8 @@ A request is worth the time for which its reader has been waiting; one that has 
 is worth next to nothing, so that it does not make others miss theirs.
 """
 
-from collections.abc import Sequence as Many
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import compress
+from math import fsum
 
 from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.knapsack import Candidates, choose
@@ -25,9 +23,9 @@ def compose(step: Step) -> Plan:
     Bound: none for a request that gets late while memory is short; it is served when others end.
     """
     decodes = tuple(step.decoding)
-    waiting = tuple(step.waiting)
-    worths = _worths(_waits(waiting), step)
-    if decodes and worths.sum() <= _worths(step.decoding.waits, step).sum():
+    waiting = list(step.waiting)
+    worths = _worths(*_waits(waiting), step)
+    if decodes and fsum(worths) <= fsum(_worths(*step.decoding.waits, step)):
         return Plan((), decodes, "decodes have waited longer")
     chosen = _chosen(waiting, worths, step)
     if picks := step.pick(step.config.max_batch_tokens, whole=True, chosen=chosen):
@@ -38,41 +36,40 @@ def compose(step: Step) -> Plan:
 def compose_chunked(step: Step) -> Plan:
     """All decodes, and as many of the chosen prompts' tokens as fill the chunk (section 6.7)."""
     budget = min(step.config.chunk_tokens, step.config.max_batch_tokens)
-    waiting = tuple(step.waiting)
-    chosen = _chosen(waiting, _worths(_waits(waiting), step), step)
+    waiting = list(step.waiting)
+    chosen = _chosen(waiting, _worths(*_waits(waiting), step), step)
     picks = step.pick(budget - len(step.decoding), chosen=chosen)
     return Plan(picks, tuple(step.decoding), "decodes and a chunk of the chosen prompts")
 
 
-def _waits(seqs: Many[Sequence]) -> tuple[list[float], list[float]]:
+def _waits(seqs: list[Sequence]) -> tuple[list[float], list[float]]:
     """As those of ``Decoding``."""
     return [seq.pending_since_s for seq in seqs], [seq.patience_s for seq in seqs]
 
 
-def _worths(waits: tuple[list[float], list[float]], step: Step) -> NDArray[np.float64]:
+def _worths(since_s: list[float], patience_s: list[float], step: Step) -> list[float]:
     """What one iteration for each is worth, in seconds (the first term of equation 5, with the
     fallback)."""
-    since_s, patience_s = np.array(waits[0], float), np.array(waits[1], float)
-    pending_s = step.now - since_s
-    is_late = pending_s > patience_s
-    pending_s[is_late] *= max(step.config.late_value, NEXT_TO_NOTHING)
-    return pending_s
+    now, late_value = step.now, max(step.config.late_value, NEXT_TO_NOTHING)
+    worths: list[float] = []
+    for index, since in enumerate(since_s):
+        pending_s = now - since
+        worths.append(late_value * pending_s if pending_s > patience_s[index] else pending_s)
+    return worths
 
 
-def _chosen(
-    waiting: Many[Sequence], worths: NDArray[np.float64], step: Step
-) -> dict[Sequence, Cache]:
+def _chosen(waiting: list[Sequence], worths: list[float], step: Step) -> dict[Sequence, Cache]:
     """The waiting requests to begin, the most valuable for their memory first.
 
     One that was just preempted waits for an iteration, although its hidden cache might fit.
     """
     if step.preempted:
-        stays = np.array([seq not in step.preempted for seq in waiting])
-        waiting = [seq for seq, stay in zip(waiting, stays, strict=True) if stay]
-        worths = worths[stays]
+        stays = [seq not in step.preempted for seq in waiting]
+        waiting, worths = list(compress(waiting, stays)), list(compress(worths, stays))
     blocks = step.running.blocks
     needs = step.reservations(waiting)
+    candidates = Candidates(worths, needs, [blocks.hidden_blocks(num) for num in needs])
     num_requests = len(step.waiting) + len(step.running)
     penalty = num_requests * step.latency.rebuild_s(blocks.block_size)
-    chosen = choose(Candidates(worths, needs, blocks.hidden_blocks(needs)), blocks.free, penalty)
+    chosen = choose(candidates, blocks.free, penalty)
     return {waiting[index]: cache for index, cache in chosen.items()}
