@@ -142,7 +142,7 @@ def test_a_node_is_lost(served: Served, cluster: Cluster) -> None:
             eventually(
                 lambda: (
                     len(pods := served.pods()) == 3
-                    and all(pod["spec"]["nodeName"] == "node1" for pod in pods)
+                    and all(pod["spec"].get("nodeName") == "node1" for pod in pods)
                 ),
                 120,
                 describe=served.describe,
