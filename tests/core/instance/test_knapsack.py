@@ -105,6 +105,17 @@ def test_one_large_request_beats_many_that_are_worth_little() -> None:
     assert choose(candidates, 10, inf) == {1: Cache.KV}
 
 
+def test_many_with_hidden_caches_are_worth_what_is_left_of_them() -> None:
+    # The first one's hidden cache takes a block, gains most by it, and leaves 6 of its value.
+    candidates = [Candidate(9.0, 6, 1), Candidate(7.0, 5, 5)]
+    assert choose(candidates, 5, 0.5) == {1: Cache.KV}
+
+
+def test_the_last_blocks_make_a_hidden_cache_whole() -> None:
+    candidates = [Candidate(50.0, 8, 8), Candidate(10.0, 10, 8)]
+    assert choose(candidates, 18, 0.01) == dict.fromkeys(range(2), Cache.KV)
+
+
 @pytest.mark.parametrize("num_blocks", [0, 5])
 def test_nothing_to_choose_from(num_blocks: int) -> None:
     assert choose([], num_blocks, 1.0) == {}
