@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from macroserve.cli.profile import profile as profiles
 from macroserve.cli.profile.command import profile
-from macroserve.cli.profile.profile import measure, measure_engine
+from macroserve.cli.profile.profile import measure, measure_engine, step_s
 from macroserve.cli.profile.report import document
 from macroserve.cli.real_engine import Answer, serve, started
 from macroserve.cli.tiny_model import ensure_tiny_model
@@ -32,6 +32,16 @@ def test_a_batch_takes_what_the_engine_and_its_sequences_take():
     batch = [(100, 0)], 3, 600
     alone_s = LATENCY.predict(LATENCY.work(*batch))
     assert PROFILE.seconds(*batch) == pytest.approx(alone_s + 0.002 + 4 * 0.0005)
+
+
+def test_all_that_a_slower_engine_does_takes_longer():
+    latency = Exact(MODEL, LATENCY.device, LATENCY.coefficients, 1e-6)
+    profile = replace(PROFILE, latency=latency)
+    slowed = profile.slowed(1.5)
+    for batch in (((100, 0),), 0, 0), ((), 4, 800), ((), 4, 800, 400), (((50, 64),), 3, 600, 100):
+        assert slowed.seconds(*batch) == pytest.approx(1.5 * profile.seconds(*batch))
+    assert slowed.jitter == profile.jitter
+    assert PROFILE.slowed(1.5).latency.rebuild_s_per_token is None
 
 
 def test_the_simulated_engine_is_the_profiled_one(settings):
@@ -101,6 +111,8 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
     assert found.between_s == pytest.approx(PROFILE.between_s)
     assert found.sequence_s == pytest.approx(PROFILE.sequence_s)
     assert found.step_s == pytest.approx(PROFILE.step_s)
+    later_s = asyncio.run(step_s(Served(), settings, "later-1"))
+    assert later_s == pytest.approx(slow * PROFILE.step_s)
     quick, hampered = (*usual, stall), [slow * jitter for jitter in (*usual, stall)]
     assert found.jitter == pytest.approx((*quick, *hampered, *quick))
 

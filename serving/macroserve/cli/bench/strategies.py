@@ -2,16 +2,18 @@
 
 The engine is profiled first: its latency model, as it learned it while serving, is the simulator's
 truth, with the time that an engine spends between two batches, and its jitter. Then both serve the
-same requests.
+same requests. Machines get slower and quicker within minutes, so each engine decodes one sequence
+before and after each load, and the simulated one is slowed by as much as that takes longer than it
+did in the profile.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from random import Random
 from statistics import mean, median
 
-from macroserve.cli.profile.profile import Profile
+from macroserve.cli.profile.profile import Profile, step_s
 from macroserve.cli.profile.profile import measure as measure_profile
 from macroserve.cli.real_engine import serve, started
 from macroserve.core.request import Slo
@@ -43,12 +45,14 @@ WORTH_TELLING = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Attainments, in the engine and as predicted, of one strategy under one load."""
+    """Attainments, in the engine and as predicted, of one strategy under one load. slowed: how much
+    longer the engine's steps took then than in the profile."""
 
     load: str
     strategy: str
     real: float
     predicted: float
+    slowed: float
 
     @property
     def points_apart(self) -> float:
@@ -56,8 +60,9 @@ class Trial:
 
 
 async def measure(settings: EngineSettings) -> dict[str, float]:
-    """``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``: attainments. Beside them how far
-    they are apart, in points, and which share of the pairs keeps its order."""
+    """``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``: attainments, ``.slowed``: as that of
+    ``Trial``. Beside them how far they are apart, in points, and which share of the pairs keeps its
+    order."""
     profile = await measure_profile(settings)
     trials: list[Trial] = []
     for workload, steps in STEPS_TTFT.items():
@@ -71,6 +76,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
         "strategies.profile.sequence_ms": 1e3 * profile.sequence_s,
         **{f"strategies.{trial.load}.{trial.strategy}.real": trial.real for trial in trials},
         **{f"strategies.{trial.load}.{trial.strategy}.sim": trial.predicted for trial in trials},
+        **{f"strategies.{trial.load}.{trial.strategy}.slowed": trial.slowed for trial in trials},
         "strategies.apart_points_median": median(apart),
         "strategies.apart_points_max": max(apart),
         "strategies.within_10_points": mean(points <= 10 for points in apart),
@@ -84,9 +90,12 @@ async def _trials(profile: Profile, settings: EngineSettings, workload: str) -> 
     trials: list[Trial] = []
     for each in STRATEGIES:
         tried = replace(settings, strategy=each)
-        reals = await _attained(tried, list(loads.values()))
-        for (load, arrivals), real in zip(loads.items(), reals, strict=True):
-            trials.append(Trial(load, each, real, _predicted(profile, tried, arrivals)))
+        reals, steps_s = await _served(tried, list(loads.values()))
+        around_s = [mean(both) for both in pairwise(steps_s)]
+        for (load, arrivals), real, now_s in zip(loads.items(), reals, around_s, strict=True):
+            slowed = now_s / profile.step_s
+            predicted = _predicted(profile.slowed(slowed), tried, arrivals)
+            trials.append(Trial(load, each, real, predicted, slowed))
     return trials
 
 
@@ -117,14 +126,19 @@ def _arrivals(rate: float, lengths: Lengths) -> list[Arrival]:
     return [each._replace(max_new_tokens=each.num_output_tokens) for each in found]
 
 
-async def _attained(settings: EngineSettings, loads: Sequence[Sequence[Arrival]]) -> list[float]:
-    """Under one load after another, in one engine."""
+async def _served(
+    settings: EngineSettings, loads: Sequence[Sequence[Arrival]]
+) -> tuple[list[float], list[float]]:
+    """Attainments under one load after another in one engine, and what its steps of one sequence
+    take, in seconds, before the first and after each."""
     shares: list[float] = []
     async with started(settings) as engine:
+        steps_s = [await step_s(engine, settings, "before")]
         for index, arrivals in enumerate(loads):
             answers = await serve(engine, arrivals, settings.slo, f"load-{index}")
             shares.append(mean(each.attained(settings.slo) for each in answers))
-    return shares
+            steps_s.append(await step_s(engine, settings, f"after-{index}"))
+    return shares, steps_s
 
 
 def _predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:

@@ -64,6 +64,19 @@ class Profile:
         batch_s = self.latency.predict(self.latency.work(prefills, num_decodes, context, hidden))
         return batch_s + self.between_s + self.sequence_s * (len(prefills) + num_decodes)
 
+    def slowed(self, times: float) -> "Profile":
+        """Of the same engine while all that it does takes so many times as long."""
+        latency, rebuild_s = self.latency, self.latency.rebuild_s_per_token
+        coefficients = [times * coefficient for coefficient in latency.coefficients]
+        if rebuild_s is not None:
+            rebuild_s *= times
+        return replace(
+            self,
+            latency=Exact(latency.model, latency.device, coefficients, rebuild_s),
+            between_s=times * self.between_s,
+            sequence_s=times * self.sequence_s,
+        )
+
     def engine(self, settings: EngineSettings) -> Engine:
         """As the simulator has it."""
         learned, block_size = self.latency, self.shape.block_size
@@ -120,8 +133,8 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     few: list[list[float]] = []
     many: list[list[float]] = []
     for round_ in range(NUM_ROUNDS):
-        few.append(await _gaps_s(engine, settings, FEW, round_))
-        many.append(await _gaps_s(engine, settings, MANY, round_))
+        few.append(await _gaps_s(engine, settings, FEW, f"round-{round_}"))
+        many.append(await _gaps_s(engine, settings, MANY, f"round-{round_}"))
     lone_gap_s = _usual_s(few)
     alone_s = lone_gap_s - _decode_s(latency, FEW)
     together_s = _usual_s(many) - _decode_s(latency, MANY)
@@ -135,12 +148,17 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     )
 
 
+async def step_s(engine: VllmEngine, settings: EngineSettings, name: str) -> float:
+    """What ``Profile.step_s`` told of an engine, now. name: so that no two requests have one id."""
+    return median(await _gaps_s(engine, settings, FEW, name))
+
+
 async def _gaps_s(
-    engine: VllmEngine, settings: EngineSettings, num_streams: int, round_: int
+    engine: VllmEngine, settings: EngineSettings, num_streams: int, name: str
 ) -> list[float]:
     """What streams that decode together wait for their tokens."""
     streams = [Arrival(0.0, PROMPT_TOKENS, OUTPUT_TOKENS)] * num_streams
-    answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}-{round_}")
+    answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}-{name}")
     return [gap_s for answer in answers for gap_s in answer.gaps_s]
 
 
