@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -51,9 +52,21 @@ def table(name: str, report: Report) -> Group:
     return Group(head, hybrid, _cells(report), _instances(report))
 
 
+def _table(title: str) -> Table:
+    """So narrow that 80 columns show all of it: headings of several words wrap, names do not."""
+    return Table(
+        title=title,
+        title_justify="left",
+        header_style="bold",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,
+    )
+
+
 def _cells(report: Report) -> Table:
-    result = Table(title="Cells", title_justify="left", header_style="bold")
-    result.add_column("Cell")
+    result = _table("Cells")
+    result.add_column("Cell", no_wrap=True)
     for column in (
         "Instances",
         "HP",
@@ -65,7 +78,7 @@ def _cells(report: Report) -> Table:
         "Attained",
         "Last 60 s",
     ):
-        result.add_column(column, justify="right")
+        result.add_column(column, justify="right", no_wrap=" " not in column)
     for cell in report.cells:
         view = cell.cell
         phases = [i.status.phase.value for i in cell.instances]
@@ -85,11 +98,11 @@ def _cells(report: Report) -> Table:
 
 
 def _instances(report: Report) -> Table:
-    result = Table(title="Instances", title_justify="left", header_style="bold")
+    result = _table("Instances")
     for column in ("Instance", "Cell", "Pool", "Phase"):
-        result.add_column(column)
-    for column in ("Running", "Waiting", "Oldest wait", "Slack p10", "KV used", "Attained"):
-        result.add_column(column, justify="right")
+        result.add_column(column, no_wrap=True)
+    for column in ("Running", "Waiting", "Oldest wait, s", "Slack p10, s", "KV used", "Attained"):
+        result.add_column(column, justify="right", no_wrap=" " not in column)
     for cell in report.cells:
         for instance in cell.instances:
             result.add_row(*_instance_row(cell.cell.name, instance))
@@ -107,8 +120,8 @@ def _instance_row(cell: str, instance: InstanceReport) -> list[Text | str]:
         state,
         str(status.num_running),
         str(status.num_waiting + instance.in_flight),
-        f"{status.oldest_wait_s:.2f} s",
-        "-" if status.saved_tpot_p10_s is None else f"{status.saved_tpot_p10_s:+.2f} s",
+        f"{status.oldest_wait_s:.2f}",
+        "-" if status.saved_tpot_p10_s is None else f"{status.saved_tpot_p10_s:+.2f}",
         _share(status.num_blocks - status.free_blocks, status.num_blocks),
         _share(status.attained, status.finished),
     ]

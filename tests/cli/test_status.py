@@ -1,0 +1,58 @@
+"""The tables of ``macroserve status``."""
+
+from rich.console import Console
+
+from macroserve.cli.status import table
+from macroserve.core.reports import CellReport, InstanceReport, Report
+from macroserve.core.views import CellView, InstanceStatus, Phase, Pool
+
+STATUS = InstanceStatus(
+    seq=1,
+    phase=Phase.PREFILL,
+    num_waiting=100,
+    num_running=64,
+    saved_tpot_p10_s=-12.344,
+    free_blocks=0,
+    num_blocks=500,
+    oldest_wait_s=123.456,
+    finished=1000,
+    attained=1000,
+)
+CELL = CellView(
+    name="cell-12",
+    instances=("instance-10", "instance-11"),
+    high_priority=("instance-11",),
+    num_waiting=203,
+    num_running=128,
+    num_blocks=1000,
+    finished=2000,
+    attained=1980,
+)
+REPORT = Report(
+    (
+        CellReport(
+            CELL,
+            (
+                InstanceReport("instance-10", Pool.LP, "", STATUS, 0.1, in_flight=3),
+                InstanceReport("instance-11", Pool.HP, "", STATUS, 0.1, in_flight=0, draining=True),
+            ),
+            recent_finished=100,
+            recent_attained=90,
+        ),
+    )
+)
+
+
+def test_all_is_there_on_a_terminal_of_80_columns(capsys):
+    Console(width=80).print(table("llama", REPORT))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][:6] == ["llama:", "2", "instances", "in", "1", "cells,"]
+    usual = ["-12.34", "100%", "100%"]
+    for row in (
+        ["cell-12", "2", "1", "2", "0", "128", "203", "100%", "99%", "90%"],
+        ["instance-10", "cell-12", "LP", "prefill", "64", "103", "123.46", *usual],
+        ["instance-11", "cell-12", "HP", "draining", "64", "100", "123.46", *usual],
+    ):
+        assert row in lines
+    words = {word for line in lines for word in line}
+    assert {"Instances", "Decode", "Running", "Waiting", "Attained", "Oldest", "Slack"} <= words
