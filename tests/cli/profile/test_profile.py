@@ -28,10 +28,22 @@ def settings():
     return SETTINGS
 
 
-def test_a_batch_takes_what_the_engine_and_its_sequences_take():
-    batch = [(100, 0)], 3, 600
-    alone_s = LATENCY.predict(LATENCY.work(*batch))
-    assert PROFILE.seconds(*batch) == pytest.approx(alone_s + 0.002 + 4 * 0.0005)
+@pytest.mark.parametrize(
+    ("batch", "beyond_s"),
+    [
+        (((), 1, 200), 0.002),
+        (((), 2, 400), 0.003),
+        (((), 40, 400), 0.002),
+        ((((100, 0),), 0, 0), 0.00375),
+        ((((80, 0), (48, 512)), 0, 0), 0.002),
+        ((((8, 0),), 4, 600), 0.005 + 0.008),
+    ],
+    ids=["alone", "between", "beyond all", "a prompt", "two prompts", "both"],
+)
+def test_a_batch_takes_what_was_measured_beyond_its_latency(batch, beyond_s):
+    assert PROFILE.seconds(*batch) == pytest.approx(
+        LATENCY.predict(LATENCY.work(*batch)) + beyond_s
+    )
 
 
 def test_all_that_a_slower_engine_does_takes_longer():
@@ -50,6 +62,8 @@ def test_the_simulated_engine_is_the_profiled_one(settings):
     assert (engine.config.max_num_seqs, engine.config.max_batch_tokens) == (16, 512)
     assert engine.config.strategy.name == "sarathi"
     assert list(islice(engine.noise, 4)) == [0.9, 1.0, 1.1, 0.9]
+    churning = replace(PROFILE, churn=2.0).engine(settings)
+    assert list(islice(churning.noise, 2)) == [1.8, 2.0]
     assert engine.latency().coefficients == LATENCY.coefficients
 
 
@@ -89,10 +103,12 @@ def test_what_cannot_be_measured_is_said(tmp_path, edits, said):
 def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
     """The engine's own gaps are those of a known profile, a stall of the machine among them, and
     one round that meets a slow minute."""
-    stall, usual, slow = 40.0, [0.9, 1.0, 1.0, 1.1, 1.0], 1.6
+    stall, usual, slow, churn = 40.0, [0.9, 1.0, 1.0, 1.1, 1.0], 1.6, 1.2
+    came = []
 
     class Served:
         shape = PROFILE.shape
+        prompts_s = 0.0
 
         async def command(self, name):
             assert name == "latency"
@@ -100,17 +116,33 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
             return {"model": model, "device": device, "coefficients": LATENCY.coefficients}
 
     async def answered(engine, arrivals, slo, name):
-        num = len(arrivals)
-        gap_s = PROFILE.seconds((), num, num * profiles.CONTEXT_TOKENS)
-        gap_s *= slow if name.endswith("-1") else 1.0
-        times_s = accumulate(gap_s * jitter for jitter in [1.0, *usual, stall])
-        return [Answer(tuple(times_s))] * num
+        num, first = len(arrivals), arrivals[0]
+        times = slow if name.endswith("-1") else 1.0
+        if name.startswith("prompt"):
+            engine.prompts_s = times * PROFILE.prefill_s(first.num_prompt_tokens)
+            return [Answer((0.0,))]
+        if name.startswith("at-once"):
+            came.append(arrivals)
+            took_s = times * churn * PROFILE.serves_within_s(settings, arrivals)
+            return [Answer((0.0, took_s))]
+        await asyncio.sleep(0)  # what comes with these streams
+        gap_s = times * PROFILE.decode_s(num)
+        gaps_s = [gap_s * jitter for jitter in (1.0, *usual, stall)]
+        if "beside" in name:
+            gaps_s += [gap_s + engine.prompts_s] * profiles.NUM_PROMPTS
+        return [Answer(tuple(accumulate(gaps_s)))] * num
 
     monkeypatch.setattr(profiles, "serve", answered)
     found = asyncio.run(measure_engine(Served(), settings))
-    assert found.between_s == pytest.approx(PROFILE.between_s)
-    assert found.sequence_s == pytest.approx(PROFILE.sequence_s)
-    assert found.step_s == pytest.approx(PROFILE.step_s)
+    assert list(found.decodes_beyond_s) == [1, 2, 4, 8, 16]
+    assert list(found.prefills_beyond_s) == [8, 32, 128, 512]
+    for num in found.decodes_beyond_s:
+        assert found.decode_s(num) == pytest.approx(PROFILE.decode_s(num))
+    for num in found.prefills_beyond_s:
+        assert found.prefill_s(num) == pytest.approx(PROFILE.prefill_s(num))
+    served_s = [profile.serves_within_s(settings, came[0]) for profile in (found, PROFILE)]
+    assert served_s[0] == pytest.approx(churn * served_s[1])
+    assert {len(arrivals) for arrivals in came} == {profiles.NUM_AT_ONCE}
     later_s = asyncio.run(step_s(Served(), settings, "later-1"))
     assert later_s == pytest.approx(slow * PROFILE.step_s)
     quick, hampered = (*usual, stall), [slow * jitter for jitter in (*usual, stall)]
@@ -120,7 +152,9 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
 @pytest.mark.integration
 def test_a_real_engine_is_profiled_and_serves(settings, monkeypatch):
     prepare_environment()
-    for name, less in (("NUM_TURNS", 2), ("NUM_ROUNDS", 1), ("OUTPUT_TOKENS", 30), ("MANY", 4)):
+    fewer = {"NUM_TURNS": 2, "NUM_ROUNDS": 1, "NUM_DECODES": (1, 4), "NUM_PREFILLED": (8, 32)}
+    fewer["NUM_AT_ONCE"] = 20
+    for name, less in fewer.items():
         monkeypatch.setattr(profiles, name, less)
     model = replace(settings, model=str(ensure_tiny_model()), dtype="float32")
     arrivals = [Arrival(0.05 * i, 100, 10, max_new_tokens=10) for i in range(4)]
@@ -134,7 +168,7 @@ def test_a_real_engine_is_profiled_and_serves(settings, monkeypatch):
     assert profile.shape == replace(shape, hybrid_cache=profile.shape.hybrid_cache)
     assert profile.shape.hybrid_cache.startswith("on: ")
     assert profile.step_s > 0
-    assert len(profile.jitter) == 29
+    assert len(profile.jitter) == profiles.OUTPUT_TOKENS - 1
     rho_s = document(profile)["latency"]["rebuild_s_per_token"]
     assert 0 < rho_s < profile.step_s
     assert profile.seconds((), 4, 4000, 4000) > profile.seconds((), 4, 4000) + 3000 * rho_s

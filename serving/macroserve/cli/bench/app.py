@@ -11,12 +11,19 @@ import typer
 from macroserve.cli.bench.serve.command import serve
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.environment import prepare_environment
 
-bench = typer.Typer(no_args_is_help=True, help="Measure: figures as JSON.")
+bench = typer.Typer(no_args_is_help=True)
 bench.command("serve")(serve)
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures there.")]
 Figures = dict[str, float]
+
+
+@bench.callback()
+def prepare() -> None:
+    """Measure: figures as JSON."""
+    prepare_environment()  # engines in these processes are as those of a deployment
 
 
 def _settings(architecture: str = "llama") -> EngineSettings:

@@ -1,7 +1,7 @@
 """Strategies in a real engine on this machine, beside what the simulator predicts for it.
 
 The engine is profiled first: its latency model, as it learned it while serving, is the simulator's
-truth, with the time that an engine spends between two batches, and its jitter. Then both serve the
+truth, with what its steps were measured to take beyond that, and their jitter. Then both serve the
 same requests. Machines get slower and quicker within minutes, so each engine decodes one sequence
 before and after each load, and the simulated one is slowed by as much as that takes longer than it
 did in the profile.
@@ -71,9 +71,15 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
     apart = [trial.points_apart for trial in trials]
     kept = _orders_kept(trials)
     return {
-        "strategies.profile.decode_step_ms": 1e3 * profile.step_s,
-        "strategies.profile.between_ms": 1e3 * profile.between_s,
-        "strategies.profile.sequence_ms": 1e3 * profile.sequence_s,
+        **{
+            f"strategies.profile.decode_{num}_ms": 1e3 * profile.decode_s(num)
+            for num in profile.decodes_beyond_s
+        },
+        **{
+            f"strategies.profile.prefill_{num}_ms": 1e3 * profile.prefill_s(num)
+            for num in profile.prefills_beyond_s
+        },
+        "strategies.profile.churn": profile.churn,
         **{f"strategies.{trial.load}.{trial.strategy}.real": trial.real for trial in trials},
         **{f"strategies.{trial.load}.{trial.strategy}.sim": trial.predicted for trial in trials},
         **{f"strategies.{trial.load}.{trial.strategy}.slowed": trial.slowed for trial in trials},

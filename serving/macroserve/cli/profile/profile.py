@@ -1,13 +1,18 @@
-"""A real engine on this machine: what batches take, what lies between them, and Apt-Serve's rho.
+"""A real engine on this machine: what batches take, and Apt-Serve's rho.
 
-The latency model is the engine's own, as it learned it while it served.
+The latency model is the engine's own, as it learned it while it served. What steps take beyond that
+is measured: the time between two batches, whatever is no line in the batch's tokens, and that a
+server whose requests come and go is slower than one in which the same ones decode.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from random import Random
 from statistics import median
+
+import numpy as np
 
 from macroserve.cli.real_engine import serve, started
 from macroserve.core.instance.config import InstanceConfig
@@ -19,7 +24,9 @@ from macroserve.engine.engine import EngineShape
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine
 from macroserve.sim.arrivals import Arrival
+from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine, Exact
+from macroserve.sim.outcome import TO_THE_END
 
 PLAIN, HYBRID = "vllm", "aptserve"
 """Strategies of the engines that are profiled: one keeps keys and values alone, the other hidden
@@ -28,12 +35,21 @@ states where the settings and the model allow it."""
 NUM_TURNS, AT_A_TIME = 15, 4
 """Requests of all lengths teach the latency model, so many at a time, however slow it is."""
 
-PROMPT_TOKENS, OUTPUT_TOKENS = 64, 200
-FEW, MANY = 1, 32
-"""Streams that decode together while an engine is profiled."""
+PROMPT_TOKENS, OUTPUT_TOKENS = 64, 100
+NUM_DECODES = (1, 2, 4, 8, 16, 32, 64)
+"""Streams that decode together while an engine is profiled, as far as it takes so many."""
+
+NUM_PREFILLED = (8, 32, 128, 512)
+"""Tokens of prompts that hold up a stream, as far as the engine takes so many."""
+
+NUM_PROMPTS = 8
+"""So many of each, one after the other: far fewer than the stream has tokens."""
+
+NUM_AT_ONCE, SHORT_PROMPT, SHORT_OUTPUT = 200, 100, 60
+"""Requests that come at once, and their tokens at most: wherever one ends, another begins."""
 
 NUM_ROUNDS = 3
-"""Few and many in turns, so that a slow minute of the machine meets both."""
+"""All of them in turns, so that a slow minute of the machine meets all."""
 
 CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
 """Of each of them in the mean."""
@@ -42,27 +58,44 @@ CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
 @dataclass(frozen=True, slots=True)
 class Profile:
     """shape: of an engine with the hybrid cache, if it can have it. latency: of its batches.
-    between_s, sequence_s: from one batch's end to the next one's begin, and how much longer for
-    each sequence. jitter: what steps of one stream took, in turn, as times their median.
+    decodes_beyond_s, prefills_beyond_s: how much longer it is from one token to the next than that
+    says, by how many decode, and because of prompt tokens, by their number. churn: how many times
+    as long all of it takes while requests come and go. jitter: what steps of one stream took, in
+    turn, as times their median.
     """
 
     shape: EngineShape
     latency: Exact
-    between_s: float
-    sequence_s: float
+    decodes_beyond_s: Mapping[int, float]
+    prefills_beyond_s: Mapping[int, float]
+    churn: float
     jitter: tuple[float, ...]
 
     @property
     def step_s(self) -> float:
         """A decode step of one sequence."""
-        return self.seconds((), 1, CONTEXT_TOKENS)
+        return self.decode_s(1)
+
+    def decode_s(self, num_decodes: int) -> float:
+        """A decode step of so many sequences with ``CONTEXT_TOKENS`` each."""
+        return self.seconds((), num_decodes, num_decodes * CONTEXT_TOKENS)
+
+    def prefill_s(self, num_tokens: int) -> float:
+        """A prompt of so many tokens."""
+        return self.seconds(((num_tokens, 0),), 0, 0)
 
     def seconds(
         self, prefills: Sequence[tuple[int, int]], num_decodes: int, context: int, hidden: int = 0
     ) -> float:
-        """Arguments as those of ``LatencyModel.work``."""
-        batch_s = self.latency.predict(self.latency.work(prefills, num_decodes, context, hidden))
-        return batch_s + self.between_s + self.sequence_s * (len(prefills) + num_decodes)
+        """Without churn. Arguments as those of ``LatencyModel.work``."""
+        work = self.latency.work(prefills, num_decodes, context, hidden)
+        seconds = self.latency.predict(work)
+        if num_decodes:
+            seconds += _between(self.decodes_beyond_s, num_decodes)
+        if prefills:
+            num_tokens = sum(num_tokens for num_tokens, _ in prefills)
+            seconds += _between(self.prefills_beyond_s, num_tokens)
+        return seconds
 
     def slowed(self, times: float) -> "Profile":
         """Of the same engine while all that it does takes so many times as long."""
@@ -73,8 +106,8 @@ class Profile:
         return replace(
             self,
             latency=Exact(latency.model, latency.device, coefficients, rebuild_s),
-            between_s=times * self.between_s,
-            sequence_s=times * self.sequence_s,
+            decodes_beyond_s={k: times * v for k, v in self.decodes_beyond_s.items()},
+            prefills_beyond_s={k: times * v for k, v in self.prefills_beyond_s.items()},
         )
 
     def engine(self, settings: EngineSettings) -> Engine:
@@ -100,8 +133,14 @@ class Profile:
             lambda: LatencyModel(
                 learned.model, learned.device, learned.coefficients, learned.rebuild_s_per_token
             ),
-            cycle(self.jitter),
+            cycle([self.churn * times for times in self.jitter]),
         )
+
+    def serves_within_s(self, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
+        """When the last of them ends."""
+        engine = self.engine(replace(settings, strategy=PLAIN))
+        verdicts = SimulatedCell(engine, 1).serve(arrivals, extent=TO_THE_END).verdicts
+        return max(verdict.arrival_s + verdict.completion_s for verdict in verdicts)
 
 
 async def measure(settings: EngineSettings) -> Profile:
@@ -130,27 +169,37 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     latency = Exact(
         ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
     )
-    few: list[list[float]] = []
-    many: list[list[float]] = []
+    nums = [num for num in NUM_DECODES if num <= settings.max_num_seqs]
+    lengths = [num for num in NUM_PREFILLED if num <= longest]
+    decodes: dict[int, list[list[float]]] = {num: [] for num in nums}
+    prefills: dict[int, list[list[float]]] = {num: [] for num in lengths}
+    prompts, outputs = range(1, min(SHORT_PROMPT, longest)), range(1, SHORT_OUTPUT)
+    short = [(random.choice(prompts), random.choice(outputs)) for _ in range(NUM_AT_ONCE)]
+    at_once = [Arrival(0.0, *lengths, max_new_tokens=lengths[1]) for lengths in short]
+    served_s: list[float] = []
     for round_ in range(NUM_ROUNDS):
-        few.append(await _gaps_s(engine, settings, FEW, f"round-{round_}"))
-        many.append(await _gaps_s(engine, settings, MANY, f"round-{round_}"))
-    lone_gap_s = _usual_s(few)
-    alone_s = lone_gap_s - _decode_s(latency, FEW)
-    together_s = _usual_s(many) - _decode_s(latency, MANY)
-    sequence_s = max(0.0, (together_s - alone_s) / (MANY - FEW))
-    return Profile(
-        engine.shape,
-        latency,
-        max(0.0, alone_s - sequence_s * FEW),
-        sequence_s,
-        tuple(gap_s / lone_gap_s for gaps_s in few for gap_s in gaps_s),
+        for num in nums:
+            decodes[num].append(await _gaps_s(engine, settings, num, f"round-{round_}"))
+        for num in lengths:
+            prefills[num].append(await _held_up_s(engine, settings, num, f"round-{round_}"))
+        answers = await serve(engine, at_once, settings.slo, f"at-once-{round_}")
+        served_s.append(max(answer.tokens_s[-1] for answer in answers))
+    bare = Profile(engine.shape, latency, {0: 0.0}, {0: 0.0}, 1.0, ())
+    lone_s = _usual_s(decodes[1])
+    found = replace(
+        bare,
+        decodes_beyond_s={num: _usual_s(decodes[num]) - bare.decode_s(num) for num in nums},
+        prefills_beyond_s={
+            num: _usual_s(prefills[num]) - lone_s - bare.prefill_s(num) for num in lengths
+        },
+        jitter=tuple(gap_s / lone_s for gaps_s in decodes[1] for gap_s in gaps_s),
     )
+    return replace(found, churn=median(served_s) / found.serves_within_s(settings, at_once))
 
 
 async def step_s(engine: VllmEngine, settings: EngineSettings, name: str) -> float:
     """What ``Profile.step_s`` told of an engine, now. name: so that no two requests have one id."""
-    return median(await _gaps_s(engine, settings, FEW, name))
+    return median(await _gaps_s(engine, settings, 1, name))
 
 
 async def _gaps_s(
@@ -162,10 +211,26 @@ async def _gaps_s(
     return [gap_s for answer in answers for gap_s in answer.gaps_s]
 
 
+async def _held_up_s(
+    engine: VllmEngine, settings: EngineSettings, num_tokens: int, name: str
+) -> list[float]:
+    """What a stream waits for its next token where a prompt of so many tokens comes first."""
+
+    async def prompts() -> None:
+        for turn in range(NUM_PROMPTS):
+            prompt = [Arrival(0.0, num_tokens, 1)]
+            await serve(engine, prompt, settings.slo, f"prompt-{num_tokens}-{turn}-{name}")
+
+    gaps_s, _ = await asyncio.gather(
+        _gaps_s(engine, settings, 1, f"beside-{num_tokens}-{name}"), prompts()
+    )
+    return sorted(gaps_s)[-NUM_PROMPTS:]
+
+
 def _usual_s(rounds: Sequence[Sequence[float]]) -> float:
     return median(median(gaps_s) for gaps_s in rounds)
 
 
-def _decode_s(latency: Exact, num_streams: int) -> float:
-    """What their batch takes."""
-    return latency.predict(latency.work((), num_streams, num_streams * CONTEXT_TOKENS))
+def _between(points: Mapping[int, float], at: int) -> float:
+    """Between two points on their line, beyond them as at the last one."""
+    return float(np.interp(at, list(points), list(points.values())))

@@ -1,14 +1,12 @@
 """What a profile says, for people and for programs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from rich.console import RenderableType
 from rich.table import Table
 
-from macroserve.cli.profile.profile import CONTEXT_TOKENS, MANY, Profile
-
-PREFILL_TOKENS = 512
+from macroserve.cli.profile.profile import CONTEXT_TOKENS, Profile
 
 
 def document(profile: Profile) -> Mapping[str, object]:
@@ -25,25 +23,29 @@ def document(profile: Profile) -> Mapping[str, object]:
             "coefficients": list(latency.coefficients),
             "rebuild_s_per_token": latency.rebuild_s_per_token,
         },
-        "between_s": profile.between_s,
-        "sequence_s": profile.sequence_s,
+        "decodes_beyond_s": profile.decodes_beyond_s,
+        "prefills_beyond_s": profile.prefills_beyond_s,
+        "churn": profile.churn,
     }
 
 
 def table(profile: Profile) -> RenderableType:
     latency, shape = profile.latency, profile.shape
-    many_s = profile.seconds((), MANY, MANY * CONTEXT_TOKENS)
-    prefill_s = profile.seconds(((PREFILL_TOKENS, 0),), 0, 0)
     num_tokens = shape.num_blocks * shape.block_size
+    decodes, prefills = list(profile.decodes_beyond_s), list(profile.prefills_beyond_s)
+    most_s = decodes[-1] / profile.decode_s(decodes[-1])
+    longest_s = prefills[-1] / profile.prefill_s(prefills[-1])
     result = Table("", "measured", show_header=False)
     for name, told in (
         ("keys and values that fit", f"{num_tokens} tokens, {shape.num_blocks} pages"),
-        (f"a decode step, {CONTEXT_TOKENS} tokens before it", f"{1e3 * profile.step_s:.1f} ms"),
-        (f"of {MANY} requests", f"{1e3 * many_s:.1f} ms, {MANY / many_s:.0f} tokens/s"),
-        (f"a prompt of {PREFILL_TOKENS} tokens", f"{1e3 * prefill_s:.1f} ms"),
-        ("", f"{PREFILL_TOKENS / prefill_s:.0f} tokens/s"),
-        ("from a batch to the next", f"{1e3 * profile.between_s:.2f} ms"),
-        ("and for each request in it", f"{1e3 * profile.sequence_s:.3f} ms"),
+        (
+            f"a decode step of {_listed(decodes)} requests",
+            _listed_ms(map(profile.decode_s, decodes)),
+        ),
+        (f"with {CONTEXT_TOKENS} tokens before it", f"at most {most_s:.0f} tokens/s"),
+        (f"a prompt of {_listed(prefills)} tokens", _listed_ms(map(profile.prefill_s, prefills))),
+        ("", f"at most {longest_s:.0f} tokens/s"),
+        ("while requests come and go", f"{profile.churn:.2f} times as long"),
         ("C1 to C5 (Ascendra, equation 4)", ", ".join(f"{c:.3g}" for c in latency.coefficients)),
         ("hybrid cache with aptserve", shape.hybrid_cache),
     ):
@@ -52,3 +54,11 @@ def table(profile: Profile) -> RenderableType:
         rho = f"{1e6 * latency.rebuild_s_per_token:.2f} us a token and step"
         result.add_row("hidden states cost (Apt-Serve's rho)", rho)
     return result
+
+
+def _listed(nums: Iterable[int]) -> str:
+    return " / ".join(map(str, nums))
+
+
+def _listed_ms(times_s: Iterable[float]) -> str:
+    return " / ".join(f"{1e3 * time_s:.1f}" for time_s in times_s) + " ms"
