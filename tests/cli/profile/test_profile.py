@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from macroserve.cli.profile import profile as profiles
 from macroserve.cli.profile.command import profile
-from macroserve.cli.profile.profile import measure, measure_engine, step_s
+from macroserve.cli.profile.profile import measure, measure_engine
 from macroserve.cli.profile.report import document
 from macroserve.cli.real_engine import Answer, serve, started
 from macroserve.cli.tiny_model import ensure_tiny_model
@@ -44,16 +44,6 @@ def test_a_batch_takes_what_was_measured_beyond_its_latency(batch, beyond_s):
     assert PROFILE.seconds(*batch) == pytest.approx(
         LATENCY.predict(LATENCY.work(*batch)) + beyond_s
     )
-
-
-def test_all_that_a_slower_engine_does_takes_longer():
-    latency = Exact(MODEL, LATENCY.device, LATENCY.coefficients, 1e-6)
-    profile = replace(PROFILE, latency=latency)
-    slowed = profile.slowed(1.5)
-    for batch in (((100, 0),), 0, 0), ((), 4, 800), ((), 4, 800, 400), (((50, 64),), 3, 600, 100):
-        assert slowed.seconds(*batch) == pytest.approx(1.5 * profile.seconds(*batch))
-    assert slowed.jitter == profile.jitter
-    assert PROFILE.slowed(1.5).latency.rebuild_s_per_token is None
 
 
 def test_the_simulated_engine_is_the_profiled_one(settings):
@@ -143,8 +133,6 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
     served_s = [profile.serves_within_s(settings, came[0]) for profile in (found, PROFILE)]
     assert served_s[0] == pytest.approx(churn * served_s[1])
     assert {len(arrivals) for arrivals in came} == {profiles.NUM_AT_ONCE}
-    later_s = asyncio.run(step_s(Served(), settings, "later-1"))
-    assert later_s == pytest.approx(slow * PROFILE.step_s)
     quick, hampered = (*usual, stall), [slow * jitter for jitter in (*usual, stall)]
     assert found.jitter == pytest.approx((*quick, *hampered, *quick))
 

@@ -2,18 +2,16 @@
 
 The engine is profiled first: its latency model, as it learned it while serving, is the simulator's
 truth, with what its steps were measured to take beyond that, and their jitter. Then both serve the
-same requests. Machines get slower and quicker within minutes, so each engine decodes one sequence
-before and after each load, and the simulated one is slowed by as much as that takes longer than it
-did in the profile.
+same requests.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations
 from random import Random
 from statistics import mean, median
 
-from macroserve.cli.profile.profile import Profile, step_s
+from macroserve.cli.profile.profile import Profile
 from macroserve.cli.profile.profile import measure as measure_profile
 from macroserve.cli.real_engine import serve, started
 from macroserve.core.request import Slo
@@ -45,14 +43,12 @@ WORTH_TELLING = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Attainments, in the engine and as predicted, of one strategy under one load. slowed: how much
-    longer the engine's steps took then than in the profile."""
+    """Attainments, in the engine and as predicted, of one strategy under one load."""
 
     load: str
     strategy: str
     real: float
     predicted: float
-    slowed: float
 
     @property
     def points_apart(self) -> float:
@@ -60,9 +56,8 @@ class Trial:
 
 
 async def measure(settings: EngineSettings) -> dict[str, float]:
-    """``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``: attainments, ``.slowed``: as that of
-    ``Trial``. Beside them how far they are apart, in points, and which share of the pairs keeps its
-    order."""
+    """``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``: attainments. Beside them how far
+    they are apart, in points, and which share of the pairs keeps its order."""
     profile = await measure_profile(settings)
     trials: list[Trial] = []
     for workload, steps in STEPS_TTFT.items():
@@ -82,7 +77,6 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
         "strategies.profile.churn": profile.churn,
         **{f"strategies.{trial.load}.{trial.strategy}.real": trial.real for trial in trials},
         **{f"strategies.{trial.load}.{trial.strategy}.sim": trial.predicted for trial in trials},
-        **{f"strategies.{trial.load}.{trial.strategy}.slowed": trial.slowed for trial in trials},
         "strategies.apart_points_median": median(apart),
         "strategies.apart_points_max": max(apart),
         "strategies.within_10_points": mean(points <= 10 for points in apart),
@@ -96,12 +90,9 @@ async def _trials(profile: Profile, settings: EngineSettings, workload: str) -> 
     trials: list[Trial] = []
     for each in STRATEGIES:
         tried = replace(settings, strategy=each)
-        reals, steps_s = await _served(tried, list(loads.values()))
-        around_s = [mean(both) for both in pairwise(steps_s)]
-        for (load, arrivals), real, now_s in zip(loads.items(), reals, around_s, strict=True):
-            slowed = now_s / profile.step_s
-            predicted = _predicted(profile.slowed(slowed), tried, arrivals)
-            trials.append(Trial(load, each, real, predicted, slowed))
+        reals = await _attained(tried, list(loads.values()))
+        for (load, arrivals), real in zip(loads.items(), reals, strict=True):
+            trials.append(Trial(load, each, real, _predicted(profile, tried, arrivals)))
     return trials
 
 
@@ -132,19 +123,14 @@ def _arrivals(rate: float, lengths: Lengths) -> list[Arrival]:
     return [each._replace(max_new_tokens=each.num_output_tokens) for each in found]
 
 
-async def _served(
-    settings: EngineSettings, loads: Sequence[Sequence[Arrival]]
-) -> tuple[list[float], list[float]]:
-    """Attainments under one load after another in one engine, and what its steps of one sequence
-    take, in seconds, before the first and after each."""
+async def _attained(settings: EngineSettings, loads: Sequence[Sequence[Arrival]]) -> list[float]:
+    """Under one load after another, in one engine."""
     shares: list[float] = []
     async with started(settings) as engine:
-        steps_s = [await step_s(engine, settings, "before")]
         for index, arrivals in enumerate(loads):
             answers = await serve(engine, arrivals, settings.slo, f"load-{index}")
             shares.append(mean(each.attained(settings.slo) for each in answers))
-            steps_s.append(await step_s(engine, settings, f"after-{index}"))
-    return shares, steps_s
+    return shares
 
 
 def _predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:

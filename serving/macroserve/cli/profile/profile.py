@@ -97,19 +97,6 @@ class Profile:
             seconds += _between(self.prefills_beyond_s, num_tokens)
         return seconds
 
-    def slowed(self, times: float) -> "Profile":
-        """Of the same engine while all that it does takes so many times as long."""
-        latency, rebuild_s = self.latency, self.latency.rebuild_s_per_token
-        coefficients = [times * coefficient for coefficient in latency.coefficients]
-        if rebuild_s is not None:
-            rebuild_s *= times
-        return replace(
-            self,
-            latency=Exact(latency.model, latency.device, coefficients, rebuild_s),
-            decodes_beyond_s={k: times * v for k, v in self.decodes_beyond_s.items()},
-            prefills_beyond_s={k: times * v for k, v in self.prefills_beyond_s.items()},
-        )
-
     def engine(self, settings: EngineSettings) -> Engine:
         """As the simulator has it."""
         learned, block_size = self.latency, self.shape.block_size
@@ -156,26 +143,17 @@ async def measure(settings: EngineSettings) -> Profile:
 
 
 async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profile:
-    """Its latency model learns from prompts of all lengths, a few at a time."""
+    """What its latency model learns, and what it takes beyond that."""
     random = Random(0)
     longest = settings.max_model_len // 2
-    for turn in range(NUM_TURNS):
-        mixed = [
-            Arrival(0.0, random.randrange(1, longest), random.randrange(1, 60))
-            for _ in range(AT_A_TIME)
-        ]
-        await serve(engine, mixed, settings.slo, f"mixed-{turn}")
-    learned = await engine.command("latency")
-    latency = Exact(
-        ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
+    bare = Profile(
+        engine.shape, await _learned(engine, settings, longest, random), {0: 0.0}, {0: 0.0}, 1.0, ()
     )
+    at_once = _at_once(min(SHORT_PROMPT, longest), random)
     nums = [num for num in NUM_DECODES if num <= settings.max_num_seqs]
     lengths = [num for num in NUM_PREFILLED if num <= longest]
     decodes: dict[int, list[list[float]]] = {num: [] for num in nums}
     prefills: dict[int, list[list[float]]] = {num: [] for num in lengths}
-    prompts, outputs = range(1, min(SHORT_PROMPT, longest)), range(1, SHORT_OUTPUT)
-    short = [(random.choice(prompts), random.choice(outputs)) for _ in range(NUM_AT_ONCE)]
-    at_once = [Arrival(0.0, *lengths, max_new_tokens=lengths[1]) for lengths in short]
     served_s: list[float] = []
     for round_ in range(NUM_ROUNDS):
         for num in nums:
@@ -184,7 +162,6 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
             prefills[num].append(await _held_up_s(engine, settings, num, f"round-{round_}"))
         answers = await serve(engine, at_once, settings.slo, f"at-once-{round_}")
         served_s.append(max(answer.tokens_s[-1] for answer in answers))
-    bare = Profile(engine.shape, latency, {0: 0.0}, {0: 0.0}, 1.0, ())
     lone_s = _usual_s(decodes[1])
     found = replace(
         bare,
@@ -197,9 +174,26 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     return replace(found, churn=median(served_s) / found.serves_within_s(settings, at_once))
 
 
-async def step_s(engine: VllmEngine, settings: EngineSettings, name: str) -> float:
-    """What ``Profile.step_s`` told of an engine, now. name: so that no two requests have one id."""
-    return median(await _gaps_s(engine, settings, 1, name))
+async def _learned(
+    engine: VllmEngine, settings: EngineSettings, longest: int, random: Random
+) -> Exact:
+    """From prompts of all lengths, a few at a time."""
+    for turn in range(NUM_TURNS):
+        mixed = [
+            Arrival(0.0, random.randrange(1, longest), random.randrange(1, SHORT_OUTPUT))
+            for _ in range(AT_A_TIME)
+        ]
+        await serve(engine, mixed, settings.slo, f"mixed-{turn}")
+    learned = await engine.command("latency")
+    return Exact(
+        ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
+    )
+
+
+def _at_once(longest: int, random: Random) -> list[Arrival]:
+    """Each asks for as many tokens as it gets, in the engine and in the simulator."""
+    outputs = [random.randrange(1, SHORT_OUTPUT) for _ in range(NUM_AT_ONCE)]
+    return [Arrival(0.0, random.randrange(1, longest), num, None, num) for num in outputs]
 
 
 async def _gaps_s(
