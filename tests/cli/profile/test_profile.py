@@ -119,7 +119,7 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
         gap_s = times * PROFILE.decode_s(num)
         gaps_s = [gap_s * jitter for jitter in (1.0, *usual, stall)]
         if "beside" in name:
-            gaps_s += [gap_s + engine.prompts_s] * profiles.NUM_PROMPTS
+            gaps_s += [gap_s + engine.prompts_s] * profiles.NUM_PROMPTS + [gap_s] * 20
         return [Answer(tuple(accumulate(gaps_s)))] * num
 
     monkeypatch.setattr(profiles, "serve", answered)
