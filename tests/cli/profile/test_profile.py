@@ -140,9 +140,15 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
 @pytest.mark.integration
 def test_a_real_engine_is_profiled_and_serves(settings, monkeypatch):
     prepare_environment()
-    fewer = {"NUM_TURNS": 2, "NUM_ROUNDS": 1, "NUM_DECODES": (1, 4), "NUM_PREFILLED": (8, 32)}
-    fewer["NUM_AT_ONCE"] = 20
-    for name, less in fewer.items():
+    for name, less in (
+        ("NUM_TURNS", 2),
+        ("NUM_ROUNDS", 1),
+        ("NUM_DECODES", (1, 4)),
+        ("NUM_PREFILLED", (8, 32)),
+        ("NUM_AT_ONCE", 20),
+        ("OUTPUT_TOKENS", 30),
+        ("SHORT_OUTPUT", 20),
+    ):
         monkeypatch.setattr(profiles, name, less)
     model = replace(settings, model=str(ensure_tiny_model()), dtype="float32")
     arrivals = [Arrival(0.05 * i, 100, 10, max_new_tokens=10) for i in range(4)]
