@@ -33,8 +33,8 @@ def table(profile: Profile) -> RenderableType:
     latency, shape = profile.latency, profile.shape
     num_tokens = shape.num_blocks * shape.block_size
     decodes, prefills = list(profile.decodes_beyond_s), list(profile.prefills_beyond_s)
-    most_s = decodes[-1] / profile.decode_s(decodes[-1])
-    longest_s = prefills[-1] / profile.prefill_s(prefills[-1])
+    most_per_s = decodes[-1] / profile.decode_s(decodes[-1])
+    longest_per_s = prefills[-1] / profile.prefill_s(prefills[-1])
     result = Table("", "measured", show_header=False)
     for name, told in (
         ("keys and values that fit", f"{num_tokens} tokens, {shape.num_blocks} pages"),
@@ -42,9 +42,9 @@ def table(profile: Profile) -> RenderableType:
             f"a decode step of {_listed(decodes)} requests",
             _listed_ms(map(profile.decode_s, decodes)),
         ),
-        (f"with {CONTEXT_TOKENS} tokens before it", f"at most {most_s:.0f} tokens/s"),
+        (f"with {CONTEXT_TOKENS} tokens before it", f"at most {most_per_s:.0f} tokens/s"),
         (f"a prompt of {_listed(prefills)} tokens", _listed_ms(map(profile.prefill_s, prefills))),
-        ("", f"at most {longest_s:.0f} tokens/s"),
+        ("", f"at most {longest_per_s:.0f} tokens/s"),
         ("while requests come and go", f"{profile.churn:.2f} times as long"),
         ("C1 to C5 (Ascendra, equation 4)", ", ".join(f"{c:.3g}" for c in latency.coefficients)),
         ("hybrid cache with aptserve", shape.hybrid_cache),
