@@ -16,6 +16,7 @@ PROFILE = Profile(
     prefills_beyond_s={32: 0.008, 128: 0.002},
     churn=1.0,
     jitter=(0.9, 1.0, 1.1),
+    spread=1.0,
 )
 SETTINGS = EngineSettings(
     model="tiny",

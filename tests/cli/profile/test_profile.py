@@ -102,6 +102,7 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
 
         async def command(self, name):
             assert name == "latency"
+            assert len(came) == profiles.NUM_ROUNDS, "it has not met all batches yet"
             model, device = asdict(MODEL), asdict(LATENCY.device)
             return {"model": model, "device": device, "coefficients": LATENCY.coefficients}
 
@@ -135,6 +136,24 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
     assert {len(arrivals) for arrivals in came} == {profiles.NUM_AT_ONCE}
     quick, hampered = (*usual, stall), [slow * jitter for jitter in (*usual, stall)]
     assert found.jitter == pytest.approx((*quick, *hampered, *quick))
+    assert found.spread == pytest.approx(slow)
+
+
+@pytest.mark.parametrize(("spread", "warned"), [(1.5, False), (1.6, True)])
+def test_rounds_that_do_not_agree_are_told(tmp_path, monkeypatch, spread, warned):
+    async def measured(settings):
+        return replace(PROFILE, spread=spread)
+
+    monkeypatch.setattr(profiles, "measure", measured)
+    command = typer.Typer()
+    command.command()(profile)
+    figures = tmp_path / "profile.json"
+    arguments = ["-f", "manifests/quickstart.yaml", "--json", str(figures)]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0
+    assert f"{spread:.2f} times as long as the fastest" in result.output
+    assert ("the rounds do not agree" in result.stderr) is warned
+    assert json.loads(figures.read_text())["spread"] == spread
 
 
 @pytest.mark.integration

@@ -75,6 +75,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
             for num in profile.prefills_beyond_s
         },
         "strategies.profile.churn": profile.churn,
+        "strategies.profile.spread": profile.spread,
         **{f"strategies.{trial.load}.{trial.strategy}.real": trial.real for trial in trials},
         **{f"strategies.{trial.load}.{trial.strategy}.sim": trial.predicted for trial in trials},
         "strategies.apart_points_median": median(apart),

@@ -11,6 +11,9 @@ from rich.console import Console
 from macroserve.cli.manifest_file import engine_settings, load, model_folder
 from macroserve.core.manifest import ManifestError
 
+STEADY = 1.5
+"""Rounds of a quiet machine are not further apart than so many times."""
+
 
 def profile(
     manifest: Annotated[
@@ -43,5 +46,11 @@ def profile(
         typer.echo(f"macroserve profile: {cause}", err=True)
         raise typer.Exit(1) from None
     Console().print(table(found))
+    if found.spread > STEADY:
+        typer.echo(
+            "macroserve profile: the rounds do not agree. Does anything else use this machine? "
+            "Profile it again when it is quiet.",
+            err=True,
+        )
     if json_file:
         json_file.write_text(json.dumps(document(found), indent=2) + "\n")

@@ -32,14 +32,14 @@ PLAIN, HYBRID = "vllm", "aptserve"
 """Strategies of the engines that are profiled: one keeps keys and values alone, the other hidden
 states where the settings and the model allow it."""
 
-NUM_TURNS, AT_A_TIME = 15, 4
-"""Requests of all lengths teach the latency model, so many at a time, however slow it is."""
+NUM_TURNS, AT_A_TIME = 5, 4
+"""Requests of all lengths, so many at a time, however slow the engine is."""
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 100
 NUM_DECODES = (1, 2, 4, 8, 16, 32, 64)
 """Streams that decode together while an engine is profiled, as far as it takes so many."""
 
-NUM_PREFILLED = (8, 32, 128, 512)
+NUM_PREFILLED = (8, 32, 128, 512, 1024)
 """Tokens of prompts that hold up a stream, as far as the engine takes so many."""
 
 NUM_PROMPTS = 8
@@ -61,7 +61,8 @@ class Profile:
     decodes_beyond_s, prefills_beyond_s: how much longer it is from one token to the next than that
     says, by how many decode, and because of prompt tokens, by their number. churn: how many times
     as long all of it takes while requests come and go. jitter: what steps of one stream took, in
-    turn, as times their median.
+    turn, as times their median. spread: how many times as long the slowest round of this took as
+    the fastest.
     """
 
     shape: EngineShape
@@ -70,6 +71,7 @@ class Profile:
     prefills_beyond_s: Mapping[int, float]
     churn: float
     jitter: tuple[float, ...]
+    spread: float
 
     @property
     def step_s(self) -> float:
@@ -146,9 +148,6 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     """What its latency model learns, and what it takes beyond that."""
     random = Random(0)
     longest = settings.max_model_len // 2
-    bare = Profile(
-        engine.shape, await _learned(engine, settings, longest, random), {0: 0.0}, {0: 0.0}, 1.0, ()
-    )
     at_once = _at_once(min(SHORT_PROMPT, longest), random)
     nums = [num for num in NUM_DECODES if num <= settings.max_num_seqs]
     lengths = [num for num in NUM_PREFILLED if num <= longest]
@@ -156,12 +155,17 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     prefills: dict[int, list[list[float]]] = {num: [] for num in lengths}
     served_s: list[float] = []
     for round_ in range(NUM_ROUNDS):
+        for turn in range(NUM_TURNS):
+            mixed = _mixed(longest, random)
+            await serve(engine, mixed, settings.slo, f"mixed-{turn}-round-{round_}")
         for num in nums:
             decodes[num].append(await _gaps_s(engine, settings, num, f"round-{round_}"))
         for num in lengths:
             prefills[num].append(await _held_up_s(engine, settings, num, f"round-{round_}"))
         answers = await serve(engine, at_once, settings.slo, f"at-once-{round_}")
         served_s.append(max(answer.tokens_s[-1] for answer in answers))
+    # Asked for at the end: by now it has met every kind of batch.
+    bare = Profile(engine.shape, await _learned(engine), {0: 0.0}, {0: 0.0}, 1.0, (), 1.0)
     lone_s = _usual_s(decodes[1])
     found = replace(
         bare,
@@ -170,24 +174,24 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
             num: _usual_s(prefills[num]) - lone_s - bare.prefill_s(num) for num in lengths
         },
         jitter=tuple(gap_s / lone_s for gaps_s in decodes[1] for gap_s in gaps_s),
+        spread=max(served_s) / min(served_s),
     )
     return replace(found, churn=median(served_s) / found.serves_within_s(settings, at_once))
 
 
-async def _learned(
-    engine: VllmEngine, settings: EngineSettings, longest: int, random: Random
-) -> Exact:
-    """From prompts of all lengths, a few at a time."""
-    for turn in range(NUM_TURNS):
-        mixed = [
-            Arrival(0.0, random.randrange(1, longest), random.randrange(1, SHORT_OUTPUT))
-            for _ in range(AT_A_TIME)
-        ]
-        await serve(engine, mixed, settings.slo, f"mixed-{turn}")
+async def _learned(engine: VllmEngine) -> Exact:
+    """The latency model of its scheduler."""
     learned = await engine.command("latency")
     return Exact(
         ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
     )
+
+
+def _mixed(longest: int, random: Random) -> list[Arrival]:
+    return [
+        Arrival(0.0, random.randrange(1, longest), random.randrange(1, SHORT_OUTPUT))
+        for _ in range(AT_A_TIME)
+    ]
 
 
 def _at_once(longest: int, random: Random) -> list[Arrival]:

@@ -26,6 +26,7 @@ def document(profile: Profile) -> Mapping[str, object]:
         "decodes_beyond_s": profile.decodes_beyond_s,
         "prefills_beyond_s": profile.prefills_beyond_s,
         "churn": profile.churn,
+        "spread": profile.spread,
     }
 
 
@@ -46,6 +47,7 @@ def table(profile: Profile) -> RenderableType:
         (f"a prompt of {_listed(prefills)} tokens", _listed_ms(map(profile.prefill_s, prefills))),
         ("", f"at most {longest_per_s:.0f} tokens/s"),
         ("while requests come and go", f"{profile.churn:.2f} times as long"),
+        ("the slowest round", f"{profile.spread:.2f} times as long as the fastest"),
         ("C1 to C5 (Ascendra, equation 4)", ", ".join(f"{c:.3g}" for c in latency.coefficients)),
         ("hybrid cache with aptserve", shape.hybrid_cache),
     ):
