@@ -94,7 +94,7 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
     """The engine's own gaps are those of a known profile, a stall of the machine among them, and
     one round that meets a slow minute."""
     stall, usual, slow, churn = 40.0, [0.9, 1.0, 1.0, 1.1, 1.0], 1.6, 1.2
-    came = []
+    came, mixed = [], []
 
     class Served:
         shape = PROFILE.shape
@@ -116,6 +116,8 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
             came.append(arrivals)
             took_s = times * churn * PROFILE.serves_within_s(settings, arrivals)
             return [Answer((0.0, took_s))]
+        if name.startswith("mixed"):
+            mixed.append(len(came))
         await asyncio.sleep(0)  # what comes with these streams
         gap_s = times * PROFILE.decode_s(num)
         gaps_s = [gap_s * jitter for jitter in (1.0, *usual, stall)]
@@ -134,6 +136,7 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
     served_s = [profile.serves_within_s(settings, came[0]) for profile in (found, PROFILE)]
     assert served_s[0] == pytest.approx(churn * served_s[1])
     assert {len(arrivals) for arrivals in came} == {profiles.NUM_AT_ONCE}
+    assert mixed == [num for num in range(profiles.NUM_ROUNDS) for _ in range(profiles.NUM_TURNS)]
     quick, hampered = (*usual, stall), [slow * jitter for jitter in (*usual, stall)]
     assert found.jitter == pytest.approx((*quick, *hampered, *quick))
     assert found.spread == pytest.approx(slow)

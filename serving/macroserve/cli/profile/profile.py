@@ -164,17 +164,22 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
             prefills[num].append(await _held_up_s(engine, settings, num, f"round-{round_}"))
         answers = await serve(engine, at_once, settings.slo, f"at-once-{round_}")
         served_s.append(max(answer.tokens_s[-1] for answer in answers))
-    # Asked for at the end: by now it has met every kind of batch.
-    bare = Profile(engine.shape, await _learned(engine), {0: 0.0}, {0: 0.0}, 1.0, (), 1.0)
     lone_s = _usual_s(decodes[1])
+    bare = Profile(
+        engine.shape,
+        await _learned(engine),  # at the end: by now it has met every kind of batch
+        decodes_beyond_s={0: 0.0},
+        prefills_beyond_s={0: 0.0},
+        churn=1.0,
+        jitter=tuple(gap_s / lone_s for gaps_s in decodes[1] for gap_s in gaps_s),
+        spread=max(served_s) / min(served_s),
+    )
     found = replace(
         bare,
         decodes_beyond_s={num: _usual_s(decodes[num]) - bare.decode_s(num) for num in nums},
         prefills_beyond_s={
             num: _usual_s(prefills[num]) - lone_s - bare.prefill_s(num) for num in lengths
         },
-        jitter=tuple(gap_s / lone_s for gaps_s in decodes[1] for gap_s in gaps_s),
-        spread=max(served_s) / min(served_s),
     )
     return replace(found, churn=median(served_s) / found.serves_within_s(settings, at_once))
 
