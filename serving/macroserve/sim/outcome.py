@@ -93,8 +93,10 @@ class Outcome:
     @property
     def by_size(self) -> tuple[float, ...]:
         """Attainment of the quarter of the requests with the fewest tokens, prompt and output, and
-        of each next quarter. Needs as many verdicts as quarters."""
+        of each next quarter; none where there are fewer verdicts than quarters."""
         num = len(self.verdicts)
+        if num < QUARTERS:
+            return ()
         ordered = sorted(self.verdicts, key=lambda v: v.num_prompt_tokens + v.num_output_tokens)
         bounds = [num * quarter // QUARTERS for quarter in range(QUARTERS + 1)]
         return tuple(

@@ -57,6 +57,19 @@ def test_figures_follow_from_manifest_load_and_seed(run, tmp_path):
     assert "100.0% within their targets" in result.output
 
 
+@pytest.mark.parametrize("num_requests", [1, 3, 4])
+def test_a_few_requests_are_simulated_too(run, tmp_path, num_requests):
+    trace, figures = tmp_path / "trace.csv", tmp_path / "figures.json"
+    rows = [f"2023-11-16 18:15:{46 + index}.68,10,5" for index in range(num_requests)]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    result = run(*PLACE, "--trace", trace, "--json", figures)
+    assert result.exit_code == 0, result.output
+    found = json.loads(figures.read_text())
+    assert found["num_requests"] == num_requests
+    assert found["attainment_by_size"] == ([1.0] * 4 if num_requests == 4 else [])
+    assert ("by size" in result.output) is (num_requests == 4)
+
+
 def test_a_trace_is_replayed_whole(run, tmp_path):
     trace = tmp_path / "trace.jsonl"
     rows = [{"arrival_s": 0.5 * i, "prompt_tokens": 100, "output_tokens": 10} for i in range(30)]

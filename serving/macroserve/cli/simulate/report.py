@@ -17,8 +17,8 @@ from macroserve.sim.outcome import Outcome
 @dataclass(frozen=True, slots=True)
 class Report:
     """attainment_by_size: of the quarter of the requests with the fewest tokens, and of each next
-    quarter. longest_wait_s: for a first token or a refusal. tbt: of the 99th percentile of each
-    response's gaps. num_devices: of all instances."""
+    quarter; none of fewer than four requests. longest_wait_s: for a first token or a refusal.
+    tbt: of the 99th percentile of each response's gaps. num_devices: of all instances."""
 
     num_requests: int
     num_refused: int
@@ -64,8 +64,9 @@ class Report:
         totals = Table.grid(padding=(0, 2))
         share = f"{self.attainment:.1%} within their targets"
         totals.add_row("attainment", Text(share, style="bold"))
-        by_size = ", ".join(f"{share:.1%}" for share in self.attainment_by_size)
-        totals.add_row("by size", f"{by_size}, from the quarter with the fewest tokens on")
+        if self.attainment_by_size:
+            by_size = ", ".join(f"{share:.1%}" for share in self.attainment_by_size)
+            totals.add_row("by size", f"{by_size}, from the quarter with the fewest tokens on")
         totals.add_row("requests", f"{self.num_requests:,}, {self.num_refused:,} of them refused")
         totals.add_row("longest wait", seconds(self.longest_wait_s))
         totals.add_row("devices", f"{self.num_devices}")
