@@ -249,13 +249,25 @@ def test_what_is_dropped_or_refused_has_missed(make_config, make_latency, make_l
     assert (outcome.requests, outcome.attained) == (len(arrivals), 0)
 
 
-def test_longer_than_the_model_allows_is_cut(make_config, make_latency, ends):
+def test_cell_with_a_prompt_as_long_as_the_model_refuses_it(make_config, make_latency, ends):
+    config = make_config(max_model_len=128)
+    arrivals = [Arrival(0.0, 500, 10), Arrival(1.0, 128, 10), Arrival(2.0, 127, 10)]
+    outcome = SimulatedCell(Engine.known(config, make_latency()), 1).serve(
+        arrivals, extent=TO_THE_END
+    )
+    assert [v.refused for v in outcome.verdicts] == [True, True, False]
+    assert [v.num_prompt_tokens for v in outcome.verdicts] == [500, 128, 127]
+    assert outcome.attained <= 1
+    assert [num_tokens for _, _, num_tokens in ends.values()] == [1]
+
+
+def test_cell_with_a_response_beyond_the_model_ends_it_there(make_config, make_latency, ends):
     config = make_config(max_model_len=128)
     outcome = SimulatedCell(Engine.known(config, make_latency()), 1).serve(
-        [Arrival(0.0, 500, 10), Arrival(1.0, 100, 5000)]
+        [Arrival(0.0, 100, 5000)]
     )
-    assert outcome.requests == 2
-    assert [num_tokens for _, _, num_tokens in ends.values()] == [1, 28]
+    assert outcome.requests == 1
+    assert [num_tokens for _, _, num_tokens in ends.values()] == [28]
 
 
 def test_each_target_that_is_missed_counts(make_config, make_latency):

@@ -76,7 +76,10 @@ class SimulatedCell:
             record = self._record(index, arrival)
             if index >= num_before:
                 self._verdicts.expect(record)
-            self._place(record, arrival.at_s)
+            if self._takes(record.request):
+                self._place(record, arrival.at_s)
+            else:
+                self._verdicts.refused(record, arrival.at_s)
             if index >= num_before and extent.to_the_end:
                 # Poisson arrivals see time averages.
                 kv_uses.append(fmean(instance.kv_use for instance in self._instances.values()))
@@ -112,14 +115,17 @@ class SimulatedCell:
     def _assign(self, request: RouteRequest, now: float) -> RouteDecision:
         return self._ledger.assign(request, now)
 
+    def _takes(self, request: Request) -> bool:
+        """The endpoint refuses a prompt that leaves no room for a token before it is routed."""
+        return request.num_prompt_tokens < self._config.max_model_len
+
     def _record(self, index: int, arrival: Arrival) -> Record:
-        longest = self._config.max_model_len
-        num_prompt = min(arrival.num_prompt_tokens, longest - 1)
-        num_left = longest - num_prompt
+        """A response ends where the model's length does, as at the endpoint."""
+        num_left = max(1, self._config.max_model_len - arrival.num_prompt_tokens)
         request = Request(
             f"request-{index}",
             arrival.at_s,
-            num_prompt,
+            arrival.num_prompt_tokens,
             min(arrival.max_new_tokens or num_left, num_left),
             self._config.slo,
             expected_tokens=arrival.expected_tokens,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.cli.load.planned import PlannedRequest
-from macroserve.cli.load.trace import read_trace
+from macroserve.cli.load.trace import TimeUnit, read_trace
 
 AZURE_HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
@@ -51,10 +51,18 @@ def trace_file(tmp_path: Path):
             id="mooncake-milliseconds",
         ),
         pytest.param(
-            '{"timestamp": 27, "input_length": 1, "output_length": 2}\n'
-            '{"timestamp": 30.5, "input_length": 3, "output_length": 4}\n',
-            [(0.0, 1, 2), (3.5, 3, 4)],
-            id="mooncake-seconds",
+            '{"timestamp": 0.0, "input_length": 1.0, "output_length": 2}\n'
+            '{"timestamp": 1000.5, "input_length": 3, "output_length": 4}\n'
+            '{"timestamp": 3000.0, "input_length": 5, "output_length": 6}\n',
+            [(0.0, 1, 2), (1.0005, 3, 4), (3.0, 5, 6)],
+            id="mooncake-milliseconds-of-a-table-of-floats",
+        ),
+        pytest.param(
+            '"","TIMESTAMP","ContextTokens","GeneratedTokens","note"\n'
+            '"1","2023-11-16 18:15:46","1","2","a, ""b"""\n'
+            '"2","2023-11-16T18:15:49Z","3.0","4","two\nlines"\n',
+            [(0.0, 1, 2), (3.0, 3, 4)],
+            id="azure-quoted-with-an-index",
         ),
         pytest.param(
             '{"arrival_s": 2, "prompt_tokens": 5, "output_tokens": 6}\n'
@@ -144,6 +152,10 @@ def test_a_bad_row_stops_with_file_line_and_fault_or_is_counted(
         ("\n \n", "is empty"),
         (AZURE_HEADER, "no usable row"),
         ("time,in,out\n1,2,3\n", "neither JSON lines nor a CSV file with the columns TIMESTAMP"),
+        (f"{AZURE_HEADER};\n".replace(",", ";"), "separates its columns by ';'; commas are read"),
+        (AZURE_HEADER.replace(",", "\t"), "separates its columns by"),
+        (f"{AZURE_HEADER},TIMESTAMP\n", "has the column TIMESTAMP more than once"),
+        ('"TIMESTAMP,ContextTokens', "is not a CSV file"),
     ],
 )
 def test_files_without_a_load_are_refused(trace_file, text: str, fault: str) -> None:
@@ -168,3 +180,34 @@ def test_any_text_is_read_or_refused_with_a_sentence(tmp_path_factory, text: str
         read_trace(path, lenient=False)
     path.write_text(f"{AZURE_HEADER}\n{GOOD_CSV}\n{text}", encoding="utf-8")
     assert PlannedRequest(0.0, 374, 44) in read_trace(path, lenient=True).rows
+
+
+def mooncake(*timestamps: float) -> str:
+    row = '{{"timestamp": {}, "input_length": 1, "output_length": 2}}'
+    return "\n".join(row.format(timestamp) for timestamp in timestamps)
+
+
+@pytest.mark.parametrize("timestamps", [(27, 30.5), (0, 1, 3), (0.5, 1.25, 3.75)])
+def test_trace_that_is_dense_in_milliseconds_asks_for_its_unit(trace_file, timestamps) -> None:
+    path = trace_file(mooncake(*timestamps))
+    with pytest.raises(ValueError, match="--trace-unit s or --trace-unit ms"):
+        read_trace(path, lenient=True)
+    span = timestamps[-1] - timestamps[0]
+    seconds = read_trace(path, lenient=False, unit=TimeUnit.SECONDS)
+    assert seconds.rows[-1].arrival_s == pytest.approx(span)
+    milliseconds = read_trace(path, lenient=False, unit=TimeUnit.MILLISECONDS)
+    assert milliseconds.rows[-1].arrival_s == pytest.approx(span / 1000)
+
+
+def test_trace_with_bursts_counts_each_timestamp_once_for_its_unit(trace_file) -> None:
+    trace = read_trace(trace_file(mooncake(*[0] * 400, *[3000] * 400)), lenient=False)
+    assert trace.rows[-1].arrival_s == 3.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"{AZURE_HEADER}\n{GOOD_CSV}", '{"arrival_s": 1, "prompt_tokens": 1, "output_tokens": 1}'],
+)
+def test_unit_of_a_trace_that_names_its_own_is_refused(trace_file, text: str) -> None:
+    with pytest.raises(ValueError, match="--trace-unit is for timestamp"):
+        read_trace(trace_file(text), lenient=False, unit=TimeUnit.SECONDS)

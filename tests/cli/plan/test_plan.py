@@ -80,3 +80,20 @@ def test_what_has_no_plan_gets_one_sentence(run, options, sentence):
     result = run(*options)
     assert result.exit_code == 2
     assert sentence in result.output and "Traceback" not in result.output
+
+
+def test_plan_tells_the_requests_beyond_the_model_and_is_for_the_others(run, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    rows = [
+        {"arrival_s": i, "prompt_tokens": 300 if i % 2 else 9000, "output_tokens": 50}
+        for i in range(20)
+    ]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    result = run(*PLACE, "--trace", trace)
+    assert result.exit_code == 0, result.output
+    assert "10 of 20 requests have prompts longer than spec.model.maxModelLen" in result.output
+    assert "The plan is for the other requests." in result.output
+    trace.write_text(json.dumps(rows[0]))
+    result = run(*PLACE, "--trace", trace)
+    assert result.exit_code == 2
+    assert "every prompt is longer than spec.model.maxModelLen, 4,096 tokens" in result.output

@@ -44,7 +44,8 @@ def test_figures_follow_from_manifest_load_and_seed(run, tmp_path):
     figures = []
     for index, seed in enumerate((1, 1, 2)):
         path = tmp_path / f"{index}.json"
-        result = run(*PLACE, *LOAD, "--duration", "20s", "--seed", seed, "--json", path)
+        options = ("--duration", "20s", "--max-prompt-tokens", 4000, "--seed", seed)
+        result = run(*PLACE, *LOAD, *options, "--json", path)
         assert result.exit_code == 0, result.output
         figures.append(json.loads(path.read_text()))
     first, again, other = figures
@@ -83,6 +84,22 @@ def test_a_trace_is_replayed_whole(run, tmp_path):
     assert result.exit_code == 2 and "line 31: arrival_s is missing" in result.output
     result = run(*PLACE, "--trace", trace, "--lenient")
     assert result.exit_code == 0 and "1 bad rows of the trace skipped" in result.output
+
+
+def test_requests_beyond_the_model_are_refused_counted_and_told(run, tmp_path):
+    trace, figures = tmp_path / "trace.jsonl", tmp_path / "figures.json"
+    lengths = [(100_000, 10), (4096, 10), (4095, 10), (100, 10), (100, 5000)]
+    rows = [
+        {"arrival_s": 60 * i, "prompt_tokens": prompt, "output_tokens": output}
+        for i, (prompt, output) in enumerate(lengths)
+    ]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    result = run(*PLACE, "--trace", trace, "--json", figures)
+    assert result.exit_code == 0, result.output
+    found = json.loads(figures.read_text())
+    assert (found["num_requests"], found["num_refused"], found["attainment"]) == (5, 2, 0.6)
+    assert "2 of 5 requests have prompts longer than spec.model.maxModelLen" in result.output
+    assert "2 of 5 responses are longer than" in result.output
 
 
 @pytest.mark.parametrize(

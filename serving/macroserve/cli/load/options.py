@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from macroserve.cli.load.lengths import SYNTAX, LengthDistribution, parse_lengths
-from macroserve.cli.load.trace import read_trace
+from macroserve.cli.load.trace import TimeUnit, read_trace
 from macroserve.cli.load.workload import Load, SyntheticLoad, TraceLoad
 from macroserve.core.units import parse_seconds
 
@@ -27,7 +27,16 @@ _Load = partial(typer.Option, rich_help_panel="Load")
 
 TraceFile = Annotated[
     Path | None,
-    _Load("--trace", metavar="FILE", help="Replay an Azure CSV or a Mooncake JSON lines trace."),
+    _Load(
+        "--trace",
+        metavar="FILE",
+        help="Replay a trace: an Azure CSV (dates), Mooncake JSON lines (timestamp in "
+        "milliseconds), or JSON lines with arrival_s in seconds.",
+    ),
+]
+TraceUnit = Annotated[
+    TimeUnit | None,
+    _Load(metavar="s|ms", help="Unit of timestamp in JSON lines; by default ms, as Mooncake's."),
 ]
 TimeScale = Annotated[
     float | None, _Load(metavar="X", help="Replay the trace this many times as fast.")
@@ -73,6 +82,7 @@ def choose_load(
     *,
     trace: Path | None,
     time_scale: float | None,
+    trace_unit: TimeUnit | None,
     lenient: bool,
     rate: float | None,
     arrivals: Arrivals | None,
@@ -87,10 +97,11 @@ def choose_load(
                 "--arrivals, --cv, --prompt-tokens and --output-tokens go with --rate: "
                 "a trace has arrivals and lengths of its own"
             )
-        return TraceLoad(read_trace(trace, lenient), 1.0 if time_scale is None else time_scale)
+        read = read_trace(trace, lenient, trace_unit)
+        return TraceLoad(read, 1.0 if time_scale is None else time_scale)
     if rate is not None and trace is None:
-        if time_scale is not None or lenient:
-            raise ValueError("--time-scale and --lenient go with --trace")
+        if time_scale is not None or trace_unit is not None or lenient:
+            raise ValueError("--time-scale, --trace-unit and --lenient go with --trace")
         return SyntheticLoad(
             rate,
             _gap_cv(arrivals, cv),

@@ -33,6 +33,7 @@ def plan(
     ] = None,
     trace: options.TraceFile = None,
     time_scale: options.TimeScale = None,
+    trace_unit: options.TraceUnit = None,
     lenient: options.Lenient = False,
     rate: options.Rate = None,
     arrivals: options.Kind = None,
@@ -68,6 +69,8 @@ def plan(
     try:
         wanted = load_manifest(manifest)
         asked = requests(context.params, DEFAULT_DURATION, warm_up_s=0.0)
+        beyond = asked.beyond(wanted.spec.model.max_model_len)
+        asked = asked.that_fit(wanted.spec.model.max_model_len)
         setup = Setup(
             # With another number of devices to an instance, other memory is left for the cache.
             # Engines do not run pipelines.
@@ -86,6 +89,10 @@ def plan(
         _fail(f"--out: {error}")
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
+    for sentence in beyond.sentences():
+        typer.echo(f"{sentence}.", err=True)
+    if beyond.num_refused:
+        typer.echo("The plan is for the other requests.", err=True)
     cost = report.Cost(len(asked.arrivals) / max(asked.duration_s, 1.0), price)
     console.print(report.table(tried, chosen, cost, need.goal))
     figures = {

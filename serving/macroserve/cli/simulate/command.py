@@ -27,6 +27,7 @@ def simulate(
     model: where.Model = None,
     trace: options.TraceFile = None,
     time_scale: options.TimeScale = None,
+    trace_unit: options.TraceUnit = None,
     lenient: options.Lenient = False,
     rate: options.Rate = None,
     arrivals: options.Kind = None,
@@ -80,6 +81,8 @@ def simulate(
         raise typer.Exit(2) from None
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
+    for sentence in asked.beyond(wanted.spec.model.max_model_len).sentences():
+        typer.echo(f"{sentence}.", err=True)
     report = Report.of(outcome, wanted.spec.instances * setup.deployment.num_devices)
     if json_file is not None:
         json_file.write_text(json.dumps(report.document(), indent=2) + "\n")

@@ -59,6 +59,7 @@ def serve(
     ] = "10m",
     trace: options.TraceFile = None,
     time_scale: options.TimeScale = None,
+    trace_unit: options.TraceUnit = None,
     lenient: options.Lenient = False,
     rate: options.Rate = None,
     arrivals: options.Kind = None,
