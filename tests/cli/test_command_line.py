@@ -77,7 +77,7 @@ def test_scale_wants_at_least_one() -> None:
 
 
 def deployment(name: str, pid: int) -> state.Deployment:
-    return state.Deployment(name, pid, "http://e", "admin", "http://c", "control")
+    return state.Deployment(name, pid, "http://e", "http://p", "admin", "http://c", "control")
 
 
 def test_state_files_are_private_and_found_by_name() -> None:

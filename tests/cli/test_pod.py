@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from macroserve.cli import pod
-from macroserve.cli.pod import PodError, fail, read_api_keys, read_token, serve, use_cpu_limit
+from macroserve.cli.pod import PodError, fail, read_token, serve, use_cpu_limit
 
 
 def test_a_token_is_read_without_its_line_end(tmp_path: Path) -> None:
@@ -27,25 +27,6 @@ def test_a_token_that_cannot_be(tmp_path: Path, content: bytes | None, says: str
     with pytest.raises(PodError, match=says) as refused:
         read_token(tmp_path, "secret")
     assert str(tmp_path / "secret") in str(refused.value)
-
-
-def test_api_keys_are_those_of_all_files_of_a_mounted_secret(tmp_path: Path) -> None:
-    """As the kubelet mounts it: links to files in a folder that is swapped as a whole."""
-    versions = tmp_path / "..2026_01_01"
-    versions.mkdir()
-    (versions / "team-a").write_text("a1\na2\n")
-    (versions / "team-b").write_text("b1")
-    (tmp_path / "..data").symlink_to(versions.name)
-    for name in ("team-a", "team-b"):
-        (tmp_path / name).symlink_to(f"..data/{name}")
-    assert read_api_keys(tmp_path) == ("a1", "a2", "b1")
-
-
-def test_without_a_key_nothing_stands_open(tmp_path: Path) -> None:
-    with pytest.raises(PodError, match="no API key"):
-        read_api_keys(tmp_path)
-    with pytest.raises(PodError, match="cannot be read"):
-        read_api_keys(tmp_path / "nowhere")
 
 
 def test_what_it_fails_of_is_the_termination_message(

@@ -124,7 +124,7 @@ def test_status_shows_cells_and_instances(up: Up) -> None:
 
 def test_the_admin_api_needs_its_token(up: Up) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}):
-        response = httpx.get(up.endpoint + "/admin/v1/report", headers=headers)
+        response = httpx.get(up.state.private + "/admin/v1/report", headers=headers)
         assert response.status_code == 401
         assert response.json()["error"]["type"] == "AuthenticationError"
 
@@ -142,7 +142,7 @@ def test_metrics_tell_of_everything_once(up: Up) -> None:
 
 
 def metrics_page(up: Up) -> str:
-    return httpx.get(up.endpoint + "/metrics", timeout=10).text
+    return httpx.get(up.state.private + "/metrics", timeout=10).text
 
 
 def test_secrets_are_not_in_the_log(up: Up) -> None:

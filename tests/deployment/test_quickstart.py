@@ -133,7 +133,7 @@ def test_errors_have_their_openai_classes(client: OpenAI) -> None:
 
 
 def test_metrics_pass_through_from_the_instances(up: Up) -> None:
-    text = httpx.get(up.endpoint + "/metrics", timeout=10).text
+    text = httpx.get(up.state.private + "/metrics", timeout=10).text
     for name in up.instances():
         assert f'instance="{name}"' in text
     assert "vllm:num_requests_running" in text and "vllm:kv_cache_usage_perc" in text

@@ -114,7 +114,7 @@ class Up:
     def report(self) -> list[dict[str, Any]]:
         """The cells, as the admin API reports them."""
         headers = {"Authorization": f"Bearer {self.state.admin_token}"}
-        response = httpx.get(self.endpoint + "/admin/v1/report", headers=headers, timeout=10)
+        response = httpx.get(self.state.private + "/admin/v1/report", headers=headers, timeout=10)
         response.raise_for_status()
         return response.json()["cells"]
 
@@ -141,7 +141,7 @@ class Up:
     def metrics(self) -> dict[str, float]:
         """Sums over all label values, by metric name."""
         sums: dict[str, float] = {}
-        for line in httpx.get(self.endpoint + "/metrics", timeout=10).text.splitlines():
+        for line in httpx.get(self.state.private + "/metrics", timeout=10).text.splitlines():
             if not line.startswith("#"):
                 name = re.split(r"[ {]", line)[0]
                 sums[name] = sums.get(name, 0) + float(line.rsplit(" ", 1)[1])

@@ -8,11 +8,14 @@ import contextlib
 import importlib.metadata
 import os
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+if TYPE_CHECKING:
+    from macroserve.serving.api_keys import ApiKeySource
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -53,9 +56,21 @@ def up(
     manifest: Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance to run.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the endpoint.", min=1, max=65535)] = 8000,
+    private_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of metrics and status, on 127.0.0.1 only. "
+            "By default the next one after --port, or any free one.",
+            min=1,
+            max=65535,
+        ),
+    ] = None,
     api_keys: Annotated[
         Path | None,
-        typer.Option(help="A file of API keys, one a line (or MACROSERVE_API_KEYS, with commas)."),
+        typer.Option(
+            help="A file of API keys, one a line (or MACROSERVE_API_KEYS, with commas). "
+            "Changes of the file take effect within seconds."
+        ),
     ] = None,
 ) -> None:
     """Run a whole deployment on this machine until Ctrl-C."""
@@ -65,7 +80,7 @@ def up(
     from macroserve.serving.reconcile import StartError
 
     try:
-        run(UpOptions(manifest, host, port, _api_keys(api_keys)), console)
+        run(UpOptions(manifest, host, port, private_port, _api_keys(api_keys)), console)
     except ManifestError as error:
         _fail(str(error), 2)
     except PortTakenError as error:
@@ -131,14 +146,26 @@ def _order(name: str | None, order: str, body: str) -> None:
         _fail(str(error), 2)
 
 
-def _api_keys(path: Path | None) -> tuple[str, ...]:
+def _api_keys(path: Path | None) -> "ApiKeySource | None":
     """From the file or the environment: never from the command line, where others can read it."""
-    if path is not None:
-        try:
-            return tuple(path.read_text().split())
-        except OSError as error:
-            _fail(f"{path} cannot be read: {error.strerror}", 2)
-    return tuple(key for key in os.environ.get("MACROSERVE_API_KEYS", "").split(",") if key)
+    from macroserve.serving.api_keys import (
+        ENVIRONMENT,
+        ApiKeysError,
+        ApiKeySource,
+        environment_source,
+    )
+
+    try:
+        if path is not None:
+            # Absolute: the ingress replicas read it again, in processes and folders of their own.
+            source = ApiKeySource(path.absolute())
+            source.read()
+            return source
+        if (value := os.environ.get(ENVIRONMENT)) is not None:
+            return environment_source(value)
+    except ApiKeysError as error:
+        _fail(str(error), 2)
+    return None
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -86,20 +86,6 @@ def read_token(folder: Path, name: str) -> str:
     return token
 
 
-def read_api_keys(folder: Path) -> tuple[str, ...]:
-    """Of every file of a mounted Secret, one a line. Raises PodError where there is none: a
-    deployment that was to be guarded must not stand open."""
-    try:
-        # Kubernetes keeps what it links to in folders whose names begin with dots.
-        files = [path for path in sorted(folder.iterdir()) if not path.name.startswith("..")]
-        keys = tuple(key for path in files for key in path.read_text().split())
-    except (OSError, UnicodeDecodeError) as error:
-        raise PodError(f"the API keys in {folder} cannot be read: {_why(error)}") from error
-    if not keys:
-        raise PodError(f"there is no API key in {folder}")
-    return keys
-
-
 def use_cpu_limit() -> None:
     """As many compute threads as the container has cores, unless somebody has said how many."""
     os.environ.setdefault("OMP_NUM_THREADS", str(_num_cpus()))

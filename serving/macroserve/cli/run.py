@@ -16,13 +16,13 @@ from macroserve.cli.manifest_file import engine_settings, load, model_folder
 from macroserve.cli.pod import (
     PodError,
     fail,
-    read_api_keys,
     read_token,
     serve,
     use_cpu_limit,
 )
 from macroserve.core.manifest import Manifest, ManifestError
 from macroserve.core.views import Pool
+from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
 
 MAX_CAUSE_CHARS = 1000
 """Kubernetes takes a termination message of 4096 bytes."""
@@ -116,7 +116,9 @@ def ingress(
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
         secret = read_token(tokens, SECRET)
-        keys = read_api_keys(api_keys) if resource.spec.ingress.api_keys_secret else ()
+        keys = ApiKeySource(api_keys) if resource.spec.ingress.api_keys_secret else None
+        if keys:
+            keys.read()
         settings = engine_settings(resource, model_folder(resource))
         head_url = (head or f"http://{resource.name}-head:8100").rstrip("/")
 
@@ -188,7 +190,7 @@ def _run(what: str, prepared: Callable[[], Coroutine[Any, Any, None]]) -> None:
         serving = prepared()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serving)
-    except (ManifestError, PodError) as error:
+    except (ManifestError, PodError, ApiKeysError) as error:
         fail(str(error), 2)
     except Exception as error:
         # Whatever an engine or a server raises: a bad model, no memory, a port that is taken.

@@ -13,11 +13,13 @@ class NotRunningError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """endpoint: the OpenAI API. control: where ``up`` takes orders. Both tokens are secrets."""
+    """endpoint: the OpenAI API. private: metrics and the admin API. control: where ``up`` takes
+    orders. Both tokens are secrets."""
 
     name: str
     pid: int
     endpoint: str
+    private: str
     admin_token: str = field(repr=False)
     control: str
     control_token: str = field(repr=False)

@@ -33,7 +33,7 @@ async def watch(deployment: Deployment, console: Console) -> None:
 
 
 async def _reports(deployment: Deployment) -> AsyncIterator[Report]:
-    admin = AdminClient(deployment.endpoint, deployment.admin_token)
+    admin = AdminClient(deployment.private, deployment.admin_token)
     try:
         while True:
             yield await admin.report()

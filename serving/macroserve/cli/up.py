@@ -22,11 +22,13 @@ from macroserve.core.scaling.fleet import Wish
 from macroserve.core.wish import wish
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.admin_client import AdminClient
+from macroserve.serving.api_keys import ApiKeySource
 from macroserve.serving.auth import new_secret
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.ray_cluster import ClusterOptions, RayCluster
 from macroserve.serving.reconcile import Reconciler, StartError
 
+PRIVATE_HOST = "127.0.0.1"
 READY_TIMEOUT_S = 1800.0
 """Large checkpoints take their time to load."""
 
@@ -36,7 +38,8 @@ class UpOptions:
     path: Path
     host: str
     port: int
-    api_keys: tuple[str, ...]
+    private_port: int | None
+    api_keys: ApiKeySource | None
 
 
 class PortTakenError(Exception):
@@ -91,12 +94,16 @@ class Deployment:
         self._progress = progress
         self._admin_token = new_secret()
         self._endpoint = f"http://{options.host}:{options.port}"
+        private_port = _private_port(options)
+        self._private = f"http://{PRIVATE_HOST}:{private_port}"
         self._cluster = RayCluster(
             ClusterOptions(
                 settings=settings,
                 ingress=IngressOptions(
                     host=options.host,
                     port=options.port,
+                    private_host=PRIVATE_HOST,
+                    shared_private_port=private_port,
                     macroinstance=manifest.name,
                     secret=new_secret(),
                     admin_token=self._admin_token,
@@ -126,7 +133,7 @@ class Deployment:
             self._progress.step("Stopped: every process has ended")
 
     async def _serve(self) -> None:
-        admin = AdminClient(self._endpoint, self._admin_token)
+        admin = AdminClient(self._private, self._admin_token)
         self._reconciler = Reconciler(
             self._cluster,
             admin,
@@ -142,6 +149,7 @@ class Deployment:
                     self._manifest.name,
                     os.getpid(),
                     self._endpoint,
+                    self._private,
                     self._admin_token,
                     await control.start(),
                     control_token,
@@ -160,6 +168,7 @@ class Deployment:
         await self._cluster.deploy_ingress()
         replicas = self._manifest.spec.ingress.replicas
         self._progress.step(f"{replicas} ingress replicas listen on {self._endpoint}")
+        self._progress.step(f"Metrics are on {self._private}/metrics")
 
     async def _announce_ready(self) -> None:
         try:
@@ -229,6 +238,19 @@ def _on_stop_signal(stop: Callable[[], object]) -> None:
 def _described(wish: Wish) -> str:
     bounds = f"{wish.bounds.lower} to {wish.bounds.upper} in a cell"
     return f"{wish.instances} instances, {bounds}, {wish.high_priority_ratio:.0%} high priority"
+
+
+def _private_port(options: UpOptions) -> int:
+    """Raises PortTakenError for one that was asked for."""
+    if options.private_port is not None:
+        _check_port(PRIVATE_HOST, options.private_port)
+        return options.private_port
+    with contextlib.suppress(PortTakenError, OverflowError):
+        _check_port(PRIVATE_HOST, options.port + 1)
+        return options.port + 1
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.bind((PRIVATE_HOST, 0))
+        return sock.getsockname()[1]
 
 
 def _check_port(host: str, port: int) -> None:

@@ -8,17 +8,24 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from macroserve.serving.http_protocol import HttpLimits, bounded_protocol
+
 KEEP_ALIVE_S = 75
+DEFAULT_LIMITS = HttpLimits()
 
 
 class HttpServer(uvicorn.Server):
     """grace_s: how long requests may take that are under way when it stops."""
 
-    def __init__(self, app: ASGIApp, grace_s: float) -> None:
+    def __init__(self, app: ASGIApp, grace_s: float, limits: HttpLimits = DEFAULT_LIMITS) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                log_level="warning",
+                http=bounded_protocol(limits),
+                # No route is a WebSocket, and its protocol would know none of the limits.
+                ws="none",
+                # Its warnings tell what clients did, who could fill the log with them.
+                log_level="error",
                 access_log=False,
                 lifespan="off",
                 timeout_keep_alive=KEEP_ALIVE_S,

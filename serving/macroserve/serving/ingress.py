@@ -1,7 +1,8 @@
 """An ingress replica: text in, text out; tokens inside.
 
 Replicas on one machine listen on the same port (SO_REUSEPORT: the kernel spreads connections, no
-proxy stands between a client and its tokens), and each on one of its own for its peers.
+proxy stands between a client and its tokens), and each on one of its own for its peers. The public
+port serves the API, ``/health`` and ``/ready``; metrics and orders are on the private ports only.
 """
 
 import asyncio
@@ -18,10 +19,14 @@ from starlette.routing import Route
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
+from macroserve.serving.api_keys import ApiKeySource, KeyRing
 from macroserve.serving.auth import bearer
+from macroserve.serving.body_limit import BodyLimit
 from macroserve.serving.directory import CellDirectory
 from macroserve.serving.dispatch import Dispatcher
-from macroserve.serving.guard import ApiKeys, BodyLimit, Farewell, RetryAfter, error_response
+from macroserve.serving.error_shape import ErrorShape
+from macroserve.serving.gate import Gate
+from macroserve.serving.guard import Farewell, RetryAfter, error_response
 from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.metrics import IngressMetrics, cell_page, merge, scrape
 
@@ -29,6 +34,7 @@ METRICS_PATH = "/macroserve/metrics"
 """What one replica knows, the cells included: for a Prometheus that scrapes every replica."""
 REQUEST_METRICS_PATH = "/macroserve/metrics/requests"
 """What one replica counted itself: for its peers."""
+PRIVATE_GRACE_S = 5.0
 LEAVING_S = 5.0
 """How long a replica that leaves goes on taking requests: until nobody sends it any."""
 
@@ -36,20 +42,22 @@ LEAVING_S = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressOptions:
     """private_host, private_port: where peers and Prometheus reach this replica; any free port by
-    default. secret: shared inside the deployment. admin_token: for /admin, which is not served
-    without. api_keys: none = open. attainment: the share of requests that should meet the targets.
-    grace_s: how long accepted requests may take when it stops.
+    default. shared_private_port: another one on private_host, of all replicas on one machine.
+    secret: shared inside the deployment. admin_token: for /admin, which is not served without.
+    api_keys: None lets everyone call. attainment: the share of requests that should meet the
+    targets. grace_s: how long accepted requests may take when it stops.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     private_host: str = "127.0.0.1"
     private_port: int = 0
+    shared_private_port: int | None = None
     namespace: str = "default"
     macroinstance: str
     secret: str = field(repr=False)
     admin_token: str | None = field(default=None, repr=False)
-    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    api_keys: ApiKeySource | None = None
     attainment: float = 0.9
     grace_s: float = 30.0
 
@@ -70,10 +78,17 @@ class IngressServer:
         self._ready = False
 
     async def start(self) -> None:
-        """Listening when it returns; ready (``/ready``) once a token came back from an instance."""
+        """Listening when it returns; ready (``/ready``) once a token came back from an instance.
+
+        Raises ApiKeysError when API keys were asked for and there are none.
+        """
+        source = self._options.api_keys
+        self._keys = KeyRing(source) if source else None
         public = bound(self._options.host, self._options.port, shared=True)
-        private = bound(self._options.private_host, self._options.private_port)
-        port = private.getsockname()[1]
+        private = [bound(self._options.private_host, self._options.private_port)]
+        port = private[0].getsockname()[1]
+        if shared_port := self._options.shared_private_port:
+            private.append(bound(self._options.private_host, shared_port, shared=True))
         self._own_address = f"http://{self._options.private_host}:{port}"
         self._directory = CellDirectory(self._discover, self._options.secret, self._own_address)
         self._dispatcher = Dispatcher(
@@ -87,12 +102,15 @@ class IngressServer:
         await self._dispatcher.start()
         self._http = aiohttp.ClientSession(headers=bearer(self._options.secret))
         app = await self._application()
-        self._farewell = Farewell(ApiKeys(BodyLimit(app), self._options.api_keys))
+        self._farewell = Farewell(ErrorShape(Gate(BodyLimit(app), self._keys)))
         self._server = HttpServer(RetryAfter(self._farewell), self._options.grace_s)
         # vLLM's error handlers look for it there.
         app.state.server = self._server
-        await self._server.start(public, private)
+        self._private_server = HttpServer(self._private_application(), PRIVATE_GRACE_S)
+        await self._private_server.start(*private)
+        await self._server.start(public)
         self._readiness = asyncio.create_task(self._become_ready())
+        self._reloading = asyncio.create_task(self._keys.follow()) if self._keys else None
 
     async def leave(self) -> None:
         """Not ready any more, but there until those who send requests have noticed."""
@@ -102,14 +120,17 @@ class IngressServer:
     async def stop(self) -> None:
         """Accepted requests are finished first, within the grace."""
         self._readiness.cancel()
+        if self._reloading:
+            self._reloading.cancel()
         await self._server.stop()
+        await self._private_server.stop()
         await self._dispatcher.stop()
         await self._directory.stop()
         await self._http.close()
 
     def check(self) -> None:
         """Raises RuntimeError when the replica can serve no more."""
-        if not self._server.alive:
+        if not (self._server.alive and self._private_server.alive):
             raise RuntimeError("the HTTP server has ended")
 
     async def _application(self) -> Starlette:
@@ -122,18 +143,22 @@ class IngressServer:
 
         llm = RemoteLLM(frontend_config(self._settings), self._dispatcher, self._dispatcher.admit)
         app = await text_app(llm, self._settings)
-        app.router.routes.extend(
-            [
-                Route("/health", self._health),
-                Route("/ready", self._ready_endpoint),
-                Route("/metrics", self._metrics_endpoint),
-                Route(METRICS_PATH, self._own_metrics),
-                Route(REQUEST_METRICS_PATH, self._request_metrics),
-            ]
-        )
-        if token := self._options.admin_token:
-            app.router.routes.extend(AdminApi(self._discover, self._http, token).routes())
+        app.router.routes.extend(self._probes())
         return app
+
+    def _private_application(self) -> Starlette:
+        routes = [
+            *self._probes(),
+            Route("/metrics", self._metrics_endpoint),
+            Route(METRICS_PATH, self._own_metrics),
+            Route(REQUEST_METRICS_PATH, self._request_metrics),
+        ]
+        if token := self._options.admin_token:
+            routes.extend(AdminApi(self._discover, self._http, token).routes())
+        return Starlette(routes=routes)
+
+    def _probes(self) -> list[Route]:
+        return [Route("/health", self._health), Route("/ready", self._ready_endpoint)]
 
     async def _become_ready(self) -> None:
         """One real token, by the way that every request goes."""

@@ -140,7 +140,7 @@ def test_probes_ask_what_the_parts_answer() -> None:
     }
     for component, port, ready in (
         ("head", "control", "/ready"),
-        ("ingress", "http", "/ready"),
+        ("ingress", "private", "/ready"),
         ("instance", "http", "/health"),
     ):
         assert asked[component] == {

@@ -18,7 +18,8 @@ def deployment(blueprint: Blueprint) -> Object:
         blueprint,
         "ingress",
         args=["--head", f"http://{names.head(blueprint.name)}:{names.HEAD_PORT}"],
-        ports={"http": names.PUBLIC_PORT, "private": names.PRIVATE_PORT},
+        # Probed on the private one: clients who take all connections of the other do not end it.
+        ports={"private": names.PRIVATE_PORT, "http": names.PUBLIC_PORT},
         readiness="/ready",
         resources=RESOURCES,
         start_s=START_S,

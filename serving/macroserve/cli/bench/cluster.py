@@ -22,6 +22,7 @@ READY_TIMEOUT_S = 180.0
 @dataclass(frozen=True, slots=True)
 class BenchCluster:
     endpoint: str
+    private: str
     secret: str
     admin: AdminClient
     handles: tuple[InstanceHandle, ...]
@@ -39,8 +40,13 @@ async def running(
 ) -> AsyncIterator[BenchCluster]:
     """cells: instances of each. Ready when entered; every process has ended when left."""
     admin_token = new_secret()
+    private_port = free_port()
     options = IngressOptions(
-        port=free_port(), macroinstance="bench", secret=new_secret(), admin_token=admin_token
+        port=free_port(),
+        shared_private_port=private_port,
+        macroinstance="bench",
+        secret=new_secret(),
+        admin_token=admin_token,
     )
     cluster = RayCluster(
         ClusterOptions(
@@ -48,7 +54,8 @@ async def running(
         )
     )
     endpoint = f"http://127.0.0.1:{options.port}"
-    admin = AdminClient(endpoint, admin_token)
+    private = f"http://{options.private_host}:{private_port}"
+    admin = AdminClient(private, admin_token)
     try:
         await asyncio.to_thread(cluster.start)
         names = [f"instance-{i}" for i in range(sum(cells))]
@@ -63,7 +70,7 @@ async def running(
         await _ready(endpoint)
         key = options.secret.encode()
         handles = tuple(verify(identity.handle, key) for identity in identities)
-        yield BenchCluster(endpoint, options.secret, admin, handles)
+        yield BenchCluster(endpoint, private, options.secret, admin, handles)
     finally:
         await admin.close()
         await asyncio.to_thread(cluster.stop)

@@ -32,7 +32,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
         seconds = await _move_about(cluster)
         stop.set()
         streams = [s for streams in await asyncio.gather(*load) for s in streams]
-        rerouted = await _rerouted(http, cluster.endpoint)
+        rerouted = await _rerouted(http, cluster.private)
     cut = sum(s.num_tokens != NUM_TOKENS for s in streams)
     return {
         "migration.p95_ms": 1e3 * _quantile(seconds, 0.95),
@@ -70,9 +70,9 @@ async def _stream_until(
     return streams
 
 
-async def _rerouted(http: aiohttp.ClientSession, endpoint: str) -> int:
+async def _rerouted(http: aiohttp.ClientSession, private: str) -> int:
     """Attempts that had to move to another instance, by the ingress's own count."""
-    async with http.get(endpoint + "/metrics") as response:
+    async with http.get(private + "/metrics") as response:
         lines = (await response.text()).splitlines()
     return sum(
         int(float(line.rsplit(" ", 1)[1]))

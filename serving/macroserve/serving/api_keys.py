@@ -1,0 +1,150 @@
+"""The API keys of the public endpoint: read from a file, a mounted Secret or the environment.
+
+Reading fails closed: where keys were asked for and none is found, nothing starts. A key that is
+taken out of the file stops working within seconds, without a restart.
+"""
+
+import asyncio
+import logging
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from macroserve.serving.auth import TokenCheck, bearer
+
+RELOAD_S = 2.0
+MAX_FILE_BYTES = 1 << 20
+ENVIRONMENT = "MACROSERVE_API_KEYS"
+
+_KEY = re.compile(r"[!-~]+")
+_LINE = re.compile(r"(?P<key>[!-~]+)(\s+#.*)?")
+
+_logger = logging.getLogger(__name__)
+
+
+class ApiKeysError(Exception):
+    """The API keys cannot be used; the message is a sentence for people and holds no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeySource:
+    """Where API keys come from: ``path``, a file or a folder of files (a mounted Secret), or
+    ``keys`` themselves."""
+
+    path: Path | None = None
+    keys: tuple[str, ...] = field(default=(), repr=False)
+
+    def read(self) -> tuple[str, ...]:
+        """Return at least one key. Raises ApiKeysError."""
+        if self.path is not None:
+            return read_keys(self.path)
+        if not self.keys:
+            raise ApiKeysError("there is no API key")
+        return self.keys
+
+
+def environment_source(value: str) -> ApiKeySource:
+    """Return the keys that ``value`` lists, with commas between. Raises ApiKeysError."""
+    keys = tuple(key for part in value.split(",") if (key := part.strip()))
+    if not keys:
+        raise ApiKeysError(f"{ENVIRONMENT} is set, but there is no API key in it")
+    if not all(map(_KEY.fullmatch, keys)):
+        raise ApiKeysError(f"a key in {ENVIRONMENT} is not one word of printable ASCII characters")
+    return ApiKeySource(keys=keys)
+
+
+def read_keys(path: Path) -> tuple[str, ...]:
+    """Return the keys of a file, or of all files of a folder. Raises ApiKeysError for none."""
+    try:
+        files = _files(path)
+        keys = tuple(key for file in files for key in parse_keys(_content(file), str(file)))
+    except OSError as error:
+        raise ApiKeysError(
+            f"the API keys in {path} cannot be read: {error.strerror or error}"
+        ) from error
+    if not keys:
+        raise ApiKeysError(f"there is no API key in {path}")
+    return keys
+
+
+def parse_keys(content: bytes, name: str) -> tuple[str, ...]:
+    """Return the keys of one file: one a line, of printable ASCII characters without spaces.
+
+    Blank lines, lines that begin with ``#`` and what follows a space and ``#`` are remarks. Raises
+    ApiKeysError with ``name`` and the line's number for anything else.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ApiKeysError(
+            f"the API keys in {name} cannot be read: it is not UTF-8 text"
+        ) from error
+    keys: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        match = _LINE.fullmatch(stripped)
+        if match is None:
+            raise ApiKeysError(
+                f"line {number} of {name} is not an API key: a key is one word of printable ASCII "
+                "characters, and a remark begins with #"
+            )
+        keys.append(match["key"])
+    return tuple(keys)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    # Kubernetes keeps what it links to in folders whose names begin with dots.
+    return [file for file in sorted(path.iterdir()) if not file.name.startswith("..")]
+
+
+def _content(file: Path) -> bytes:
+    """A pipe or a device would give its keys once, or for ever."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise ApiKeysError(f"the API keys in {file} cannot be read: it is not a regular file")
+    with file.open("rb") as stream:
+        content = stream.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise ApiKeysError(f"{file} is larger than {MAX_FILE_BYTES} bytes")
+    return content
+
+
+class KeyRing:
+    """The API keys that hold now. Raises ApiKeysError when ``source`` has none."""
+
+    def __init__(self, source: ApiKeySource) -> None:
+        self._source = source
+        self._keys = source.read()
+        self._check = TokenCheck(self._keys)
+        self._problem = ""
+
+    def allows(self, headers: Mapping[str, str], takes_x_api_key: bool = False) -> bool:
+        """Whether a request carries a key as a bearer token, or as Anthropic's clients send it."""
+        if self._check.allows(headers):
+            return True
+        return takes_x_api_key and self._check.allows(bearer(headers.get("x-api-key", "")))
+
+    async def follow(self) -> None:
+        """Take over what the file says, every RELOAD_S, until cancelled."""
+        while self._source.path is not None:
+            await asyncio.sleep(RELOAD_S)
+            await self.reload()
+
+    async def reload(self) -> None:
+        """Read the keys again. Keeps the former ones, and says so once, where there are none."""
+        try:
+            keys = await asyncio.to_thread(self._source.read)
+        except ApiKeysError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _logger.error("The former API keys go on holding: %s", error)
+            return
+        self._problem = ""
+        if keys != self._keys:
+            self._keys, self._check = keys, TokenCheck(keys)
+            _logger.warning("The API keys have changed: %d hold now", len(keys))
