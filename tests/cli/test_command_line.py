@@ -24,6 +24,25 @@ def invoke(*arguments: str):
     return CliRunner().invoke(app, arguments)
 
 
+@pytest.mark.parametrize("content", ["", " \n", "# none\n", "one key too many\n", None])
+def test_up_without_a_usable_api_key_does_not_start(tmp_path: Path, content: str | None) -> None:
+    keys = tmp_path / "keys"
+    if content is not None:
+        keys.write_text(content)
+    result = invoke("up", "-f", "manifests/emulated.yaml", "--api-keys", str(keys))
+    assert result.exit_code == 2
+    assert str(keys) in result.output and "many" not in result.output
+
+
+@pytest.mark.parametrize("value", ["", " , "])
+def test_up_with_an_empty_key_variable_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("MACROSERVE_API_KEYS", value)
+    result = invoke("up", "-f", "manifests/emulated.yaml")
+    assert result.exit_code == 2 and "MACROSERVE_API_KEYS" in result.output
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -158,15 +159,53 @@ def test_without_a_good_key_gets_401(up: Up, value: str) -> None:
     assert httpx.get(up.endpoint + "/health").status_code == 200
 
 
-def test_every_key_of_the_file_is_good(up: Up) -> None:
-    for key in (KEY, "another-key"):
-        headers = {"Authorization": f"Bearer {key}"}
-        assert httpx.get(up.endpoint + "/v1/models", headers=headers).status_code == 200
+def status_with(up: Up, key: str) -> int:
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.get(up.endpoint + "/v1/models", headers=headers).status_code
+
+
+def test_keys_are_those_that_the_file_holds_now(up: Up) -> None:
+    assert [status_with(up, key) for key in (KEY, "another-key", "fresh-key")] == [200, 200, 401]
+    file = up.folder / "keys"
+    file.write_text(f"{KEY} # this one stays\nfresh-key\n")
+    # So often that every replica is asked.
+    keys = ["fresh-key", "another-key"] * 8
+    up.wait_for(lambda: [status_with(up, key) for key in keys] == [200, 401] * 8, 20)
+    file.write_text("")
+    time.sleep(3)
+    assert {status_with(up, KEY) for _ in range(8)} == {200}
+    assert httpx.get(up.endpoint + "/v1/models").status_code == 401
 
 
 def test_unknown_paths_and_methods(up: Up) -> None:
-    assert post(up, "/v1/nothing", json={}).status_code == 404
-    assert httpx.get(up.endpoint + "/v1/completions", headers=HEADERS).status_code == 405
+    nothing = post(up, "/v1/nothing", json={})
+    get = httpx.get(up.endpoint + "/v1/completions", headers=HEADERS)
+    for response, status in ((nothing, 404), (get, 405)):
+        assert response.status_code == response.json()["error"]["code"] == status
+
+
+def test_nothing_is_computed_or_told_without_a_key(up: Up) -> None:
+    ended = up.metrics()["macroserve_requests_total"]
+    body = {"model": "tiny-llama", "query": "a", "items": ["b"], "label_token_ids": [5]}
+    for path in ("/generative_scoring", "/v1/chat/completions/batch", "/v1/messages"):
+        assert post(up, path, json=body, headers={}).status_code == 401
+    for path in ("/metrics", "/macroserve/metrics", "/admin/v1/report", "//v1/models"):
+        assert httpx.get(up.endpoint + path).status_code == 404
+    assert up.metrics()["macroserve_requests_total"] == ended
+
+
+def test_anthropic_clients_send_their_key_and_get_their_errors(up: Up) -> None:
+    body = {"model": "other", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+    for headers, status in (({"x-api-key": KEY}, 404), ({"x-api-key": "wrong"}, 401)):
+        response = post(up, "/v1/messages", json=body, headers=headers)
+        assert response.status_code == status
+        assert response.json()["type"] == "error" and response.json()["error"]["message"]
+
+
+def test_json_that_is_nested_too_deeply_gets_400_in_openai_shape(up: Up) -> None:
+    headers = {**HEADERS, "Content-Type": "application/json"}
+    response = post(up, "/v1/completions", content=b"[" * 100_000, headers=headers)
+    assert response.status_code == response.json()["error"]["code"] == 400
 
 
 def test_overload_gets_429_with_retry_after(up: Up) -> None:
