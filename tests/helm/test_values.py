@@ -41,6 +41,12 @@ WRONG: list[tuple[str, object, str]] = [
         {"app.kubernetes.io/name": "mine"},
         "invalid propertyName 'app.kubernetes.io/name'",
     ),
+    (
+        "operator.podPolicy.allow",
+        ["everything"],
+        "at '/operator/podPolicy/allow/0': value must be one of 'privileged',",
+    ),
+    ("operator.podPolicy.alow", [], "at '/operator/podPolicy': additional properties 'alow' not"),
     ("operator.priorityClassName", "High!", "at '/operator/priorityClassName': 'High!' does not"),
     ("operator.affinity.zone", {}, "at '/operator/affinity': additional properties 'zone' not"),
     (

@@ -1,5 +1,6 @@
 """Values decide which objects there are, and each value is seen in one of them."""
 
+import json
 import tomllib
 
 import helm_python as helm
@@ -101,6 +102,23 @@ TOLERATION = {"key": "a", "operator": "Exists"}
 PEM = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
 
+HF_SECRETS = ["hf*", "huggingface*", "hugging-face*"]
+"""The default."""
+
+
+def pod_policy(**changed: object) -> str:
+    policy = {"allow": [], "capabilities": [], "secrets": HF_SECRETS, "serviceAccounts": []}
+    return json.dumps(policy | changed, separators=(",", ":"))
+
+
+POD_POLICIES: list[tuple[str, object, str]] = [
+    # field, value, what the operator is told
+    ("allow", ["hostPath"], pod_policy(allow=["hostPath"])),
+    ("serviceAccounts", ["models"], pod_policy(serviceAccounts=["models"])),
+    ("secrets", [], pod_policy(secrets=[])),
+    ("capabilities", ["IPC_LOCK"], pod_policy(capabilities=["IPC_LOCK"])),
+]
+
 FIELDS: list[tuple[str, object, str, str, object]] = [
     # path, value, object, path in it, what is there
     ("operator.image.repository", "r/o", OPERATOR, f"{CONTAINER}.image", "r/o:" + VERSION),
@@ -125,6 +143,10 @@ FIELDS: list[tuple[str, object, str, str, object]] = [
     ("operator.resources", REQUESTS, OPERATOR, f"{CONTAINER}.resources", REQUESTS),
     ("operator.podLabels", {"a": "b"}, OPERATOR, "spec.template.metadata.labels.a", "b"),
     ("operator.podAnnotations", {"a": "b"}, OPERATOR, "spec.template.metadata.annotations.a", "b"),
+    *(
+        (f"operator.podPolicy.{field}", value, OPERATOR, f"{CONTAINER}.env.4.value", policy)
+        for field, value, policy in POD_POLICIES
+    ),
     ("operator.priorityClassName", "high", OPERATOR, f"{POD}.priorityClassName", "high"),
     ("operator.nodeSelector", {"a": "b"}, OPERATOR, f"{POD}.nodeSelector", {"a": "b"}),
     ("operator.nodeSelector", {"a": "b"}, "Job/macroserve-release", f"{POD}.nodeSelector.a", "b"),

@@ -14,6 +14,7 @@ from macroserve.core.manifest import Manifest, ManifestError, parse
 from macroserve.core.sentences import shown
 from macroserve.operator import names
 from macroserve.operator.objects import Object
+from macroserve.operator.pod_policy import RESTRICTED, PodPolicy, violations
 
 MAX_NAME_CHARS = 53
 """So that ``NAME-instances`` is a DNS label, which the name of a Service is."""
@@ -26,12 +27,17 @@ reaches the instances, one after another where it is built into them."""
 
 
 def review(
-    operation: str, old: Object | None, new: Object | None, subresource: str
+    operation: str,
+    old: Object | None,
+    new: Object | None,
+    subresource: str,
+    policy: PodPolicy = RESTRICTED,
 ) -> tuple[str, ...]:
     """Why the write is refused, a sentence each; none: it is let through.
 
     operation: CREATE, UPDATE or DELETE. old, new: the MacroInstance before and after; for the
-    subresource ``scale`` the MacroInstance as it is and the ``Scale`` wished for.
+    subresource ``scale`` the MacroInstance as it is and the ``Scale`` wished for. policy: what
+    ``spec.template`` may ask for.
     """
     if new is None or operation == "DELETE" or subresource not in ("", "scale"):
         return ()
@@ -41,10 +47,18 @@ def review(
         # Labels, finalizers: nothing may keep an earlier version's objects from being deleted.
         return ()
     try:
-        manifest_of(new)
+        admitted(new, policy)
     except ManifestError as error:
         return error.problems
     return tuple(_changed(old, new)) if old else ()
+
+
+def admitted(resource: Object, policy: PodPolicy) -> Manifest:
+    """The manifest of a MacroInstance of which pods may be made. Raises ManifestError."""
+    manifest = manifest_of(resource)
+    if problems := violations(manifest.spec.template or {}, policy):
+        raise ManifestError(problems)
+    return manifest
 
 
 def manifest_of(resource: Object) -> Manifest:

@@ -1,6 +1,6 @@
 """What follows from one generation of a MacroInstance alone."""
 
-from macroserve.operator.admission import manifest_of
+from macroserve.operator.admission import admitted
 from macroserve.operator.children import Children
 from macroserve.operator.kinds import Kind
 from macroserve.operator.objects import Object
@@ -10,7 +10,7 @@ from macroserve.operator.resources.blueprint import Blueprint
 
 
 class Form:
-    """Raises ManifestError for a spec that cannot be used.
+    """Raises ManifestError for a spec that cannot be used, or whose template the policy refuses.
 
     budget: the kind of disruption budget of this cluster.
     """
@@ -19,7 +19,7 @@ class Form:
         metadata = resource["metadata"]
         self.generation: int = metadata["generation"]
         self.blueprint = Blueprint(
-            manifest=manifest_of(resource),
+            manifest=admitted(resource, options.pod_policy),
             document=resource,
             namespace=metadata["namespace"],
             uid=metadata["uid"],

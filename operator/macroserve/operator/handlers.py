@@ -75,7 +75,7 @@ async def validate(
     if subresource == "scale" and new is not None:
         # The API server sends two Scale objects, which say nothing of the rest.
         before = runtime.resource(Key(new["metadata"]["namespace"], new["metadata"]["name"]))
-    if problems := admission.review(operation, before, new, subresource or ""):
+    if problems := admission.review(operation, before, new, subresource or "", options.pod_policy):
         raise kopf.AdmissionError(" ".join(problems), code=422)
 
 

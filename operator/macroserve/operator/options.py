@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from macroserve.operator.pod_policy import RESTRICTED, PodPolicy
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
@@ -13,6 +15,7 @@ class OperatorOptions:
 
     namespace: where the leader's Lease is. webhook_cert_dir: holds ``tls.crt`` and ``tls.key``;
     without it no webhook is served. alert_token_file: without it no alerts are taken.
+    pod_policy: what pod templates may ask for.
     """
 
     engine_image: str
@@ -24,10 +27,11 @@ class OperatorOptions:
     metrics_port: int = 9090
     alerts_port: int = 9095
     webhook_port: int = 9443
+    pod_policy: PodPolicy = RESTRICTED
 
     @staticmethod
     def from_env(env: Mapping[str, str] = os.environ) -> "OperatorOptions":
-        """Raises ValueError when the engine's image is not named."""
+        """Raises ValueError when the engine's image is not named, or a policy cannot be read."""
         image = env.get("MACROSERVE_ENGINE_IMAGE", "")
         if not image:
             raise ValueError("MACROSERVE_ENGINE_IMAGE must name the image of the engines' pods")
@@ -41,6 +45,7 @@ class OperatorOptions:
             metrics_port=int(env.get("MACROSERVE_METRICS_PORT", "9090")),
             alerts_port=int(env.get("MACROSERVE_ALERTS_PORT", "9095")),
             webhook_port=int(env.get("MACROSERVE_WEBHOOK_PORT", "9443")),
+            pod_policy=PodPolicy.from_json(env.get("MACROSERVE_POD_POLICY") or "{}"),
         )
 
 

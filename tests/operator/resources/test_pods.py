@@ -204,10 +204,13 @@ def test_devices_are_asked_for_by_the_template_alone() -> None:
     template = {"spec": {"containers": [{"name": "engine", **gpu}]}}
     real = {"engine": {"type": "vLLM", "tensorParallel": 4}}
     asked = container(pods(blueprint(**real, template=template))["instance"])["resources"]
-    assert asked == gpu["resources"]
-    assert container(pods(blueprint(**real))["instance"])["resources"] == {}
+    assert asked["limits"].pop("memory")
+    assert asked == {**instance.REAL_RESOURCES, **gpu["resources"]}
+    without = container(pods(blueprint(**real))["instance"])["resources"]
+    assert without["limits"].keys() == {"memory"}
+    assert without["requests"] == instance.REAL_RESOURCES["requests"]
     emulated = container(pods(blueprint())["instance"])["resources"]
-    assert emulated == instance.EMULATED_RESOURCES
+    assert emulated == {**instance.EMULATED_RESOURCES, "limits": {"memory": "4Gi"}}
 
 
 @pytest.mark.parametrize(
@@ -285,3 +288,32 @@ def test_everything_is_owned_and_labelled() -> None:
         assert metadata["labels"]["app.kubernetes.io/managed-by"] == "macroserve-operator"
         assert metadata["labels"][names.MACROINSTANCE] == "llama"
         assert metadata["namespace"] == "team"
+
+
+@pytest.mark.parametrize("component", ["head", "ingress", "instance"])
+@pytest.mark.parametrize("engine", ["Emulated", "vLLM"])
+def test_no_pod_can_fill_its_node(component: str, engine: str) -> None:
+    template = {
+        "spec": {
+            "initContainers": [{"name": "fetch"}],
+            "containers": [{"name": "engine", "resources": {"limits": None}}, {"name": "sidecar"}],
+            "volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "shm", "emptyDir": None}],
+        }
+    }
+    for of in (
+        blueprint(engine={"type": engine}),
+        blueprint(engine={"type": engine}, template=template),
+    ):
+        spec = pods(of)[component]["spec"]
+        containers = [*spec["containers"], *spec.get("initContainers", ())]
+        assert all(each["resources"]["limits"]["memory"] for each in containers)
+        folders = [volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume]
+        assert len(folders) == 3
+        assert all(folder["sizeLimit"] for folder in folders)
+
+
+def test_shared_memory_of_a_real_engine_holds_what_its_workers_exchange() -> None:
+    spec = pods(blueprint(engine={"type": "vLLM", "tensorParallel": 4}))["instance"]["spec"]
+    (shm,) = [volume["emptyDir"] for volume in spec["volumes"] if volume["name"] == "shm"]
+    assert shm == {"medium": "Memory", "sizeLimit": "16Gi"}
+    assert spec["containers"][0]["resources"]["limits"]["memory"] == "131328Mi"

@@ -3,10 +3,14 @@
 from macroserve.operator import names
 from macroserve.operator.resources import pods, template
 from macroserve.operator.resources.blueprint import Blueprint, Object
+from macroserve.operator.resources.bounds import bounded
 
 START_S = 300
 GRACE_S = 30
 RESOURCES = {"requests": {"cpu": "200m", "memory": "1Gi"}}
+MEMORY_LIMIT = "8Gi"
+"""Ray's own processes take about 1 GiB, and each cell scheduler a process of its own."""
+SIZES = pods.FolderSizes(tmp="4Gi", cache="4Gi", shm="1Gi")
 
 
 def deployment(blueprint: Blueprint) -> Object:
@@ -21,8 +25,10 @@ def deployment(blueprint: Blueprint) -> Object:
         resources=RESOURCES,
         start_s=START_S,
         grace_s=GRACE_S,
+        sizes=SIZES,
     )
     pod = template.merged(pod, template.for_head(blueprint.template))
+    pod = bounded(pod, MEMORY_LIMIT)
     revision = blueprint.revision(pod)
     pod["metadata"]["annotations"] = {names.REVISION: revision}
     return {

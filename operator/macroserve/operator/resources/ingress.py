@@ -3,11 +3,15 @@
 from macroserve.operator import names
 from macroserve.operator.resources import pods, template
 from macroserve.operator.resources.blueprint import Blueprint, Object
+from macroserve.operator.resources.bounds import bounded
 
 START_S = 600
 """An ingress fetches the model's tokenizer first."""
 GRACE_S = 300
 RESOURCES = {"requests": {"cpu": "200m", "memory": "512Mi"}}
+MEMORY_LIMIT = "8Gi"
+"""The frontend takes about 1 GiB; the rest is for requests and for what checks them."""
+SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
 
 
 def deployment(blueprint: Blueprint) -> Object:
@@ -24,6 +28,7 @@ def deployment(blueprint: Blueprint) -> Object:
         resources=RESOURCES,
         start_s=START_S,
         grace_s=GRACE_S,
+        sizes=SIZES,
     )
     if secret := blueprint.manifest.spec.ingress.api_keys_secret:
         keys = {"secret": {"secretName": secret, "defaultMode": 0o440}}
@@ -40,6 +45,7 @@ def deployment(blueprint: Blueprint) -> Object:
         }
     ]
     pod = template.merged(pod, template.for_ingress(blueprint.template))
+    pod = bounded(pod, MEMORY_LIMIT)
     revision = blueprint.revision(pod)
     pod["metadata"]["annotations"] = {names.REVISION: revision}
     return {

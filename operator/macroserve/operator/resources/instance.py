@@ -1,18 +1,29 @@
 """An instance: a bare pod of its own, named after it, so that the one to end can be chosen."""
 
+import math
 from typing import Any
 
 from macroserve.core.views import Pool
 from macroserve.operator import names
 from macroserve.operator.resources import pods, template
 from macroserve.operator.resources.blueprint import Blueprint, Object
+from macroserve.operator.resources.bounds import bounded
 
 START_S = 3600
 """To fetch and load a model."""
 GRACE_S = 300
 EMULATED_RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}}
-"""Of an Emulated engine, unless the template says otherwise. What a real one needs (devices
-above all) only the person who chose the model knows: a template's ``resources`` say it."""
+"""Of an Emulated engine, unless the template says otherwise."""
+REAL_RESOURCES = {"requests": {"memory": "2Gi"}}
+"""Without a request, the limit would count as one. What a real engine needs (devices above all)
+only the person who chose the model knows: a template's ``resources`` say it."""
+EMULATED_MEMORY_LIMIT = "4Gi"
+MEMORY_PER_DEVICE_BYTES = 32 * 2**30
+"""Of the host's memory, for a worker process and its share of the weights as they are loaded. On a
+machine without devices the KV cache comes on top."""
+EMULATED_SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
+REAL_SIZES = pods.FolderSizes(tmp="20Gi", cache="500Gi", shm="16Gi")
+"""cache: the models that it downloads, unless a volume of the template takes its place."""
 
 
 def pod(blueprint: Blueprint, instance: str, cell: str, pool: Pool) -> Object:
@@ -45,9 +56,10 @@ def _rendered(blueprint: Blueprint) -> Object:
         args=[],
         ports={"http": names.INSTANCE_PORT},
         readiness="/health",
-        resources=EMULATED_RESOURCES if emulated else {},
+        resources=EMULATED_RESOURCES if emulated else REAL_RESOURCES,
         start_s=START_S,
         grace_s=GRACE_S,
+        sizes=EMULATED_SIZES if emulated else REAL_SIZES,
         env={
             "MACROSERVE_INSTANCE": pods.of_label(names.INSTANCE),
             "MACROSERVE_POOL": pods.of_label(names.POOL),
@@ -55,7 +67,15 @@ def _rendered(blueprint: Blueprint) -> Object:
     )
     pod["spec"]["restartPolicy"] = "Always"
     pod["spec"]["affinity"] = pods.on_other_nodes(names.selector(blueprint.name, "instance"))
-    return template.merged(pod, blueprint.template)
+    return bounded(template.merged(pod, blueprint.template), _memory_limit(blueprint))
+
+
+def _memory_limit(blueprint: Blueprint) -> str:
+    engine = blueprint.manifest.spec.engine
+    if engine.type == "Emulated":
+        return EMULATED_MEMORY_LIMIT
+    workers_bytes = MEMORY_PER_DEVICE_BYTES * engine.tensor_parallel * engine.pipeline_parallel
+    return f"{math.ceil((workers_bytes + engine.kv_cache_bytes) / 2**20)}Mi"
 
 
 def service(blueprint: Blueprint) -> Object:

@@ -1,18 +1,28 @@
 """What all pods of a MacroInstance have in common."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from macroserve.operator import names
 from macroserve.operator.resources.blueprint import Blueprint, Object
+from macroserve.operator.resources.confinement import CONTAINER_SECURITY, POD_SECURITY
 
 MANIFEST_FOLDER = "/etc/macroserve/manifest"
 MANIFEST_FILE = "macroinstance.json"
 TOKENS_FOLDER = "/etc/macroserve/tokens"
 API_KEYS_FOLDER = "/etc/macroserve/api-keys"
 CACHE_FOLDER = "/var/cache/macroserve"
-USER_ID = 65532
 LEAVE_LOST_NODE_S = 10
 """How long a pod stays on a node that does not answer. Kubernetes' own default is 300."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSizes:
+    """Limits of the folders that a pod may write. shm counts as memory of the pod as well."""
+
+    tmp: str
+    cache: str
+    shm: str
 
 
 def pod(
@@ -24,12 +34,14 @@ def pod(
     resources: Object,
     start_s: int,
     grace_s: int,
+    sizes: FolderSizes,
     env: dict[str, Object] | None = None,
 ) -> Object:
     """A pod's ``metadata`` (labels) and ``spec``.
 
     ports: by name; the first one is probed. readiness: path that answers 200 when requests may
-    come. start_s: after which a start counts as hung. env: ``value`` or ``valueFrom`` by name.
+    come. start_s: after which a start counts as hung. sizes: of what it may write.
+    env: ``value`` or ``valueFrom`` by name.
     """
     probed = next(iter(ports))
     container = {
@@ -45,11 +57,7 @@ def pod(
         "startupProbe": _probe("/health", probed, period_s=1, failures=start_s),
         "readinessProbe": _probe(readiness, probed, period_s=2, failures=2),
         "livenessProbe": _probe("/health", probed, period_s=10, failures=6),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "manifest", "mountPath": MANIFEST_FOLDER, "readOnly": True},
@@ -63,13 +71,7 @@ def pod(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": grace_s,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": POD_SECURITY,
         "tolerations": [_leaves("not-ready"), _leaves("unreachable")],
         "containers": [container],
         "volumes": [
@@ -78,10 +80,10 @@ def pod(
                 "name": "tokens",
                 "secret": {"secretName": names.secret(blueprint.name), "defaultMode": 0o440},
             },
-            {"name": "tmp", "emptyDir": {}},
-            {"name": "cache", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": sizes.tmp}},
+            {"name": "cache", "emptyDir": {"sizeLimit": sizes.cache}},
             # Ray's object store and vLLM's worker processes share memory there.
-            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": sizes.shm}},
         ],
     }
     return {"metadata": {"labels": names.labels(blueprint.name, component)}, "spec": spec}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from macroserve.operator import names
+from macroserve.operator.resources.confinement import SIDECAR_SECURITY
 
 _KEYS = {
     "containers": ("name",),
@@ -33,10 +34,33 @@ def merged(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any
     result = _merged(pod, {part: template[part] for part in ("spec",) if part in template})
     given = template.get("metadata") or {}
     metadata = dict(pod.get("metadata", {}))
+    if isinstance(result.get("spec"), Mapping):
+        result["spec"] = _with_confined_sidecars(result["spec"])
     for part in ("labels", "annotations"):
         if own := {**(given.get(part) or {}), **metadata.get(part, {})}:
             metadata[part] = own
     return {**result, "metadata": metadata}
+
+
+def _with_confined_sidecars(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The containers that the template adds, confined as far as it does not say otherwise."""
+    result = dict(spec)
+    for field in _MERGED:
+        containers = result.get(field)
+        if isinstance(containers, list):
+            result[field] = [
+                _confined(each) if isinstance(each, Mapping) else each for each in containers
+            ]
+    return result
+
+
+def _confined(container: Mapping[str, Any]) -> dict[str, Any]:
+    if container.get("name") == names.CONTAINER:
+        return dict(container)
+    own = container.get("securityContext") or {}
+    if not isinstance(own, Mapping):
+        return dict(container)
+    return {**container, "securityContext": _merged(SIDECAR_SECURITY, own)}
 
 
 def for_head(template: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,6 +115,8 @@ def _merged_list(
 
 def _is_namesake(there: Mapping[str, Any], item: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
     """Of the keys after the first one, those that the template's item leaves out match any."""
+    if not isinstance(item, Mapping):
+        return False
     first, *others = keys
     name = item.get(first)
     is_named = name is not None and name == there.get(first)
