@@ -89,6 +89,7 @@ def test_no_rule_has_a_wildcard_or_gives_rights_away(rendered: Rendered) -> None
             "apps",
             "coordination.k8s.io",
             "macroserve.io",
+            "networking.k8s.io",
             "policy",
         }, key
         forbidden = {"nodes", "pods/exec", "serviceaccounts/token", "clusterroles", "namespaces"}

@@ -119,6 +119,25 @@ POD_POLICIES: list[tuple[str, object, str]] = [
     ("capabilities", ["IPC_LOCK"], pod_policy(capabilities=["IPC_LOCK"])),
 ]
 
+PROMETHEUS = {
+    "namespaceSelector": {},
+    "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+}
+"""The default."""
+
+
+def served_network(**changed: object) -> str:
+    network = {"clientsFrom": [], "enabled": True, "metricsFrom": [PROMETHEUS]}
+    return json.dumps(network | changed, separators=(",", ":"))
+
+
+SERVED_NETWORKS: list[tuple[str, object, str]] = [
+    # field, value, what the operator is told
+    ("enabled", False, served_network(enabled=False)),
+    ("clientsFrom", [PEER], served_network(clientsFrom=[PEER])),
+    ("metricsFrom", [PEER], served_network(metricsFrom=[PEER])),
+]
+
 FIELDS: list[tuple[str, object, str, str, object]] = [
     # path, value, object, path in it, what is there
     ("operator.image.repository", "r/o", OPERATOR, f"{CONTAINER}.image", "r/o:" + VERSION),
@@ -218,6 +237,10 @@ FIELDS: list[tuple[str, object, str, str, object]] = [
     ("networkPolicy.webhookFrom", [PEER], POLICY, "spec.ingress.0.from", [PEER]),
     ("networkPolicy.metricsFrom", [PEER], POLICY, "spec.ingress.1.from", [PEER]),
     ("networkPolicy.alertsFrom", [PEER], POLICY, "spec.ingress.2.from", [PEER]),
+    *(
+        (f"networkPolicy.served.{field}", value, OPERATOR, f"{CONTAINER}.env.5.value", network)
+        for field, value, network in SERVED_NETWORKS
+    ),
     ("networkPolicy.apiServerPorts", [1234], POLICY, "spec.egress.1.ports", [{"port": 1234}]),
     (
         "monitoring",

@@ -146,21 +146,27 @@ def test_a_server_is_rolled_out_when_no_pod_is_of_an_earlier_template(
 HEAD = {names.COMPONENT: "head"}
 
 
+OF_HEAD: dict[str, Any] = {"ownerReferences": [{"uid": "uid-set"}]}
+DEPLOYMENT = raw("llama-head", uid="uid-deployment")
+REPLICA_SET = raw("llama-head-1", uid="uid-set", ownerReferences=[{"uid": "uid-deployment"}])
+
+
 @pytest.mark.parametrize(
     ("pods", "address"),
     [
         ([], None),
-        ([raw("h", labels=HEAD)], None),
-        ([raw("h", labels=HEAD, status=ready("10.0.0.1"))], "10.0.0.1"),
-        ([raw("h", labels=HEAD, status=ready("10.0.0.1", "False"))], None),
-        ([raw("h", labels=HEAD, status=ready("10.0.0.1"), deletionTimestamp="x")], None),
+        ([raw("h", labels=HEAD, **OF_HEAD)], None),
+        ([raw("h", labels=HEAD, **OF_HEAD, status=ready("10.0.0.1"))], "10.0.0.1"),
+        ([raw("h", labels=HEAD, **OF_HEAD, status=ready("10.0.0.1", "False"))], None),
+        ([raw("h", labels=HEAD, **OF_HEAD, status=ready("10.0.0.1"), deletionTimestamp="x")], None),
         ([raw("i", status=ready("10.0.0.9"))], None),
         (
             [
-                raw("h1", labels=HEAD, status=ready("10.0.0.1")),
+                raw("h1", labels=HEAD, **OF_HEAD, status=ready("10.0.0.1")),
                 raw(
                     "h2",
                     labels=HEAD,
+                    **OF_HEAD,
                     status=ready("10.0.0.2"),
                     creationTimestamp="2026-01-02T00:00:00Z",
                 ),
@@ -170,4 +176,26 @@ HEAD = {names.COMPONENT: "head"}
     ],
 )
 def test_the_head_is_the_newest_ready_pod(pods: list[dict[str, Any]], address: str | None) -> None:
-    assert head_address(pods) == address
+    assert head_address(pods, [REPLICA_SET], DEPLOYMENT, UID) == address
+
+
+def test_a_pod_with_the_heads_labels_that_is_not_of_its_deployment_is_no_head() -> None:
+    own = raw("h1", labels=HEAD, **OF_HEAD, status=ready("10.0.0.1"))
+    newer: dict[str, Any] = {
+        "status": ready("6.6.6.6"),
+        "creationTimestamp": "2026-01-02T00:00:00Z",
+    }
+    for owners in ([], [{"uid": UID}], [{"uid": "another-set"}], [{"uid": "uid-deployment"}]):
+        stranger = raw("h2", labels=HEAD, ownerReferences=owners, **newer)
+        assert head_address([own, stranger], [REPLICA_SET], DEPLOYMENT, UID) == "10.0.0.1"
+        assert head_address([stranger], [REPLICA_SET], DEPLOYMENT, UID) is None
+
+
+def test_a_deployment_or_replica_set_of_another_owner_has_no_head() -> None:
+    pods = [raw("h1", labels=HEAD, **OF_HEAD, status=ready("10.0.0.1"))]
+    stranger = [{"uid": "another"}]
+    other_set = raw("s", uid="uid-set", ownerReferences=stranger)
+    other_deployment = raw("d", uid="uid-deployment", ownerReferences=stranger)
+    assert head_address(pods, [other_set], DEPLOYMENT, UID) is None
+    assert head_address(pods, [REPLICA_SET], other_deployment, UID) is None
+    assert head_address(pods, [REPLICA_SET], None, UID) is None

@@ -27,7 +27,7 @@ from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.operator import names
 from macroserve.operator.api import Api
 from macroserve.operator.autoscaler import Autoscaler
-from macroserve.operator.kinds import BUDGET, DEPLOYMENT, MACROINSTANCE, POD, Kind
+from macroserve.operator.kinds import BUDGET, DEPLOYMENT, MACROINSTANCE, POD, REPLICA_SET, Kind
 from macroserve.operator.names import Key
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.reconcile import Pace, Reconciler, World
@@ -165,7 +165,12 @@ class PlayedDeployment:
             component = deployment["metadata"]["labels"][names.COMPONENT]
             if not self.pods(component):
                 labels = deployment["spec"]["template"]["metadata"]["labels"]
+                owner = {"labels": labels, **_owned_by(deployment)}
+                replica_set = self.api.put(
+                    REPLICA_SET, {"metadata": {"name": name, "namespace": NAMESPACE, **owner}}
+                )
                 metadata = {"name": f"{name}-0", "namespace": NAMESPACE, "labels": labels}
+                metadata |= _owned_by(replica_set)
                 self.api.put(POD, {"metadata": metadata, "spec": {"containers": []}})
         for component in ("head", "ingress", "instance"):
             for pod in self.pods(component).values():
@@ -360,3 +365,7 @@ class PlayedDeployment:
 
 def _ok(body: object) -> Answer:
     return Answer(200, msgspec.json.encode(body))
+
+
+def _owned_by(owner: Raw) -> Raw:
+    return {"ownerReferences": [{"uid": owner["metadata"]["uid"], "controller": True}]}

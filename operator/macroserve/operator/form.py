@@ -25,6 +25,8 @@ class Form:
             uid=metadata["uid"],
             image=options.engine_image,
             image_pull_policy=options.engine_image_pull_policy,
+            operator_namespace=options.namespace,
+            network=options.served_network,
         )
         self.manifest = self.blueprint.manifest
         self.children = Children(self.blueprint, budget)

@@ -30,8 +30,11 @@ CONTAINER = "engine"
 """The container of each pod that runs Macroserve; a pod template names it to change it."""
 
 HEAD_PORT = 8100
+CELL_PORTS = range(8200, 8300)
+"""Of the head's pod: one for each cell's scheduler."""
 PUBLIC_PORT = 8000
 PRIVATE_PORT = 8001
+CONTROL_PORT = 8001
 INSTANCE_PORT = 8000
 
 

@@ -47,9 +47,29 @@ def _is_rolled_out(deployment: Object) -> bool:
     return is_seen and wanted <= num_present and status.get("replicas", 0) <= num_present
 
 
-def head_address(pods: Iterable[Object]) -> str | None:
-    """Of the pod that answers as the head; an address, for DNS may be a minute behind."""
-    ready = [pod for pod in of_component(pods, "head") if is_ready(pod) and not is_deleting(pod)]
+def head_address(
+    pods: Iterable[Object],
+    replica_sets: Iterable[Object],
+    deployment: Object | None,
+    uid: str,
+) -> str | None:
+    """Of the pod that answers as the head; an address, for DNS may be a minute behind.
+
+    It gets the admin token, so its labels are not enough: it must be of a ReplicaSet of the head's
+    Deployment, and that of the MacroInstance with this uid.
+    """
+    if deployment is None or not is_owned(deployment, uid):
+        return None
+    own_sets = {
+        found["metadata"]["uid"]
+        for found in replica_sets
+        if is_owned(found, deployment["metadata"]["uid"])
+    }
+    ready = [
+        pod
+        for pod in of_component(pods, "head")
+        if is_ready(pod) and not is_deleting(pod) and any(is_owned(pod, own) for own in own_sets)
+    ]
     newest = max(ready, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
     return newest["status"].get("podIP") if newest else None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from macroserve.operator.pod_policy import RESTRICTED, PodPolicy
+from macroserve.operator.resources.served_network import DEFAULT, ServedNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class OperatorOptions:
 
     namespace: where the leader's Lease is. webhook_cert_dir: holds ``tls.crt`` and ``tls.key``;
     without it no webhook is served. alert_token_file: without it no alerts are taken.
-    pod_policy: what pod templates may ask for.
+    pod_policy: what pod templates may ask for. served_network: who may reach served pods.
     """
 
     engine_image: str
@@ -28,6 +29,7 @@ class OperatorOptions:
     alerts_port: int = 9095
     webhook_port: int = 9443
     pod_policy: PodPolicy = RESTRICTED
+    served_network: ServedNetwork = DEFAULT
 
     @staticmethod
     def from_env(env: Mapping[str, str] = os.environ) -> "OperatorOptions":
@@ -46,6 +48,7 @@ class OperatorOptions:
             alerts_port=int(env.get("MACROSERVE_ALERTS_PORT", "9095")),
             webhook_port=int(env.get("MACROSERVE_WEBHOOK_PORT", "9443")),
             pod_policy=PodPolicy.from_json(env.get("MACROSERVE_POD_POLICY") or "{}"),
+            served_network=ServedNetwork.from_json(env.get("MACROSERVE_SERVED_NETWORK") or "{}"),
         )
 
 

@@ -23,7 +23,7 @@ from macroserve.operator.contact import Answer, Contact
 from macroserve.operator.departure import add_finalizer, depart, has_finalizer
 from macroserve.operator.fleet import fleet, repairs
 from macroserve.operator.form import Form
-from macroserve.operator.kinds import DEPLOYMENT, POD, SECRET, Kind
+from macroserve.operator.kinds import DEPLOYMENT, POD, REPLICA_SET, SECRET, Kind
 from macroserve.operator.names import Key, head, ingress
 from macroserve.operator.objects import Object, is_deleting, of_component
 from macroserve.operator.observation import Observation, Problem
@@ -117,7 +117,7 @@ class Reconciler:
         last = last_target(self._reporter.status, form.manifest)
         problems += await form.children.ensure(world.api, world.store, self._key, last)
         answer = None
-        address = head_address(self._pods())
+        address = self._head_address()
         if tokens and address:
             answer = await self._contact.ask(
                 address, tokens.admin, partial(needs_load, form.manifest)
@@ -173,6 +173,15 @@ class Reconciler:
             report=answer.report if answer else None,
             running_cells=answer.report.running if answer else None,
             status=self._reporter.status,
+        )
+
+    def _head_address(self) -> str | None:
+        store, key = self._world.store, self._key
+        return head_address(
+            self._pods(),
+            store.of(REPLICA_SET, key).values(),
+            store.of(DEPLOYMENT, key).get(head(key.name)),
+            self.uid,
         )
 
     def _pods(self) -> list[Object]:

@@ -17,7 +17,9 @@ from macroserve.operator.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     MACROINSTANCE,
+    NETWORK_POLICY,
     POD,
+    REPLICA_SET,
     SERVICE,
 )
 from macroserve.operator.leader import Leader
@@ -109,7 +111,15 @@ class Runtime:
         """Rounds begin once every watch has listed what there is: what is not known to be there
         would be made."""
         world = self._world
-        kinds = (POD, DEPLOYMENT, SERVICE, CONFIG_MAP, world.budget)
+        kinds = (
+            POD,
+            DEPLOYMENT,
+            REPLICA_SET,
+            SERVICE,
+            CONFIG_MAP,
+            NETWORK_POLICY,
+            world.budget,
+        )
         world.store.clear()
         async with asyncio.TaskGroup() as tasks:
             listed = [asyncio.Event() for _ in kinds]

@@ -4,6 +4,7 @@ Exit codes: 0 told to stop, 1 failed, 2 wrong options, manifest or files.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -49,6 +50,16 @@ DEFAULT_TOKENS = Path("/etc/macroserve/tokens")
 DEFAULT_API_KEYS = Path("/etc/macroserve/api-keys")
 
 
+def _ports(text: str) -> range:
+    """Raises BadParameter for what is not first-last."""
+    found = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
+    if not found or not int(found[1]) <= int(found[2]) < 2**16:
+        raise typer.BadParameter(
+            f"{text!r} is not first-last, two ports", param_hint="--cell-ports"
+        )
+    return range(int(found[1]), int(found[2]) + 1)
+
+
 @run.command()
 def head(
     host: Host,
@@ -62,6 +73,10 @@ def head(
             "By default port 8000 of the Service NAME-instances."
         ),
     ] = None,
+    cell_ports: Annotated[
+        str,
+        typer.Option(help="Ports of the cell schedulers, first-last. By default any free ones."),
+    ] = "0-0",
 ) -> None:
     """Run the cell schedulers and their control API."""
 
@@ -83,6 +98,7 @@ def head(
                 finder=finder,
                 secret=secret,
                 host=host,
+                ports=_ports(cell_ports),
             ),
         )
         options = HeadOptions(host=host, port=port, secret=secret, admin_token=admin_token)

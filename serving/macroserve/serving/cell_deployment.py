@@ -5,7 +5,7 @@ from ray import serve
 from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
 from macroserve.serving.cell import CellScheduler
-from macroserve.serving.cell_server import CellServer
+from macroserve.serving.cell_server import CellServer, cell_ports
 from macroserve.serving.finders import InstanceFinder
 from macroserve.serving.registry import announce
 
@@ -27,10 +27,11 @@ class CellDeployment:
         slo: Slo,
         secret: str,
         host: str,
+        ports: range,
         finder: InstanceFinder,
     ) -> None:
         self._scheduler = CellScheduler(name, strategy(strategy_name), slo, secret)
-        self._server = CellServer(self._scheduler, secret, host)
+        self._server = CellServer(self._scheduler, secret, host, cell_ports(name, ports))
         await self._scheduler.start(await finder.find())
         announce(name, await self._server.start())
 

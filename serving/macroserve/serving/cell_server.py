@@ -6,7 +6,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import errno
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import aiohttp
@@ -28,15 +30,32 @@ SEND_TIMEOUT_S = 2.0
 """An ingress that takes nothing for so long is cut off, so that the others hear on time."""
 
 
+def cell_ports(cell: str, ports: range) -> list[int]:
+    """All of the ports, in the order in which a cell tries them: by its number first, so that it
+    mostly has a port of its own, and then on, where its predecessor still holds that one."""
+    digits = re.search(r"[0-9]+$", cell)
+    first = int(digits[0]) % len(ports) if digits else 0
+    return [*ports[first:], *ports[:first]]
+
+
 class CellServer:
-    def __init__(self, scheduler: CellScheduler, secret: str, host: str = "127.0.0.1") -> None:
+    """ports: to listen on, the first of them that is free; 0 stands for any."""
+
+    def __init__(
+        self,
+        scheduler: CellScheduler,
+        secret: str,
+        host: str = "127.0.0.1",
+        ports: Sequence[int] = (0,),
+    ) -> None:
         self._scheduler = scheduler
         self._secret = secret
         self._host = host
+        self._ports = ports
         self._ingresses: dict[web.WebSocketResponse, str] = {}
 
     async def start(self) -> str:
-        """The base URL."""
+        """The base URL. Raises OSError when no port is free."""
         app = web.Application(middlewares=[_secret_only(self._secret), _told_apart])
         app.add_routes(
             [
@@ -51,9 +70,18 @@ class CellServer:
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, 0).start()
+        await self._listen()
         self._broadcaster = asyncio.create_task(self._broadcast())
         return f"http://{self._host}:{self._runner.addresses[0][1]}"
+
+    async def _listen(self) -> None:
+        for port in self._ports:
+            try:
+                await web.TCPSite(self._runner, self._host, port).start()
+                return
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or port == self._ports[-1]:
+                    raise
 
     async def stop(self) -> None:
         self._broadcaster.cancel()

@@ -24,8 +24,8 @@ OBJECT_STORE_BYTES = 100 << 20
 class CellOptions:
     """What every cell scheduler of a deployment is made of.
 
-    host: address that they listen on. secret: the deployment's. finder: how one that starts again
-    finds its instances.
+    host: address that they listen on. ports: those they may listen on, 0 for any. secret: the
+    deployment's. finder: how one that starts again finds its instances.
     """
 
     strategy: str
@@ -33,6 +33,7 @@ class CellOptions:
     finder: InstanceFinder
     secret: str = field(repr=False)
     host: str = "127.0.0.1"
+    ports: range = range(1)
 
 
 class DeployError(Exception):
@@ -76,7 +77,13 @@ class RayCells:
                 return
             deployment: Any = CellDeployment
             app = deployment.bind(
-                name, options.strategy, options.slo, options.secret, options.host, options.finder
+                name,
+                options.strategy,
+                options.slo,
+                options.secret,
+                options.host,
+                options.ports,
+                options.finder,
             )
             await asyncio.to_thread(run_application, app, name)
 

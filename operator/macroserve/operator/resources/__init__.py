@@ -1,7 +1,7 @@
 """The objects of a MacroInstance, from its manifest alone: pure builders of plain mappings."""
 
-from macroserve.operator.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE, Kind
-from macroserve.operator.resources import head, ingress, instance, shared
+from macroserve.operator.kinds import CONFIG_MAP, DEPLOYMENT, NETWORK_POLICY, SERVICE, Kind
+from macroserve.operator.resources import head, ingress, instance, network, shared
 from macroserve.operator.resources.blueprint import Blueprint, Object
 
 
@@ -13,6 +13,7 @@ def children(blueprint: Blueprint, budget: Kind) -> list[tuple[Kind, Object]]:
     """
     return [
         (CONFIG_MAP, shared.config_map(blueprint)),
+        *((NETWORK_POLICY, policy) for policy in network.policies(blueprint)),
         (SERVICE, head.service(blueprint)),
         (SERVICE, instance.service(blueprint)),
         (SERVICE, ingress.service(blueprint)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from macroserve.core.manifest import LIVE_PARTS, Manifest
 from macroserve.operator import names
+from macroserve.operator.resources.served_network import DEFAULT, ServedNetwork
 
 Object = dict[str, Any]
 
@@ -25,6 +26,8 @@ class Blueprint:
     uid: str
     image: str
     image_pull_policy: str
+    operator_namespace: str = "default"
+    network: ServedNetwork = DEFAULT
 
     @property
     def name(self) -> str:

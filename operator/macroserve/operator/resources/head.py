@@ -5,6 +5,7 @@ from macroserve.operator.resources import pods, template
 from macroserve.operator.resources.blueprint import Blueprint, Object
 from macroserve.operator.resources.bounds import bounded
 
+CELLS = names.CELL_PORTS
 START_S = 300
 GRACE_S = 30
 RESOURCES = {"requests": {"cpu": "200m", "memory": "1Gi"}}
@@ -19,7 +20,7 @@ def deployment(blueprint: Blueprint) -> Object:
     pod = pods.pod(
         blueprint,
         "head",
-        args=["--host", "$(POD_IP)"],
+        args=["--host", "$(POD_IP)", "--cell-ports", f"{CELLS.start}-{CELLS.stop - 1}"],
         ports={"control": names.HEAD_PORT},
         readiness="/ready",
         resources=RESOURCES,
