@@ -159,6 +159,7 @@ FIELDS: list[tuple[str, object, str, str, object]] = [
         "spec.imagePullSecrets.0.name",
         "a",
     ),
+    ("operator.namespaces", ["a"], OPERATOR, f"{CONTAINER}.args.0", "--namespace=a"),
     ("operator.resources", REQUESTS, OPERATOR, f"{CONTAINER}.resources", REQUESTS),
     ("operator.podLabels", {"a": "b"}, OPERATOR, "spec.template.metadata.labels.a", "b"),
     ("operator.podAnnotations", {"a": "b"}, OPERATOR, "spec.template.metadata.annotations.a", "b"),

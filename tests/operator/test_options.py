@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from macroserve.operator.options import OperatorOptions
+from macroserve.operator.pod_policy import Allowance, PodPolicy
+from macroserve.operator.resources.served_network import ServedNetwork
 
 
 def test_what_the_chart_sets() -> None:
@@ -14,6 +16,9 @@ def test_what_the_chart_sets() -> None:
             "MACROSERVE_ENGINE_IMAGE_PULL_POLICY": "Always",
             "POD_NAME": "macroserve-operator-0",
             "POD_NAMESPACE": "system",
+            "MACROSERVE_NAMESPACES": "team-a,team-b",
+            "MACROSERVE_POD_POLICY": '{"allow": ["hostPath"]}',
+            "MACROSERVE_SERVED_NETWORK": '{"enabled": false}',
             "MACROSERVE_WEBHOOK_CERT_DIR": "/etc/macroserve/webhook",
             "MACROSERVE_ALERT_TOKEN_FILE": "/etc/macroserve/alerts/token",
         }
@@ -23,6 +28,9 @@ def test_what_the_chart_sets() -> None:
         engine_image_pull_policy="Always",
         identity="macroserve-operator-0",
         namespace="system",
+        namespaces=("team-a", "team-b"),
+        pod_policy=PodPolicy(allow=frozenset({Allowance.HOST_PATH})),
+        served_network=ServedNetwork(enabled=False),
         webhook_cert_dir=Path("/etc/macroserve/webhook"),
         alert_token_file=Path("/etc/macroserve/alerts/token"),
     )
@@ -32,6 +40,7 @@ def test_outside_of_a_cluster_an_image_is_enough() -> None:
     options = OperatorOptions.from_env({"MACROSERVE_ENGINE_IMAGE": "e"})
     assert options.identity
     assert options.namespace == "default"
+    assert options.namespaces == ()
     assert options.webhook_cert_dir is options.alert_token_file is None
 
 

@@ -30,6 +30,15 @@ def test_only_ours_is_taken_off() -> None:
     assert finalizers(api) == {"a": [], "b": ["theirs"], "c": ["theirs"]}
 
 
+def test_other_namespaces_are_left_alone() -> None:
+    api = PlayedApi()
+    put(api, "a", [names.FINALIZER])
+    asyncio.run(release(cast(Api, api), ("other",)))
+    assert finalizers(api) == {"a": [names.FINALIZER]}
+    asyncio.run(release(cast(Api, api), ("other", "team")))
+    assert finalizers(api) == {"a": []}
+
+
 def test_one_that_changes_meanwhile_is_tried_again() -> None:
     api = PlayedApi()
     put(api, "a", [names.FINALIZER])

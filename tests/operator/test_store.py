@@ -47,6 +47,18 @@ def test_objects_are_found_by_owner_and_name() -> None:
     assert set(store.of(SERVICE, LLAMA)) == {"c"}
 
 
+def test_a_list_of_one_namespace_leaves_the_others() -> None:
+    store, changed = stored()
+    other = Key("other", "llama")
+    store.replace(POD, [obj("a")], "team")
+    store.replace(POD, [obj("b", other)], "other")
+    assert (set(store.of(POD, LLAMA)), set(store.of(POD, other))) == ({"a"}, {"b"})
+    changed.clear()
+    store.replace(POD, [], "team")
+    assert changed == [LLAMA]
+    assert (set(store.of(POD, LLAMA)), set(store.of(POD, other))) == (set(), {"b"})
+
+
 def test_a_list_replaces_all_and_tells_only_what_differs() -> None:
     store, changed = stored()
     store.replace(POD, [obj("a"), obj("b", QWEN)])
@@ -102,8 +114,12 @@ class PlayedWatch:
         self.events: list[tuple[str, dict[str, Any]] | Exception] = []
         self.lists: list[float] = []
         self.since: list[str] = []
+        self.namespaces: set[str] = set()
 
-    async def list(self, kind: object, labels: object) -> tuple[str, list[dict[str, Any]]]:
+    async def list(
+        self, kind: object, labels: object, namespace: str
+    ) -> tuple[str, list[dict[str, Any]]]:
+        self.namespaces.add(namespace)
         self.lists.append(asyncio.get_running_loop().time())
         found = self.listed.pop(0) if len(self.listed) > 1 else self.listed[0]
         if isinstance(found, Exception):
@@ -111,8 +127,9 @@ class PlayedWatch:
         return f"version-{len(self.lists)}", found
 
     async def watch(
-        self, kind: object, labels: object, since: str, server_timeout_s: int
+        self, kind: object, labels: object, since: str, server_timeout_s: int, namespace: str
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        self.namespaces.add(namespace)
         self.since.append(since)
         while self.events:
             event = self.events.pop(0)
@@ -121,19 +138,24 @@ class PlayedWatch:
             yield event
         await asyncio.Event().wait()
 
-    def start(self) -> tuple[Store, asyncio.Event, asyncio.Task[None]]:
+    def start(self, namespace: str = "*") -> tuple[Store, asyncio.Event, asyncio.Task[None]]:
         store, _ = stored()
         listed = asyncio.Event()
-        return store, listed, asyncio.create_task(watch(cast(Api, self), store, POD, listed))
+        return (
+            store,
+            listed,
+            asyncio.create_task(watch(cast(Api, self), store, POD, listed, namespace)),
+        )
 
 
 def test_a_watch_follows_a_list() -> None:
     async def main() -> None:
         played = PlayedWatch([[obj("a"), obj("b")]])
         played.events = [("ADDED", obj("c")), ("DELETED", obj("a")), ("MODIFIED", obj("b"))]
-        store, listed, task = played.start()
+        store, listed, task = played.start("team")
         await asyncio.sleep(1)
         assert listed.is_set()
+        assert played.namespaces == {"team"}
         assert set(store.of(POD, LLAMA)) == {"b", "c"}
         assert played.since == ["version-1"]
         task.cancel()

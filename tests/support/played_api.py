@@ -42,7 +42,8 @@ class PlayedApi:
         self, kind: Kind, labels: Mapping[str, str], namespace: str = "*"
     ) -> tuple[str, list[Raw]]:
         self._called("list", kind)
-        return str(next(self._versions)), list(self.all(kind))
+        found = [obj for obj in self.all(kind) if namespace in ("*", obj["metadata"]["namespace"])]
+        return str(next(self._versions)), found
 
     async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
         self._called("create", kind, obj["metadata"]["name"])

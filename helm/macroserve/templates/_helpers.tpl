@@ -81,3 +81,15 @@ true
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{/* A selector of the namespaces whose MacroInstances are reviewed; nothing for all. */}}
+{{- define "macroserve.reviewedNamespaces" -}}
+{{- $selector := deepCopy .Values.webhook.namespaceSelector }}
+{{- with .Values.operator.namespaces }}
+{{- $own := dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" . }}
+{{- $_ := set $selector "matchExpressions" (append ($selector.matchExpressions | default list) $own) }}
+{{- end }}
+{{- with $selector }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}

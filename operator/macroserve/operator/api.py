@@ -91,13 +91,18 @@ class Api:
             return found.resourceVersion, items
 
     async def watch(
-        self, kind: Kind, labels: Mapping[str, str], since: str, server_timeout_s: int
+        self,
+        kind: Kind,
+        labels: Mapping[str, str],
+        since: str,
+        server_timeout_s: int,
+        namespace: str = "*",
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Event types and objects after a resource version, until an ApiError or for ever."""
         metrics.API_CALLS.labels("watch").inc()
         events = self._client.watch(
             kind,
-            namespace="*",
+            namespace=namespace,
             labels=dict(labels),
             server_timeout=server_timeout_s,
             resource_version=since,
@@ -159,10 +164,10 @@ class Api:
             if not error.is_absence:
                 raise
 
-    async def serves(self, kind: Kind) -> bool:
-        """Whether the API server knows the kind."""
+    async def serves(self, kind: Kind, namespace: str = "*") -> bool:
+        """Whether the API server knows the kind. namespace: where it may be listed."""
         try:
-            await self.list(kind, {names.MACROINSTANCE: "none"})
+            await self.list(kind, {names.MACROINSTANCE: "none"}, namespace)
         except ApiError as error:
             if error.is_absence:
                 return False

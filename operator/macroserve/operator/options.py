@@ -16,6 +16,7 @@ class OperatorOptions:
 
     namespace: where the leader's Lease is. webhook_cert_dir: holds ``tls.crt`` and ``tls.key``;
     without it no webhook is served. alert_token_file: without it no alerts are taken.
+    namespaces: the only ones that it looks after; none: all.
     pod_policy: what pod templates may ask for. served_network: who may reach served pods.
     """
 
@@ -28,6 +29,7 @@ class OperatorOptions:
     metrics_port: int = 9090
     alerts_port: int = 9095
     webhook_port: int = 9443
+    namespaces: tuple[str, ...] = ()
     pod_policy: PodPolicy = RESTRICTED
     served_network: ServedNetwork = DEFAULT
 
@@ -47,9 +49,15 @@ class OperatorOptions:
             metrics_port=int(env.get("MACROSERVE_METRICS_PORT", "9090")),
             alerts_port=int(env.get("MACROSERVE_ALERTS_PORT", "9095")),
             webhook_port=int(env.get("MACROSERVE_WEBHOOK_PORT", "9443")),
+            namespaces=namespaces(env),
             pod_policy=PodPolicy.from_json(env.get("MACROSERVE_POD_POLICY") or "{}"),
             served_network=ServedNetwork.from_json(env.get("MACROSERVE_SERVED_NETWORK") or "{}"),
         )
+
+
+def namespaces(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The only ones that the operator has rights in; none: it has them in all."""
+    return tuple(filter(None, env.get("MACROSERVE_NAMESPACES", "").split(",")))
 
 
 def _path(value: str | None) -> Path | None:

@@ -3,18 +3,23 @@
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from macroserve.operator.api import Api, ApiError
 from macroserve.operator.departure import has_finalizer, remove_finalizer
 from macroserve.operator.kinds import MACROINSTANCE
+from macroserve.operator.options import namespaces
 
 MAX_ROUNDS = 10
 
 
-async def release(api: Api) -> None:
-    """Raises ApiError. One that somebody changes meanwhile is read and tried again."""
+async def release(api: Api, namespaces: Sequence[str] = ("*",)) -> None:
+    """Raises ApiError. namespaces: those to look at; ``*``: all.
+
+    One that somebody changes meanwhile is read and tried again."""
     for _ in range(MAX_ROUNDS):
-        _, resources = await api.list(MACROINSTANCE, {})
+        listed = [await api.list(MACROINSTANCE, {}, namespace) for namespace in namespaces]
+        resources = [resource for _, found in listed for resource in found]
         held = [resource for resource in resources if has_finalizer(resource)]
         if not held:
             return
@@ -30,7 +35,7 @@ async def release(api: Api) -> None:
 async def main() -> None:
     api = Api()
     try:
-        await release(api)
+        await release(api, namespaces() or ("*",))
     finally:
         await api.close()
 

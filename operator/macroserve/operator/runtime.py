@@ -1,6 +1,7 @@
 """The running operator: what one replica has open, and what it does while it leads."""
 
 import asyncio
+import itertools
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -42,6 +43,7 @@ class Runtime:
 
     def __init__(self, options: OperatorOptions) -> None:
         self._options = options
+        self._namespaces = options.namespaces or ("*",)
         self._open = AsyncExitStack()
         self._world: World
         self._task: asyncio.Task[None]
@@ -54,7 +56,8 @@ class Runtime:
         self._open.push_async_callback(api.close)
         heads = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
         http = await self._open.enter_async_context(aiohttp.ClientSession(connector=heads))
-        if not await api.serves(MACROINSTANCE):
+        somewhere = self._namespaces[0]
+        if not await api.serves(MACROINSTANCE, somewhere):
             raise RuntimeError("The cluster has no MacroInstances: install the CRD first.")
         self._world = World(
             api=api,
@@ -62,7 +65,7 @@ class Runtime:
             store=Store(self._loops.wake),
             autoscaler=Autoscaler(lambda namespace, name: self._loops.wake(Key(namespace, name))),
             options=options,
-            budget=BUDGET if await api.serves(BUDGET) else BUDGET_BETA,
+            budget=BUDGET if await api.serves(BUDGET, somewhere) else BUDGET_BETA,
         )
         self._open.push_async_callback(self._world.autoscaler.stop)
         if options.alert_token_file:
@@ -122,9 +125,10 @@ class Runtime:
         )
         world.store.clear()
         async with asyncio.TaskGroup() as tasks:
-            listed = [asyncio.Event() for _ in kinds]
-            for kind, event in zip(kinds, listed, strict=True):
-                tasks.create_task(watch(world.api, world.store, kind, event))
+            listed: list[asyncio.Event] = []
+            for kind, namespace in itertools.product(kinds, self._namespaces):
+                listed.append(asyncio.Event())
+                tasks.create_task(watch(world.api, world.store, kind, listed[-1], namespace))
             for event in listed:
                 await event.wait()
             await self._loops.lead()

@@ -37,10 +37,12 @@ class Store:
         """By name."""
         return self._objects.get(kind, {}).get(key, {})
 
-    def replace(self, kind: Kind, objects: Iterable[Object]) -> None:
-        """These are all that there are."""
+    def replace(self, kind: Kind, objects: Iterable[Object], namespace: str = "*") -> None:
+        """These are all that there are in the namespace; ``*``: in all."""
         before = self._objects.get(kind, {})
-        after: dict[Key, dict[str, Object]] = {}
+        after: dict[Key, dict[str, Object]] = {
+            key: found for key, found in before.items() if namespace not in ("*", key.namespace)
+        }
         for obj in map(slim, objects):
             if key := owner(obj):
                 after.setdefault(key, {})[obj["metadata"]["name"]] = obj

@@ -26,21 +26,25 @@ MAX_RETRY_S = 10.0
 log = logging.getLogger(__name__)
 
 
-async def watch(api: Api, store: Store, kind: Kind, listed: asyncio.Event) -> None:
+async def watch(
+    api: Api, store: Store, kind: Kind, listed: asyncio.Event, namespace: str = "*"
+) -> None:
     """Keep the store's objects of a kind up to date, until cancelled.
 
-    listed: set once the store has all of them.
+    listed: set once the store has all of them. namespace: the only one to look at; ``*``: all.
     """
     retry_s = MIN_RETRY_S
     version: str | None = None
     while True:
         try:
             if version is None:
-                version, objects = await api.list(kind, LABELS)
-                store.replace(kind, objects)
+                version, objects = await api.list(kind, LABELS, namespace)
+                store.replace(kind, objects, namespace)
                 listed.set()
             async with asyncio.timeout(RENEW_S * random.uniform(0.8, 1.2)):
-                async for change, obj in api.watch(kind, LABELS, version, SERVER_TIMEOUT_S):
+                async for change, obj in api.watch(
+                    kind, LABELS, version, SERVER_TIMEOUT_S, namespace
+                ):
                     (store.drop if change == "DELETED" else store.put)(kind, obj)
                     version = obj["metadata"]["resourceVersion"]
         except TimeoutError:
