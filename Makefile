@@ -1,7 +1,9 @@
 # Python 3.11 and pip are all that is needed; everything else goes into .venv.
 PYTHON ?= python3.11
 MANIFEST ?= manifests/quickstart.yaml
-LOCKS := requirements/cpu.lock requirements/operator.lock requirements/dev.lock
+# With hashes, which pip wants of every file of a command or of none (see requirements/cpu.lock).
+HASHED_LOCKS := requirements/operator.lock requirements/dev.lock
+LOCKS := $(HASHED_LOCKS) requirements/cpu.lock
 BIN := .venv/bin
 TIER ?= nodes
 # These start etcd and an API server, or ask promtool, which are built once (about eight minutes).
@@ -24,7 +26,8 @@ venv: $(INSTALLED) ## Install the locked packages and Macroserve itself into .ve
 # --no-deps: the locks are complete, and resolving would add CUDA builds (see requirements/cpu.lock).
 $(LOCKED): $(LOCKS)
 	$(PYTHON) -m venv --clear .venv
-	$(BIN)/pip install --no-deps $(addprefix -r ,$(LOCKS))
+	$(BIN)/pip install --no-deps --require-hashes $(addprefix -r ,$(HASHED_LOCKS))
+	$(BIN)/pip install --no-deps -r requirements/cpu.lock
 	@touch $@
 
 $(INSTALLED): $(LOCKED) pyproject.toml

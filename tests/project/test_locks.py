@@ -13,12 +13,20 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
+HASHED = ("operator.lock", "dev.lock", "gpu.lock")
 LOCKS = ("cpu.lock", "operator.lock", "dev.lock")
 """What `make venv` installs."""
 
 
 def lines(name: str) -> list[str]:
-    text = (ROOT / "requirements" / name).read_text()
+    """One a package, without its hashes."""
+    return [line.partition(" ")[0] for line in requirements(name)]
+
+
+def requirements(name: str) -> list[str]:
+    """As pip reads them: what continues on the next line is one."""
+    text = (ROOT / "requirements" / name).read_text().replace("\\\n", " ")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
@@ -36,6 +44,29 @@ def test_every_line_is_pinned_once(lock: str) -> None:
     assert lines(lock)
     assert [line for line in lines(lock) if not PINNED.fullmatch(line)] == []
     assert len(pins(lock)) == len(lines(lock))
+
+
+@pytest.mark.parametrize("lock", HASHED)
+def test_every_package_has_hashes_of_its_files(lock: str) -> None:
+    for line in requirements(lock):
+        _, *hashes = line.split()
+        assert hashes, line
+        assert all(HASH.fullmatch(each) for each in hashes), line
+
+
+def test_only_torchs_cpu_build_keeps_a_lock_from_having_hashes() -> None:
+    """Once no local version is locked there, it can have hashes, too."""
+    assert [name for name, version in pins("cpu.lock").items() if version.local] == ["torch"]
+    assert not [line for line in requirements("cpu.lock") if "--hash" in line]
+
+
+def test_make_and_the_operators_image_ask_for_hashes() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    hashed = " ".join(f"requirements/{lock}" for lock in HASHED if lock in LOCKS)
+    assert f"HASHED_LOCKS := {hashed}" in makefile
+    assert "--require-hashes $(addprefix -r ,$(HASHED_LOCKS))" in makefile
+    dockerfile = (ROOT / "images" / "operator" / "Dockerfile").read_text()
+    assert "--require-hashes --requirement requirements/${REQUIREMENTS}" in dockerfile
 
 
 @pytest.mark.parametrize("lock", LOCKS)
