@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from macroserve.core.limits import RequestLimits
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
@@ -29,6 +30,7 @@ from macroserve.serving.gate import Gate
 from macroserve.serving.guard import Farewell, RetryAfter, error_response
 from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.metrics import IngressMetrics, cell_page, merge, scrape
+from macroserve.serving.request_check import RequestCheck
 
 METRICS_PATH = "/macroserve/metrics"
 """What one replica knows, the cells included: for a Prometheus that scrapes every replica."""
@@ -101,8 +103,9 @@ class IngressServer:
         await self._directory.start()
         await self._dispatcher.start()
         self._http = aiohttp.ClientSession(headers=bearer(self._options.secret))
-        app = await self._application()
-        self._farewell = Farewell(ErrorShape(Gate(BodyLimit(app), self._keys)))
+        app, limits = await self._application()
+        checked = BodyLimit(RequestCheck(app, limits))
+        self._farewell = Farewell(ErrorShape(Gate(checked, self._keys)))
         self._server = HttpServer(RetryAfter(self._farewell), self._options.grace_s)
         # vLLM's error handlers look for it there.
         app.state.server = self._server
@@ -133,18 +136,18 @@ class IngressServer:
         if not (self._server.alive and self._private_server.alive):
             raise RuntimeError("the HTTP server has ended")
 
-    async def _application(self) -> Starlette:
+    async def _application(self) -> tuple[Starlette, RequestLimits]:
         from macroserve.engine.vllm.environment import prepare_environment
 
         prepare_environment()
-        from macroserve.engine.vllm.api import text_app
+        from macroserve.engine.vllm.api import limits_of, text_app
         from macroserve.engine.vllm.frontend import RemoteLLM
         from macroserve.engine.vllm.options import frontend_config
 
         llm = RemoteLLM(frontend_config(self._settings), self._dispatcher, self._dispatcher.admit)
         app = await text_app(llm, self._settings)
         app.router.routes.extend(self._probes())
-        return app
+        return app, limits_of(llm, app)
 
     def _private_application(self) -> Starlette:
         routes = [

@@ -11,9 +11,12 @@ from vllm.entrypoints.openai.models.api_router import attach_router as attach_mo
 from vllm.entrypoints.scale_out.token_in_token_out.api_router import router as tokens_router
 from vllm.entrypoints.serve.exception_handling.register import init_exception_handler
 from vllm.entrypoints.serve.tokenize.api_router import attach_router as attach_tokenize
+from vllm.renderers.chat_utils import load_chat_template
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+from macroserve.core.limits import RequestLimits, limits_for
 from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.chat_template import template_variables
 
 
 async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
@@ -24,6 +27,14 @@ async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
     attach_tokenize(app)
     register_generate_api_routers(app)
     return app
+
+
+def limits_of(engine: EngineClient, app: FastAPI) -> RequestLimits:
+    """The bounds on what clients may ask of ``app``."""
+    config = engine.model_config
+    template = load_chat_template(app.state.args.chat_template)
+    tokenizer = engine.renderer.tokenizer
+    return limits_for(config.max_model_len, template_variables(tokenizer, config, template))
 
 
 async def tokens_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:

@@ -1,0 +1,322 @@
+"""What a request's body has too much of, found before anything is computed from it.
+
+Every check is over the decoded JSON, without recursion, so its time is a small multiple of the time
+that decoding takes. A body beyond a bound gives one sentence with the field, the value and the
+bound.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from macroserve.core.limits import MAX_INTEGER, RequestLimits
+
+_STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+def excess_of_bytes(body: bytes, limits: RequestLimits) -> str | None:
+    """What a JSON document has too much of to be decoded, in a sentence; None if nothing."""
+
+    def over(json: bytes) -> str | None:
+        containers = json.count(b"{") + json.count(b"[")
+        if containers > limits.containers:
+            return _too_many("objects and arrays", containers, limits.containers)
+        values = json.count(b",") + containers
+        return _too_many("values", values, limits.values) if values > limits.values else None
+
+    # Strings are cut out only where their characters would make a difference.
+    return over(body) and over(_STRINGS.sub(b"", body))
+
+
+def excess(body: Mapping[str, Any], limits: RequestLimits) -> str | None:
+    """The first bound that a request's body is beyond, in a sentence; None if it is within all."""
+    return next(_excesses(body, limits), None)
+
+
+def _excesses(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
+    yield from _json(body, limits)
+    yield from _unavailable(body)
+    yield from _sequences(body, limits)
+    yield from _prompt(body, limits)
+    yield from _sampling(body, limits)
+    yield from _names(body, limits)
+    yield from _template_arguments(body, limits)
+    yield from _constraints(body, limits)
+
+
+def _json(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
+    for name, value in body.items():
+        size = _measured(value)
+        if size.depth >= limits.depth:
+            yield f"{name[:100]} is nested {size.depth} levels deep; at most {limits.depth - 1}"
+        if size.largest_integer > MAX_INTEGER:
+            yield f"{name[:100]} has an integer that does not fit in 64 bits"
+
+
+# What would be read, fetched or kept beside the text and has no use here: text is served alone,
+# and instances do not exchange caches on a client's word.
+_UNAVAILABLE = (
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "prompt_embeds",
+    "mm_processor_kwargs",
+    "media_io_kwargs",
+    "mm_payload",
+    "return_mm_kwargs",
+    "images",
+    "audio",
+    "videos",
+)
+
+
+def _unavailable(body: Mapping[str, Any]) -> Iterator[str]:
+    arguments = body.get("vllm_xargs")
+    for name in _UNAVAILABLE:
+        if body.get(name):
+            yield f"{name} is not available: this endpoint serves text alone"
+        if isinstance(arguments, dict) and name in arguments:
+            yield f"vllm_xargs.{name} is not available: this endpoint serves text alone"
+
+
+def _sequences(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
+    n = 1.0
+    for name in ("n", "best_of"):
+        value = _number(body.get(name))
+        n = max(n, value)
+        if value > limits.n:
+            yield f"{name} is {body[name]}; at most {limits.n} choices may be asked for"
+    for name, prompts in _batches(body):
+        if len(prompts) * n > limits.sequences:
+            yield (
+                f"{name} has {len(prompts)} entries, with {n:g} choices each; at most "
+                f"{limits.sequences} sequences may be asked for in one request"
+            )
+
+
+def _batches(body: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Lists each of whose entries is generated for."""
+    for name in ("prompt", "messages"):
+        entries = body.get(name)
+        if isinstance(entries, list) and any(isinstance(e, str | list) for e in entries):
+            yield name, entries
+    for name in ("items", "questions"):
+        if isinstance(entries := body.get(name), list | dict):
+            yield name, list(entries)
+
+
+def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
+    batches = dict(_batches(body))
+    for name in ("prompt", "messages", "items"):
+        for value in batches.get(name, [body.get(name)]):
+            yield from _text(name, value, limits)
+    for name in ("suffix", "input", "instructions", "system", "documents", "query", "state"):
+        yield from _text(name, body.get(name), limits)
+    yield from _list("tokens", body.get("tokens"), limits.prompt_tokens)
+    if items := batches.get("items"):
+        # The query is repeated for each.
+        size = len(items) * _length(body.get("query"))
+        if size > 4 * limits.text_chars:
+            yield (
+                f"items times the length of query is {size}; at most {4 * limits.text_chars} "
+                "characters or token ids may be asked for in one request"
+            )
+    for name in ("messages", "input"):
+        if isinstance(messages := body.get(name), list):
+            count = len(messages) + sum(map(_num_parts, messages))
+            if count > limits.messages:
+                yield (f"{name} has {count} messages and content parts; at most {limits.messages}")
+
+
+def _text(name: str, value: Any, limits: RequestLimits) -> Iterator[str]:
+    chars = _measured(value).chars
+    if chars > limits.text_chars:
+        yield f"{name} has {chars} characters; at most {limits.text_chars}"
+
+
+def _num_parts(message: Any) -> int:
+    if isinstance(message, list):
+        return len(message) + sum(map(_num_parts, message))
+    if not isinstance(message, dict):
+        return 0
+    lists = (message.get("content"), message.get("tool_calls"), message.get("tools"))
+    return sum(len(parts) for parts in lists if isinstance(parts, list))
+
+
+def _sampling(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
+    for name in ("stop", "stop_sequences"):
+        yield from _list(name, body.get(name), limits.stop_strings)
+        yield from _strings(name, body.get(name), limits.stop_chars)
+    yield from _list("bad_words", body.get("bad_words"), limits.bad_words)
+    yield from _strings("bad_words", body.get("bad_words"), limits.bad_word_chars)
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        yield from _list(name, body.get(name), limits.token_ids)
+    for name in ("logprob_token_ids", "label_token_ids"):
+        yield from _list(name, body.get(name), limits.logprob_token_ids)
+    yield from _list("logit_bias", body.get("logit_bias"), limits.logit_biases)
+    yield from _list("vllm_xargs", body.get("vllm_xargs"), limits.extra_arguments)
+    repetition = body.get("repetition_detection")
+    if isinstance(repetition, dict):
+        for name in ("max_pattern_size", "min_pattern_size", "min_count"):
+            value = repetition.get(name)
+            if isinstance(value, int) and value > limits.repeated_tokens:
+                yield (f"repetition_detection.{name} is {value}; at most {limits.repeated_tokens}")
+
+
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def _names(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
+    for name in ("model", "request_id", "session_id", "user", "cache_salt", "prompt_cache_key"):
+        value = body.get(name)
+        if not isinstance(value, str):
+            continue
+        yield from _strings(name, [value], limits.name_chars)
+        if _CONTROL_CHARACTERS.search(value):
+            yield f"{name} has control characters"
+
+
+def _template_arguments(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
+    arguments = body.get("chat_template_kwargs")
+    if not isinstance(arguments, dict):
+        return
+    if unknown := [str(name) for name in arguments if name not in limits.template_variables]:
+        known = ", ".join(sorted(limits.template_variables)) or "none"
+        yield (
+            f"chat_template_kwargs has {_shown(unknown)}, which this model's chat template does "
+            f"not read; it reads: {known}"
+        )
+    yield from _text("chat_template_kwargs", arguments, limits)
+
+
+def _constraints(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
+    yield from _list("tools", body.get("tools"), limits.tools)
+    yield from _schema("tools", body.get("tools"), limits.tools_bytes, limits)
+    for name in ("response_format", "text", "output_config"):
+        yield from _schema(name, body.get(name), limits.schema_bytes, limits)
+    constraint = body.get("structured_outputs")
+    if not isinstance(constraint, dict):
+        return
+    for name in ("json", "structural_tag"):
+        value = constraint.get(name)
+        yield from _schema(f"structured_outputs.{name}", value, limits.schema_bytes, limits)
+    for name, most in (
+        ("grammar", limits.grammar_bytes),
+        ("regex", limits.regex_bytes),
+        ("whitespace_pattern", limits.regex_bytes),
+    ):
+        yield from _strings(f"structured_outputs.{name}", [constraint.get(name)], most)
+    choices = constraint.get("choice")
+    yield from _list("structured_outputs.choice", choices, limits.choices)
+    if (chars := _measured(choices).chars) > limits.grammar_bytes:
+        yield f"structured_outputs.choice has {chars} characters; at most {limits.grammar_bytes}"
+
+
+def _schema(name: str, value: Any, most_bytes: int, limits: RequestLimits) -> Iterator[str]:
+    """Of JSON schemas anywhere in ``value``, which may be JSON in a string."""
+    if isinstance(value, str):
+        if len(value) > most_bytes:
+            yield f"{name} has {len(value)} characters; at most {most_bytes}"
+            return
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            # Who compiles it says what is wrong with it.
+            return
+    if not isinstance(value, dict | list):
+        return
+    size = len(msgspec.json.encode(value))
+    if size > most_bytes:
+        yield f"{name} has {size} bytes; at most {most_bytes}"
+        return
+    measured = _measured(value)
+    if measured.depth > limits.schema_depth:
+        yield f"{name} is nested {measured.depth} levels deep; at most {limits.schema_depth}"
+    patterns = properties = enum_values = 0
+    for part in _objects(value):
+        patterns += "pattern" in part
+        patterns += _length(part.get("patternProperties"))
+        properties += _length(part.get("properties"))
+        enum_values += _length(part.get("enum"))
+    for what, count, most in (
+        ("patterns", patterns, limits.schema_patterns),
+        ("properties", properties, limits.schema_properties),
+        ("enum values", enum_values, limits.schema_enum_values),
+    ):
+        if count > most:
+            yield f"{name} has {count} {what}; at most {most}"
+
+
+@dataclass(slots=True)
+class _Size:
+    """chars: of all strings, keys included."""
+
+    depth: int = 0
+    chars: int = 0
+    largest_integer: int = 0
+
+
+def _measured(value: Any) -> _Size:
+    size = _Size()
+    level: list[Any] = [value]
+    while level:
+        below: list[Any] = []
+        for entry in level:
+            if isinstance(entry, str):
+                size.chars += len(entry)
+            elif isinstance(entry, dict):
+                size.chars += sum(map(len, entry))
+                below.append(entry.values())
+            elif isinstance(entry, list):
+                below.append(entry)
+            elif isinstance(entry, int) and abs(entry) > size.largest_integer:
+                size.largest_integer = abs(entry)
+        size.depth += bool(below)
+        level = [entry for entries in below for entry in entries]
+    return size
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    stack = [value]
+    while stack:
+        entry = stack.pop()
+        if isinstance(entry, dict):
+            yield entry
+            stack.extend(entry.values())
+        elif isinstance(entry, list):
+            stack.extend(entry)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, str | list | dict) else 0
+
+
+def _number(value: Any) -> float:
+    """As vLLM would read it: ``"12"`` and ``12.0`` are 12, too. What is no number is 0."""
+    if not isinstance(value, int | float | str) or len(str(value)) > 30:
+        return 0.0
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0
+
+
+def _list(name: str, value: Any, most: int) -> Iterator[str]:
+    if isinstance(value, list | dict) and len(value) > most:
+        yield f"{name} has {len(value)} entries; at most {most}"
+
+
+def _strings(name: str, value: Any, most: int) -> Iterator[str]:
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and len(text) > most:
+            yield f"{name} has a text of {len(text)} characters; at most {most}"
+
+
+def _too_many(what: str, count: int, most: int) -> str:
+    return f"the body has {count} {what}; at most {most}"
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(name[:50] for name in names[:5])

@@ -1,0 +1,70 @@
+"""Bounds on the body of one request; what a bound is for is said beside it.
+
+docs/limits.md is the users' table of these.
+"""
+
+from dataclasses import dataclass
+
+MAX_INTEGER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """What one request may ask for. The defaults hold for models of up to 16 Ki tokens.
+
+    template_variables: what ``chat_template_kwargs`` may name.
+    """
+
+    # Of the JSON. An object or array takes about 100 bytes as it is decoded, a number 40.
+    containers: int = 16_384
+    values: int = 524_288
+    depth: int = 64
+
+    # Of what is generated: each sequence holds its prompt at the ingress.
+    sequences: int = 1024
+    n: int = 128
+
+    # Of the prompt. Messages and content parts take about 50 us each to render.
+    text_chars: int = 1 << 18
+    prompt_tokens: int = 1 << 17
+    messages: int = 4096
+
+    # Of sampling: looked at or copied once a token or once a sequence.
+    stop_strings: int = 64
+    stop_chars: int = 1024
+    token_ids: int = 16_384
+    logprob_token_ids: int = 128
+    logit_biases: int = 1024
+    bad_words: int = 128
+    bad_word_chars: int = 256
+    repeated_tokens: int = 256
+    extra_arguments: int = 32
+
+    # Of tools and constraints. Time and memory of compilation are bounded apart (engine.checks).
+    tools: int = 256
+    tools_bytes: int = 512 << 10
+    schema_bytes: int = 128 << 10
+    schema_depth: int = 32
+    schema_patterns: int = 256
+    schema_properties: int = 5000
+    schema_enum_values: int = 5000
+    grammar_bytes: int = 64 << 10
+    regex_bytes: int = 8 << 10
+    choices: int = 4096
+
+    # Of names that a client gives: they are kept for the request's life and echoed.
+    name_chars: int = 1024
+
+    template_variables: frozenset[str] = frozenset()
+
+
+def limits_for(max_model_len: int, template_variables: frozenset[str]) -> RequestLimits:
+    """The bounds for a model with a context of ``max_model_len`` tokens: longer contexts may have
+    longer bodies. 16 characters a token is three times what English or code takes."""
+    default = RequestLimits()
+    return RequestLimits(
+        values=max(default.values, 2 * max_model_len),
+        text_chars=max(default.text_chars, 16 * max_model_len),
+        prompt_tokens=max(default.prompt_tokens, 2 * max_model_len),
+        template_variables=template_variables,
+    )

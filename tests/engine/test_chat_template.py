@@ -1,0 +1,45 @@
+"""What a client may set in a chat template."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+from vllm.config import ModelConfig
+from vllm.tokenizers import cached_tokenizer_from_config
+
+from macroserve.engine.vllm.chat_template import REASONING_VARIABLES, template_variables
+
+TEMPLATE = """
+{% if tokenize or padding or max_length or my_flag %}{% endif %}
+{% set own = 1 %}{{ own }}{{ bos_token }}{{ messages }}{{ documents }}{{ tools }}
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model: Path) -> ModelConfig:
+    return ModelConfig(str(tiny_model))
+
+
+def test_names_are_what_the_template_reads_and_the_tokenizer_does_not_take(
+    config: ModelConfig,
+) -> None:
+    tokenizer = cached_tokenizer_from_config(config)
+    assert template_variables(tokenizer, config, TEMPLATE) == REASONING_VARIABLES | {"my_flag"}
+
+
+def test_no_name_of_the_tokenizer_s_own_is_ever_allowed(config: ModelConfig) -> None:
+    own = set(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
+    assert {"tokenize", "padding", "max_length", "tokenizer_kwargs", "return_tensors"} <= own
+    template = "".join(f"{{{{ {name} }}}}" for name in own)
+    tokenizer = cached_tokenizer_from_config(config)
+    assert template_variables(tokenizer, config, template) == REASONING_VARIABLES
+
+
+def test_model_s_own_template_counts_without_one_of_the_server(config: ModelConfig) -> None:
+    tokenizer = cached_tokenizer_from_config(config)
+    assert template_variables(tokenizer, config, None) == REASONING_VARIABLES
+
+
+def test_without_a_template_only_the_reasoning_variables_are_allowed(config: ModelConfig) -> None:
+    assert template_variables(None, config, None) == REASONING_VARIABLES
