@@ -13,7 +13,8 @@ def files() -> Iterator[Path]:
     ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()}
     for folder, subfolders, names in os.walk(ROOT):
         subfolders[:] = [name for name in subfolders if name not in ignored | {".git"}]
-        yield from (Path(folder, name) for name in names)
+        # In a linked work tree, .git is a file with a path.
+        yield from (Path(folder, name) for name in names if name != ".git")
 
 
 def test_no_file_mentions_a_home_path() -> None:
