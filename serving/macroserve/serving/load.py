@@ -38,7 +38,7 @@ class LoadRecorder:
     def add(self, prompt_tokens: int, output_tokens: int, now: float) -> None:
         """A request that was placed. output_tokens: as predicted."""
         number = int(now)
-        while self._seconds and self._seconds[0].number <= number - NUM_BUCKETS * BUCKET_S:
+        while self._seconds and self._seconds[0].number < number - NUM_BUCKETS * BUCKET_S:
             self._num_recent -= self._seconds.popleft().requests
         if not self._seconds or self._seconds[-1].number != number:
             self._seconds.append(_Second(number))
