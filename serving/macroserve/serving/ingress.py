@@ -127,6 +127,7 @@ class IngressServer:
             self._reloading.cancel()
         await self._server.stop()
         await self._private_server.stop()
+        await self._grammars.stop()
         await self._dispatcher.stop()
         await self._directory.stop()
         await self._http.close()
@@ -142,9 +143,13 @@ class IngressServer:
         prepare_environment()
         from macroserve.engine.vllm.api import limits_of, text_app
         from macroserve.engine.vllm.frontend import RemoteLLM
+        from macroserve.engine.vllm.grammar import GrammarChecks
         from macroserve.engine.vllm.options import frontend_config
 
-        llm = RemoteLLM(frontend_config(self._settings), self._dispatcher, self._dispatcher.admit)
+        self._grammars = GrammarChecks(self._settings)
+        await self._grammars.start()
+        config = frontend_config(self._settings)
+        llm = RemoteLLM(config, self._dispatcher, self._dispatcher.admit, self._grammars)
         app = await text_app(llm, self._settings)
         app.router.routes.extend(self._probes())
         return app, limits_of(llm, app)

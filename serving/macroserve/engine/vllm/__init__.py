@@ -8,6 +8,10 @@ What is touched, and where it would break:
   ``EngineCore`` for commands.
 - ``frontend.py`` builds an ``AsyncLLM`` without its constructor, around an ``EngineCoreClient`` of
   our own, and reads ``OutputProcessor.request_states`` to fail a request.
+- ``grammar.py`` subclasses ``InputProcessor`` (``_validate_params``, ``structured_outputs_config``)
+  and sets ``StructuredOutputsParams._backend``; ``compilation.py`` calls
+  ``SamplingParams._validate_structured_outputs`` and ``StructuredOutputManager`` apart;
+  ``chat_template.py`` reads a template's variables as ``renderers.hf`` does.
 - ``tokens.py`` wires ``ServingTokens`` (``entrypoints.scale_out``) to an engine.
 - ``hybrid/`` registers a ``KVCacheSpec`` and its manager, puts its own attention in front of each
   layer's (``Attention.attn_backend`` and ``impl``), hooks the attention blocks of the models that

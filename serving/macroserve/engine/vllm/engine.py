@@ -19,6 +19,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
+from macroserve.engine.vllm.grammar import CheckedInputProcessor
 from macroserve.engine.vllm.hybrid.support import find
 from macroserve.engine.vllm.last_words import LastWords
 from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
@@ -53,6 +54,8 @@ class VllmEngine:
             lambda: find(args.create_engine_config()),
         )
         self._llm = _started(with_hybrid_cache(args) if self._hybrid.on else args)
+        # Ingresses have checked what clients sent; nothing is compiled on this process's loop.
+        self._llm.input_processor = CheckedInputProcessor(self._llm.vllm_config, self._llm.renderer)
         if self._hybrid.on:
             by_rank = await self._llm.collective_rpc("measure_rho")
             await self.command("set_rebuild", max(by_rank))

@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 import numpy as np
 from vllm.config import VllmConfig
-from vllm.exceptions import GracefulHTTPError
+from vllm.exceptions import GracefulHTTPError, VLLMValidationError
+from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
 from vllm.sampling_params import SamplingParams
 from vllm.tasks import SupportedTask
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core_client import EngineCoreClient
-from vllm.v1.engine.input_processor import InputProcessor
-from vllm.v1.engine.output_processor import OutputProcessor
+from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
 from vllm.v1.outputs import LogprobsLists
 
 from macroserve.engine.tokens import (
@@ -35,6 +35,7 @@ from macroserve.engine.tokens import (
     TokenRequest,
     TokenStreamer,
 )
+from macroserve.engine.vllm.grammar import CheckedInputProcessor, GrammarChecks
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ _TEXT_FIELDS = (
     "n",
 )
 
+MAX_HELD_TOKENS = 1 << 21
+"""Of one request's prompt, over all of its choices."""
+
 _FINISH_REASONS = {str(reason): reason for reason in FinishReason}
 
 
@@ -55,10 +59,15 @@ class RemoteLLM(AsyncLLM):
     """An ``AsyncLLM`` whose engine is wherever ``streamer`` finds one.
 
     admit: called before a response is started; raises ``RefusedError`` to shed load.
+    grammars: checks the constraint of a request before it is sent.
     """
 
     def __init__(
-        self, config: VllmConfig, streamer: TokenStreamer, admit: Callable[[], None]
+        self,
+        config: VllmConfig,
+        streamer: TokenStreamer,
+        admit: Callable[[], None],
+        grammars: GrammarChecks,
     ) -> None:
         # AsyncLLM's own constructor would start an engine; these are the parts that serve text.
         self.vllm_config = config
@@ -67,12 +76,13 @@ class RemoteLLM(AsyncLLM):
         self.observability_config = config.observability_config
         self.log_requests = self.log_stats = False
         self.renderer = renderer_from_config(config)
-        self.input_processor = InputProcessor(config, self.renderer)
+        self.input_processor = CheckedInputProcessor(config, self.renderer)
         self.output_processor = OutputProcessor(self.renderer.tokenizer, log_stats=False)
         self.admission_stats = self.logger_manager = self.profiler = None
         self.output_handler: asyncio.Task | None = None
         self._client_count = 1
         self._admit = admit
+        self._grammars = grammars
         self.engine_core = RemoteCore(streamer, self._fail)
 
     def check_admission(self, n: int = 1, request_id: str | None = None) -> None:
@@ -80,6 +90,22 @@ class RemoteLLM(AsyncLLM):
             self._admit()
         except RefusedError as refusal:
             raise _http_error(refusal) from refusal
+
+    async def add_request(
+        self,
+        request_id: str,
+        prompt: Any,
+        params: SamplingParams | PoolingParams,
+        *args: Any,
+        **kwargs: Any,
+    ) -> RequestOutputCollector:
+        if isinstance(params, SamplingParams):
+            try:
+                params = await self._grammars.admit(params)
+            except RefusedError as refusal:
+                raise _http_error(refusal) from refusal
+            _check_size(prompt, params.n)
+        return await super().add_request(request_id, prompt, params, *args, **kwargs)
 
     async def abort(self, request_id: str | Iterable[str], internal: bool = False) -> None:
         """The client is gone (a request that met a stop string ends in the output handler)."""
@@ -145,6 +171,17 @@ class RemoteCore(EngineCoreClient):
             self._fail(request.request_id, refusal)
 
 
+def _check_size(prompt: Any, n: int) -> None:
+    """Each of ``n`` choices holds the prompt's tokens, here and on the wire."""
+    tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
+    if tokens is not None and n * len(tokens) > MAX_HELD_TOKENS:
+        raise VLLMValidationError(
+            f"n={n} times the prompt's {len(tokens)} tokens is more than {MAX_HELD_TOKENS}; "
+            "ask for fewer choices",
+            parameter="n",
+        )
+
+
 def _token_request(request: EngineCoreRequest) -> TokenRequest:
     params = request.sampling_params
     if params is None or request.prompt_token_ids is None or request.mm_features:
@@ -175,6 +212,8 @@ def _token_request(request: EngineCoreRequest) -> TokenRequest:
 def _sampling(params: SamplingParams) -> dict[str, Any]:
     values = msgspec.to_builtins(params)
     fields = {k: v for k, v in values.items() if k not in _TEXT_FIELDS and not k.startswith("_")}
+    # The instance returns logprobs of tokens that were named only where it is told how many.
+    fields["logprobs"] = params.num_logprobs
     return {**fields, "detokenize": False}
 
 

@@ -1,0 +1,231 @@
+"""Calls in processes of their own, with a time and a memory that the kernel enforces.
+
+What takes a client's input apart in native code (grammars, regular expressions) can run away, and a
+thread that runs away cannot be ended. Here a server process prepares what all calls need, once, and
+forks for each call: the call's process has an alarm and a limit on its data, and whatever it does,
+nothing of it remains. The two ends speak JSON lines over a socket, the server's standard input.
+"""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import os
+import resource
+import selectors
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+NICENESS = 10
+"""Requests that are served already go before checks of new ones."""
+
+START_S = 60.0
+"""How long the server may take to prepare."""
+
+
+class CallError(Exception):
+    """A call that gave no result."""
+
+
+class CallTimeoutError(CallError):
+    """The call took longer than its time."""
+
+
+class CallDiedError(CallError):
+    """The call's process ended: it wanted more memory than it may have, or crashed."""
+
+
+class CallsBusyError(CallError):
+    """The call did not run: no process was free for as long as it may wait, or the server ended."""
+
+
+class _Order(msgspec.Struct):
+    id: int
+    argument: str
+
+
+class _Outcome(msgspec.Struct):
+    """result: None when the process ended without one; signal: what ended it."""
+
+    id: int
+    result: str | None
+    signal: int = 0
+
+
+class ForkedCalls:
+    """The client's end.
+
+    command: starts a process that runs ``serve``. timeout_s: the server's, for the message alone.
+    max_running: calls at once. max_wait_s: how long a call may wait for its turn.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        timeout_s: float,
+        max_running: int = 2,
+        max_wait_s: float = 10.0,
+    ) -> None:
+        self._command = command
+        self._timeout_s = timeout_s
+        self._max_wait_s = max_wait_s
+        self._turns = asyncio.Semaphore(max_running)
+        self._ids = itertools.count()
+        self._waiting: dict[int, asyncio.Future[_Outcome]] = {}
+        self._server: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def start(self) -> None:
+        """The server is prepared in the background; calls wait for it."""
+        own, its = socket.socketpair()
+        with its:
+            self._server = await asyncio.create_subprocess_exec(*self._command, stdin=its.fileno())
+        reader, self._writer = await asyncio.open_connection(sock=own)
+        self._reader = asyncio.create_task(self._read(reader))
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._server.kill()
+            await self._server.wait()
+        if self._reader is not None and self._writer is not None:
+            await self._reader
+            self._writer.close()
+
+    async def call(self, argument: bytes) -> bytes:
+        """The result; raises a CallError when there is none."""
+        try:
+            async with asyncio.timeout(self._max_wait_s):
+                await self._turns.acquire()
+            try:
+                async with asyncio.timeout(START_S + self._timeout_s):
+                    outcome = await self._run(argument)
+            finally:
+                self._turns.release()
+        except TimeoutError:
+            raise CallsBusyError("no process was free in time") from None
+        if outcome.result is not None:
+            return base64.b64decode(outcome.result)
+        if outcome.signal == signal.SIGALRM:
+            raise CallTimeoutError(f"the call took longer than {self._timeout_s:g} s")
+        raise CallDiedError(f"the call's process ended by signal {outcome.signal}")
+
+    async def _run(self, argument: bytes) -> _Outcome:
+        if self._reader is None or self._reader.done():
+            await self.start()
+        assert self._writer is not None
+        order = _Order(next(self._ids), base64.b64encode(argument).decode())
+        outcome = self._waiting[order.id] = asyncio.get_running_loop().create_future()
+        try:
+            self._writer.write(msgspec.json.encode(order) + b"\n")
+            return await outcome
+        finally:
+            del self._waiting[order.id]
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        rest = b""
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    outcome = msgspec.json.decode(line, type=_Outcome)
+                    waiting = self._waiting.get(outcome.id)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(outcome)
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(CallsBusyError("the server of calls has ended"))
+
+
+# -- the server's end
+
+
+@dataclass(slots=True)
+class _Child:
+    order_id: int
+    pid: int
+    result: bytearray = field(default_factory=bytearray)
+
+
+def serve(
+    prepare: Callable[[], Callable[[bytes], bytes]], timeout_s: float, memory_bytes: int
+) -> None:
+    """Serve calls until standard input ends.
+
+    prepare: called once; returns what each call runs. memory_bytes: what one call may allocate
+    beyond what was prepared.
+    """
+    os.nice(NICENESS)
+    run = prepare()
+    children: dict[int, _Child] = {}
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(0, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                data = os.read(key.fd, 1 << 16)
+                if key.fd == 0:
+                    if not data:
+                        for child in children.values():
+                            os.kill(child.pid, signal.SIGKILL)
+                        return
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        order = msgspec.json.decode(line, type=_Order)
+                        argument = base64.b64decode(order.argument)
+                        pid, fd = _fork(run, argument, timeout_s, memory_bytes)
+                        children[fd] = _Child(order.id, pid)
+                        selector.register(fd, selectors.EVENT_READ)
+                elif data:
+                    children[key.fd].result += data
+                else:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    _write(0, _reaped(children.pop(key.fd)))
+
+
+def _fork(
+    run: Callable[[bytes], bytes], argument: bytes, timeout_s: float, memory_bytes: int
+) -> tuple[int, int]:
+    """The call's process, and where its result comes from."""
+    result, own = os.pipe()
+    if pid := os.fork():
+        os.close(own)
+        return pid, result
+    status = 1
+    try:
+        signal.setitimer(signal.ITIMER_REAL, timeout_s)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        limit = _data_bytes() + memory_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        _write(own, run(argument))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _reaped(child: _Child) -> bytes:
+    _, status = os.waitpid(child.pid, 0)
+    done = os.waitstatus_to_exitcode(status) == 0
+    outcome = _Outcome(
+        child.order_id,
+        base64.b64encode(child.result).decode() if done else None,
+        os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
+    )
+    return msgspec.json.encode(outcome) + b"\n"
+
+
+def _data_bytes() -> int:
+    with open("/proc/self/status") as lines:  # noqa: PTH123 - as little as possible after a fork
+        line = next(line for line in lines if line.startswith("VmData"))
+    return int(line.split()[1]) << 10

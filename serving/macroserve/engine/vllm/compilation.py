@@ -1,0 +1,97 @@
+"""One constraint compiled as the engine will, in a process that may be killed for it.
+
+As a program (``python -m``) this is the server of those processes, prepared for one model.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.v1.structured_output import StructuredOutputManager
+from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
+from vllm.v1.structured_output.request import StructuredOutputRequest, get_structured_output_key
+
+from macroserve.engine.forked import serve
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.grammar import MEMORY_BYTES, TIMEOUT_S, Verdict, backend_of
+from macroserve.engine.vllm.options import frontend_config
+
+PROBED_TOKENS = 16
+MAX_TOKEN_S = 0.25
+"""What one token may take of an engine's loop; the next tokens of a grammar are found on it."""
+
+
+def prepare(settings: EngineSettings) -> Callable[[bytes], bytes]:
+    """Everything that a compilation needs but the constraint."""
+    config = frontend_config(settings)
+    tokenizer = cached_tokenizer_from_config(config.model_config)
+    backend = _backend(config)
+
+    def check(constraint: bytes) -> bytes:
+        outputs = StructuredOutputsParams(**msgspec.json.decode(constraint))
+        params = SamplingParams(structured_outputs=outputs)
+        has_choices = outputs.choice is not None
+        try:
+            params._validate_structured_outputs(
+                config.model_config, config.structured_outputs_config, tokenizer
+            )
+            kind, text = get_structured_output_key(outputs)
+            problem = _probe(backend, backend.compile_grammar(kind, text))
+        except MemoryError:
+            raise
+        except Exception as error:
+            problem = f"the constraint of this request cannot be used: {str(error)[:500]}"
+        return msgspec.json.encode(Verdict(problem, outputs.grammar if has_choices else None))
+
+    return check
+
+
+def _backend(config: Any) -> StructuredOutputBackend:
+    """Built as the engine builds it, with a first small grammar."""
+    manager = StructuredOutputManager(config)
+    manager._use_async_grammar_compilation = False
+    outputs = StructuredOutputsParams(json_object=True)
+    outputs._backend = backend_of(config)
+    first = SimpleNamespace(
+        request_id="first",
+        sampling_params=SamplingParams(structured_outputs=outputs),
+        structured_output_request=StructuredOutputRequest(outputs),
+    )
+    manager.grammar_init(cast(Any, first))
+    assert manager.backend is not None
+    return manager.backend
+
+
+def _probe(backend: StructuredOutputBackend, grammar: StructuredOutputGrammar) -> str | None:
+    """Generate a few tokens: a grammar may compile and then hold the engine, or allow nothing."""
+    mask = backend.allocate_token_bitmask(1)
+    for step in range(PROBED_TOKENS):
+        if grammar.is_terminated():
+            return None
+        started = time.monotonic()
+        grammar.fill_bitmask(mask, 0)
+        if time.monotonic() - started > MAX_TOKEN_S:
+            return "the grammar of this request takes too long for each token; make it simpler"
+        words = mask[0].tolist()
+        token = next((i for i, word in enumerate(words) if word), None)
+        if token is None:
+            return None if step else "no token of this model can begin what the grammar allows"
+        word = words[token] & 0xFFFFFFFF
+        first = (word & -word).bit_length() - 1
+        if not grammar.accept_tokens("probe", [token * 32 + first]):
+            return None
+    return None
+
+
+def main() -> None:
+    settings = EngineSettings.from_dict(msgspec.json.decode(sys.argv[1]))
+    serve(lambda: prepare(settings), TIMEOUT_S, MEMORY_BYTES)
+
+
+if __name__ == "__main__":
+    main()

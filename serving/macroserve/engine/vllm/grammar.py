@@ -1,0 +1,114 @@
+"""Schemas, grammars and regular expressions of clients, compiled once in a process apart.
+
+vLLM compiles them where a request enters, on the event loop, in the ingress and again in the
+instance; eighteen kilobytes then hold every stream for a minute. Here the ingress admits a request
+after one compilation in a process with a time and a memory (engine.forked), with the engine's own
+backend: what compiles there compiles in the engine's threads, too. Neither event loop compiles."""
+
+import asyncio
+import hashlib
+import sys
+from collections import OrderedDict
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from vllm.config import VllmConfig
+from vllm.exceptions import VLLMValidationError
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.v1.engine.input_processor import InputProcessor
+
+from macroserve.engine.forked import CallDiedError, CallsBusyError, CallTimeoutError, ForkedCalls
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tokens import RefusedError
+
+TIMEOUT_S = 5.0
+MEMORY_BYTES = 1 << 30
+CACHED_VERDICTS = 256
+SERVER = "macroserve.engine.vllm.compilation"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """problem: why the constraint cannot be used. grammar: what stands for a list of choices."""
+
+    problem: str | None = None
+    grammar: str | None = None
+
+
+def backend_of(config: VllmConfig) -> str:
+    """The one backend that an engine compiles with. vLLM's ``auto`` means the one of the first
+    request that comes; here it is always the one that vLLM tries first."""
+    backend = config.structured_outputs_config.backend
+    return "xgrammar" if backend == "auto" else backend
+
+
+class CheckedInputProcessor(InputProcessor):
+    """For requests whose constraint was checked before: it is not compiled again."""
+
+    def __init__(self, config: VllmConfig, *args: Any) -> None:
+        super().__init__(config, *args)
+        self._backend = backend_of(config)
+        self.structured_outputs_config = None
+
+    def _validate_params(self, params, supported_tasks):
+        if isinstance(params, SamplingParams) and params.structured_outputs is not None:
+            params.structured_outputs._backend = self._backend
+        return super()._validate_params(params, supported_tasks)
+
+
+class GrammarChecks:
+    """Started before the first request; what was found about a constraint is remembered."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        arguments = msgspec.json.encode(settings.to_dict()).decode()
+        self._calls = ForkedCalls([sys.executable, "-m", SERVER, arguments], TIMEOUT_S)
+        self._verdicts: OrderedDict[bytes, asyncio.Task[Verdict]] = OrderedDict()
+
+    async def start(self) -> None:
+        await self._calls.start()
+
+    async def stop(self) -> None:
+        await self._calls.stop()
+
+    async def admit(self, params: SamplingParams) -> SamplingParams:
+        """The parameters to go on with. Raises VLLMValidationError (400) for a constraint that
+        cannot be compiled in time, RefusedError (503) when too many are being compiled."""
+        constraint = params.structured_outputs
+        if constraint is None or constraint.all_constraints_none():
+            return params
+        try:
+            verdict = await self._verdict(msgspec.json.encode(constraint))
+        except CallsBusyError:
+            message = "schemas and grammars cannot be compiled at the moment; retry later"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message) from None
+        if verdict.problem is not None:
+            raise VLLMValidationError(verdict.problem, parameter="structured_outputs")
+        if verdict.grammar is not None:
+            params = params.clone()
+            params.structured_outputs = StructuredOutputsParams(grammar=verdict.grammar)
+        return params
+
+    async def _verdict(self, constraint: bytes) -> Verdict:
+        key = hashlib.sha256(constraint).digest()
+        task = self._verdicts.get(key)
+        if task is None:
+            task = self._verdicts[key] = asyncio.create_task(self._check(constraint))
+            if len(self._verdicts) > CACHED_VERDICTS:
+                self._verdicts.popitem(last=False)
+        self._verdicts.move_to_end(key)
+        try:
+            # The same constraint of another client goes on when this one leaves.
+            return await asyncio.shield(task)
+        except CallsBusyError:
+            self._verdicts.pop(key, None)
+            raise
+
+    async def _check(self, constraint: bytes) -> Verdict:
+        what = "the schema, grammar or regular expression of this request"
+        try:
+            return msgspec.json.decode(await self._calls.call(constraint), type=Verdict)
+        except CallTimeoutError:
+            return Verdict(f"{what} takes longer than {TIMEOUT_S:g} s to compile; make it simpler")
+        except CallDiedError:
+            limit = MEMORY_BYTES >> 20
+            return Verdict(f"{what} cannot be compiled, or not in {limit} MiB; make it simpler")

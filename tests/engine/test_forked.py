@@ -1,0 +1,111 @@
+"""Calls in processes of their own: time, memory, and what comes after."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psutil
+import pytest
+
+from macroserve.engine.forked import CallDiedError, CallsBusyError, CallTimeoutError, ForkedCalls
+
+TIMEOUT_S = 1.0
+PROGRAM = f"""
+import os, time
+from macroserve.engine.forked import serve
+
+def run(argument):
+    if argument == b"spin":
+        while True:
+            pass
+    if argument == b"regex":
+        import re
+        re.match(r"(a+)+$", "a" * 60 + "b")
+    if argument == b"memory":
+        return bytes(1 << 30)[:1]
+    if argument == b"crash":
+        os.abort()
+    if argument == b"nap":
+        time.sleep(0.5)
+    return argument * 2
+
+print("noise on standard output")
+serve(lambda: run, {TIMEOUT_S}, 256 << 20)
+"""
+
+
+@asynccontextmanager
+async def started(**options: float) -> AsyncIterator[ForkedCalls]:
+    calls = ForkedCalls([sys.executable, "-c", PROGRAM], TIMEOUT_S, **options)  # type: ignore[arg-type]
+    await calls.start()
+    try:
+        yield calls
+    finally:
+        await calls.stop()
+
+
+async def test_call_returns_its_result_whole() -> None:
+    async with started() as calls:
+        big = bytes(range(256)) * 2000
+        assert await asyncio.gather(calls.call(b"ab"), calls.call(big)) == [b"abab", big * 2]
+
+
+@pytest.mark.parametrize("argument", [b"spin", b"regex"])
+async def test_runaway_call_is_killed_at_its_time_and_the_next_is_served(argument: bytes) -> None:
+    async with started() as calls:
+        await calls.call(b"x")
+        start = time.monotonic()
+        with pytest.raises(CallTimeoutError, match="1 s"):
+            await calls.call(argument)
+        assert time.monotonic() - start < 3 * TIMEOUT_S
+        assert await calls.call(b"x") == b"xx"
+        server = calls._server
+        assert server is not None
+        assert psutil.Process(server.pid).children() == []
+
+
+@pytest.mark.parametrize("argument", [b"memory", b"crash"])
+async def test_call_that_dies_leaves_the_server_to_the_next(argument: bytes) -> None:
+    async with started() as calls:
+        with pytest.raises(CallDiedError):
+            await calls.call(argument)
+        assert await calls.call(b"x") == b"xx"
+
+
+async def test_no_more_calls_run_than_may_and_a_call_waits_for_its_turn_only_so_long() -> None:
+    async with started(max_running=1, max_wait_s=0.2) as calls:
+        await calls.call(b"x")
+        results = await asyncio.gather(
+            *(calls.call(b"nap") for _ in range(3)), return_exceptions=True
+        )
+        assert results.count(b"napnap") == 1
+        assert sum(isinstance(result, CallsBusyError) for result in results) == 2
+
+
+async def test_server_that_ended_is_started_again() -> None:
+    async with started() as calls:
+        await calls.call(b"x")
+        server = calls._server
+        assert server is not None
+        nap = asyncio.create_task(calls.call(b"nap"))
+        await asyncio.sleep(0.1)
+        server.kill()
+        with pytest.raises(CallsBusyError):
+            await nap
+        assert await calls.call(b"x") == b"xx"
+
+
+async def test_the_clients_end_ends_everything() -> None:
+    async with started() as calls:
+        await calls.call(b"x")
+        server = calls._server
+        assert server is not None and calls._writer is not None
+        running = asyncio.create_task(calls.call(b"spin"))
+        await asyncio.sleep(0.2)
+        (child,) = psutil.Process(server.pid).children()
+        calls._writer.close()
+        child.wait(5)
+        with pytest.raises(CallsBusyError):
+            await running

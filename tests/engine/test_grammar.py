@@ -1,0 +1,84 @@
+"""Constraints of requests, compiled apart before the requests are admitted."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from vllm.exceptions import VLLMValidationError
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.grammar import TIMEOUT_S, GrammarChecks
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+async def checks(settings: EngineSettings) -> AsyncIterator[GrammarChecks]:
+    checks = GrammarChecks(settings)
+    await checks.start()
+    yield checks
+    await checks.stop()
+
+
+async def admitted(checks: GrammarChecks, **constraint: Any) -> StructuredOutputsParams:
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(**constraint))
+    outputs = (await checks.admit(params)).structured_outputs
+    assert outputs is not None
+    return outputs
+
+
+def hard(number: int) -> dict[str, Any]:
+    pattern = f"(a{{1,{400 + number}}}){{1,500}}"
+    names = (f"p{i}" for i in range(250))
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "pattern": pattern} for name in names},
+    }
+
+
+async def test_constraint_that_compiles_is_admitted_as_it_is(checks: GrammarChecks) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    assert (await admitted(checks, json=schema)).json == schema
+    assert (await admitted(checks, regex="a+b")).regex == "a+b"
+    params = SamplingParams()
+    assert await checks.admit(params) is params
+
+
+async def test_choices_become_a_grammar(checks: GrammarChecks) -> None:
+    outputs = await admitted(checks, choice=["yes", "no"])
+    assert outputs.choice is None
+    assert outputs.grammar == 'root ::= "yes" | "no"'
+
+
+@pytest.mark.parametrize(
+    ("constraint", "says"),
+    [
+        ({"json": {"$ref": "#"}}, "no token of this model can begin"),
+        ({"grammar": "root ::= "}, "cannot be used"),
+        ({"grammar": "root ::= (" + "(" * 5000}, "cannot be used"),
+        ({"regex": "(((("}, "cannot be used"),
+        ({"structural_tag": "{}"}, "cannot be used"),
+        ({"json": "{"}, "cannot be used"),
+        ({"json_object": False}, "json_object"),
+    ],
+)
+async def test_constraint_that_cannot_be_met_is_refused_with_a_sentence(
+    checks: GrammarChecks, constraint: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(VLLMValidationError, match=says.replace("(", r"\(")):
+        await admitted(checks, **constraint)
+
+
+async def test_hard_schema_is_refused_in_time_and_remembered(checks: GrammarChecks) -> None:
+    await admitted(checks, regex="warm")
+    start = time.monotonic()
+    with pytest.raises(VLLMValidationError, match="longer than 5 s to compile"):
+        await admitted(checks, json=hard(0))
+    assert time.monotonic() - start < TIMEOUT_S + 5
+    start = time.monotonic()
+    with pytest.raises(VLLMValidationError, match="longer than 5 s to compile"):
+        await admitted(checks, json=hard(0))
+    assert time.monotonic() - start < 1
+    await admitted(checks, regex="next")
