@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -13,6 +15,8 @@ import pytest
 import yaml
 from openai import AsyncOpenAI, OpenAI
 from support.deployment import Up, running
+
+from macroserve.cli.bench.hostile.fuzz import fuzz
 
 pytestmark = pytest.mark.integration
 
@@ -208,3 +212,55 @@ def test_a_hung_instance_changes_no_token(up: Up) -> None:
     assert tokens == expected
     assert up.metrics()["macroserve_reroutes_total"] > rerouted
     up.wait_for(lambda: len(up.instances()) == 3, timeout_s=180)
+
+
+def hard_schema(number: int) -> dict[str, Any]:
+    """Fewer patterns than are allowed, and minutes to compile."""
+    pattern = f"(a{{1,{480 + number}}}){{1,500}}"
+    names = (f"p{number}_{i}" for i in range(250))
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "pattern": pattern} for name in names},
+    }
+
+
+async def test_hard_schemas_end_with_400_and_hold_no_stream(up: Up) -> None:
+    gaps: list[float] = []
+
+    async def bystander(http: httpx.AsyncClient) -> None:
+        body = {"model": MODEL, "prompt": "a", "max_tokens": 150, "ignore_eos": True}
+        last = time.monotonic()
+        async with http.stream("POST", "/v1/completions", json={**body, "stream": True}) as stream:
+            assert stream.status_code == 200
+            async for line in stream.aiter_lines():
+                if line.startswith("data:"):
+                    gaps.append(time.monotonic() - last)
+                    last = time.monotonic()
+
+    async def hard(http: httpx.AsyncClient, number: int) -> tuple[httpx.Response, float]:
+        start = time.monotonic()
+        constraint = {"json": hard_schema(number)}
+        body = {"model": MODEL, "prompt": "a", "structured_outputs": constraint}
+        return await http.post("/v1/completions", json=body), time.monotonic() - start
+
+    before = sorted(up.instances())
+    async with httpx.AsyncClient(base_url=up.endpoint, timeout=120) as http:
+        bystanders = [asyncio.create_task(bystander(http)) for _ in range(2)]
+        answers = await asyncio.gather(*(hard(http, number) for number in range(3)))
+        await asyncio.gather(*bystanders)
+        again, took_s = await hard(http, 0)
+    for response, _ in answers:
+        assert response.status_code == 400, response.text
+        assert "longer than 5 s to compile" in response.json()["error"]["message"]
+    # What was found is remembered, by the replica that found it.
+    assert again.status_code == 400 and took_s < 20
+    # Compiled on a loop, each would hold every stream for its whole time.
+    assert sum(gap > 4 for gap in gaps[1:]) == 0, sorted(gaps)[-5:]
+    assert sorted(up.instances()) == before
+
+
+async def test_fuzzed_bodies_are_the_client_s_fault(up: Up) -> None:
+    result = await fuzz(up.endpoint, MODEL, num_bodies=1000, seed=7)
+    assert result.num_5xx == 0, (result.statuses, result.examples[:5])
+    assert result.statuses.keys() >= {200, 400}
+    up.wait_for(lambda: all_given_back(up))
