@@ -280,22 +280,19 @@ def _mutate(rnd: random.Random, body: dict[str, Any], names: list[str]) -> None:
     """Change one value somewhere, or add a field."""
     target: Any = body
     while True:
-        keys = list(target) if isinstance(target, dict) else list(range(len(target)))
-        if isinstance(target, dict) and (not keys or rnd.random() < 0.15):
+        if isinstance(target, dict) and (not target or rnd.random() < 0.15):
             target[rnd.choice([*names, "extra", "__class__", "type"])] = _value(rnd)
             return
-        if not keys:
-            target.append(_value(rnd))
+        if isinstance(target, list) and (not target or rnd.random() < 0.2):
+            target.insert(rnd.randrange(len(target) + 1), _value(rnd))
             return
-        key = rnd.choice(keys)
+        key = rnd.choice(list(target) if isinstance(target, dict) else range(len(target)))
         inner = target[key]
         if isinstance(inner, dict | list) and rnd.random() < 0.6:
             target = inner
             continue
         if rnd.random() < 0.15:
             del target[key]
-        elif isinstance(inner, list) and rnd.random() < 0.5:
-            inner.insert(rnd.randrange(len(inner) + 1), _value(rnd))
         elif key != "model" or rnd.random() < 0.1:
             target[key] = _value(rnd)
         return
