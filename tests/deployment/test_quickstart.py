@@ -106,6 +106,29 @@ def test_several_choices_logprobs_stop_strings_and_usage(client: OpenAI) -> None
     assert cut.choices[0].finish_reason == "stop"
 
 
+def test_logprobs_of_a_forced_token_come_with_the_likeliest_ones(client: OpenAI) -> None:
+    free, forced = (
+        client.completions.create(
+            model=MODEL, prompt="Hello", max_tokens=1, logprobs=2, temperature=0, extra_body=body
+        )
+        .choices[0]
+        .logprobs
+        for body in ({}, {"allowed_token_ids": [10]})
+    )
+    assert free and forced and free.top_logprobs and forced.top_logprobs
+    assert len(free.top_logprobs[0]) == 2
+    assert free.top_logprobs[0].items() < forced.top_logprobs[0].items()
+    assert len(forced.top_logprobs[0]) == 3
+
+
+@pytest.mark.parametrize("labels", [[5, 6], list(range(100, 140))])
+def test_scoring_gives_the_probabilities_of_all_labels(up: Up, labels: list[int]) -> None:
+    body = {"model": MODEL, "query": "a", "items": ["b", "c"], "label_token_ids": labels}
+    answer = httpx.post(up.endpoint + "/generative_scoring", json=body, timeout=30)
+    assert answer.status_code == 200, answer.text
+    assert all(0 < item["score"] < 1 for item in answer.json()["data"])
+
+
 def test_a_structured_answer_keeps_to_its_schema(client: OpenAI) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
     answer = client.chat.completions.create(

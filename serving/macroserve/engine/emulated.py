@@ -53,6 +53,7 @@ PREDICTED_DEVICE = DeviceShape(flops_per_s=312e12, bytes_per_s=2.0e12)
 class SamplingFields(msgspec.Struct):
     max_tokens: int = 16
     logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
     extra_args: dict[str, Any] | None = None
 
 
@@ -73,6 +74,7 @@ class Stream:
         self._num_given = len(body.token_ids)
         self._max_tokens = body.sampling_params.max_tokens
         self._num_logprobs = body.sampling_params.logprobs
+        self._logprob_token_ids = body.sampling_params.logprob_token_ids
         self.num_emitted = 0
         self.num_computed = 0
         self.is_hidden = False
@@ -98,11 +100,16 @@ class Stream:
         """As made up as the token: certain of it, the others equally unlikely."""
         if self._num_logprobs is None:
             return None
+        sampled = {"token_id": token, "logprob": 0.0, "rank": 1}
+        others = self._logprob_token_ids or range(token + 1, token + max(1, self._num_logprobs))
         tops = [
-            {"token_id": token + rank, "logprob": -10.0 if rank else 0.0, "rank": rank + 1}
-            for rank in range(max(1, self._num_logprobs))
+            sampled,
+            *(
+                {"token_id": other, "logprob": -10.0, "rank": rank}
+                for rank, other in enumerate(others, start=2)
+            ),
         ]
-        return {"content": [{**tops[0], "top_logprobs": tops}]}
+        return {"content": [{**sampled, "top_logprobs": tops}]}
 
     def _put(
         self,

@@ -19,7 +19,7 @@ from vllm.config import VllmConfig
 from vllm.exceptions import GracefulHTTPError, VLLMValidationError
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
-from vllm.sampling_params import SamplingParams
+from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, SamplingParams
 from vllm.tasks import SupportedTask
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -83,7 +83,8 @@ class RemoteLLM(AsyncLLM):
         self._client_count = 1
         self._admit = admit
         self._grammars = grammars
-        self.engine_core = RemoteCore(streamer, self._fail)
+        vocab_size = config.model_config.get_vocab_size()
+        self.engine_core = RemoteCore(streamer, self._fail, vocab_size)
 
     def check_admission(self, n: int = 1, request_id: str | None = None) -> None:
         try:
@@ -123,10 +124,16 @@ class RemoteLLM(AsyncLLM):
 class RemoteCore(EngineCoreClient):
     """The engine-core client: one task per running sequence."""
 
-    def __init__(self, streamer: TokenStreamer, fail: Callable[[str, RefusedError], None]) -> None:
+    def __init__(
+        self,
+        streamer: TokenStreamer,
+        fail: Callable[[str, RefusedError], None],
+        vocab_size: int,
+    ) -> None:
         self.resources = SimpleNamespace(engine_dead=False)
         self._streamer = streamer
         self._fail = fail
+        self._vocab_size = vocab_size
         self._outputs: asyncio.Queue[EngineCoreOutput] = asyncio.Queue()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -160,8 +167,9 @@ class RemoteCore(EngineCoreClient):
 
     async def _run(self, request: EngineCoreRequest) -> None:
         try:
-            async for choice in self._streamer.stream(_token_request(request)):
-                self._outputs.put_nowait(_output(request.request_id, choice))
+            num_top = _num_top_logprobs(request.sampling_params)
+            async for choice in self._streamer.stream(_token_request(request, self._vocab_size)):
+                self._outputs.put_nowait(_output(request.request_id, choice, num_top))
         except RefusedError as refusal:
             self._fail(request.request_id, refusal)
         except Exception:
@@ -182,7 +190,7 @@ def _check_size(prompt: Any, n: int) -> None:
         )
 
 
-def _token_request(request: EngineCoreRequest) -> TokenRequest:
+def _token_request(request: EngineCoreRequest, vocab_size: int) -> TokenRequest:
     params = request.sampling_params
     if params is None or request.prompt_token_ids is None or request.mm_features:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "only text generation is served")
@@ -195,7 +203,7 @@ def _token_request(request: EngineCoreRequest) -> TokenRequest:
         request_id=request.request_id,
         token_ids=tuple(request.prompt_token_ids),
         max_new_tokens=params.max_tokens,
-        sampling=_sampling(params),
+        sampling=_sampling(params, vocab_size),
         options={
             name: value
             for name, value in (
@@ -209,33 +217,55 @@ def _token_request(request: EngineCoreRequest) -> TokenRequest:
     )
 
 
-def _sampling(params: SamplingParams) -> dict[str, Any]:
+def _num_top_logprobs(params: SamplingParams | None) -> int | None:
+    """How many of the likeliest tokens were asked for; None where all that come are wanted."""
+    if params is None or params.logprob_token_ids or (params.logprobs or 0) < 0:
+        return None
+    return params.logprobs
+
+
+def _sampling(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
     values = msgspec.to_builtins(params)
     fields = {k: v for k, v in values.items() if k not in _TEXT_FIELDS and not k.startswith("_")}
-    # The instance returns logprobs of tokens that were named only where it is told how many.
-    fields["logprobs"] = params.num_logprobs
-    return {**fields, "detokenize": False}
+    return {**fields, **_logprob_fields(params, vocab_size), "detokenize": False}
 
 
-def _output(request_id: str, choice: Choice) -> EngineCoreOutput:
+def _logprob_fields(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
+    """One entry more than was asked for: the instance's endpoint counts the sampled token as one of
+    ``logprobs``, also where it is none of the likeliest, and leaves out the last of them then."""
+    if token_ids := params.logprob_token_ids:
+        if len(token_ids) >= MAX_LOGPROB_TOKEN_IDS:
+            raise RefusedError(
+                HTTPStatus.BAD_REQUEST,
+                f"{len(token_ids)} token ids are more than the {MAX_LOGPROB_TOKEN_IDS - 1} whose "
+                "logprobs one request may ask for",
+            )
+        padded = [*token_ids, token_ids[-1]]
+        return {"logprob_token_ids": padded, "logprobs": len(padded)}
+    if params.logprobs is not None and 0 <= params.logprobs < vocab_size:
+        return {"logprobs": params.logprobs + 1}
+    return {}
+
+
+def _output(request_id: str, choice: Choice, num_top: int | None) -> EngineCoreOutput:
     return EngineCoreOutput(
         request_id,
         choice.token_ids or [],
-        new_logprobs=_logprobs(choice.logprobs),
+        new_logprobs=_logprobs(choice.logprobs, num_top),
         finish_reason=_FINISH_REASONS[choice.finish_reason] if choice.finish_reason else None,
         stop_reason=choice.stop_reason,
     )
 
 
-def _logprobs(logprobs: Logprobs | None) -> LogprobsLists | None:
-    """Back into vLLM's columns: the sampled token first, then the top ones by rank."""
+def _logprobs(logprobs: Logprobs | None, num_top: int | None) -> LogprobsLists | None:
+    """Back into vLLM's columns: the sampled token first, then the ``num_top`` likeliest by rank."""
     if logprobs is None or not logprobs.content:
         return None
     rows = [
-        [token, *sorted(token.top_logprobs, key=lambda top: top.rank or 0)]
+        [token, *sorted(token.top_logprobs, key=lambda top: top.rank or 0)[:num_top]]
         for token in logprobs.content
     ]
-    # The sampled token is listed among the top ones, also where it is not one of them.
+    # A sampled token whose logprob is no number comes without any others.
     width = min(len(row) for row in rows)
     return LogprobsLists(
         np.array([[c.token_id for c in row[:width]] for row in rows]),

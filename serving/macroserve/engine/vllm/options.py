@@ -10,6 +10,7 @@ from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.models import registry
 from vllm.platforms import current_platform
+from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from macroserve.core.views import Pool
@@ -52,6 +53,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str) -> Async
             # A batch is decided when the one before it is known.
             "async_scheduling": False,
             **frontend_args(settings),
+            "max_logprobs": _max_logprobs(settings),
         },
         scheduler_cls=SCHEDULER_CLASS,
         additional_config={
@@ -64,6 +66,13 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str) -> Async
             }
         },
     )
+
+
+def _max_logprobs(settings: EngineSettings) -> int:
+    """An instance's bound is above the ingress's, which has checked the request: the ingress asks
+    for one more, and counts the token ids of ``logprob_token_ids`` by a bound of their own."""
+    most = settings.args.get("max_logprobs", AsyncEngineArgs.max_logprobs)
+    return most if most < 0 else max(most, MAX_LOGPROB_TOKEN_IDS) + 1
 
 
 def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:

@@ -1,0 +1,69 @@
+"""Logprobs between an ingress and an instance: what is asked for, what becomes of the answer."""
+
+import pytest
+
+from macroserve.engine.tokens import Logprobs, RefusedError, TokenLogprob, TopLogprob
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from vllm.sampling_params import SamplingParams  # noqa: E402
+
+from macroserve.engine.vllm.frontend import (  # noqa: E402
+    _logprob_fields,
+    _logprobs,
+    _num_top_logprobs,
+)
+
+VOCAB_SIZE = 1000
+
+
+@pytest.mark.parametrize(
+    ("params", "fields", "num_top"),
+    [
+        ({}, {}, None),
+        ({"logprobs": 0}, {"logprobs": 1}, 0),
+        ({"logprobs": 5}, {"logprobs": 6}, 5),
+        ({"logprobs": -1}, {}, None),
+        ({"logprobs": VOCAB_SIZE}, {}, VOCAB_SIZE),
+        ({"logprob_token_ids": [7, 8]}, {"logprob_token_ids": [7, 8, 8], "logprobs": 3}, None),
+    ],
+)
+def test_instance_is_asked_for_one_logprob_more(params, fields, num_top) -> None:
+    given = SamplingParams(**params)
+    assert _logprob_fields(given, VOCAB_SIZE) == fields
+    assert _num_top_logprobs(given) == num_top
+
+
+def test_as_many_token_ids_as_the_instance_takes_are_refused() -> None:
+    with pytest.raises(RefusedError, match="128 token ids are more than the 127"):
+        _logprob_fields(SamplingParams(logprob_token_ids=list(range(128))), VOCAB_SIZE)
+
+
+def answer(sampled: tuple[int, int], *others: tuple[int, int]) -> Logprobs:
+    """Token ids and ranks, as the instance lists them: the sampled one first."""
+    tops = tuple(TopLogprob(token, -float(rank), rank) for token, rank in (sampled, *others))
+    return Logprobs((TokenLogprob(sampled[0], -float(sampled[1]), sampled[1], tops),))
+
+
+@pytest.mark.parametrize(
+    ("sampled", "others", "num_top", "columns"),
+    [
+        ((9, 40), [(1, 1), (2, 2)], 2, [9, 1, 2]),
+        ((2, 2), [(1, 1), (3, 3)], 2, [2, 1, 2]),
+        ((3, 3), [(1, 1), (2, 2)], 2, [3, 1, 2]),
+        ((9, 40), [(1, 1)], 1, [9, 1]),
+        ((1, 1), [], 0, [1]),
+        ((9, 40), [(7, 1), (8, 2)], None, [9, 7, 8, 9]),
+    ],
+)
+def test_columns_are_the_sampled_token_and_the_likeliest(sampled, others, num_top, columns) -> None:
+    lists = _logprobs(answer(sampled, *others), num_top)
+    assert lists is not None
+    assert lists.logprob_token_ids.tolist() == [columns]
+    assert lists.sampled_token_ranks.tolist() == [sampled[1]]
+
+
+def test_choice_without_logprobs_has_no_columns() -> None:
+    assert _logprobs(None, 1) is None
+    assert _logprobs(Logprobs(()), 1) is None
