@@ -129,6 +129,27 @@ def strategies(json_file: JsonFile = None) -> None:
     _report(asyncio.run(measure(_settings())), json_file)
 
 
+@bench.command()
+def hostile(
+    engines: Annotated[
+        list[str] | None,
+        typer.Option("--engine", help="emulated or vllm; both by default."),
+    ] = None,
+    bodies: Annotated[int, typer.Option(help="Fuzzed bodies, on the real engine.", min=1)] = 20_000,
+    json_file: JsonFile = None,
+) -> None:
+    """What hostile or unlucky requests do to others: engines lost, pauses, memory, errors."""
+    from macroserve.cli.bench.hostile.measure import measure
+    from macroserve.cli.bench.hostile.served import ENGINES
+
+    chosen = engines or list(ENGINES)
+    if unknown := set(chosen) - set(ENGINES):
+        raise typer.BadParameter(
+            f"{', '.join(sorted(unknown))}: must be one of {', '.join(ENGINES)}"
+        )
+    _report(asyncio.run(measure(_settings(), chosen, bodies)), json_file)
+
+
 @bench.command("all")
 def all_(json_file: JsonFile = None) -> None:
     """Scheduler, route, overhead, migration and hybrid, one after the other."""
