@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from macroserve.core.limits import RequestLimits
-from macroserve.serving.guard import BodyLimit
+from macroserve.serving.body_limit import BodyLimit
 from macroserve.serving.request_check import RequestCheck
 
 

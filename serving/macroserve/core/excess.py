@@ -38,6 +38,7 @@ def excess(body: Mapping[str, Any], limits: RequestLimits) -> str | None:
 
 def _excesses(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
     yield from _json(body, limits)
+    yield from _shape(body)
     yield from _unavailable(body)
     yield from _sequences(body, limits)
     yield from _prompt(body, limits)
@@ -54,6 +55,50 @@ def _json(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
             yield f"{name[:100]} is nested {size.depth} levels deep; at most {limits.depth - 1}"
         if size.largest_integer > MAX_INTEGER:
             yield f"{name[:100]} has an integer that does not fit in 64 bits"
+
+
+# vLLM's models look into these before they check what they are.
+_OBJECTS = frozenset(
+    {
+        "structured_outputs",
+        "response_format",
+        "stream_options",
+        "chat_template_kwargs",
+        "vllm_xargs",
+        "repetition_detection",
+        "logit_bias",
+        "metadata",
+        "text",
+        "reasoning",
+        "thinking",
+        "output_config",
+    }
+)
+_LISTS_OF_OBJECTS = frozenset({"tools", "documents"})
+
+
+def _shape(body: Mapping[str, Any]) -> Iterator[str]:
+    for name in _OBJECTS & body.keys():
+        if not isinstance(body[name], dict | type(None)):
+            yield f"{name} is not an object"
+    for name in _LISTS_OF_OBJECTS & body.keys():
+        value = body[name]
+        if value is not None and not (
+            isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
+        ):
+            yield f"{name} is not a list of objects"
+    constraint = body.get("structured_outputs")
+    other = next((name for name in _AGAINST_CONSTRAINTS if body.get(name)), None)
+    if other and (constraint or _constrains(body.get("response_format"))):
+        yield f"{other} cannot be used with a schema or grammar: no token may meet both"
+
+
+# Tokens that these forbid may be the only ones that a grammar allows; the engine then has none.
+_AGAINST_CONSTRAINTS = ("allowed_token_ids", "bad_words")
+
+
+def _constrains(response_format: Any) -> bool:
+    return isinstance(response_format, dict) and response_format.get("type") != "text"
 
 
 # What would be read, fetched or kept beside the text and has no use here: text is served alone,

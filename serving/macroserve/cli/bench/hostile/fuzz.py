@@ -266,10 +266,14 @@ def body_of(rnd: random.Random, model: str) -> tuple[str, bytes]:
     (path,) = rnd.choices(list(BODIES), WEIGHTS)
     valid, optional = BODIES[path]
     body = {"model": model, **copy.deepcopy(valid)}
-    for name in rnd.sample(list(optional), min(len(optional), rnd.choice((0, 1, 1, 2, 4)))):
+    for name in rnd.sample(list(optional), min(len(optional), rnd.choice((0, 1, 2, 3, 5)))):
         body[name] = copy.deepcopy(optional[name])
-    for _ in range(rnd.choice((0, 1, 1, 1, 2, 3))):
+    for _ in range(rnd.choice((0, 1, 1, 2, 2, 3, 3, 4))):
         _mutate(rnd, body, list(optional))
+    # What generates as long as the model can would be slow, and tells nothing.
+    for name in ("max_tokens", "max_output_tokens"):
+        if name in valid and rnd.random() < 0.95:
+            body[name] = MAX_TOKENS
     text = json.dumps(body, ensure_ascii=rnd.random() < 0.5).encode(errors="surrogatepass")
     if rnd.random() < 0.05:
         text = _damaged(rnd, text)
