@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
@@ -69,6 +70,19 @@ async def test_constraint_that_cannot_be_met_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(VLLMValidationError, match=says.replace("(", r"\(")):
         await admitted(checks, **constraint)
+
+
+async def test_reading_a_request_compiles_nothing(checks: GrammarChecks) -> None:
+    form = {"type": "json_schema", "json_schema": hard(1)}
+    start = time.monotonic()
+    request = ChatCompletionRequest(
+        messages=[{"role": "user", "content": "a"}],
+        response_format={"type": "structural_tag", "format": form},  # type: ignore[arg-type]
+    )
+    assert time.monotonic() - start < 1
+    params = request.to_sampling_params(10, {})
+    with pytest.raises(VLLMValidationError, match="longer than 5 s to compile"):
+        await checks.admit(params)
 
 
 async def test_hard_schema_is_refused_in_time_and_remembered(checks: GrammarChecks) -> None:

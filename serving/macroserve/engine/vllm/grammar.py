@@ -17,6 +17,7 @@ from vllm.config import VllmConfig
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.engine.input_processor import InputProcessor
+from vllm.v1.structured_output import backend_xgrammar
 
 from macroserve.engine.forked import CallDiedError, CallsBusyError, CallTimeoutError, ForkedCalls
 from macroserve.engine.settings import EngineSettings
@@ -26,6 +27,13 @@ TIMEOUT_S = 5.0
 MEMORY_BYTES = 1 << 30
 CACHED_VERDICTS = 256
 SERVER = "macroserve.engine.vllm.compilation"
+
+
+_validate_xgrammar_grammar = backend_xgrammar.validate_xgrammar_grammar
+
+
+def _left_to_checks(params: SamplingParams) -> None:
+    """In place of vLLM's validation: the constraint is checked before the request is admitted."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -65,9 +73,12 @@ class GrammarChecks:
         self._verdicts: OrderedDict[bytes, asyncio.Task[Verdict]] = OrderedDict()
 
     async def start(self) -> None:
+        # vLLM's request models and tool parsers call it, too, while they read a request.
+        backend_xgrammar.validate_xgrammar_grammar = _left_to_checks
         await self._calls.start()
 
     async def stop(self) -> None:
+        backend_xgrammar.validate_xgrammar_grammar = _validate_xgrammar_grammar
         await self._calls.stop()
 
     async def admit(self, params: SamplingParams) -> SamplingParams:
