@@ -26,6 +26,7 @@ HANDLE = InstanceHandle(
     block_size=16,
     max_model_len=4096,
     max_num_seqs=128,
+    control="http://10.0.0.7:8001",
 )
 
 counts = st.integers(1, 2**31)
@@ -44,6 +45,7 @@ handles = st.builds(
     block_size=counts,
     max_model_len=counts,
     max_num_seqs=counts,
+    control=st.sampled_from(["http://10.0.0.7:8001", "https://gpu-3.local:2"]),
 )
 
 

@@ -195,7 +195,7 @@ def test_an_instance_that_is_told_to_end_finishes_its_streams(pods: Pods) -> Non
         load.after(50)
         assert set(pods.instances()) == {"instance-1", "instance-2"}
         pods.start_instance(0)
-        pods.wait_for(lambda: pods.is_ok(pods.pods["instance-0"], "/health"))
+        pods.wait_for(lambda: pods.works(0))
         pods.adopt(0)
         pods.wait_for(lambda: num_running(pods, "instance-0"))
     assert load.failures == []
@@ -204,7 +204,7 @@ def test_an_instance_that_is_told_to_end_finishes_its_streams(pods: Pods) -> Non
 def test_past_its_grace_an_instance_ends_and_its_streams_go_on_elsewhere(pods: Pods) -> None:
     pods.pods["instance-1"].end()
     pods.start_instance(1, "lp", "--grace", "0.5")
-    pods.wait_for(lambda: pods.is_ok(pods.pods["instance-1"], "/health"))
+    pods.wait_for(lambda: pods.works(1))
     pods.adopt(1)
     with Load(pods, rate=4, num_tokens=400) as load:
         pods.wait_for(lambda: num_running(pods, "instance-1"))
@@ -212,7 +212,7 @@ def test_past_its_grace_an_instance_ends_and_its_streams_go_on_elsewhere(pods: P
         assert pods.pods["instance-1"].end() == 0
         assert time.monotonic() - began < 10
         pods.start_instance(1)
-        pods.wait_for(lambda: pods.is_ok(pods.pods["instance-1"], "/health"))
+        pods.wait_for(lambda: pods.works(1))
         pods.adopt(1)
         load.after(20)
     assert load.failures == []
@@ -223,7 +223,7 @@ def test_a_killed_instance_comes_back_under_its_name(pods: Pods) -> None:
         load.after(20)
         pods.pods["instance-0"].kill()
         pods.start_instance(0)
-        pods.wait_for(lambda: pods.is_ok(pods.pods["instance-0"], "/health"))
+        pods.wait_for(lambda: pods.works(0))
         pods.wait_for(lambda: pods.adopt(0) is None)
         load.after(50)
         pods.wait_for(lambda: num_running(pods, "instance-0"))

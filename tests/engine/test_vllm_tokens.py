@@ -1,17 +1,20 @@
 """Greedy tokens equal stock vLLM's, whatever the strategy decides: the guard of the adapter."""
 
 import asyncio
+import os
 import random
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from macroserve.core.health import BEAT_S, Beat
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES, Batching
 from macroserve.core.views import InstanceStatus, Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.status import decode
+from macroserve.engine.status import StatusReceiver, decode
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -102,29 +105,41 @@ def stock_tokens(settings: EngineSettings) -> list[list[int]]:
     ],
 )
 def test_same_tokens_as_stock_vllm(
-    name: str, pool: Pool, settings: EngineSettings, stock_tokens: list[list[int]]
+    name: str,
+    pool: Pool,
+    settings: EngineSettings,
+    stock_tokens: list[list[int]],
+    tmp_path: Path,
 ) -> None:
     statuses: list[InstanceStatus] = []
+    beats: list[Beat] = []
     # Loose targets: nothing is offloaded, everything is generated here.
     tags = [RequestTag(f"route-{i}", 0.0, Slo(60.0, 0.2)) for i in range(NUM_REQUESTS)]
 
     async def run() -> list[list[int]]:
         engine = VllmEngine(replace(settings, strategy=name), pool)
         try:
-            await engine.start(lambda data: statuses.append(decode(data)))
+            path = str(tmp_path / "status")
+            receiver = await StatusReceiver.listen(
+                path, lambda data: statuses.append(decode(data)), beats.append
+            )
+            await engine.start(path)
             tokens = await asyncio.gather(
                 *(
                     generate(engine.llm, str(i), work, tags[i].to_args())
                     for i, work in enumerate(workload())
                 )
             )
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(2 * BEAT_S)
+            receiver.close()
             return tokens
         finally:
             await engine.stop()
 
     assert asyncio.run(run()) == stock_tokens
     assert {t.route_id for t in tags} <= {i for s in statuses for i in s.admitted}
+    assert beats[-1].num_unfinished == 0 and beats[-1].step_s == 0
+    assert beats[-1].pid != os.getpid() and beats[-1].progress > 2 * NUM_REQUESTS
     last = statuses[-1]
     assert (last.num_running, last.num_waiting) == (0, 0)
     assert last.free_blocks == last.num_blocks
@@ -148,7 +163,7 @@ def test_one_seat_serves_all_in_turn(
     async def run() -> list[list[int]]:
         engine = VllmEngine(one_seat, Pool.LP)
         try:
-            await engine.start(lambda data: None)
+            await engine.start()
             async with asyncio.timeout(60):
                 return await asyncio.gather(
                     *(

@@ -333,7 +333,10 @@ async def test_wrong_orders_change_nothing(path: str, body: bytes, status: int) 
             address = world.directory.members["a"].address
             async with http.get(address + "/macroserve/status") as response:
                 assert response.status == 401
-            async with http.get(address + "/health") as response:
+            control = world.cells["cell-0"]._links["a"].handle.control
+            async with http.get(control + "/macroserve/status") as response:
+                assert response.status == 401
+            async with http.get(control + "/health") as response:
                 assert response.status == 200
         request = token_request("r")
         assert await world.tokens(request) == expected_tokens(request)

@@ -17,6 +17,7 @@ from macroserve.serving.directory import CellDirectory
 from macroserve.serving.dispatch import Dispatcher
 from macroserve.serving.instance import InstanceOptions, InstanceServer
 from macroserve.serving.metrics import IngressMetrics
+from macroserve.serving.token_server import TokenServer
 
 SECRET = "secret"
 SETTINGS = EngineSettings(
@@ -64,7 +65,8 @@ class World:
         self, name: str, pool: Pool = Pool.LP, incarnation: int = 1
     ) -> InstanceIdentity:
         options = InstanceOptions(name, "test", incarnation, SECRET, pool)
-        server = InstanceServer(self.settings, options)
+        tokens = TokenServer(self.settings, pool, options.host, 0, SECRET)
+        server = InstanceServer(self.settings, options, tokens)
         self.instances[name] = server
         return await server.start()
 
@@ -82,11 +84,13 @@ class World:
 
     def crash(self, name: str) -> None:
         """As if the process was killed: connections are reset, nothing listens any more."""
-        server = self.instances.pop(name)._server
-        assert server is not None
-        for listener in server.servers:
+        instance = self.instances.pop(name)
+        instance._tokens.kill()
+        assert instance._server is not None and instance._judging is not None
+        instance._judging.cancel()
+        for listener in instance._server.servers:
             listener.close()
-        for connection in list(server.server_state.connections):
+        for connection in list(instance._server.server_state.connections):
             connection.transport.abort()
 
     async def tokens(self, request: TokenRequest) -> list[int]:

@@ -103,7 +103,7 @@ class PlayedKubelet:
         args = [_replaced(arg, replaced) for arg in container.args]
         args += ["--tokens", str(files / "tokens")]
         if component == "head":
-            services = [f"{self._network}.{number}:8000" for number in NUMBERS["instance"]]
+            services = [f"{self._network}.{number}:8001" for number in NUMBERS["instance"]]
             args += ["--instances-service", ",".join(services)]
             self._head.backend = address, names.HEAD_PORT
         if component == "ingress":

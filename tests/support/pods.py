@@ -21,6 +21,8 @@ from world.waiting import eventually
 
 SECRET, ADMIN_TOKEN = "the secret", "the admin token"
 PORT, PRIVATE_PORT, HEAD_PORT = 8000, 8001, 8100
+CONTROL_PORT = 8001
+"""Of an instance."""
 
 
 @dataclass
@@ -126,7 +128,7 @@ class Pods:
         return pod
 
     def start_head(self, number: int = 10) -> Pod:
-        services = ",".join(f"{self.at(20 + i)}:{PORT}" for i in range(10))
+        services = ",".join(f"{self.at(20 + i)}:{CONTROL_PORT}" for i in range(10))
         pod = self.start("head", "head", number, "--instances-service", services)
         self.service.backend = pod.address, HEAD_PORT
         return pod
@@ -151,7 +153,7 @@ class Pods:
         return response.json()
 
     def adopt(self, index: int, cell: str = "cell-0") -> None:
-        url = f"http://{self.at(20 + index)}:{PORT}/macroserve/identity"
+        url = f"http://{self.at(20 + index)}:{CONTROL_PORT}/macroserve/identity"
         handle = httpx.get(url, headers=_bearer(SECRET)).raise_for_status().json()["handle"]
         self.ask_head("POST", f"/admin/v1/cells/{cell}/adopt", {"handle": handle})
 
@@ -164,6 +166,10 @@ class Pods:
             return httpx.get(f"http://{pod.address}:{port}{path}", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
+
+    def works(self, index: int) -> bool:
+        """Whether the instance says that it works."""
+        return self.is_ok(self.pods[f"instance-{index}"], "/health", CONTROL_PORT)
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = 180) -> Any:
         """The condition's first true value."""
@@ -204,7 +210,7 @@ def running(
         pods.wait_for(lambda: pods.is_ok(head, "/ready", HEAD_PORT))
         pods.ask_head("PUT", "/admin/v1/cells/cell-0")
         for index in range(instances):
-            pods.wait_for(lambda i=index: pods.is_ok(pods.pods[f"instance-{i}"], "/health"))
+            pods.wait_for(lambda i=index: pods.works(i))
             pods.adopt(index)
         for index in range(ingresses):
             pods.wait_for(lambda i=index: pods.is_ok(pods.pods[f"ingress-{i}"], "/ready"))

@@ -146,3 +146,7 @@ def _is_same(pod: InstancePod, found: InstanceReport) -> bool:
 
 def instance_url(address: str) -> str:
     return f"http://{address}:{names.INSTANCE_PORT}"
+
+
+def control_url(address: str) -> str:
+    return f"http://{address}:{names.CONTROL_PORT}"

@@ -36,6 +36,8 @@ PUBLIC_PORT = 8000
 PRIVATE_PORT = 8001
 CONTROL_PORT = 8001
 INSTANCE_PORT = 8000
+CONTROL_PORT = 8001
+"""Of an instance: its probes, its identity and its status."""
 
 
 class Key(NamedTuple):

@@ -42,7 +42,7 @@ class Answer:
 async def started(settings: EngineSettings) -> AsyncIterator[VllmEngine]:
     engine = VllmEngine(settings, Pool.LP)
     try:
-        await engine.start(lambda status: None)
+        await engine.start()
         yield engine
     finally:
         await engine.stop()

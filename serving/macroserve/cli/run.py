@@ -70,7 +70,7 @@ def head(
         str | None,
         typer.Option(
             help="host:port, or several with commas, whose addresses are the instances'. "
-            "By default port 8000 of the Service NAME-instances."
+            "By default port 8001 of the Service NAME-instances."
         ),
     ] = None,
     cell_ports: Annotated[
@@ -83,7 +83,7 @@ def head(
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
         secret, admin_token = read_token(tokens, SECRET), read_token(tokens, ADMIN_TOKEN)
-        services = instances_service or f"{resource.name}-instances:8000"
+        services = instances_service or f"{resource.name}-instances:8001"
 
         from macroserve.serving.finders import DnsInstances
         from macroserve.serving.head import HeadOptions, HeadServer
@@ -165,7 +165,10 @@ def instance(
     name: Annotated[str, typer.Option(envvar="MACROSERVE_INSTANCE", help="Its name.")],
     pool: Annotated[Pool, typer.Option(envvar="MACROSERVE_POOL", help="Its pool.")] = Pool.LP,
     manifest: ManifestPath = DEFAULT_MANIFEST,
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(help="Port for tokens.", min=1, max=65535)] = 8000,
+    control_port: Annotated[
+        int, typer.Option(help="Port for schedulers and probes.", min=1, max=65535)
+    ] = 8001,
     namespace: Namespace = "default",
     tokens: Tokens = DEFAULT_TOKENS,
     grace: Grace = 290.0,
@@ -179,7 +182,9 @@ def instance(
         use_cpu_limit()
 
         from macroserve.serving.instance import InstanceOptions, InstanceServer
+        from macroserve.serving.token_process import TokenProcess
 
+        server = TokenProcess(settings, pool, host, port, secret)
         options = InstanceOptions(
             name,
             namespace,
@@ -187,10 +192,11 @@ def instance(
             secret=secret,
             pool=pool,
             host=host,
-            port=port,
+            control_port=control_port,
             grace_s=grace,
         )
-        return serve(InstanceServer(settings, options), f"{name} ({pool}) on {host}:{port}")
+        instance = InstanceServer(settings, options, server)
+        return serve(instance, f"{name} ({pool}) on {host}:{port}")
 
     _run(name, prepared)
 

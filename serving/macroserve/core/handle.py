@@ -30,7 +30,8 @@ class InstanceHandle:
     """How to reach an instance, and its shape. Raises ValueError for values out of bounds.
 
     name, namespace: of its Ray actor. incarnation: grows with every restart under that name.
-    address: base URL of its HTTP server, such as ``http://10.0.0.7:8000``.
+    address: base URL of its token server, such as ``http://10.0.0.7:8000``.
+    control: base URL of its control server.
     hybrid_cache: whether hidden states may take the place of keys and values, and why.
     num_blocks, block_size: its KV cache, in blocks and in tokens per block.
     """
@@ -47,6 +48,7 @@ class InstanceHandle:
     block_size: int
     max_model_len: int
     max_num_seqs: int
+    control: str
 
     def __post_init__(self) -> None:
         for name in ("name", "namespace"):
@@ -59,12 +61,14 @@ class InstanceHandle:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be 1 or more")
-        if not _BASE_URL.fullmatch(self.address):
-            raise ValueError(f"address is {self.address!r}, must be like http://10.0.0.7:8000")
+        for name in ("address", "control"):
+            if not _BASE_URL.fullmatch(getattr(self, name)):
+                given = getattr(self, name)
+                raise ValueError(f"{name} is {given!r}, must be like http://10.0.0.7:8000")
 
 
 _FIELDS = tuple(field.name for field in fields(InstanceHandle))
-_COUNTS = _FIELDS[_FIELDS.index("tensor_parallel") :]
+_COUNTS = _FIELDS[_FIELDS.index("tensor_parallel") : _FIELDS.index("control")]
 
 
 class _Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

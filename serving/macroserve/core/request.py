@@ -68,6 +68,7 @@ class Request:
         is out, so the TTFT target no longer applies.
     expected_tokens: what somebody who knows the prompt expects of the response from here; None
         where only the lengths of others tell.
+    probe: made by the instance itself, to see whether it works; no count of requests has it.
     """
 
     request_id: str
@@ -77,6 +78,7 @@ class Request:
     slo: Slo
     num_streamed_tokens: int = 0
     expected_tokens: int | None = None
+    probe: bool = False
 
     def __post_init__(self) -> None:
         if self.num_prompt_tokens < 1 or self.max_new_tokens < 1:

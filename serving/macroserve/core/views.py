@@ -30,6 +30,7 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     """What an instance knows of itself after an iteration. Durations, never clock readings.
 
     seq: grows with every status of one incarnation, so that late ones are told apart.
+    iterations: finished so far, those with nothing to run included.
     waiting_tokens: prompt tokens not yet prefilled. waiting_prefill_s: their predicted time.
     phase_prefill_s: predicted time of the prefills that arrived since the last switch to decode,
         done or not: the ``pending`` of EcoServe's Algorithm 2.
@@ -61,6 +62,7 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     finished: int = 0
     attained: int = 0
     draining: bool = False
+    iterations: int = 0
 
 
 UNHEARD = InstanceStatus(seq=-1, draining=True)

@@ -28,7 +28,7 @@ from macroserve.engine.commands import carry_out
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.hybrid_cache import Found, judge
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.status import encode
+from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.tokens import GENERATE_PATH
 
@@ -217,14 +217,17 @@ class EmulatedEngine:
         # Until its cell says that somebody is there to take it.
         self._policy.let_offload(False)
         self._work = asyncio.Event()
-        self._on_status: Callable[[bytes], None] = lambda _: None
+        self._sender = StatusSender(None)
+        self._heart: Heart | None = None
+        self._num_probes = 0
         self._loop: asyncio.Task[None] | None = None
 
     # -- what an instance server needs
 
-    async def start(self, on_status: Callable[[bytes], None]) -> Starlette:
-        self._on_status = on_status
-        self._loop = asyncio.create_task(self._run())
+    async def start(self, status_path: str | None = None) -> Starlette:
+        self._sender = StatusSender(status_path)
+        self._heart = heart = Heart(self._sender, lambda: self.num_unfinished)
+        self._loop = asyncio.create_task(self._run(heart))
         self._push_status()
         return Starlette(routes=[Route(GENERATE_PATH, self._generate, methods=["POST"])])
 
@@ -233,8 +236,28 @@ class EmulatedEngine:
         return self._shape
 
     @property
-    def healthy(self) -> bool:
-        return self._loop is not None and not self._loop.done()
+    def fault(self) -> str | None:
+        runs = self._loop is not None and not self._loop.done()
+        return None if runs else "its engine has ended"
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self._executor.streams)
+
+    async def probe(self) -> None:
+        self._num_probes += 1
+        name = f"probe-{self._num_probes}"
+        tag = RequestTag(name, 0.0, self._settings.slo, probe=True)
+        request = tag.request(name, 1, 1, self._clock())
+        refusal = self._policy.add_request(request, self._clock())
+        assert refusal is None, refusal
+        body = GenerateBody([1], name, SamplingFields(max_tokens=1))
+        self._executor.streams[name] = stream = Stream(body)
+        self._work.set()
+        try:
+            await stream.choices.get()
+        finally:
+            self._leave(name)
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         result = carry_out(self._policy, verb, argument)
@@ -245,6 +268,8 @@ class EmulatedEngine:
     async def stop(self) -> None:
         if self._loop is not None:
             self._loop.cancel()
+        if self._heart is not None:
+            self._heart.stop()
 
     # -- the endpoint
 
@@ -274,7 +299,7 @@ class EmulatedEngine:
 
     # -- the loop of a real engine
 
-    async def _run(self) -> None:
+    async def _run(self, heart: Heart) -> None:
         while True:
             batch = self._policy.schedule(self._clock())
             for item in batch.handed_back:
@@ -284,12 +309,14 @@ class EmulatedEngine:
                 await self._work.wait()
                 self._work.clear()
                 continue
+            heart.begin(batch.predicted_s)
             result = await self._executor.run(batch)
             self._policy.update(batch, result, self._clock())
+            heart.end()
             self._push_status()
 
     def _push_status(self) -> None:
-        self._on_status(encode(self._policy.status(self._clock())))
+        self._sender.send(self._policy.status(self._clock()))
 
 
 class _StreamReply(StreamingResponse):

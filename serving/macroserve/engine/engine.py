@@ -1,6 +1,5 @@
 """What an instance server needs of an engine, whichever executor is inside."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,15 +22,27 @@ class EngineShape:
 class Engine(Protocol):
     """Started once, stopped once. ``app`` serves ``POST /inference/v1/generate``."""
 
-    async def start(self, on_status: Callable[[bytes], None]) -> Starlette:
-        """Ready to generate: a real token has been made. ``on_status`` gets encoded statuses."""
+    async def start(self, status_path: str | None = None) -> Starlette:
+        """Ready to generate: a real token has been made. status_path: of the datagram socket that
+        gets statuses and beats (see ``status``)."""
         ...
 
     @property
     def shape(self) -> EngineShape: ...
 
     @property
-    def healthy(self) -> bool: ...
+    def fault(self) -> str | None:
+        """Why the engine can serve no more, as the end of a sentence; None while it can."""
+        ...
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that were passed to the engine and have not ended, as this process sees it."""
+        ...
+
+    async def probe(self) -> None:
+        """Generate one token: proof that the whole engine works."""
+        ...
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         """As ``commands.carry_out``."""

@@ -1,19 +1,25 @@
-"""The path of an instance's status: from the engine's process to whoever schedules the instance.
+"""The path of an instance's statuses and beats: from the engine's process to the control process.
 
 A Unix datagram socket: the engine's loop never waits for its readers, and a datagram that finds
 the buffer full is superseded by the next one.
 """
 
 import asyncio
+import os
 import socket
+import threading
 from collections.abc import Callable
 
 import msgspec
 
+from macroserve.core.health import BEAT_S, Beat
 from macroserve.core.views import InstanceStatus
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(InstanceStatus)
+_beat_decoder = msgspec.json.Decoder(Beat)
+_BEAT_BEGINS = b"["
+"""A beat is a JSON array, a status a JSON object."""
 
 
 def encode(status: InstanceStatus) -> bytes:
@@ -26,36 +32,92 @@ def decode(data: bytes | str) -> InstanceStatus:
 
 
 class StatusSender:
-    """The engine's end."""
+    """The engine's end. path: of the receiver's socket; None where nobody listens."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | None) -> None:
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
+        self._admitted: tuple[str, ...] = ()
 
-    def send(self, status: InstanceStatus) -> bool:
-        """Whether the datagram was taken; the caller keeps what must not be lost otherwise."""
-        try:
-            self._socket.sendto(encode(status), self._path)
-        except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
-            return False
+    def send(self, status: InstanceStatus) -> None:
+        """Ids taken in go with the next status when this one finds the buffer full."""
+        if self._admitted:
+            admitted = (*self._admitted, *status.admitted)
+            status = msgspec.structs.replace(status, admitted=admitted)
+        self._admitted = () if self._send(encode(status)) else status.admitted
+
+    def send_beat(self, beat: Beat) -> None:
+        self._send(_encoder.encode(beat))
+
+    def _send(self, data: bytes) -> bool:
+        if self._path is not None:
+            try:
+                self._socket.sendto(data, self._path)
+            except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
+                return False
         return True
 
 
-class StatusReceiver(asyncio.DatagramProtocol):
-    """The instance server's end; ``on_status`` gets each datagram as it came."""
+class Heart:
+    """Beats every BEAT_S from a thread, whatever the engine's own thread does.
 
-    def __init__(self, on_status: Callable[[bytes], None]) -> None:
+    num_unfinished: requests in the engine, asked for at each beat.
+    """
+
+    def __init__(self, sender: StatusSender, num_unfinished: Callable[[], int]) -> None:
+        self._sender = sender
+        self._num_unfinished = num_unfinished
+        self._progress = 0
+        # Written and read whole, by two threads.
+        self._step = (0.0, False)
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="heart", daemon=True).start()
+
+    def begin(self, step_s: float, first: bool = False) -> None:
+        """An iteration begins that is predicted to take step_s seconds. first: see Beat."""
+        self._step = (step_s, first)
+        self._progress += 1
+
+    def end(self) -> None:
+        """The iteration has ended."""
+        self._progress += 1
+        self._step = (0.0, False)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while True:
+            step_s, first = self._step
+            unfinished = self._num_unfinished()
+            self._sender.send_beat(Beat(os.getpid(), self._progress, unfinished, step_s, first))
+            if self._stopped.wait(BEAT_S):
+                return
+
+
+class StatusReceiver(asyncio.DatagramProtocol):
+    """The control process's end. on_status: gets each status as it came."""
+
+    def __init__(self, on_status: Callable[[bytes], None], on_beat: Callable[[Beat], None]) -> None:
         self._on_status = on_status
+        self._on_beat = on_beat
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        self._on_status(data)
+        if data.startswith(_BEAT_BEGINS):
+            self._on_beat(_beat_decoder.decode(data))
+        else:
+            self._on_status(data)
 
     @classmethod
-    async def listen(cls, path: str, on_status: Callable[[bytes], None]) -> asyncio.BaseTransport:
+    async def listen(
+        cls, path: str, on_status: Callable[[bytes], None], on_beat: Callable[[Beat], None]
+    ) -> asyncio.BaseTransport:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.setblocking(False)
         sock.bind(path)
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(lambda: cls(on_status), sock=sock)
+        transport, _ = await loop.create_datagram_endpoint(
+            lambda: cls(on_status, on_beat), sock=sock
+        )
         return transport

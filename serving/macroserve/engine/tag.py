@@ -21,13 +21,14 @@ class RequestTag:
     """route_id: the id that the cell scheduler counts this attempt under.
 
     age_s: time since the ingress accepted the request. num_streamed_tokens: tokens of the prompt
-    that an earlier instance had already streamed.
+    that an earlier instance had already streamed. probe: see ``Request``.
     """
 
     route_id: str
     age_s: float
     slo: Slo
     num_streamed_tokens: int = 0
+    probe: bool = False
 
     def to_args(self) -> dict[str, Any]:
         return {TAG_KEY: asdict(self)}
@@ -49,4 +50,5 @@ class RequestTag:
             max_new_tokens=max_new_tokens,
             slo=self.slo,
             num_streamed_tokens=self.num_streamed_tokens,
+            probe=self.probe,
         )

@@ -14,13 +14,15 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.serving.ingress import IngressOptions, IngressServer
 from macroserve.serving.instance import InstanceOptions, InstanceServer
 from macroserve.serving.registry import cell_urls
+from macroserve.serving.token_process import StartError, TokenProcess
 
 INGRESS_APP = "ingress"
 HEALTH_CHECK_S = 1.0
+CAUSE_KEPT_S = 30.0
 
 
 class InstanceActor:
-    """A detached, named actor; its process is the instance."""
+    """A detached, named actor; its process is the instance's control process."""
 
     def __init__(
         self,
@@ -32,16 +34,17 @@ class InstanceActor:
         pool: str,
     ) -> None:
         options = InstanceOptions(name, namespace, incarnation, secret, Pool(pool))
-        self._server = InstanceServer(EngineSettings.from_dict(settings), options)
+        engine = EngineSettings.from_dict(settings)
+        tokens = TokenProcess(engine, options.pool, options.host, 0, secret)
+        self._server = InstanceServer(engine, options, tokens)
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> tuple[str, str, str | None]:
         """Its identity once the instance serves; raises what kept it from starting."""
         try:
             await self._server.start()
-        except Exception as error:
-            # An engine's exceptions may not survive the way to another process; their text does.
-            raise RuntimeError(f"{type(error).__name__}: {error}") from None
+        except StartError as error:
+            raise RuntimeError(f"{error.kind}: {error}") from None
         self._watcher = asyncio.create_task(self._watch())
         return self.identity()
 
@@ -50,12 +53,16 @@ class InstanceActor:
         identity = self._server.identity()
         return identity.name, identity.handle, identity.cell
 
+    def cause(self) -> str | None:
+        """Why the instance can serve no more, as the end of a sentence; None while it can."""
+        return self._server.fault
+
     async def _watch(self) -> None:
-        """An instance whose engine has died must not look alive."""
-        while True:
+        """An instance that can serve no more has a while to be asked why."""
+        while self._server.healthy:  # noqa: ASYNC110 - another process tells
             await asyncio.sleep(HEALTH_CHECK_S)
-            if not self._server.healthy:
-                os._exit(1)
+        await asyncio.sleep(CAUSE_KEPT_S)
+        os._exit(1)
 
 
 @serve.deployment(

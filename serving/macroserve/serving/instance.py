@@ -1,48 +1,54 @@
-"""An instance server: one engine behind HTTP, and its status for whoever schedules it.
+"""An instance: an engine behind HTTP in a process of its own, and the control process beside it.
 
-Besides the engine's token endpoint it serves, to holders of the deployment's secret:
+The server process (``token_server``) takes requests, and one of them may hold its loop for seconds.
+The control process, which starts it, is reached by no client: it says how the instance stands, and
+ends the instance when its engine makes no progress (``core.health``). On its own port it serves, to
+holders of the deployment's secret:
 
 - ``GET /macroserve/status?cell=NAME``: joins the instance to that cell; the answer is an endless
   stream of statuses, a JSON line each, repeated once a second while nothing happens.
 - ``GET /macroserve/identity``: signed handle and current cell.
 - ``POST /macroserve/command``: orders for the engine's scheduler.
+
+and to everybody ``GET /health``.
 """
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.datastructures import Headers
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from macroserve.core.handle import InstanceHandle, sign
+from macroserve.core.health import Beat, HealthJudge
 from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity
 from macroserve.core.views import Pool
-from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.status import decode
+from macroserve.engine.status import StatusReceiver
 from macroserve.serving import wire
-from macroserve.serving.auth import TokenCheck
+from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.http_server import HttpServer, bound
+from macroserve.serving.secret_only import SecretOnly
+from macroserve.serving.status_feed import StatusFeed
 
-STOP_GRACE_S = 5.0
-"""For responses that are under way when the server stops."""
-
-OPEN_PATHS = ("/health", "/metrics")
+STOP_GRACE_S = 1.0
+"""For answers of the control server; status streams are ended before."""
+JUDGE_S = 0.5
+OPEN_PATHS = ("/health",)
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceOptions:
     """incarnation: grows with every start under that name. secret: the deployment's, also signs
-    handles. host, port: where to listen, at any free port by default. grace_s: how long requests
-    may take when it leaves."""
+    handles. host, control_port: where the control server listens, at any free port by default.
+    grace_s: how long requests may take when it leaves."""
 
     name: str
     namespace: str
@@ -50,139 +56,149 @@ class InstanceOptions:
     secret: str = field(repr=False)
     pool: Pool = Pool.LP
     host: str = "127.0.0.1"
-    port: int = 0
+    control_port: int = 0
     grace_s: float = 30.0
 
 
-def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
-    if settings.emulated:
-        from macroserve.engine.emulated import EmulatedEngine
+class Tokens(Protocol):
+    """A TokenServer in this process or in one of its own."""
 
-        return EmulatedEngine(settings, pool)
-    from macroserve.engine.vllm.environment import prepare_environment
-
-    prepare_environment()
-    from macroserve.engine.vllm.engine import VllmEngine
-
-    return VllmEngine(settings, pool)
-
-
-class StatusFeed:
-    """Statuses for one reader at a time: a new reader takes over from the old one."""
-
-    def __init__(self) -> None:
-        self._latest: bytes | None = None
-        # A reader that falls this far behind misses the oldest; the newest says it all but for
-        # the ids taken in, which a cell's ledger times out.
-        self._unread: deque[bytes] = deque(maxlen=256)
-        self._changed = asyncio.Event()
-        self._reader = 0
-
-    def publish(self, status: bytes) -> None:
-        self._latest = status
-        self._unread.append(status)
-        self._changed.set()
+    async def start(
+        self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
+    ) -> Started: ...
 
     @property
-    def idle(self) -> bool:
-        """Nothing runs or waits, by the latest status."""
-        status = decode(self._latest) if self._latest else None
-        return status is None or not (status.num_running + status.num_waiting)
+    def fault(self) -> str | None: ...
 
-    def close(self) -> None:
-        """No more for the present reader."""
-        self._reader += 1
-        self._changed.set()
+    async def command(self, verb: str, argument: Any = None) -> Any: ...
 
-    async def read(self) -> AsyncIterator[bytes]:
-        """JSON lines: the latest status at once, then each as it comes, or again every second."""
-        self._reader = me = self._reader + 1
-        self._changed.set()
-        while self._reader == me:
-            lines = [*self._unread] or [self._latest or b""]
-            self._unread.clear()
-            self._changed.clear()
-            yield b"".join(line + b"\n" for line in lines)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wire.HEARTBEAT_S):
-                    await self._changed.wait()
+    async def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
 
 
 class InstanceServer:
-    def __init__(self, settings: EngineSettings, options: InstanceOptions) -> None:
+    """The control process's part. tokens: the engine and its server."""
+
+    def __init__(self, settings: EngineSettings, options: InstanceOptions, tokens: Tokens) -> None:
         self._settings = settings
         self._options = options
-        self._engine = build_engine(settings, options.pool)
+        self._tokens = tokens
         self._feed = StatusFeed()
         self._cell: str | None = None
         self._handle: InstanceHandle | None = None
+        self._judge: HealthJudge | None = None
+        self._fault: str | None = None
         self._server: HttpServer | None = None
+        self._receiver: asyncio.BaseTransport | None = None
+        self._judging: asyncio.Task[None] | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="macroserve-")
 
     async def start(self) -> InstanceIdentity:
-        """Returns once a real token has been generated and the server listens."""
-        app = await self._engine.start(self._feed.publish)
-        app.router.routes.extend(
-            [
+        """Returns once a real token has been generated and both servers listen."""
+        options = self._options
+        listener = bound(options.host, options.control_port)
+        path = f"{self._folder.name}/status"
+        self._receiver = await StatusReceiver.listen(path, self._feed.publish, self._observe_engine)
+        started = await self._tokens.start(path, self._observe_server)
+        self._judge = HealthJudge(started.pid, _now())
+        print(f"Hybrid cache {started.hybrid_cache}", flush=True)
+        self._handle = InstanceHandle(
+            name=options.name,
+            namespace=options.namespace,
+            incarnation=options.incarnation,
+            address=started.address,
+            pool=options.pool,
+            hybrid_cache=started.hybrid_cache,
+            tensor_parallel=self._settings.tensor_parallel,
+            pipeline_parallel=self._settings.pipeline_parallel,
+            num_blocks=started.num_blocks,
+            block_size=started.block_size,
+            max_model_len=self._settings.max_model_len,
+            max_num_seqs=started.max_num_seqs,
+            control=f"http://{options.host}:{listener.getsockname()[1]}",
+        )
+        app = Starlette(
+            routes=[
                 Route(wire.STATUS_PATH, self._status),
                 Route(IDENTITY_PATH, self._identity),
                 Route(wire.COMMAND_PATH, self._command, methods=["POST"]),
                 Route("/health", self._health),
-                Route("/metrics", self._metrics),
             ]
         )
-        app.add_middleware(SecretOnly, secret=self._options.secret)
-        listener = bound(self._options.host, self._options.port)
-        port = listener.getsockname()[1]
+        app.add_middleware(SecretOnly, secret=options.secret, open_paths=OPEN_PATHS)
         self._server = HttpServer(app, STOP_GRACE_S)
-        # vLLM's handler of a dead engine stops this server.
-        app.state.server = self._server
         await self._server.start(listener)
-        shape = self._engine.shape
-        print(f"Hybrid cache {shape.hybrid_cache}", flush=True)
-        self._handle = InstanceHandle(
-            name=self._options.name,
-            namespace=self._options.namespace,
-            incarnation=self._options.incarnation,
-            address=f"http://{self._options.host}:{port}",
-            pool=self._options.pool,
-            hybrid_cache=shape.hybrid_cache,
-            tensor_parallel=self._settings.tensor_parallel,
-            pipeline_parallel=self._settings.pipeline_parallel,
-            num_blocks=shape.num_blocks,
-            block_size=shape.block_size,
-            max_model_len=self._settings.max_model_len,
-            max_num_seqs=shape.max_num_seqs,
-        )
+        self._judging = asyncio.create_task(self._keep_judging())
         return self.identity()
 
     def identity(self) -> InstanceIdentity:
+        """Raises RuntimeError when the instance can serve no more."""
         assert self._handle is not None, "the instance is not started"
+        self.check()
         handle = sign(self._handle, self._options.secret.encode())
         return InstanceIdentity(self._options.name, handle, self._cell)
 
     @property
+    def fault(self) -> str | None:
+        """Why the instance can serve no more, as the end of a sentence; None while it can."""
+        if self._fault is None and (self._server is None or not self._server.alive):
+            return "its control server has ended"
+        return self._fault
+
+    @property
     def healthy(self) -> bool:
-        return self._engine.healthy and self._server is not None and self._server.alive
+        return self.fault is None
 
     def check(self) -> None:
         """Raises RuntimeError when the instance can serve no more."""
-        if not self.healthy:
-            raise RuntimeError("the engine has died")
+        if fault := self.fault:
+            raise RuntimeError(fault)
 
     async def leave(self) -> None:
         """Take no more requests, hand back those that wait, and let the others end within the
         grace: what is still there then goes on elsewhere."""
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, ValueError):
             async with asyncio.timeout(self._options.grace_s):
-                await self._engine.command("drain", True)
+                await self._tokens.command("drain", True)
                 while self.healthy and not self._feed.idle:  # noqa: ASYNC110 - only statuses tell
                     await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
+        if self._fault is None and self._judging is not None:
+            self._judging.cancel()
+        await self._close()
+        if self._fault is None:
+            await self._tokens.stop()
+        if self._receiver is not None:
+            self._receiver.close()
+        self._folder.cleanup()
+
+    async def _close(self) -> None:
         self._feed.close()
         if self._server is not None:
             await self._server.stop()
-        await self._engine.stop()
+
+    # -- health
+
+    def _observe_engine(self, beat: Beat) -> None:
+        if self._judge is not None:
+            self._judge.observe_engine(beat, _now())
+
+    def _observe_server(self, beat: ServerBeat) -> None:
+        if self._judge is not None:
+            self._judge.observe_server(beat.num_unfinished, _now())
+
+    async def _keep_judging(self) -> None:
+        assert self._judge is not None
+        judge = self._judge
+        while not (fault := self._tokens.fault or judge.fault(_now())):  # noqa: ASYNC110 - by time
+            await asyncio.sleep(JUDGE_S)
+        # The process that does not work must not answer once more: first it, then its cell's link.
+        self._fault = fault
+        self._tokens.kill()
+        print(f"{self._options.name} ends itself: {fault}", flush=True)
+        await self._close()
 
     # -- endpoints
 
@@ -196,35 +212,16 @@ class InstanceServer:
     async def _command(self, request: Request) -> Response:
         try:
             order = msgspec.json.decode(await request.body(), type=wire.CommandOrder)
-            result = await self._engine.command(order.verb, order.argument)
+            result = await self._tokens.command(order.verb, order.argument)
         except (msgspec.MsgspecError, ValueError) as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         if order.verb == "set_pool" and self._handle is not None:
             self._handle = replace(self._handle, pool=Pool(order.argument))
         return JSONResponse({"result": result})
 
-    async def _metrics(self, request: Request) -> Response:
-        """What the engine registered: vLLM's own metrics under their own names."""
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
     async def _health(self, request: Request) -> Response:
         return Response(status_code=200 if self.healthy else 503)
 
 
-class SecretOnly:
-    """Lets in who knows the deployment's secret; health and metrics are open."""
-
-    def __init__(self, app: ASGIApp, secret: str) -> None:
-        self._app = app
-        self._check = TokenCheck([secret])
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] == "http"
-            and scope["path"] not in OPEN_PATHS
-            and not self._check.allows(Headers(scope=scope))
-        ):
-            response = JSONResponse({"error": {"message": "not authorized"}}, status_code=401)
-            await response(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+def _now() -> float:
+    return asyncio.get_running_loop().time()

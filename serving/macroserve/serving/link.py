@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
@@ -15,14 +15,16 @@ from macroserve.serving import wire
 
 SILENCE_S = 5 * wire.HEARTBEAT_S
 """An instance that sends nothing for this long is taken for dead."""
-STUCK_S = 60.0
-"""So is one that has work but has not finished an iteration for this long."""
 RETRIES = 5
 RETRY_DELAY_S = 0.2
 
 
 class InstanceLink:
     """Reads the instance's status stream.
+
+    An instance that answers is not yet one that works. After every connection its statuses count
+    from the first one on by which it has finished an iteration since: of its work, or of the token
+    that it is asked for. An instance that hangs in its engine thus never comes back.
 
     on_status: each new status. on_silent: the stream broke, and may come back. on_lost: called
     once when the instance is gone for good.
@@ -46,11 +48,10 @@ class InstanceLink:
         self._on_silent = on_silent
         self._on_lost = on_lost
         self._joined = asyncio.Event()
-        self._progress = (-1, 0.0)
         self._task = asyncio.create_task(self._follow())
 
     async def joined(self, timeout_s: float) -> bool:
-        """Whether a first status came in time."""
+        """Whether the instance has shown in time that it works."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._joined.wait()
@@ -60,7 +61,7 @@ class InstanceLink:
         """The engine's answer. Raises aiohttp.ClientError or TimeoutError if the instance does not
         take the order."""
         body = wire.encode(wire.CommandOrder(verb, argument))
-        url = self.handle.address + wire.COMMAND_PATH
+        url = self.handle.control + wire.COMMAND_PATH
         timeout = aiohttp.ClientTimeout(total=10)
         async with self._http.post(url, data=body, timeout=timeout) as response:
             response.raise_for_status()
@@ -75,11 +76,11 @@ class InstanceLink:
         failures = 0
         while failures < RETRIES:
             try:
-                async for status in self._statuses():
+                async for status in self._proved(self._statuses()):
                     failures = 0
                     self._on_status(status)
                     self._joined.set()
-            except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, StuckError):
+            except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
                 pass
             # What comes back may be another process, which was told nothing.
             self.may_offload = None
@@ -88,26 +89,33 @@ class InstanceLink:
             await asyncio.sleep(RETRY_DELAY_S)
         self._on_lost(self.handle.name)
 
-    async def _statuses(self):
+    async def _statuses(self) -> AsyncIterator[InstanceStatus]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=SILENCE_S)
         async with self._http.get(
-            self.handle.address + wire.STATUS_PATH, params={"cell": self._cell}, timeout=timeout
+            self.handle.control + wire.STATUS_PATH, params={"cell": self._cell}, timeout=timeout
         ) as response:
             response.raise_for_status()
             async for line in response.content:
                 if line.strip():
-                    status = decode(line)
-                    self._check_progress(status)
+                    yield decode(line)
+
+    async def _proved(
+        self, statuses: AsyncIterator[InstanceStatus]
+    ) -> AsyncIterator[InstanceStatus]:
+        """Those from the first one on that tells of an iteration that ended meanwhile."""
+        first = await anext(statuses, None)
+        if first is None:
+            return
+        probe = asyncio.create_task(self._probe())
+        try:
+            proved = False
+            async for status in statuses:
+                proved = proved or status.iterations != first.iterations
+                if proved:
                     yield status
+        finally:
+            probe.cancel()
 
-    def _check_progress(self, status: InstanceStatus) -> None:
-        now = asyncio.get_running_loop().time()
-        seq, since = self._progress
-        if status.seq != seq:
-            self._progress = (status.seq, now)
-        elif status.num_running + status.num_waiting > 0 and now - since > STUCK_S:
-            raise StuckError(self.handle.name)
-
-
-class StuckError(Exception):
-    """The instance answers, but its engine does not."""
+    async def _probe(self) -> None:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            await self.command(wire.PROBE)

@@ -12,6 +12,8 @@ from macroserve.core.views import CellView, Pool
 # Of an instance's server, see ``instance``.
 STATUS_PATH = "/macroserve/status"
 COMMAND_PATH = "/macroserve/command"
+PROBE = "probe"
+"""The order to generate one token."""
 HEARTBEAT_S = 1.0
 """A status is repeated when nothing has happened for so long."""
 

@@ -141,7 +141,7 @@ def test_probes_ask_what_the_parts_answer() -> None:
     for component, port, ready in (
         ("head", "control", "/ready"),
         ("ingress", "private", "/ready"),
-        ("instance", "http", "/health"),
+        ("instance", "control", "/health"),
     ):
         assert asked[component] == {
             "startupProbe": ("/health", port),

@@ -54,7 +54,7 @@ def _rendered(blueprint: Blueprint) -> Object:
         blueprint,
         "instance",
         args=[],
-        ports={"http": names.INSTANCE_PORT},
+        ports={"control": names.CONTROL_PORT, "http": names.INSTANCE_PORT},
         readiness="/health",
         resources=EMULATED_RESOURCES if emulated else REAL_RESOURCES,
         start_s=START_S,
@@ -86,7 +86,7 @@ def service(blueprint: Blueprint) -> Object:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": names.selector(blueprint.name, "instance"),
-            "ports": [pods.service_port("http", names.INSTANCE_PORT)],
+            "ports": [pods.service_port("control", names.CONTROL_PORT)],
         },
     }
 

@@ -10,7 +10,7 @@ A plain synchronous object. Requests may be added and finished between any two c
 from dataclasses import replace
 from enum import StrEnum
 
-from macroserve.core.batch import Batch, BatchResult, HandBackReason, HandedBack, Prefill
+from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack, Prefill
 from macroserve.core.instance.cache import Cache
 from macroserve.core.instance.composers import COMPOSERS
 from macroserve.core.instance.config import InstanceConfig
@@ -183,11 +183,14 @@ class InstanceScheduler:
             plan.reason,
         )
         self._enter(batch, step, plan)
+        if batch.kind is BatchKind.IDLE:
+            self._tally.iterations += 1
         self._in_flight = batch, work
         return batch
 
     def update(self, batch: Batch, result: BatchResult, now: float) -> None:
         """Take in what an executor did of ``batch``; it may be less than was asked."""
+        self._tally.iterations += 1
         self._learn(batch, result)
         running = self._running
         if batch.decodes:
@@ -213,6 +216,8 @@ class InstanceScheduler:
             seq = self._sequences.get(request_id)
             if seq and seq.state is not State.WAITING:
                 self._end(seq)
+                if seq.request.probe:
+                    continue
                 self._lengths.observe(seq.request, seq.num_emitted)
                 self._tally.finished += 1
                 self._tally.attained += seq.attained(now)

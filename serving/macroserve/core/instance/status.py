@@ -13,6 +13,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.num_statuses = 0
+        self.iterations = 0
         self.finished = 0
         self.attained = 0
         self.admitted: list[str] = []
@@ -72,4 +73,5 @@ def snapshot(
         finished=tally.finished,
         attained=tally.attained,
         draining=draining,
+        iterations=tally.iterations,
     )

@@ -1,8 +1,7 @@
 """A vLLM engine with our scheduler inside, ready to be put behind an HTTP server."""
 
 import asyncio
-import tempfile
-from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from starlette.applications import Starlette
@@ -10,13 +9,15 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.utils import CoreEngineProcManager
 
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.engine import EngineShape
+from macroserve.engine.exits import ended
 from macroserve.engine.hybrid_cache import Verdict, judge
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.status import StatusReceiver
+from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
 from macroserve.engine.vllm.grammar import CheckedInputProcessor
@@ -34,20 +35,17 @@ class VllmEngine:
         check_version()
         self._settings = settings
         self._pool = pool
-        self._folder = tempfile.TemporaryDirectory(prefix="macroserve-")
         self._llm: AsyncLLM | None = None
         self._hybrid: Verdict | None = None
-        self._status: asyncio.BaseTransport | None = None
+        self._num_probes = 0
 
     @property
     def llm(self) -> AsyncLLM:
         assert self._llm is not None, "the engine is not started"
         return self._llm
 
-    async def start(self, on_status: Callable[[bytes], None]) -> Starlette:
-        path = f"{self._folder.name}/status"
-        self._status = await StatusReceiver.listen(path, on_status)
-        args = engine_args(self._settings, self._pool, path)
+    async def start(self, status_path: str | None = None) -> Starlette:
+        args = engine_args(self._settings, self._pool, status_path)
         self._hybrid = judge(
             strategy(self._settings.strategy),
             self._settings.hybrid_cache,
@@ -71,13 +69,20 @@ class VllmEngine:
                 *(self._generate(f"warm-up-{round_}-{i}", length, output) for i in range(count))
             )
 
-    async def _generate(self, request_id: str, num_prompt_tokens: int, max_tokens: int) -> None:
+    async def _generate(
+        self,
+        request_id: str,
+        num_prompt_tokens: int,
+        max_tokens: int,
+        extra_args: dict[str, Any] | None = None,
+    ) -> None:
         params = SamplingParams(
             max_tokens=max_tokens,
             temperature=0,
             ignore_eos=True,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            extra_args=extra_args,
         )
         prompt = TokensPrompt(prompt_token_ids=[1] * num_prompt_tokens)
         async for _ in self.llm.generate(prompt, params, request_id):
@@ -95,8 +100,22 @@ class VllmEngine:
         )
 
     @property
-    def healthy(self) -> bool:
-        return self._llm is not None and not self._llm.errored
+    def fault(self) -> str | None:
+        if not self.llm.errored:
+            return None
+        codes = [process.exitcode for process in _engine_processes(self.llm)]
+        code = next((code for code in codes if code), None)
+        return "its engine has failed" if code is None else f"its engine's process {ended(code)}"
+
+    @property
+    def num_unfinished(self) -> int:
+        return self.llm.output_processor.get_num_unfinished_requests()
+
+    async def probe(self) -> None:
+        self._num_probes += 1
+        name = f"probe-{self._num_probes}"
+        tag = RequestTag(name, 0.0, self._settings.slo, probe=True)
+        await self._generate(name, 1, 1, tag.to_args())
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         return await self.llm.engine_core.call_utility_async(COMMAND, verb, argument)
@@ -104,9 +123,11 @@ class VllmEngine:
     async def stop(self) -> None:
         if self._llm is not None:
             self._llm.shutdown()
-        if self._status is not None:
-            self._status.close()
-        self._folder.cleanup()
+
+
+def _engine_processes(llm: AsyncLLM) -> list[BaseProcess]:
+    manager = llm.engine_core.resources.engine_manager
+    return manager.processes if isinstance(manager, CoreEngineProcManager) else []
 
 
 def _started(args: AsyncEngineArgs) -> AsyncLLM:

@@ -33,7 +33,7 @@ def frontend_args(settings: EngineSettings) -> dict[str, Any]:
     }
 
 
-def engine_args(settings: EngineSettings, pool: Pool, status_path: str) -> AsyncEngineArgs:
+def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -> AsyncEngineArgs:
     """Arguments of one instance's engine; raises ValueError for what the adapter cannot serve."""
     if settings.pipeline_parallel > 1:
         raise ValueError(

@@ -5,10 +5,7 @@ exactly the chosen requests, in order, with a token budget that leaves it no cho
 allocation, sampling, grammars and outputs stay vLLM's.
 """
 
-import ctypes
 import os
-import signal
-import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -31,11 +28,13 @@ from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.engine.commands import carry_out
-from macroserve.engine.status import StatusSender
+from macroserve.engine.exits import die_with_parent
+from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.vllm import OPTIONS_KEY
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.blocks import HybridBlocks
+from macroserve.engine.vllm.kinds import StepKinds
 from macroserve.engine.vllm.shape import assumed_device, model_shape
 
 ENGINE_NICENESS = 10
@@ -56,7 +55,7 @@ setattr(EngineCore, COMMAND, _command)
 class MacroserveScheduler(Scheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _die_with_parent()
+        die_with_parent()
         _yield_to_servers()
         if len(self.kv_cache_config.kv_cache_groups) != 1:
             raise ValueError(
@@ -90,7 +89,9 @@ class MacroserveScheduler(Scheduler):
         self._admitted: list[str] = []
         self._handed_back: list[tuple[int, EngineCoreOutput]] = []
         self._running_batch: tuple[Batch, float, dict[str, int]] | None = None
+        self._kinds = StepKinds()
         self._sender = StatusSender(options["status_path"])
+        self._heart = Heart(self._sender, lambda: len(self.requests))
         self._push_status(time.monotonic())
 
     # -- requests in and out
@@ -100,6 +101,7 @@ class MacroserveScheduler(Scheduler):
         super().add_request(request)
         params = request.sampling_params
         assert params is not None, "only generation requests are served"
+        self._kinds.add(request.request_id, params)
         tag = RequestTag.from_args(params.extra_args, request.request_id, self._slo)
         self._admitted.append(tag.route_id)
         refusal = self._policy.add_request(
@@ -118,6 +120,7 @@ class MacroserveScheduler(Scheduler):
         now = time.monotonic()
         for request in finished:
             self._policy.finish(request.request_id, now)
+            self._kinds.remove(request.request_id)
         if finished:
             self._push_status(now)
         return finished
@@ -127,6 +130,7 @@ class MacroserveScheduler(Scheduler):
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         now = time.monotonic()
         batch = self._policy.schedule(now)
+        self._begin(batch)
         for request_id in batch.preempted:
             request = self.requests[request_id]
             self.running.remove(request)
@@ -145,6 +149,11 @@ class MacroserveScheduler(Scheduler):
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
         self._running_batch = (batch, now, computed)
         return output
+
+    def _begin(self, batch: Batch) -> None:
+        """Tell the heart of the iteration, before anything of it can take long."""
+        ids = (*batch.decodes, *(prefill.request_id for prefill in batch.prefills))
+        self._heart.begin(batch.predicted_s, self._kinds.begin(batch.num_tokens, ids))
 
     def _carry_out(self, batch: Batch) -> SchedulerOutput:
         """Let vLLM schedule the batch and nothing else.
@@ -199,6 +208,8 @@ class MacroserveScheduler(Scheduler):
         for client_index, output in self._handed_back:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
         self._handed_back.clear()
+        self._kinds.end()
+        self._heart.end()
         self._push_status(now)
         return outputs
 
@@ -232,20 +243,13 @@ class MacroserveScheduler(Scheduler):
         return result
 
     def _push_status(self, now: float) -> None:
-        """Ids taken in go out under the name that the router knows, until a datagram was taken."""
+        """Ids taken in go out under the name that the router knows."""
         status = msgspec.structs.replace(self._policy.status(now), admitted=tuple(self._admitted))
-        if self._sender.send(status):
-            self._admitted.clear()
+        self._admitted.clear()
+        self._sender.send(status)
 
 
 def _yield_to_servers() -> None:
     """On a CPU the model computes on the cores that the servers answer on: they come first."""
     if current_platform.is_cpu():
         os.nice(ENGINE_NICENESS)
-
-
-def _die_with_parent() -> None:
-    """The engine's process must not outlive a killed instance server (Linux only)."""
-    if sys.platform == "linux" and os.getppid() > 1:
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)

@@ -1,0 +1,44 @@
+"""How processes of an instance end: in words, and with each other."""
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def ended(code: int) -> str:
+    """``was killed (SIGKILL)`` or ``ended with exit code 3``. code: negative for a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was killed ({name})"
+
+
+def num_oom_kills() -> int:
+    """Processes that the kernel has ended so far for lack of memory, in this control group; on the
+    whole machine where the group does not count them."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        group = next(line[3:] for line in lines if line.startswith("0::"))
+        return _count(Path(f"/sys/fs/cgroup{group}/memory.events"))
+    with suppress(OSError):
+        return _count(Path("/proc/vmstat"))
+    return 0
+
+
+def _count(path: Path) -> int:
+    counts = dict(line.split() for line in path.read_text().splitlines())
+    return int(counts.get("oom_kill", 0))
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when the one that started it ends (Linux only)."""
+    if sys.platform == "linux" and os.getppid() > 1:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

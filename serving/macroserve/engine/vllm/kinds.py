@@ -1,0 +1,55 @@
+"""Kinds of iterations: the first one of each may compile kernels, and take minutes for it."""
+
+from collections.abc import Iterable
+
+from vllm.sampling_params import SamplingParams
+
+_DEFAULTS = SamplingParams()
+# These change how a request is sampled, and with it the kernels that run.
+_FIELDS = (
+    "structured_outputs",
+    "logprobs",
+    "prompt_logprobs",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "min_tokens",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+)
+
+
+class StepKinds:
+    """What iterations have run so far: sampling parameters in use, sizes by powers of two."""
+
+    def __init__(self) -> None:
+        self._known: set[str | int] = set()
+        self._running: set[str | int] = set()
+        self._new: dict[str, set[str]] = {}
+        """Of requests that use what none has used before."""
+
+    def add(self, request_id: str, params: SamplingParams) -> None:
+        used = {name for name in _FIELDS if getattr(params, name) != getattr(_DEFAULTS, name)}
+        if not used <= self._known:
+            self._new[request_id] = used
+
+    def remove(self, request_id: str) -> None:
+        self._new.pop(request_id, None)
+
+    def begin(self, num_tokens: int, request_ids: Iterable[str]) -> bool:
+        """Whether the iteration is the first of its kind."""
+        self._running = {num_tokens.bit_length()}
+        if self._new:
+            self._running.update(*(self._new.get(request_id, ()) for request_id in request_ids))
+        return not self._running <= self._known
+
+    def end(self) -> None:
+        self._known |= self._running
+        if self._new:
+            self._new = {name: used for name, used in self._new.items() if not used <= self._known}

@@ -1,0 +1,50 @@
+"""The status stream of an instance."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+
+from macroserve.engine.status import decode
+from macroserve.serving import wire
+
+
+class StatusFeed:
+    """Statuses for one reader at a time: a new reader takes over from the old one."""
+
+    def __init__(self) -> None:
+        self._latest: bytes | None = None
+        # A reader that falls this far behind misses the oldest; the newest says it all but for
+        # the ids taken in, which a cell's ledger times out.
+        self._unread: deque[bytes] = deque(maxlen=256)
+        self._changed = asyncio.Event()
+        self._reader = 0
+
+    def publish(self, status: bytes) -> None:
+        self._latest = status
+        self._unread.append(status)
+        self._changed.set()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs or waits, by the latest status."""
+        status = decode(self._latest) if self._latest else None
+        return status is None or not (status.num_running + status.num_waiting)
+
+    def close(self) -> None:
+        """No more for the present reader."""
+        self._reader += 1
+        self._changed.set()
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """JSON lines: the latest status at once, then each as it comes, or again every second."""
+        self._reader = me = self._reader + 1
+        self._changed.set()
+        while self._reader == me:
+            lines = [*self._unread] or [self._latest or b""]
+            self._unread.clear()
+            self._changed.clear()
+            yield b"".join(line + b"\n" for line in lines)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wire.HEARTBEAT_S):
+                    await self._changed.wait()

@@ -1,0 +1,160 @@
+"""Which instances are restarted, by a clock of the test's own."""
+
+import pytest
+
+from macroserve.core.device_errors import is_device_error
+from macroserve.core.health import (
+    FIRST_STEP_S,
+    MIN_BOUND_S,
+    SERVER_BOUND_S,
+    STEP_FACTOR,
+    Beat,
+    HealthJudge,
+    step_bound_s,
+)
+
+SERVER, ENGINE = 1, 2
+
+
+class Instance:
+    """A second passes at a time; what is hung beats or progresses no more."""
+
+    def __init__(self, engine_pid: int = ENGINE) -> None:
+        self.now = 0.0
+        self.judge = HealthJudge(SERVER, self.now)
+        self.engine_pid = engine_pid
+        self.progress = 0
+
+    def pass_s(
+        self,
+        seconds: float,
+        *,
+        beats: bool = True,
+        server: bool = True,
+        progresses: bool = True,
+        work: int = 1,
+        passed: int | None = None,
+        step_s: float = 0.05,
+        first: bool = False,
+    ) -> str | None:
+        """The first fault in that time. work: requests in the engine. passed: as the server counts
+        them."""
+        for _ in range(round(seconds)):
+            self.now += 1
+            self.progress += progresses
+            if beats:
+                beat = Beat(self.engine_pid, self.progress, work, step_s if work else 0.0, first)
+                self.judge.observe_engine(beat, self.now)
+            if server:
+                self.judge.observe_server(work if passed is None else passed, self.now)
+            if fault := self.judge.fault(self.now):
+                return fault
+        return None
+
+
+@pytest.mark.parametrize(
+    ("case", "seconds", "fault"),
+    [
+        ({}, 3600, None),
+        ({"work": 0, "progresses": False}, 3600, None),
+        ({"progresses": False}, MIN_BOUND_S - 1, None),
+        ({"progresses": False}, MIN_BOUND_S + 3, "no progress for 11 s"),
+        ({"progresses": False, "server": False}, MIN_BOUND_S + 3, "no progress"),
+        ({"beats": False}, MIN_BOUND_S - 1, None),
+        ({"beats": False}, MIN_BOUND_S + 3, "engine has sent nothing for 11 s"),
+        ({"beats": False, "work": 0}, MIN_BOUND_S + 3, "engine has sent nothing"),
+        ({"server": False}, SERVER_BOUND_S - 1, None),
+        ({"server": False}, SERVER_BOUND_S + 3, "HTTP server has not answered for 31 s"),
+        ({"server": False, "work": 0}, SERVER_BOUND_S + 3, "HTTP server has not answered"),
+        # Passed to the engine, but never taken in.
+        ({"work": 0, "passed": 1, "progresses": False}, MIN_BOUND_S - 1, None),
+        ({"work": 0, "passed": 1, "progresses": False}, MIN_BOUND_S + 3, "did not take in"),
+        ({"work": 0, "passed": 1}, 3600, None),
+    ],
+)
+def test_fault_by_what_is_hung(case: dict[str, bool], seconds: float, fault: str | None) -> None:
+    instance = Instance()
+    assert instance.pass_s(5) is None
+    found = instance.pass_s(seconds, **case)
+    assert found is None if fault is None else fault in (found or "")
+
+
+@pytest.mark.parametrize("step_s", [0.6, 5.0, 60.0])
+def test_bound_follows_the_predicted_step(step_s: float) -> None:
+    """A prompt of 100,000 tokens on a CPU."""
+    instance = Instance()
+    bound_s = STEP_FACTOR * step_s
+    assert instance.pass_s(bound_s - 1, progresses=False, step_s=step_s) is None
+    assert "no progress" in (instance.pass_s(5, progresses=False, step_s=step_s) or "")
+
+
+def test_first_step_of_its_kind_has_time_to_compile() -> None:
+    instance = Instance()
+    hung = {"progresses": False, "first": True}
+    assert instance.pass_s(FIRST_STEP_S - 1, **hung) is None
+    assert "no progress" in (instance.pass_s(5, **hung) or "")
+    assert step_bound_s(Beat(ENGINE, 0, 1, 60.0, True)) == STEP_FACTOR * 60.0
+
+
+def test_blocked_server_whose_engine_finished_meanwhile_is_no_fault() -> None:
+    """What the server counted before it was blocked says nothing afterwards."""
+    instance = Instance()
+    assert instance.pass_s(5, work=3) is None
+    assert instance.pass_s(20, work=0, server=False, progresses=False) is None
+    assert instance.pass_s(2, work=0, passed=3, progresses=False) is None
+    assert instance.pass_s(30, work=0, progresses=False) is None
+
+
+def test_engine_inside_of_the_server_is_as_silent_as_it() -> None:
+    instance = Instance(engine_pid=SERVER)
+    assert instance.pass_s(5, work=3) is None
+    assert instance.pass_s(20, beats=False, server=False) is None
+    assert instance.pass_s(5, progresses=False) is None
+    assert "HTTP server" in (instance.pass_s(40, beats=False, server=False) or "")
+
+
+def test_judge_that_was_stopped_itself_begins_anew() -> None:
+    instance = Instance()
+    assert instance.pass_s(5) is None
+    instance.now += 600
+    assert instance.judge.fault(instance.now) is None
+    assert instance.pass_s(MIN_BOUND_S - 1, beats=False, server=False) is None
+    assert instance.pass_s(3, beats=False, server=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        ("RuntimeError: CUDA error: unspecified launch failure", True),
+        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", True),
+        ("CUDA error: uncorrectable ECC error encountered", True),
+        ("RuntimeError: CUDA driver error: unknown error", True),
+        ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802", True),
+        ("CUDA initialization: CUDA driver initialization failed", True),
+        ("cudaErrorDevicesUnavailable: busy or unavailable", True),
+        ("CUDA_ERROR_SYSTEM_NOT_READY", True),
+        ("RuntimeError: No CUDA GPUs are available", True),
+        ("no CUDA-capable device is detected", True),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", True),
+        ("pynvml.NVMLError_GpuIsLost: GPU is lost", True),
+        ("NVMLError_Unknown: Unknown Error", True),
+        ("Failed to initialize NVML: Driver/library version mismatch", True),
+        ("RuntimeError: HIP error: hipErrorNoBinaryForGpu", True),
+        ("RuntimeError: No HIP GPUs are available", True),
+        ("HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception", True),
+        ("device lost", True),
+        ("its engine's process was killed (SIGKILL)", False),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB", False),
+        ("RuntimeError: CUDA error: out of memory", False),
+        ("RuntimeError: HIP out of memory", False),
+        ("CUDA_ERROR_OUT_OF_MEMORY", False),
+        ("cudaErrorMemoryAllocation", False),
+        ("the KV cache holds 512 tokens of the emulated model", False),
+        ("ValueError: 'device' must be one of cpu, cuda", False),
+        ("safetensors_rust.SafetensorError: file not fully covered", False),
+        ("ModuleNotFoundError: No module named 'pynvml'", False),
+        ("", False),
+    ],
+)
+def test_device_error_by_cause(cause: str, expected: bool) -> None:
+    assert is_device_error(cause) is expected
