@@ -7,11 +7,18 @@ bound.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from macroserve.core.json_size import (
+    length,
+    long_lists,
+    long_strings,
+    measured,
+    number,
+    objects,
+)
 from macroserve.core.limits import MAX_INTEGER, RequestLimits
 
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -50,7 +57,7 @@ def _excesses(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
 
 def _json(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
     for name, value in body.items():
-        size = _measured(value)
+        size = measured(value)
         if size.depth >= limits.depth:
             yield f"{name[:100]} is nested {size.depth} levels deep; at most {limits.depth - 1}"
         if size.largest_integer > MAX_INTEGER:
@@ -129,7 +136,7 @@ def _unavailable(body: Mapping[str, Any]) -> Iterator[str]:
 def _sequences(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
     n = 1.0
     for name in ("n", "best_of"):
-        value = _number(body.get(name))
+        value = number(body.get(name))
         n = max(n, value)
         if value > limits.n:
             yield f"{name} is {body[name]}; at most {limits.n} choices may be asked for"
@@ -159,10 +166,10 @@ def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
             yield from _text(name, value, limits)
     for name in ("suffix", "input", "instructions", "system", "documents", "query", "state"):
         yield from _text(name, body.get(name), limits)
-    yield from _list("tokens", body.get("tokens"), limits.prompt_tokens)
+    yield from long_lists("tokens", body.get("tokens"), limits.prompt_tokens)
     if items := batches.get("items"):
         # The query is repeated for each.
-        size = len(items) * _length(body.get("query"))
+        size = len(items) * length(body.get("query"))
         if size > 4 * limits.text_chars:
             yield (
                 f"items times the length of query is {size}; at most {4 * limits.text_chars} "
@@ -176,7 +183,7 @@ def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
 
 
 def _text(name: str, value: Any, limits: RequestLimits) -> Iterator[str]:
-    chars = _measured(value).chars
+    chars = measured(value).chars
     if chars > limits.text_chars:
         yield f"{name} has {chars} characters; at most {limits.text_chars}"
 
@@ -192,16 +199,16 @@ def _num_parts(message: Any) -> int:
 
 def _sampling(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
     for name in ("stop", "stop_sequences"):
-        yield from _list(name, body.get(name), limits.stop_strings)
-        yield from _strings(name, body.get(name), limits.stop_chars)
-    yield from _list("bad_words", body.get("bad_words"), limits.bad_words)
-    yield from _strings("bad_words", body.get("bad_words"), limits.bad_word_chars)
+        yield from long_lists(name, body.get(name), limits.stop_strings)
+        yield from long_strings(name, body.get(name), limits.stop_chars)
+    yield from long_lists("bad_words", body.get("bad_words"), limits.bad_words)
+    yield from long_strings("bad_words", body.get("bad_words"), limits.bad_word_chars)
     for name in ("stop_token_ids", "allowed_token_ids"):
-        yield from _list(name, body.get(name), limits.token_ids)
+        yield from long_lists(name, body.get(name), limits.token_ids)
     for name in ("logprob_token_ids", "label_token_ids"):
-        yield from _list(name, body.get(name), limits.logprob_token_ids)
-    yield from _list("logit_bias", body.get("logit_bias"), limits.logit_biases)
-    yield from _list("vllm_xargs", body.get("vllm_xargs"), limits.extra_arguments)
+        yield from long_lists(name, body.get(name), limits.logprob_token_ids)
+    yield from long_lists("logit_bias", body.get("logit_bias"), limits.logit_biases)
+    yield from long_lists("vllm_xargs", body.get("vllm_xargs"), limits.extra_arguments)
     repetition = body.get("repetition_detection")
     if isinstance(repetition, dict):
         for name in ("max_pattern_size", "min_pattern_size", "min_count"):
@@ -218,7 +225,7 @@ def _names(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
         value = body.get(name)
         if not isinstance(value, str):
             continue
-        yield from _strings(name, [value], limits.name_chars)
+        yield from long_strings(name, [value], limits.name_chars)
         if _CONTROL_CHARACTERS.search(value):
             yield f"{name} has control characters"
 
@@ -237,7 +244,7 @@ def _template_arguments(body: Mapping[str, Any], limits: RequestLimits) -> Itera
 
 
 def _constraints(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
-    yield from _list("tools", body.get("tools"), limits.tools)
+    yield from long_lists("tools", body.get("tools"), limits.tools)
     yield from _schema("tools", body.get("tools"), limits.tools_bytes, limits)
     for name in ("response_format", "text", "output_config"):
         yield from _schema(name, body.get(name), limits.schema_bytes, limits)
@@ -252,10 +259,10 @@ def _constraints(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str
         ("regex", limits.regex_bytes),
         ("whitespace_pattern", limits.regex_bytes),
     ):
-        yield from _strings(f"structured_outputs.{name}", [constraint.get(name)], most)
+        yield from long_strings(f"structured_outputs.{name}", [constraint.get(name)], most)
     choices = constraint.get("choice")
-    yield from _list("structured_outputs.choice", choices, limits.choices)
-    if (chars := _measured(choices).chars) > limits.grammar_bytes:
+    yield from long_lists("structured_outputs.choice", choices, limits.choices)
+    if (chars := measured(choices).chars) > limits.grammar_bytes:
         yield f"structured_outputs.choice has {chars} characters; at most {limits.grammar_bytes}"
 
 
@@ -276,15 +283,15 @@ def _schema(name: str, value: Any, most_bytes: int, limits: RequestLimits) -> It
     if size > most_bytes:
         yield f"{name} has {size} bytes; at most {most_bytes}"
         return
-    measured = _measured(value)
-    if measured.depth > limits.schema_depth:
-        yield f"{name} is nested {measured.depth} levels deep; at most {limits.schema_depth}"
+    depth = measured(value).depth
+    if depth > limits.schema_depth:
+        yield f"{name} is nested {depth} levels deep; at most {limits.schema_depth}"
     patterns = properties = enum_values = 0
-    for part in _objects(value):
+    for part in objects(value):
         patterns += "pattern" in part
-        patterns += _length(part.get("patternProperties"))
-        properties += _length(part.get("properties"))
-        enum_values += _length(part.get("enum"))
+        patterns += length(part.get("patternProperties"))
+        properties += length(part.get("properties"))
+        enum_values += length(part.get("enum"))
     for what, count, most in (
         ("patterns", patterns, limits.schema_patterns),
         ("properties", properties, limits.schema_properties),
@@ -292,71 +299,6 @@ def _schema(name: str, value: Any, most_bytes: int, limits: RequestLimits) -> It
     ):
         if count > most:
             yield f"{name} has {count} {what}; at most {most}"
-
-
-@dataclass(slots=True)
-class _Size:
-    """chars: of all strings, keys included."""
-
-    depth: int = 0
-    chars: int = 0
-    largest_integer: int = 0
-
-
-def _measured(value: Any) -> _Size:
-    size = _Size()
-    level: list[Any] = [value]
-    while level:
-        below: list[Any] = []
-        for entry in level:
-            if isinstance(entry, str):
-                size.chars += len(entry)
-            elif isinstance(entry, dict):
-                size.chars += sum(map(len, entry))
-                below.append(entry.values())
-            elif isinstance(entry, list):
-                below.append(entry)
-            elif isinstance(entry, int) and abs(entry) > size.largest_integer:
-                size.largest_integer = abs(entry)
-        size.depth += bool(below)
-        level = [entry for entries in below for entry in entries]
-    return size
-
-
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    stack = [value]
-    while stack:
-        entry = stack.pop()
-        if isinstance(entry, dict):
-            yield entry
-            stack.extend(entry.values())
-        elif isinstance(entry, list):
-            stack.extend(entry)
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, str | list | dict) else 0
-
-
-def _number(value: Any) -> float:
-    """As vLLM would read it: ``"12"`` and ``12.0`` are 12, too. What is no number is 0."""
-    if not isinstance(value, int | float | str) or len(str(value)) > 30:
-        return 0.0
-    try:
-        return float(value)
-    except ValueError:
-        return 0.0
-
-
-def _list(name: str, value: Any, most: int) -> Iterator[str]:
-    if isinstance(value, list | dict) and len(value) > most:
-        yield f"{name} has {len(value)} entries; at most {most}"
-
-
-def _strings(name: str, value: Any, most: int) -> Iterator[str]:
-    for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str) and len(text) > most:
-            yield f"{name} has a text of {len(text)} characters; at most {most}"
 
 
 def _too_many(what: str, count: int, most: int) -> str:
