@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -16,9 +17,11 @@ LIMITS = HttpLimits(
     max_head_bytes=4096,
     max_headers=20,
     max_pending_bytes=8192,
-    head_timeout_s=0.3,
-    linger_s=0.3,
+    head_timeout_s=30,
+    linger_s=30,
 )
+HASTY = replace(LIMITS, head_timeout_s=0.3, linger_s=0.3)
+"""For the tests of time; no other depends on how busy the machine is."""
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
@@ -67,7 +70,7 @@ class Client:
         async with asyncio.timeout(3):
             try:
                 return await self.reader.read()
-            except ConnectionResetError:
+            except ConnectionError:
                 return b""
 
 
@@ -163,7 +166,7 @@ def test_connection_without_a_whole_head_is_closed_in_time(start: bytes) -> None
         answer = await client.rest()
         assert answer == b"" or b" 408 " in answer
 
-    serve(case)
+    serve(case, HASTY)
 
 
 def test_head_that_trickles_is_closed_in_time() -> None:
@@ -173,9 +176,10 @@ def test_head_that_trickles_is_closed_in_time() -> None:
         for _ in range(4):
             await asyncio.sleep(0.06)
             client.send(b"X: a\r\n")
-        assert b" 408 " in await client.rest()
+        answer = await client.rest()
+        assert answer == b"" or b" 408 " in answer
 
-    serve(case)
+    serve(case, HASTY)
 
 
 @pytest.mark.parametrize("stray", [b"\r\n", b"G"])
@@ -187,7 +191,7 @@ def test_bytes_after_a_response_do_not_hold_the_connection(stray: bytes) -> None
         client.send(stray)
         await client.rest()
 
-    serve(case)
+    serve(case, HASTY)
 
 
 def test_connection_is_kept_for_the_next_request() -> None:
@@ -196,9 +200,9 @@ def test_connection_is_kept_for_the_next_request() -> None:
         for _ in range(3):
             client.send(GET + b"\r\n")
             assert (await client.response())[0] == 200
-            await asyncio.sleep(2 * LIMITS.head_timeout_s)
+            await asyncio.sleep(2 * HASTY.head_timeout_s)
 
-    serve(case)
+    serve(case, HASTY)
 
 
 def test_response_may_take_longer_than_a_head() -> None:
@@ -207,7 +211,7 @@ def test_response_may_take_longer_than_a_head() -> None:
         client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n\r\n")
         assert b"end" in await client.rest()
 
-    serve(case)
+    serve(case, HASTY)
 
 
 def test_body_of_a_refused_request_is_thrown_away_for_a_while() -> None:
@@ -219,10 +223,16 @@ def test_body_of_a_refused_request_is_thrown_away_for_a_while() -> None:
         assert_error(await client.response(), 401)
         client.send(b"0123456789" + GET + b"\r\n")
         assert (await client.response())[0] == 200
+
+    serve(case)
+
+
+def test_connection_of_a_refused_body_that_goes_on_is_closed() -> None:
+    async def case(connect) -> None:
         client = await connect()
-        client.send(refused % 10**9)
+        client.send(b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
         assert_error(await client.response(), 401)
-        with pytest.raises((ConnectionError, TimeoutError)):
+        with pytest.raises(ConnectionError):
             async with asyncio.timeout(3):
                 while not client.reader.at_eof():
                     client.send(b"a" * 1000)
@@ -230,7 +240,7 @@ def test_body_of_a_refused_request_is_thrown_away_for_a_while() -> None:
                     await asyncio.sleep(0.05)
                 raise ConnectionError
 
-    serve(case)
+    serve(case, HASTY)
 
 
 def test_connection_above_the_limit_is_refused_with_503() -> None:
