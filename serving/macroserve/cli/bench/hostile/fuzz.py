@@ -271,9 +271,12 @@ def body_of(rnd: random.Random, model: str) -> tuple[str, bytes]:
     for _ in range(rnd.choice((0, 1, 1, 2, 2, 3, 3, 4))):
         _mutate(rnd, body, list(optional))
     # What generates as long as the model can would be slow, and tells nothing.
-    for name in ("max_tokens", "max_output_tokens"):
-        if name in valid and rnd.random() < 0.95:
+    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
+        value = body.get(name, valid.get(name, 0))
+        if value is None or (isinstance(value, int | float) and not -9 < value < 9):
             body[name] = MAX_TOKENS
+        elif name in valid:
+            body.setdefault(name, MAX_TOKENS)
     text = json.dumps(body, ensure_ascii=rnd.random() < 0.5).encode(errors="surrogatepass")
     if rnd.random() < 0.05:
         text = _damaged(rnd, text)
