@@ -50,11 +50,20 @@ LABEL = "a DNS label: up to 63 of a-z, 0-9 and -, with no - at either end"
 RATIO = "Auto or a number from 0 to below 1"
 SHARE = "a number above 0 and below 1"
 TEXT = "a string that is not empty"
-SCALAR = "a string, a finite number, true or false"
+SCALAR = "a string, a finite number, true, false, or a list or mapping of such values"
+BOUNDS = "at most 1000 values, at most 8 deep"
+CHARS = "strings of at most 65536 characters together"
+HERMES = "a tool call parser of vLLM (did you mean hermes?)"
+JINJA = "a Jinja template, a text with {{ or {%"
 STRATEGY = f"one of {', '.join(STRATEGIES)}"
 SLO = "a mapping with ttft, tpot, tbt, attainment"
 BLOCK = "16, 32, 64 or 128 tokens"
 TOKENS = "a whole number of tokens, at least 16"
+
+
+def nested(depth: int) -> dict[str, object]:
+    return {"a": nested(depth - 1)} if depth > 1 else {"a": 1}
+
 
 # path, value given, value as shown, what is allowed
 BAD_VALUES = [
@@ -90,8 +99,20 @@ BAD_VALUES = [
     ("spec.engine.maxBatchTokens", 63, "63", "at least spec.engine.maxNumSeqs, which is 64"),
     ("spec.engine.args", ["seed"], "a list", "a mapping of vLLM engine arguments"),
     ("spec.engine.args.seed", None, "null", SCALAR),
-    ("spec.engine.args.limits", {"a": 1}, "a mapping", SCALAR),
-    ("spec.engine.args.swap", float("nan"), "nan", SCALAR),
+    ("spec.engine.args.hfOverrides", {"a": [{"b": float("nan")}]}, "a mapping", SCALAR),
+    ("spec.engine.args.hfOverrides", {1: 2}, "a mapping", SCALAR),
+    ("spec.engine.args.hfOverrides", nested(9), "a mapping", BOUNDS),
+    ("spec.engine.args.hfOverrides", {"a": [0] * 1001}, "a mapping", BOUNDS),
+    ("spec.engine.args.watermark_config", {"a": "x" * 65537}, "a mapping", CHARS),
+    ("spec.engine.args.cpuOffloadGb", float("nan"), "nan", SCALAR),
+    ("spec.api.toolCallParser", "hermess", "'hermess'", HERMES),
+    ("spec.api.reasoningParser", 7, "7", "a reasoning parser of vLLM"),
+    ("spec.api.chatTemplate", "chat.jinja", "'chat.jinja'", JINJA),
+    ("spec.api.servedNames", "a", "'a'", "a list of names"),
+    ("spec.api.allowedOrigins", "*", "'*'", "a list of origins"),
+    ("spec.api.sseKeepAliveInterval", 15, "15", "a duration such as 0s, 15s or 1m30s"),
+    ("spec.api.defaultChatTemplateKwargs", {"a": float("inf")}, "a mapping", SCALAR),
+    ("spec.api.enableRequestIdHeaders", "yes", "'yes'", "true or false"),
     ("spec.slo", None, "null", SLO),
     ("spec.slo.ttft", 5, "5", TARGET),
     ("spec.slo.ttft", "5", "'5'", TARGET),
@@ -195,6 +216,45 @@ SENTENCES = [
         "spec.engine.args is a mapping, must be a mapping that names max_logprobs only once.",
     ),
     (
+        edited(("spec.engine.args.toolCallParser", "hermes")),
+        "spec.engine.args has the key 'toolCallParser', which must be given as "
+        "spec.api.toolCallParser.",
+    ),
+    (
+        edited(("spec.engine.args.tensorParalelSize", 2)),
+        "spec.engine.args has the key 'tensorParalelSize', which must be an engine argument of "
+        "vLLM (did you mean tensorParallelSize?).",
+    ),
+    (
+        edited(("spec.engine.args.tensor_paralel_size", 2)),
+        "spec.engine.args has the key 'tensor_paralel_size', which must be an engine argument of "
+        "vLLM (did you mean tensor_parallel_size?).",
+    ),
+    (
+        edited(("spec.engine.args.speculativeConfig", {"method": "ngram"})),
+        "spec.engine.args has the key 'speculativeConfig', which must be left out, because the "
+        "scheduler gives each running request one token of a step.",
+    ),
+    (
+        edited(("spec.engine.args.additionalConfig", {})),
+        "spec.engine.args has the key 'additionalConfig', which must be left out, because it "
+        "carries the scheduler's own settings.",
+    ),
+    (
+        edited(("spec.engine.args.port", 1)),
+        "spec.engine.args has the key 'port', which must be left out, because the ingress decides "
+        "where it listens.",
+    ),
+    (
+        edited(("spec.engine.args.hfOverrides", "x")),
+        "spec.engine.args is a mapping, must be a mapping whose hf_overrides is a mapping.",
+    ),
+    (
+        edited(("spec.api", {"chatTemplate": "{{ a }}", "chatTemplateFile": "b.jinja"})),
+        "spec.api.chatTemplateFile is 'b.jinja', must be left out where another chat template is "
+        "given.",
+    ),
+    (
         edited(("spec.autoscaling.minInstances", 0), ("spec.autoscaling.maxInstances", 8)),
         f"spec.autoscaling.minInstances is 0, must be {COUNT}.",
     ),
@@ -278,7 +338,7 @@ def test_every_field_given() -> None:
             ("spec.model.servedName", "chat"),
             ("spec.engine.kvCacheMemory", "2GiB"),
             ("spec.engine.hybridCache", False),
-            ("spec.engine.args", {"maxLogprobs": 5, "enable_lora": True, "seed": 1.5}),
+            ("spec.engine.args", {"maxLogprobs": 5, "hfOverrides": {"aB": [None]}, "seed": 1.5}),
             ("spec.priority.highPriorityRatio", 0.33),
             ("spec.scheduling", {"strategy": "ecoserve", "dropLate": True}),
             ("spec.autoscaling", AUTOSCALING),
@@ -292,7 +352,7 @@ def test_every_field_given() -> None:
     assert spec.engine.hybrid_cache == "Off", "YAML reads a bare Off as false"
     bare_on = parse(edited(("spec.engine.hybridCache", True)))
     assert bare_on.spec.engine.hybrid_cache == "On", "and On as true"
-    assert spec.engine.args == {"max_logprobs": 5, "enable_lora": True, "seed": 1.5}
+    assert spec.engine.args == {"max_logprobs": 5, "hf_overrides": {"aB": [None]}, "seed": 1.5}
     assert spec.priority.high_priority_ratio == 0.33
     assert manifest.strategy is STRATEGIES["ecoserve"]
     assert spec.scheduling.drop_late
@@ -321,6 +381,7 @@ LIVE = [
     ("spec.autoscaling", AUTOSCALING),
 ]
 FIXED = [
+    ("spec.api.toolCallParser", "hermes", "null to 'hermes'"),
     ("metadata.name", "other", "'llama' to 'other'"),
     ("spec.model.source", "org/model", "'tiny' to 'org/model'"),
     ("spec.engine.type", "Emulated", "'vLLM' to 'Emulated'"),

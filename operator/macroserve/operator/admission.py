@@ -84,6 +84,11 @@ def _impossible(manifest: Manifest) -> Iterator[str]:
             f"spec.engine.pipelineParallel is {engine.pipeline_parallel}, must be 1 with "
             "spec.engine.type vLLM, whose scheduler decides one batch at a time."
         )
+    if manifest.spec.api.chat_template_file is not None:
+        yield (
+            f"spec.api.chatTemplateFile is {shown(manifest.spec.api.chat_template_file)}, must be "
+            "left out, because pods see no files of yours: use spec.api.chatTemplateConfigMap."
+        )
     gpus = _gpus(manifest.spec.template or {})
     if engine.type == "vLLM" and gpus is not None and gpus < engine.tensor_parallel:
         yield (

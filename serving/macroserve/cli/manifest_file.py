@@ -4,6 +4,7 @@ from pathlib import Path
 
 import yaml
 
+from macroserve.core.api_options import JINJA, is_template
 from macroserve.core.manifest import TINY, Manifest, ManifestError, parse
 from macroserve.engine.settings import EngineSettings
 
@@ -49,7 +50,35 @@ def model_folder(manifest: Manifest) -> str:
     return str(path) if is_local else source
 
 
-def engine_settings(manifest: Manifest, model: str) -> EngineSettings:
+def chat_template(manifest: Manifest, config_map: Path | None = None) -> str | None:
+    """The text of the chat template, if the manifest names one.
+
+    config_map: where the ConfigMap is mounted. Raises ManifestError when the file cannot be read.
+    """
+    api = manifest.spec.api
+    if api.chat_template_config_map is not None:
+        field = "spec.api.chatTemplateConfigMap"
+        if config_map is None:
+            raise ManifestError((f"{field} needs Kubernetes: use spec.api.chatTemplateFile.",))
+        path = config_map / api.chat_template_config_map.key
+    elif api.chat_template_file is not None:
+        field, path = "spec.api.chatTemplateFile", Path(api.chat_template_file).expanduser()
+    else:
+        return api.chat_template
+    try:
+        text = path.read_text()
+    except OSError as error:
+        problem = f"{field}: {path} cannot be read: {error.strerror}."
+        raise ManifestError((problem,)) from error
+    except UnicodeDecodeError as error:
+        raise ManifestError((f"{field}: {path} is not a text file.",)) from error
+    if not is_template(text):
+        raise ManifestError((f"{field}: {path} must be {JINJA}.",))
+    return text
+
+
+def engine_settings(manifest: Manifest, model: str, template: str | None = None) -> EngineSettings:
+    """template: the chat template's text, which ingresses need."""
     engine = manifest.spec.engine
     return EngineSettings(
         model=model,
@@ -68,4 +97,9 @@ def engine_settings(manifest: Manifest, model: str) -> EngineSettings:
         max_num_seqs=engine.max_num_seqs,
         max_batch_tokens=engine.max_batch_tokens,
         args=dict(engine.args),
+        api={
+            **manifest.spec.api.frontend_options(),
+            "served_model_name": list(manifest.served_names),
+            "chat_template": template,
+        },
     )

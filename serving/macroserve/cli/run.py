@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from macroserve.cli.manifest_file import engine_settings, load, model_folder
+from macroserve.cli.manifest_file import chat_template, engine_settings, load, model_folder
 from macroserve.cli.pod import (
     PodError,
     fail,
@@ -48,6 +48,7 @@ Grace = Annotated[
 DEFAULT_MANIFEST = Path("/etc/macroserve/manifest/macroinstance.json")
 DEFAULT_TOKENS = Path("/etc/macroserve/tokens")
 DEFAULT_API_KEYS = Path("/etc/macroserve/api-keys")
+CHAT_TEMPLATE = Path("/etc/macroserve/chat-template")
 
 
 def _ports(text: str) -> range:
@@ -135,7 +136,9 @@ def ingress(
         keys = ApiKeySource(api_keys) if resource.spec.ingress.api_keys_secret else None
         if keys:
             keys.read()
-        settings = engine_settings(resource, model_folder(resource))
+        settings = engine_settings(
+            resource, model_folder(resource), chat_template(resource, CHAT_TEMPLATE)
+        )
         head_url = (head or f"http://{resource.name}-head:8100").rstrip("/")
 
         from macroserve.serving.head_cells import cells_of

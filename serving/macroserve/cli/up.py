@@ -16,7 +16,7 @@ from watchfiles import awatch
 
 from macroserve.cli import state
 from macroserve.cli.control import ControlServer
-from macroserve.cli.manifest_file import engine_settings, load, loads, model_folder
+from macroserve.cli.manifest_file import chat_template, engine_settings, load, loads, model_folder
 from macroserve.core.manifest import Manifest, ManifestError, changes
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.wish import wish
@@ -72,7 +72,7 @@ def run(options: UpOptions, console: Console) -> None:
         f"[bold]{manifest.name}[/bold]: {manifest.spec.instances} instances, "
         f"strategy {manifest.strategy.name}, from {options.path}"
     )
-    settings = engine_settings(manifest, model_folder(manifest))
+    settings = engine_settings(manifest, model_folder(manifest), chat_template(manifest))
     progress.step(f"Model {settings.model}")
     if manifest.spec.autoscaling is not None:
         progress.problem("spec.autoscaling has no effect here: only the operator scales by itself")

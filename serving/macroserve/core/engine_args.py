@@ -1,13 +1,15 @@
 """Further vLLM engine arguments in a manifest: any, but for those that Macroserve decides."""
 
-import math
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainValidator
-from pydantic.alias_generators import to_snake
+from pydantic import AfterValidator, BeforeValidator, PlainValidator
+from pydantic.alias_generators import to_camel, to_snake
 
-from macroserve.core.sentences import must_be
+from macroserve.core import api_options
+from macroserve.core.json_value import json_value
+from macroserve.core.sentences import must_be, nearest
+from macroserve.core.vllm_names import ENGINE_ARGS
 
 _DECIDED_BY = {
     "model": "spec.model.source",
@@ -33,22 +35,74 @@ _DECIDED_BY = {
 }
 """vLLM engine arguments that are not the user's to give, and the field that decides each."""
 
+_UNSERVED = {
+    **dict.fromkeys(
+        ("speculative_config", "spec_method", "spec_model", "spec_tokens", "diffusion_config"),
+        "the scheduler gives each running request one token of a step",
+    ),
+    **dict.fromkeys(
+        ("enable_prefix_caching",), "the scheduler counts every token of a prompt as work"
+    ),
+    **dict.fromkeys(
+        ("enable_lora", "default_mm_loras", "lora_target_modules"), "LoRA adapters are not served"
+    ),
+    **dict.fromkeys(
+        ("kv_transfer_config", "kv_offloading_size", "ec_transfer_config"),
+        "the scheduler owns all KV blocks",
+    ),
+    **dict.fromkeys(
+        (
+            "max_num_scheduled_tokens",
+            "max_num_active_seqs",
+            "max_num_queued_reqs",
+            "max_num_queued_tokens",
+            "long_prefill_token_threshold",
+            "long_prefill_token_threshold_adaptive",
+            "prefill_schedule_interval",
+            "scheduler_reserve_full_isl",
+            "watermark",
+        ),
+        "the scheduler decides each batch",
+    ),
+    **dict.fromkeys(("additional_config",), "it carries the scheduler's own settings"),
+    **dict.fromkeys(("skip_tokenizer_init",), "the ingress needs the tokenizer"),
+    **dict.fromkeys(("runner", "convert", "pooler_config"), "only text generation is served"),
+    **dict.fromkeys(
+        ("reasoning_parser_plugin", "io_processor_plugin"), "an ingress loads no code of others"
+    ),
+    **dict.fromkeys(("enable_log_requests",), "requests are not logged"),
+    **dict.fromkeys(("disable_log_stats",), "metrics need them"),
+}
+"""vLLM engine arguments that cannot work here, and why."""
+
+
+_API_FIELDS = frozenset(api_options.Api.model_fields)
+
 
 def _arg_name(value: object) -> str:
     """``maxLogprobs`` or ``max_logprobs`` as ``max_logprobs``."""
     if not isinstance(value, str) or not re.fullmatch("[a-z][A-Za-z0-9_]*", value):
         raise must_be("named like a vLLM engine argument, in camelCase or snake_case")
     name = to_snake(value)
-    if name in _DECIDED_BY:
-        raise must_be(f"left out, because {_DECIDED_BY[name]} decides it")
+    if name in _API_FIELDS:
+        raise must_be(f"given as spec.api.{to_camel(name)}")
+    if field := _DECIDED_BY.get(name) or api_options.DECIDED.get(name):
+        raise must_be(f"left out, because {field} decides it")
+    if why := _UNSERVED.get(name) or api_options.FIXED.get(name):
+        raise must_be(f"left out, because {why}")
+    if name not in ENGINE_ARGS:
+        # As the person spells names.
+        known = ENGINE_ARGS if "_" in value else map(to_camel, ENGINE_ARGS)
+        raise must_be(f"an engine argument of vLLM{nearest(value, known)}")
     return name
 
 
-def _arg_value(value: object) -> object:
-    is_finite = not isinstance(value, float) or math.isfinite(value)
-    if not isinstance(value, str | int | float) or not is_finite:
-        raise must_be("a string, a finite number, true or false")
-    return value
+def _of_its_kind(args: dict[str, Any]) -> dict[str, Any]:
+    for name, value in args.items():
+        kind = {dict: "mapping", list: "list"}.get(type(value), "scalar")
+        if kind not in (wanted := ENGINE_ARGS[name]).split(" or "):
+            raise must_be(f"a mapping whose {name} is a {wanted}")
+    return args
 
 
 def _named_once(args: object) -> object:
@@ -62,8 +116,10 @@ def _named_once(args: object) -> object:
 EngineArgs = Annotated[
     dict[
         Annotated[str, PlainValidator(_arg_name)],
-        Annotated[str | int | float | bool, PlainValidator(_arg_value)],
+        Annotated[Any, PlainValidator(json_value)],
     ],
     BeforeValidator(_named_once),
+    AfterValidator(_of_its_kind),
 ]
-"""Argument values by snake_case name; a manifest may also spell the names in camelCase."""
+"""Argument values by snake_case name; a manifest may also spell the names in camelCase. Names
+inside a value go to vLLM as they are written."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -18,9 +17,10 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic.alias_generators import to_camel
 
+from macroserve.core.api_options import Api
 from macroserve.core.engine_args import EngineArgs
+from macroserve.core.part import Part as _Part
 from macroserve.core.request import Slo
 from macroserve.core.sentences import must_be, sentences, shown
 from macroserve.core.strategy import STRATEGIES, Strategy
@@ -78,10 +78,6 @@ MemorySize = Annotated[
     BeforeValidator(lambda value: parse_bytes(str(value))),
     Field(gt=0, description="a memory size above zero such as 256MiB or 2GiB"),
 ]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", alias_generator=to_camel)
 
 
 class Metadata(_Part):
@@ -220,6 +216,7 @@ class Spec(_Part):
     autoscaling: Autoscaling | None = None
     instances: Count  # below autoscaling, which its validator reads
     ingress: Ingress = Ingress()
+    api: Api = Api()
     template: dict[Any, Any] | None = Field(default=None, description="a mapping, a pod template")
 
     @field_validator("instances")
@@ -248,6 +245,11 @@ class Manifest(_Part):
     def served_name(self) -> str:
         """The model's name in the OpenAI API."""
         return self.spec.model.served_name or self.name
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """All names that a request may give; the first is the one in answers."""
+        return tuple(dict.fromkeys((self.served_name, *self.spec.api.served_names)))
 
     @property
     def slo(self) -> Slo:

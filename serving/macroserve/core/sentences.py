@@ -4,6 +4,8 @@ A field's description ends the sentence "... must be ...", a model's field names
 """
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import get_args
 
 from pydantic import BaseModel, ValidationError
@@ -16,6 +18,12 @@ _RULE = "rule"
 def must_be(allowed: str) -> PydanticCustomError:
     """What a field must be where its own phrase does not tell, as when other fields matter."""
     return PydanticCustomError(_RULE, "{allowed}", {"allowed": allowed})
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a phrase that names the known name most like ``name``, if one is like it."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def sentences(error: ValidationError, root: type[BaseModel]) -> tuple[str, ...]:

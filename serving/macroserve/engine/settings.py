@@ -12,7 +12,7 @@ class EngineSettings:
 
     model: a Hugging Face folder or name. kv_cache_bytes: size of the block pool.
     hybrid_cache: Auto, On or Off, as ``spec.engine.hybridCache``.
-    args: further vLLM engine arguments by their Python names.
+    args: further vLLM engine arguments by their Python names. api: options of vLLM's server.
     """
 
     model: str
@@ -31,6 +31,7 @@ class EngineSettings:
     max_num_seqs: int = 64
     max_batch_tokens: int = 2048
     args: dict[str, Any] = field(default_factory=dict)
+    api: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -58,10 +58,11 @@ class Blueprint:
             **more,
         }
 
-    def revision(self, rendered: Object) -> str:
+    def revision(self, rendered: Object, *, serves_api: bool = False) -> str:
         """Of a pod: of how it is rendered, and of what it reads of the manifest when it starts.
 
-        Fields at their defaults do not count: a version that adds one replaces no pod.
+        Fields at their defaults do not count: a version that adds one replaces no pod. serves_api:
+        the pod reads all of ``spec.api``; an engine reads the reasoning parser alone.
         """
         spec = self.manifest.spec.model_dump(
             by_alias=True,
@@ -69,6 +70,8 @@ class Blueprint:
             mode="json",
             exclude={*LIVE_PARTS, *_RENDERED_PARTS},
         )
+        if not serves_api and (api := spec.pop("api", {})).get("reasoningParser"):
+            spec["api"] = {"reasoningParser": api["reasoningParser"]}
         return digest({"spec": spec, "pod": rendered})
 
 

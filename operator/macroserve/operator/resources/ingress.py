@@ -36,6 +36,13 @@ def deployment(blueprint: Blueprint) -> Object:
         pod["spec"]["containers"][0]["volumeMounts"].append(
             {"name": "api-keys", "mountPath": pods.API_KEYS_FOLDER, "readOnly": True}
         )
+    if template_map := blueprint.manifest.spec.api.chat_template_config_map:
+        items = [{"key": template_map.key, "path": template_map.key}]
+        source = {"configMap": {"name": template_map.name, "items": items}}
+        pod["spec"]["volumes"].append({"name": "chat-template", **source})
+        pod["spec"]["containers"][0]["volumeMounts"].append(
+            {"name": "chat-template", "mountPath": pods.CHAT_TEMPLATE_FOLDER, "readOnly": True}
+        )
     pod["spec"]["topologySpreadConstraints"] = [
         {
             "maxSkew": 1,
@@ -46,7 +53,7 @@ def deployment(blueprint: Blueprint) -> Object:
     ]
     pod = template.merged(pod, template.for_ingress(blueprint.template))
     pod = bounded(pod, MEMORY_LIMIT)
-    revision = blueprint.revision(pod)
+    revision = blueprint.revision(pod, serves_api=True)
     pod["metadata"]["annotations"] = {names.REVISION: revision}
     return {
         "metadata": blueprint.metadata(name, "ingress", annotations={names.REVISION: revision}),

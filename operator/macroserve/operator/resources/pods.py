@@ -11,6 +11,7 @@ MANIFEST_FOLDER = "/etc/macroserve/manifest"
 MANIFEST_FILE = "macroinstance.json"
 TOKENS_FOLDER = "/etc/macroserve/tokens"
 API_KEYS_FOLDER = "/etc/macroserve/api-keys"
+CHAT_TEMPLATE_FOLDER = "/etc/macroserve/chat-template"
 CACHE_FOLDER = "/var/cache/macroserve"
 LEAVE_LOST_NODE_S = 10
 """How long a pod stays on a node that does not answer. Kubernetes' own default is 300."""

@@ -3,6 +3,7 @@
 from argparse import Namespace
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from vllm.engine.protocol import EngineClient
 from vllm.entrypoints.generate.api_router import register_generate_api_routers
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
@@ -10,6 +11,7 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.entrypoints.openai.models.api_router import attach_router as attach_models
 from vllm.entrypoints.scale_out.token_in_token_out.api_router import router as tokens_router
 from vllm.entrypoints.serve.exception_handling.register import init_exception_handler
+from vllm.entrypoints.serve.middleware.x_request_id import XRequestIdMiddleware
 from vllm.entrypoints.serve.tokenize.api_router import attach_router as attach_tokenize
 from vllm.renderers.chat_utils import load_chat_template
 from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -26,6 +28,16 @@ async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
     attach_models(app)
     attach_tokenize(app)
     register_generate_api_routers(app)
+    if args.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=args.allowed_origins,
+            allow_methods=args.allowed_methods,
+            allow_headers=args.allowed_headers,
+            allow_credentials=args.allow_credentials,
+        )
+    if args.enable_request_id_headers:
+        app.add_middleware(XRequestIdMiddleware)
     return app
 
 
@@ -55,8 +67,12 @@ async def _app(engine: EngineClient, args: Namespace) -> FastAPI:
 
 
 def _arguments(settings: EngineSettings) -> Namespace:
-    """vLLM's server options: the defaults, but for the model."""
+    """vLLM's server options: the defaults, but for the model and what ``spec.api`` says."""
     args = Namespace()
     make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
     args.served_model_name = [settings.served_name]
+    for name, value in settings.api.items():
+        setattr(args, name, value)
+    if parser := settings.api.get("reasoning_parser"):
+        args.structured_outputs_config.reasoning_parser = parser
     return args

@@ -68,7 +68,8 @@ class GrammarChecks:
     """Started before the first request; what was found about a constraint is remembered."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        arguments = msgspec.json.encode(settings.to_dict()).decode()
+        # A chat template may be too long for an argument of a process.
+        arguments = msgspec.json.encode({**settings.to_dict(), "api": {}}).decode()
         self._calls = ForkedCalls([sys.executable, "-m", SERVER, arguments], TIMEOUT_S)
         self._verdicts: OrderedDict[bytes, asyncio.Task[Verdict]] = OrderedDict()
 

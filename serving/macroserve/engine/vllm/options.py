@@ -29,6 +29,8 @@ def frontend_args(settings: EngineSettings) -> dict[str, Any]:
         "max_model_len": settings.max_model_len,
         "dtype": settings.dtype,
         "max_num_seqs": settings.max_num_seqs,
+        # A grammar waits for the end of the thoughts, which the engine must know.
+        "reasoning_parser": settings.api.get("reasoning_parser") or "",
         **settings.args,
     }
 

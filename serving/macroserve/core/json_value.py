@@ -1,0 +1,44 @@
+"""Values as JSON has them, within bounds: what a manifest may hand on to vLLM as it is written."""
+
+import math
+
+from macroserve.core.sentences import must_be
+
+MAX_DEPTH = 8
+MAX_VALUES = 1000
+MAX_TEXT_CHARS = 65536
+"""Of all strings together. The largest known argument, a list of CUDA graph sizes, has about 70
+values; a manifest as a whole has at most 1.5 MB on Kubernetes."""
+
+ALLOWED = "a string, a finite number, true, false, or a list or mapping of such values"
+
+
+def json_value(value: object) -> object:
+    """Return the value. Raise a sentence for what JSON cannot say and for what is too large."""
+    num_values = num_chars = 0
+    todo: list[tuple[object, int]] = [(value, 1)]
+    while todo:
+        item, depth = todo.pop()
+        num_values += 1
+        inner: list[object] = []
+        match item:
+            case str():
+                num_chars += len(item)
+            case bool() | int():
+                pass
+            case float() if math.isfinite(item):
+                pass
+            case None if depth > 1:
+                pass
+            case list():
+                inner = item
+            case dict() if all(isinstance(key, str) for key in item):
+                inner = [*item, *item.values()]
+            case _:
+                raise must_be(ALLOWED)
+        if depth > MAX_DEPTH or num_values + len(inner) > MAX_VALUES:
+            raise must_be(f"at most {MAX_VALUES} values, at most {MAX_DEPTH} deep")
+        todo += [(each, depth + 1) for each in inner]
+    if num_chars > MAX_TEXT_CHARS:
+        raise must_be(f"strings of at most {MAX_TEXT_CHARS} characters together")
+    return value

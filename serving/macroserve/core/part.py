@@ -1,0 +1,8 @@
+"""The base of every part of a manifest: frozen, strict, camelCase outside, snake_case inside."""
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", alias_generator=to_camel)

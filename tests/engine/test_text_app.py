@@ -1,0 +1,114 @@
+"""What spec.api says reaches the endpoint: over answers that are played, without an engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tokens import Choice, TokenRequest
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from vllm.sampling_params import SamplingParams  # noqa: E402
+
+from macroserve.engine.vllm.api import text_app  # noqa: E402
+from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
+from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
+from macroserve.engine.vllm.options import frontend_config  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+ORIGIN = "https://app.example"
+API = {
+    "served_model_name": ["tiny", "other"],
+    "tool_call_parser": "hermes",
+    "enable_auto_tool_choice": True,
+    "reasoning_parser": "qwen3",
+    "chat_template": "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}",
+    "allowed_origins": [ORIGIN],
+    "enable_request_id_headers": True,
+    "enable_force_include_usage": True,
+}
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+
+
+class Played:
+    """Answers every request with the tokens of a text."""
+
+    def __init__(self) -> None:
+        self.text = "Hello"
+        self.encode: Any = None
+        self.requests: list[TokenRequest] = []
+
+    async def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
+        self.requests.append(request)
+        yield Choice(self.encode(self.text), "stop")
+
+
+class AllAdmitted(GrammarChecks):
+    """Nothing is compiled: the played model keeps to no grammar."""
+
+    async def admit(self, params: SamplingParams) -> SamplingParams:
+        return params
+
+
+def answers(settings: EngineSettings, text: str, *requests: tuple[str, str, dict]) -> list:
+    """The played model says ``text`` to all of (method, path, arguments of httpx)."""
+
+    async def run() -> list[httpx.Response]:
+        played = Played()
+        llm = RemoteLLM(frontend_config(settings), played, lambda: None, AllAdmitted(settings))
+        tokenizer = llm.renderer.tokenizer
+        assert tokenizer is not None
+        played.text = text
+        played.encode = lambda text: tokenizer.encode(text, add_special_tokens=False)
+        app = await text_app(llm, settings)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            found = [await client.request(m, path, **more) for m, path, more in requests]
+        seen.extend(tokenizer.decode(request.token_ids) for request in played.requests)
+        return found
+
+    seen: list[str] = []
+    return [*asyncio.run(run()), seen]
+
+
+def chat(**more: Any) -> tuple[str, str, dict]:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 99}
+    return "POST", "/v1/chat/completions", {"json": body | more}
+
+
+def test_tools_reasoning_template_names_and_headers(settings: EngineSettings) -> None:
+    preflight = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}
+    tools, models, other, allowed, seen = answers(
+        replace(settings, api=API),
+        f"<think>well</think>{CALL}",
+        chat(tools=[TOOL], tool_choice="auto"),
+        ("GET", "/v1/models", {}),
+        chat(model="other"),
+        ("OPTIONS", "/v1/chat/completions", {"headers": preflight}),
+    )
+    assert tools.status_code == 200, tools.text
+    message = tools.json()["choices"][0]["message"]
+    assert message["reasoning"] == "well"
+    assert [c["function"]["name"] for c in message["tool_calls"]] == ["add"]
+    assert len(tools.headers["x-request-id"]) == 32
+    assert [model["id"] for model in models.json()["data"]] == ["tiny", "other"]
+    assert other.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == ORIGIN
+    assert "<user>Hi" in seen[0]
+
+
+def test_without_options_nothing_is_offered(settings: EngineSettings) -> None:
+    tools, models, _ = answers(
+        settings, CALL, chat(tools=[TOOL], tool_choice="auto"), ("GET", "/v1/models", {})
+    )
+    assert tools.status_code == 400
+    assert [model["id"] for model in models.json()["data"]] == ["tiny"]
+    assert "x-request-id" not in models.headers

@@ -1,0 +1,31 @@
+"""What Macroserve knows of vLLM's names is what the installed vLLM has."""
+
+import dataclasses
+
+import pytest
+from support import vllm_names as support
+
+from macroserve.core import api_options, vllm_names
+
+pytestmark = pytest.mark.integration
+
+
+def test_the_generated_names_are_the_installed_vllms() -> None:
+    written = {name: getattr(vllm_names, name) for name in support.installed()}
+    assert written == support.installed()
+
+
+def test_every_option_of_vllm_serve_is_decided_once() -> None:
+    """A new one in a new vLLM is a field of spec.api, or has a reason not to be."""
+    from vllm.entrypoints.launchers.cli_args import FrontendArgs
+
+    offered = set(api_options.Api.model_fields) - {
+        "served_names",
+        "reasoning_parser",
+        "chat_template_file",
+        "chat_template_config_map",
+    }
+    parts = [offered, set(api_options.DECIDED), set(api_options.FIXED)]
+    options = {field.name for field in dataclasses.fields(FrontendArgs)}
+    assert set.union(*parts) == options
+    assert sum(map(len, parts)) == len(options), "one is decided twice"
