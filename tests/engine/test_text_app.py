@@ -28,7 +28,7 @@ API = {
     "served_model_name": ["tiny", "other"],
     "tool_call_parser": "hermes",
     "enable_auto_tool_choice": True,
-    "reasoning_parser": "qwen3",
+    "reasoning_parser": "deepseek_r1",
     "chat_template": "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}",
     "allowed_origins": [ORIGIN],
     "enable_request_id_headers": True,
