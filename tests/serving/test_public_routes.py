@@ -82,9 +82,10 @@ def test_every_route_of_the_ingress_application_is_public(
     from macroserve.engine.vllm import api
 
     monkeypatch.setattr(api, "init_app_state", AsyncMock())
-    monkeypatch.setattr(api, "_arguments", lambda settings: Namespace())
+    options = Namespace(allowed_origins=[], enable_request_id_headers=False)
+    monkeypatch.setattr(api, "_arguments", lambda settings: options)
     app = asyncio.run(api.text_app(Mock(), Mock()))
     served = paths(app.routes)
     public = {route.path: set(route.methods) for route in PUBLIC_ROUTES}
     assert served.items() <= public.items()
-    assert set(public) - set(served) <= OWN | {"/version"}
+    assert set(public) - set(served) <= OWN

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+import vllm
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from vllm.engine.protocol import EngineClient
@@ -28,6 +29,7 @@ async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
     attach_models(app)
     attach_tokenize(app)
     register_generate_api_routers(app)
+    app.add_api_route("/version", _version)
     if args.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -39,6 +41,11 @@ async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
     if args.enable_request_id_headers:
         app.add_middleware(XRequestIdMiddleware)
     return app
+
+
+async def _version() -> dict[str, str]:
+    """vLLM's version, as its own server tells it."""
+    return {"version": vllm.__version__}
 
 
 def limits_of(engine: EngineClient, app: FastAPI) -> RequestLimits:
