@@ -75,6 +75,7 @@ class InstanceView(msgspec.Struct, frozen=True):
     as_of_s: when the status arrived, on the cell scheduler's clock.
     max_num_seqs: requests that one batch there holds at most.
     in_flight_*: requests routed there that no status has acknowledged yet.
+    on_trial: a request runs there under which instances broke before; others keep away.
     """
 
     name: str
@@ -86,6 +87,7 @@ class InstanceView(msgspec.Struct, frozen=True):
     in_flight_tokens: int = 0
     in_flight_prefill_s: float = 0.0
     in_flight_blocks: int = 0
+    on_trial: bool = False
 
     @property
     def num_outstanding(self) -> int:

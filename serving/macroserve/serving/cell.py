@@ -18,6 +18,7 @@ import msgspec
 from macroserve.core.handle import HandleError, InstanceHandle, sign, verify
 from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport, LoadReport
 from macroserve.core.request import Slo
+from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.strategy import Strategy
@@ -32,6 +33,8 @@ RECENT_S = 60
 JOIN_TIMEOUT_S = 10.0
 LATENCY_TIMEOUT_S = 1.0
 TELL_AGAIN_S = 0.5
+MAX_EXPLAINED = 64
+"""Of the breaks whose cause is known, ingresses are told the latest."""
 
 
 class UnknownInstanceError(LookupError):
@@ -64,6 +67,7 @@ class CellScheduler:
         self._pools_changed = asyncio.Event()
         self._decisions: collections.Counter[str] = collections.Counter()
         self._history: collections.deque[tuple[int, int]] = collections.deque(maxlen=RECENT_S)
+        self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
         self._busy = BusyMeter()
         self._load = LoadRecorder(clock(), random.Random())
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,6 +144,7 @@ class CellScheduler:
             query.predicted_new_tokens,
             query.offloaded,
             self._draining.union(query.exclude),
+            trial=query.trial,
         )
         decision = self._ledger.assign(request, now)
         self._decisions[decision.reason] += 1
@@ -149,26 +154,45 @@ class CellScheduler:
             instance = None
         if instance and query.first:
             self._load.add(query.num_prompt_tokens, query.predicted_new_tokens, now)
+        handle = self._links[instance].handle if instance else None
         return wire.RouteReply(
             query.route_id,
             instance,
             self._ledger.waiting_prefill_s,
-            self._links[instance].handle.address if instance else "",
+            handle.address if handle else "",
             decision.reason,
+            handle.incarnation if handle else 0,
         )
 
-    def settle(self, route_id: str) -> None:
+    def settle(self, route_id: str, explained: tuple[Run, ...] = ()) -> None:
+        """explained: see ``wire.Settled``."""
         self._ledger.settle(route_id)
+        if explained:
+            self._explained.extend(explained)
+            self.changed.set()
 
     # -- how it stands
 
     def summary(self, ingresses: Iterable[str]) -> wire.CellSummary:
         members = tuple(
-            wire.Member(view.name, self._links[view.name].handle.address, view.pool)
+            wire.Member(
+                view.name,
+                self._links[view.name].handle.address,
+                view.pool,
+                self._links[view.name].handle.incarnation,
+                view.heard and view.status.draining,
+            )
             for view in self._ledger.views
         )
         cell = self._ledger.cell_view(self.name)
-        return wire.CellSummary(cell, members, self._late(), self._busy.share, tuple(ingresses))
+        return wire.CellSummary(
+            cell,
+            members,
+            self._late(),
+            self._busy.share,
+            tuple(ingresses),
+            explained=tuple(self._explained),
+        )
 
     def _late(self) -> bool:
         """Whether whatever comes now waits longer than its TTFT target for its prefill."""

@@ -108,8 +108,8 @@ class CellServer:
         match message:
             case wire.RouteQuery():
                 await socket.send_bytes(wire.encode(self._scheduler.route(message)))
-            case wire.Settled(route_id=route_id):
-                self._scheduler.settle(route_id)
+            case wire.Settled(route_id=route_id, explained=explained):
+                self._scheduler.settle(route_id, explained)
             case wire.Hello(address=address):
                 self._ingresses[socket] = address
                 self._scheduler.changed.set()

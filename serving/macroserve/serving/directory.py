@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
+from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.cells import turns
 from macroserve.core.views import CellView
 from macroserve.serving import wire
@@ -17,16 +19,23 @@ from macroserve.serving.auth import bearer
 
 REFRESH_S = 1.0
 REPLY_TIMEOUT_S = 1.0
+MAX_EXPLAINED = 64
+"""Of the breaks whose cause this ingress knows, the latest are remembered."""
+MAX_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where an attempt goes. cell is None when no scheduler could be asked."""
 
-    instance: str
+    run: Run
     address: str
     cell: str | None
     reason: str
+
+    @property
+    def instance(self) -> str:
+        return self.run.instance
 
 
 class CellLine:
@@ -128,6 +137,8 @@ class CellDirectory:
         self._address = address
         self._lines: dict[str, CellLine] = {}
         self._last_members: dict[str, tuple[wire.Member, ...]] = {}
+        self._explained: deque[Run] = deque(maxlen=MAX_EXPLAINED)
+        self._draining: dict[Run, bool] = {}  # of lost instances, too
         self._changed = asyncio.Event()
         self._turn = itertools.count()
 
@@ -153,6 +164,16 @@ class CellDirectory:
         return {m.name: m for members in self._last_members.values() for m in members}
 
     @property
+    def explained(self) -> frozenset[Run]:
+        """Runs of instances that broke because of one request, which is known."""
+        told = (run for summary in self.summaries for run in summary.explained)
+        return frozenset([*self._explained, *told])
+
+    def is_leaving(self, run: Run) -> bool:
+        """Whether the instance drained when it was last heard of."""
+        return self._draining.get(run, False)
+
+    @property
     def late(self) -> bool:
         """Every queue of every cell is past its TTFT target."""
         summaries = self.summaries
@@ -170,36 +191,42 @@ class CellDirectory:
     async def place(self, query: wire.RouteQuery) -> Placement | None:
         """The least loaded cell that meets the constraints, else the least loaded one; None
         when no instance is known anywhere."""
-        lines = self._lines.values()
-        views = [view for line in lines if line.open and (view := line.view)]
+        views = [view for line in self._lines.values() if line.open and (view := line.view)]
+        answered = set[str]()
         for name, force in turns(views):
-            if placement := await self._ask(name, query, force):
-                return placement
-        return self._without_scheduler(query)
+            try:
+                reply = await self._lines[name].route(replace(query, force=force))
+            except (ConnectionError, TimeoutError, KeyError):
+                continue
+            answered.add(name)
+            if reply.instance is not None:
+                run = Run(reply.instance, reply.incarnation)
+                return Placement(run, reply.address, name, reply.reason)
+        return self._without_scheduler(query, answered)
 
-    async def _ask(self, name: str, query: wire.RouteQuery, force: bool) -> Placement | None:
-        line = self._lines.get(name)
-        if line is None:
-            return None
-        try:
-            reply = await line.route(replace(query, force=force))
-        except (ConnectionError, TimeoutError):
-            return None
-        if reply.instance is None:
-            return None
-        return Placement(reply.instance, reply.address, name, reply.reason)
+    def _without_scheduler(self, query: wire.RouteQuery, answered: set[str]) -> Placement | None:
+        """Instances schedule themselves safely, so a missing cell scheduler costs order only.
 
-    def _without_scheduler(self, query: wire.RouteQuery) -> Placement | None:
-        """Instances schedule themselves safely, so a missing cell scheduler costs order only."""
-        members = [m for m in self.members.values() if m.name not in query.exclude]
+        answered: the cells that are not missing, whose word holds.
+        """
+        members = [
+            member
+            for cell, members in self._last_members.items()
+            for member in members
+            if cell not in answered and member.name not in query.exclude
+        ]
         if not members:
             return None
         member = members[next(self._turn) % len(members)]
-        return Placement(member.name, member.address, None, "no_scheduler")
+        return Placement(member.run, member.address, None, "no_scheduler")
 
-    async def settle(self, placement: Placement, route_id: str) -> None:
+    async def settle(
+        self, placement: Placement, route_id: str, explained: tuple[Run, ...] = ()
+    ) -> None:
+        """explained: see ``wire.Settled``."""
+        self._explained.extend(explained)
         if line := self._lines.get(placement.cell or ""):
-            await line.send(wire.Settled(route_id))
+            await line.send(wire.Settled(route_id, explained))
 
     # -- connections
 
@@ -207,6 +234,10 @@ class CellDirectory:
         for name, line in self._lines.items():
             if line.open and line.summary:
                 self._last_members[name] = line.summary.members
+                for member in line.summary.members:
+                    self._draining[member.run] = member.draining
+        while len(self._draining) > MAX_REMEMBERED:
+            del self._draining[next(iter(self._draining))]
         self._changed.set()
 
     async def _keep_connected(self) -> None:

@@ -2,58 +2,58 @@
 
 An attempt streams straight from an instance. When the instance dies, offloads or drains, the same
 tokens plus those already streamed go to another one, so the client sees one unbroken stream.
+Attempts that end broken are bounded (``core.routing.attempts``), the search for an instance by
+time.
 """
 
 import asyncio
+import logging
+import random
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from macroserve.core.batch import HandBackReason
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.request import Request, Slo
-from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
-from macroserve.engine.tokens import (
-    GENERATE_PATH,
-    Choice,
-    EventParser,
-    RefusedError,
-    TokenRequest,
-)
+from macroserve.core.routing.attempts import Attempts
+from macroserve.core.routing.avoid import AvoidList
+from macroserve.engine.tag import RequestTag
+from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
 from macroserve.serving import wire
-from macroserve.serving.auth import bearer
+from macroserve.serving.attempt import (
+    SILENCE_S,
+    BrokenError,
+    HandedBackError,
+    InstanceClient,
+    SilentError,
+    UnreachableError,
+)
 from macroserve.serving.directory import CellDirectory, Placement
 from macroserve.serving.metrics import IngressMetrics
 
 GIVE_UP_S = 60.0
-"""A request that has made no progress for so long, on any instance, ends with 503."""
+"""A request that looked for an instance for so long since its last token ends with 503. Time in an
+instance's queue does not count."""
 RETRY_S = 0.5
 """Before a request goes again to instances that all have failed it."""
 PATIENCE_S = 5.0
 """How long a stream is trusted when no cell knows its instance (it may be on its way between)."""
-CONNECT_TIMEOUT_S = 2.0
+EXPLAIN_S = 1.0
+"""How long a request waits before it is ended for what another one may have caused."""
 
-
-class BrokenStreamError(Exception):
-    """The attempt ended before the request did."""
-
-
-class HandedBackError(Exception):
-    """The instance gave the request up."""
-
-    def __init__(self, reason: HandBackReason) -> None:
-        super().__init__(reason)
-        self.reason = reason
+logger = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Implements ``engine.tokens.TokenStreamer`` over the instances that a directory finds."""
+    """Implements ``engine.tokens.TokenStreamer`` over the instances that a directory finds.
+
+    silence_s: an attempt of which nothing is heard for so long is broken.
+    """
 
     def __init__(
         self,
@@ -62,30 +62,26 @@ class Dispatcher:
         secret: str,
         metrics: IngressMetrics,
         drop_late: bool = False,
+        silence_s: float = SILENCE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._slo = slo
-        self._secret = secret
         self._metrics = metrics
         self._drop_late = drop_late
         self._clock = clock
         self._lengths = LengthPredictor()
-        self._http: aiohttp.ClientSession | None = None
-        self._open: defaultdict[str, set[aiohttp.ClientResponse]] = defaultdict(set)
+        self._silence_s = silence_s
+        self._client = InstanceClient(secret, silence_s)
+        self._avoid = AvoidList()
 
     async def start(self) -> None:
-        self._http = aiohttp.ClientSession(
-            headers=bearer(self._secret),
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-            read_bufsize=1 << 18,
-        )
+        await self._client.start()
         self._watcher = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        if self._http is not None:
-            self._watcher.cancel()
-            await self._http.close()
+        self._watcher.cancel()
+        await self._client.stop()
 
     def admit(self) -> None:
         """Raises RefusedError (429) when late requests are dropped and all queues are late."""
@@ -96,26 +92,32 @@ class Dispatcher:
             )
 
     async def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
+        """Raises RefusedError: the client's fault, no instance (503), or broken too often (500)."""
         arrival = self._clock()
         accepted = Request(
             request.request_id, arrival, len(request.token_ids), request.max_new_tokens, self._slo
         )
         emitted: list[int] = []
-        failed: set[str] = set()
+        attempts = Attempts()
         offloaded = False
+        searched_s = 0.0
         with self._metrics.request(arrival, request, self._slo) as record:
             while True:
-                query = self._query(accepted, len(emitted), failed, offloaded)
-                placement = await self._place(query, give_up_s=record.last_s + GIVE_UP_S)
+                query = self._query(accepted, len(emitted), attempts, offloaded)
+                began = self._clock()
+                placement = await self._place(query, give_up_s=began + GIVE_UP_S - searched_s)
+                searched_s += self._clock() - began
+                began = self._clock()
                 try:
-                    async for choice in self._attempt(request, placement, query, emitted):
-                        emitted += choice.token_ids or ()
-                        record.tokens(len(choice.token_ids or ()), self._clock())
+                    async for choice in self._attempt(request, placement, query, attempts, emitted):
+                        if choice.token_ids:
+                            emitted += choice.token_ids
+                            record.tokens(len(choice.token_ids), self._clock())
+                            searched_s = 0.0
                         yield choice
                         if choice.finish_reason:
                             self._lengths.observe(accepted, len(emitted))
                             return
-                    raise BrokenStreamError("the stream ended early")
                 except HandedBackError as handed_back:
                     self._metrics.rerouted(handed_back.reason)
                     if handed_back.reason == HandBackReason.DROP:
@@ -123,20 +125,22 @@ class Dispatcher:
                             HTTPStatus.TOO_MANY_REQUESTS, "the latency target has passed"
                         ) from None
                     offloaded = offloaded or handed_back.reason == HandBackReason.OFFLOAD
-                    failed.add(placement.instance)
-                except (
-                    aiohttp.ClientError,
-                    OSError,
-                    msgspec.MsgspecError,
-                    BrokenStreamError,
-                ) as error:
+                    attempts = attempts.handed_back(placement.instance)
+                except UnreachableError:
+                    self._metrics.rerouted("unreachable")
+                    self._avoid.note(placement.run, self._clock())
+                    attempts = attempts.unreachable(placement.instance)
+                    await asyncio.sleep(attempts.back_off_s * random.uniform(0.5, 1))
+                    searched_s += self._clock() - began
+                except BrokenError as error:
                     self._metrics.rerouted("broken")
-                    failed.add(placement.instance)
+                    attempts = self._broken(attempts, placement, error, self._clock() - began)
                     if emitted and not request.restartable:
                         raise RefusedError(
                             HTTPStatus.SERVICE_UNAVAILABLE,
                             "the instance failed while it generated under a grammar; retry",
                         ) from error
+                    await self._check_over(request, attempts, placement, query)
                 if len(emitted) >= request.max_new_tokens:
                     yield Choice([], "length")
                     return
@@ -144,11 +148,7 @@ class Dispatcher:
     # -- one attempt
 
     def _query(
-        self,
-        request: Request,
-        num_emitted: int,
-        failed: set[str],
-        offloaded: bool,
+        self, request: Request, num_emitted: int, attempts: Attempts, offloaded: bool
     ) -> wire.RouteQuery:
         return wire.RouteQuery(
             route_id=uuid.uuid4().hex,
@@ -158,8 +158,9 @@ class Dispatcher:
             predicted_new_tokens=self._lengths.predict(request, num_emitted) - num_emitted,
             slo=request.slo,
             num_streamed_tokens=num_emitted,
-            exclude=tuple(failed),
+            exclude=tuple(attempts.failed),
             offloaded=offloaded,
+            trial=attempts.is_suspect(self._directory.explained),
         )
 
     async def _place(self, query: wire.RouteQuery, give_up_s: float) -> Placement:
@@ -168,72 +169,104 @@ class Dispatcher:
         Raises RefusedError (503) when the clock is past ``give_up_s``.
         """
         while self._clock() < give_up_s:
-            placement = await self._directory.place(query)
+            placement = await self._directory.place(self._excluding(query, query.exclude))
             if placement is None:
                 await self._directory.changed(RETRY_S)
-                placement = await self._directory.place(msgspec.structs.replace(query, exclude=()))
+                placement = await self._directory.place(self._excluding(query, ()))
             if placement is not None:
                 self._metrics.placed(placement.reason)
                 return placement
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "no instance could take the request")
+
+    def _excluding(self, query: wire.RouteQuery, failed: tuple[str, ...]) -> wire.RouteQuery:
+        """Without the instances that have failed it, and those that cannot be reached from here."""
+        runs = [member.run for member in self._directory.members.values()]
+        avoided = self._avoid.names(runs, self._clock())
+        return msgspec.structs.replace(query, exclude=(*failed, *avoided.difference(failed)))
 
     async def _attempt(
         self,
         request: TokenRequest,
         placement: Placement,
         query: wire.RouteQuery,
+        attempts: Attempts,
         emitted: list[int],
     ) -> AsyncIterator[Choice]:
-        assert self._http is not None, "the dispatcher is not started"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         body = msgspec.json.encode(_body(request, query, emitted))
-        arrived = False
+        explained = self._directory.explained
+        acquitted_s = self._clock() + attempts.probation_s(explained)
+        on_trial, arrived = query.trial, False
         try:
-            async with self._http.post(
-                placement.address + GENERATE_PATH,
-                data=body,
-                headers={"Content-Type": "application/json"},
-                timeout=timeout,
-            ) as response:
-                if response.status != HTTPStatus.OK:
-                    await _refuse(response)
-                arrived = True
-                async for choice in self._choices(response, placement):
-                    yield choice
+            async for choice in self._client.stream(placement.instance, placement.address, body):
+                if not arrived:
+                    arrived = True
+                    self._avoid.clear(placement.run)
+                    continue
+                if on_trial and self._clock() > acquitted_s:
+                    on_trial = False
+                    await self._directory.settle(placement, query.route_id)
+                yield choice
         finally:
-            if not arrived:
+            if on_trial or not arrived:
                 await self._directory.settle(placement, query.route_id)
 
-    async def _choices(
-        self, response: aiohttp.ClientResponse, placement: Placement
-    ) -> AsyncIterator[Choice]:
-        self._open[placement.instance].add(response)
-        try:
-            parser = EventParser()
-            while data := await response.content.readany():
-                for chunk in parser.feed(data):
-                    if chunk.error is not None:
-                        raise BrokenStreamError(chunk.error.message)
-                    for choice in chunk.choices:
-                        _check_handed_back(choice)
-                        yield choice
-        finally:
-            self._open[placement.instance].discard(response)
+    # -- after an attempt that broke
+
+    def _broken(
+        self, attempts: Attempts, placement: Placement, error: BrokenError, held_s: float
+    ) -> Attempts:
+        if isinstance(error, SilentError):
+            self._avoid.note(placement.run, self._clock())
+            held_s -= self._silence_s
+        if self._directory.is_leaving(placement.run):
+            return attempts.handed_back(placement.instance)  # cut off at the end of its grace
+        return attempts.broken(placement.run, max(0.0, held_s))
+
+    async def _check_over(
+        self,
+        request: TokenRequest,
+        attempts: Attempts,
+        placement: Placement,
+        query: wire.RouteQuery,
+    ) -> None:
+        """Raises RefusedError (500) when the request has no attempt left."""
+        explained = self._directory.explained
+        if not attempts.is_over(explained):
+            return
+        *_, last = attempts.breaks
+        if query.trial and last.lasted_s <= attempts.probation_s(explained):
+            runs = tuple(found.run for found in attempts.counted(explained))
+            await self._directory.settle(placement, query.route_id, runs)
+        else:
+            await asyncio.sleep(EXPLAIN_S)
+            if not attempts.is_over(self._directory.explained):
+                return
+        self._metrics.poisoned()
+        names = ", ".join(found.run.instance for found in attempts.breaks)
+        logger.error(
+            "Request %r ends with 500: these instances broke while they had it: %s",
+            request.request_id,
+            names,
+        )
+        raise RefusedError(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            f"{len(attempts.breaks)} instances failed while they had the request; it is not "
+            "tried again",
+        )
 
     async def _watch(self) -> None:
-        """Break off streams from instances that no cell has known for a while: a hung process
-        keeps its connections open and says nothing."""
+        """Break off streams from instances that no cell has known for a while: their engine may
+        hang while their server goes on."""
         missing_since: dict[str, float] = {}
         while True:
             await asyncio.sleep(1)
             now, members = self._clock(), self._directory.members
             missing_since = {
-                name: missing_since.get(name, now) for name in self._open if name not in members
+                name: missing_since.get(name, now) for name in self._client.streaming - set(members)
             }
             for name, since in missing_since.items():
                 if now - since > PATIENCE_S:
-                    for response in list(self._open[name]):
-                        response.close()
+                    self._client.break_off(name)
 
 
 def _body(request: TokenRequest, query: wire.RouteQuery, emitted: list[int]) -> dict[str, Any]:
@@ -253,23 +286,3 @@ def _body(request: TokenRequest, query: wire.RouteQuery, emitted: list[int]) -> 
         "sampling_params": sampling,
         "stream": True,
     }
-
-
-async def _refuse(response: aiohttp.ClientResponse) -> None:
-    """A fault of the request ends it; a fault of the instance sends it elsewhere."""
-    text = await response.text()
-    if response.status < 500:
-        try:
-            message = msgspec.json.decode(text)["error"]["message"]
-        except (msgspec.MsgspecError, KeyError, TypeError):
-            message = text[:500]
-        raise RefusedError(response.status, message)
-    raise BrokenStreamError(f"HTTP {response.status}: {text[:200]}")
-
-
-def _check_handed_back(choice: Choice) -> None:
-    if choice.finish_reason == "abort":
-        reason = str(choice.stop_reason or "")
-        if reason.startswith(HAND_BACK_PREFIX):
-            raise HandedBackError(HandBackReason(reason.removeprefix(HAND_BACK_PREFIX)))
-        raise BrokenStreamError("the instance aborted the request")

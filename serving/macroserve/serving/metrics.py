@@ -88,6 +88,9 @@ class IngressMetrics:
             "macroserve_reroutes", "Attempts that moved to another instance", "reason"
         )
         self._placed = counter("macroserve_route_decisions", "Routing decisions taken", "reason")
+        self._poisoned = counter(
+            "macroserve_requests_poisoned", "Requests ended because instances broke under them"
+        )
         self._tokens = counter("macroserve_generated_tokens", "Tokens sent to clients")
         self._prompt_tokens = counter("macroserve_prompt_tokens", "Prompt tokens accepted")
         self._ttft = histogram(
@@ -109,6 +112,9 @@ class IngressMetrics:
 
     def rerouted(self, reason: str) -> None:
         self._rerouted.labels(**self._names, reason=reason).inc()
+
+    def poisoned(self) -> None:
+        self._poisoned.labels(**self._names).inc()
 
     def placed(self, reason: str) -> None:
         self._placed.labels(**self._names, reason=reason).inc()

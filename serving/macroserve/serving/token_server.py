@@ -21,6 +21,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.serving import wire
 from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.http_server import HttpServer, bound
+from macroserve.serving.keep_alive import KeepAlive
 from macroserve.serving.secret_only import SecretOnly
 
 STOP_GRACE_S = 5.0
@@ -61,6 +62,7 @@ class TokenServer:
         listener = bound(self._host, self._port)
         app = await self._engine.start(status_path)
         app.router.routes.append(Route("/metrics", self._metrics))
+        app.add_middleware(KeepAlive)
         app.add_middleware(SecretOnly, secret=self._secret, open_paths=OPEN_PATHS)
         self._server = HttpServer(app, STOP_GRACE_S)
         # vLLM's handler of a dead engine stops this server.

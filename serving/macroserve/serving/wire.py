@@ -6,6 +6,7 @@ Durations only: the two ends may be on different machines.
 import msgspec
 
 from macroserve.core.request import Request, Slo
+from macroserve.core.routing.attempts import Run
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.views import CellView, Pool
 
@@ -22,6 +23,7 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
     """An ingress asks a cell where a request should run.
 
     exclude: instances that just failed it. offloaded: an LP instance handed it back for urgency.
+    trial: instances broke under it; this is its last attempt.
     force: take the best instance even if no constraint can be met.
     """
 
@@ -34,6 +36,7 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
     num_streamed_tokens: int = 0
     exclude: tuple[str, ...] = ()
     offloaded: bool = False
+    trial: bool = False
     force: bool = True
 
     @property
@@ -53,9 +56,13 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
 
 
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
-    """The attempt will not arrive at its instance: stop counting it."""
+    """The attempt will not arrive at its instance, or its trial is over: stop counting it.
+
+    explained: runs of instances that broke because of it.
+    """
 
     route_id: str
+    explained: tuple[Run, ...] = ()
 
 
 class RouteReply(msgspec.Struct, frozen=True, tag="reply"):
@@ -69,19 +76,28 @@ class RouteReply(msgspec.Struct, frozen=True, tag="reply"):
     waiting_prefill_s: float
     address: str = ""
     reason: str = ""
+    incarnation: int = 0
 
 
 class Member(msgspec.Struct, frozen=True):
+    """draining: it is about to leave."""
+
     name: str
     address: str
     pool: Pool
+    incarnation: int = 0
+    draining: bool = False
+
+    @property
+    def run(self) -> Run:
+        return Run(self.name, self.incarnation)
 
 
 class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     """A cell scheduler tells its ingresses how it stands, on change and once a second.
 
     late: every queue of the cell is past its TTFT target. busy: share of its instances' time, of
-    late, in which they had work.
+    late, in which they had work. explained: runs of instances that broke because of one request, which is known.
     """
 
     cell: CellView
@@ -89,6 +105,7 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     late: bool = False
     busy: float = 0.0
     ingresses: tuple[str, ...] = ()
+    explained: tuple[Run, ...] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

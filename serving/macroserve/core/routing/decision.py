@@ -15,6 +15,7 @@ class RouteRequest:
     offloaded: an LP instance handed it back because its TTFT target was about to be missed.
     exclude: instances that must not get it, such as one that just failed to answer.
     prefilled: its KV cache is elsewhere, and comes after it.
+    trial: instances broke under it; this is its last attempt.
     """
 
     request: Request
@@ -22,6 +23,7 @@ class RouteRequest:
     offloaded: bool = False
     exclude: frozenset[str] = frozenset()
     prefilled: bool = False
+    trial: bool = False
 
     @property
     def num_tokens(self) -> int:
@@ -56,6 +58,11 @@ class RouteReason(StrEnum):
     """An idle HP instance asked for one new request (Ascendra, section 6.1)."""
     URGENT = "urgent"
     """Handed back by an LP instance, or too close to its TTFT target for one: HP takes it."""
+
+    TRIAL = "trial"
+    """The last attempt of a request under which instances broke: least is lost here."""
+    TRIALS_BUSY = "trials_busy"
+    """Such a request waits: every instance has another one."""
 
     @property
     def in_turn(self) -> bool:

@@ -15,6 +15,15 @@ from macroserve.core.views import UNHEARD, CellView, InstanceStatus, InstanceVie
 IN_FLIGHT_TIMEOUT_S = 10.0
 """A decision that no status has acknowledged for so long is taken to have come to nothing."""
 
+TRIAL_TIMEOUT_S = 60.0
+"""A trial of which nobody told the end for so long is over: its ingress may be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    instance: str
+    since_s: float
+
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
@@ -38,6 +47,7 @@ class CellLedger:
         self._views: dict[str, InstanceView] = {}
         self._incarnations: dict[str, int] = {}
         self._in_flight: dict[str, _InFlight] = {}  # by request id, oldest first
+        self._trials: dict[str, _Trial] = {}  # by request id, oldest first
         self._last: str | None = None
         self._finished = self._attained = 0
 
@@ -108,6 +118,8 @@ class CellLedger:
             self._last = decision.instance
         view = self._views[decision.instance]
         status = view.status
+        if request.trial:
+            self._trials[request_id] = _Trial(view.name, now)
         self._in_flight[request_id] = entry = _InFlight(
             instance=view.name,
             since_s=now,
@@ -121,13 +133,16 @@ class CellLedger:
             in_flight_tokens=view.in_flight_tokens + entry.num_tokens,
             in_flight_prefill_s=view.in_flight_prefill_s + entry.prefill_s,
             in_flight_blocks=view.in_flight_blocks + entry.num_blocks,
+            on_trial=view.on_trial or request.trial,
         )
         return decision
 
     def settle(self, request_id: str) -> None:
-        """Stop counting a request: it ended, failed to reach its instance, or was refused."""
+        """Stop counting a request: it ended, failed to reach its instance, or was refused. A
+        trial is over with it."""
         if request_id in self._in_flight:
             self._drop(request_id)
+        self._end_trial(request_id)
 
     @property
     def waiting_prefill_s(self) -> float:
@@ -162,8 +177,19 @@ class CellLedger:
     def _drop_all_at(self, name: str) -> None:
         for request_id in [i for i, entry in self._in_flight.items() if entry.instance == name]:
             self._drop(request_id)
+        for request_id in [i for i, trial in self._trials.items() if trial.instance == name]:
+            self._end_trial(request_id)
+
+    def _end_trial(self, request_id: str) -> None:
+        if trial := self._trials.pop(request_id, None):
+            self._views[trial.instance] = replace(self._views[trial.instance], on_trial=False)
 
     def _drop_timed_out(self, now: float) -> None:
+        while self._trials:
+            oldest = next(iter(self._trials))
+            if now - self._trials[oldest].since_s < TRIAL_TIMEOUT_S:
+                break
+            self._end_trial(oldest)
         while self._in_flight:
             oldest = next(iter(self._in_flight))
             if now - self._in_flight[oldest].since_s < IN_FLIGHT_TIMEOUT_S:

@@ -37,7 +37,11 @@ def route(
     )
     if not candidates:
         return RouteDecision(None, RouteReason.NO_INSTANCE, math.inf, satisfied=False, late=False)
+    others = [view for view in candidates if not view.on_trial]
     demand = Demand.of(request, by_mean=strategy.mean_slack, now=now)
+    if request.trial:
+        return _for_trial(others, demand)
+    candidates = others or candidates
     view, reason = _POLICIES[strategy.routing](candidates, demand)
     return RouteDecision(
         instance=view.name,
@@ -46,6 +50,22 @@ def route(
         satisfied=check(view, demand) is Check.SATISFIED,
         late=_is_late(request, candidates, view, demand),
     )
+
+
+def _for_trial(candidates: Sequence[InstanceView], demand: Demand) -> RouteDecision:
+    """Where fewest requests would have to begin anew, of these where they would lose least."""
+    if not candidates:
+        return RouteDecision(None, RouteReason.TRIALS_BUSY, math.inf, satisfied=False, late=False)
+    view = min(candidates, key=_at_stake)
+    return RouteDecision(
+        view.name, RouteReason.TRIAL, wait_s(view, demand), satisfied=True, late=False
+    )
+
+
+def _at_stake(view: InstanceView) -> tuple[int, int]:
+    """Requests there, and the KV blocks that would have to be computed again."""
+    status = view.status
+    return view.num_outstanding, status.num_blocks - status.free_blocks + view.in_flight_blocks
 
 
 def _in_cyclic_order(

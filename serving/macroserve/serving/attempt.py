@@ -1,0 +1,176 @@
+"""One attempt of a request: tokens straight from an instance, and how it ends if it does not.
+
+Instances send a sign of life every second while a stream is open (``keep_alive``). A path that is
+silent for SILENCE_S is broken, however long the queue may be.
+"""
+
+import contextlib
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import aiohttp
+import msgspec
+from aiohttp.connector import AddrInfoType
+
+from macroserve.core.batch import HandBackReason
+from macroserve.engine.tag import HAND_BACK_PREFIX
+from macroserve.engine.tokens import GENERATE_PATH, Choice, EventParser, RefusedError
+from macroserve.serving import keep_alive
+from macroserve.serving.auth import bearer
+
+CONNECT_TIMEOUT_S = 2.0
+SILENCE_S = 10 * keep_alive.INTERVAL_S
+"""Ten missed signs of life: a busy machine delays one or two, and what is left of the 15 s that a
+stream may pause in a partition is enough to begin anew elsewhere."""
+KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 5, 2, 3
+
+
+class HandedBackError(Exception):
+    """The instance gave the request up."""
+
+    def __init__(self, reason: HandBackReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class UnreachableError(Exception):
+    """The instance did not take the request in, or something else is at its address."""
+
+
+class BrokenError(Exception):
+    """The instance took the request in, and died, hung or failed before its end."""
+
+
+class SilentError(BrokenError):
+    """Nothing came from the instance for SILENCE_S."""
+
+
+class InstanceClient:
+    """Streams tokens from instances; all connections to them are here."""
+
+    def __init__(self, secret: str, silence_s: float) -> None:
+        self._secret = secret
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s
+        )
+        self._open: defaultdict[str, set[aiohttp.ClientResponse]] = defaultdict(set)
+        self._http: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        self._http = aiohttp.ClientSession(
+            headers=bearer(self._secret),
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=60, socket_factory=_guarded_socket
+            ),
+            timeout=self._timeout,
+            read_bufsize=1 << 18,
+        )
+
+    async def stop(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    @property
+    def streaming(self) -> frozenset[str]:
+        """Names of the instances that stream at present."""
+        return frozenset(name for name, responses in self._open.items() if responses)
+
+    def break_off(self, instance: str) -> None:
+        """End all streams from an instance; each raises BrokenError."""
+        for response in list(self._open.pop(instance, ())):
+            response.close()
+
+    async def stream(self, instance: str, address: str, body: bytes) -> AsyncIterator[Choice]:
+        """The choices as they come; one without tokens first, when the instance has taken the
+        request in. Raises HandedBackError, UnreachableError, BrokenError or RefusedError."""
+        assert self._http is not None, "the client is not started"
+        try:
+            async with self._http.post(
+                address + GENERATE_PATH,
+                data=body,
+                headers={"Content-Type": "application/json"},
+                allow_redirects=False,
+            ) as response:
+                if not _is_proved(response):
+                    raise UnreachableError(f"HTTP {response.status} without proof")
+                if response.status != HTTPStatus.OK:
+                    await _refuse(response)
+                yield Choice()
+                async for choice in self._choices(response, instance):
+                    yield choice
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise UnreachableError(str(error)) from error
+        except aiohttp.SocketTimeoutError as error:
+            raise SilentError(f"silent for {self._timeout.sock_read} s") from error
+        except (aiohttp.ClientError, OSError, msgspec.MsgspecError) as error:
+            raise BrokenError(repr(error)) from error
+
+    async def _choices(
+        self, response: aiohttp.ClientResponse, instance: str
+    ) -> AsyncIterator[Choice]:
+        self._open[instance].add(response)
+        try:
+            parser = EventParser()
+            while data := await response.content.readany():
+                for chunk in parser.feed(data):
+                    if chunk.error is not None:
+                        raise BrokenError(chunk.error.message)
+                    for choice in chunk.choices:
+                        _check_ended(choice)
+                        yield choice
+                        if choice.finish_reason:
+                            return
+            raise BrokenError("the stream ended early")
+        finally:
+            self._open[instance].discard(response)
+
+
+def _guarded_socket(address: AddrInfoType) -> socket.socket:
+    """Neither an idle nor a sending connection outlives a peer that does not acknowledge."""
+    family, kind, protocol, _, _ = address
+    sock = socket.socket(family=family, type=kind, proto=protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEP_ALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", KEEP_ALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", KEEP_ALIVE_PROBES),
+        ("TCP_USER_TIMEOUT", round(SILENCE_S * 1000)),
+    ):
+        with contextlib.suppress(AttributeError):  # not on every system
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return sock
+
+
+def _is_proved(response: aiohttp.ClientResponse) -> bool:
+    """Whether the answer is the instance's, and not a stranger's or one that does not know us."""
+    refusals = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+    if response.status == HTTPStatus.OK:
+        return response.content_type == "text/event-stream"
+    return response.status >= 500 or (
+        response.status in refusals and response.content_type == "application/json"
+    )
+
+
+async def _refuse(response: aiohttp.ClientResponse) -> None:
+    """A fault of the request ends it; a fault of the instance sends it elsewhere."""
+    text = await response.text()
+    if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        raise UnreachableError("HTTP 503")
+    if response.status < 500:
+        try:
+            message = msgspec.json.decode(text)["error"]["message"]
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            message = text[:500]
+        raise RefusedError(response.status, message)
+    raise BrokenError(f"HTTP {response.status}: {text[:200]}")
+
+
+def _check_ended(choice: Choice) -> None:
+    if choice.finish_reason != "abort":
+        return
+    reason = str(choice.stop_reason or "")
+    if reason.startswith(HAND_BACK_PREFIX):
+        raise HandedBackError(HandBackReason(reason.removeprefix(HAND_BACK_PREFIX)))
+    raise BrokenError("the instance aborted the request")

@@ -1,0 +1,168 @@
+"""Instances that do what a test says, and a directory that names them in order."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from macroserve.core.request import Slo
+from macroserve.core.routing.attempts import Run
+from macroserve.core.views import Pool
+from macroserve.engine.tokens import GENERATE_PATH
+from macroserve.serving import wire
+from macroserve.serving.attempt import SILENCE_S
+from macroserve.serving.directory import Placement
+from macroserve.serving.dispatch import Dispatcher
+from macroserve.serving.metrics import IngressMetrics
+
+Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def stream(request: web.Request, *events: str) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for event in events:
+        await response.write(f"data: {event}\n\n".encode())
+    return response
+
+
+def token(value: int, finish_reason: str = "null", stop_reason: str = "null") -> str:
+    return (
+        f'{{"choices": [{{"token_ids": [{value}], "finish_reason": {finish_reason}, '
+        f'"stop_reason": {stop_reason}}}]}}'
+    )
+
+
+async def good(request: web.Request) -> web.StreamResponse:
+    """All tokens that were asked for."""
+    count = (await request.json())["sampling_params"]["max_tokens"]
+    last = token(count, '"length"')
+    return await stream(request, *(token(i + 1) for i in range(count - 1)), last)
+
+
+async def dies(request: web.Request) -> web.StreamResponse:
+    """The connection breaks before an answer."""
+    await request.read()
+    assert request.transport is not None
+    request.transport.abort()
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+async def dies_after_a_token(request: web.Request) -> web.StreamResponse:
+    await stream(request, token(7))
+    await asyncio.sleep(0.02)
+    return await dies(request)
+
+
+async def hangs(request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(3600)
+    raise AssertionError
+
+
+async def hangs_after_a_token(request: web.Request) -> web.StreamResponse:
+    await stream(request, token(7))
+    return await hangs(request)
+
+
+def answers(status: int, text: str, content_type: str = "application/json") -> Behaviour:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text=text, content_type=content_type)
+
+    return answer
+
+
+def ends_with(event: str) -> Behaviour:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await stream(request, event)
+
+    return answer
+
+
+@dataclass
+class FakeDirectory:
+    """Places each request on the first member that is not excluded, or says None."""
+
+    members: dict[str, wire.Member] = field(default_factory=dict)
+    explained: frozenset[Run] = frozenset()
+    leaving: set[str] = field(default_factory=set)
+    queries: list[wire.RouteQuery] = field(default_factory=list)
+    settled: list[tuple[str, tuple[Run, ...]]] = field(default_factory=list)
+    late: bool = False
+
+    async def place(self, query: wire.RouteQuery) -> Placement | None:
+        self.queries.append(query)
+        for member in self.members.values():
+            if member.name not in query.exclude:
+                return Placement(member.run, member.address, "cell-0", "test")
+        return None
+
+    async def changed(self, timeout_s: float) -> None:
+        await asyncio.sleep(0)
+
+    async def settle(
+        self, placement: Placement, route_id: str, explained: tuple[Run, ...] = ()
+    ) -> None:
+        self.settled.append((placement.instance, explained))
+        self.explained |= frozenset(explained)
+
+    def is_leaving(self, run: Run) -> bool:
+        return run.instance in self.leaving
+
+
+@dataclass
+class Fakes:
+    directory: FakeDirectory
+    dispatcher: Dispatcher
+    metrics: IngressMetrics
+    calls: list[str]
+
+    def metric(self, name: str, **labels: str) -> float:
+        labels = {"namespace": "default", "macroinstance": "test", **labels}
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@asynccontextmanager
+async def fakes(
+    clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
+    silence_s: float = SILENCE_S,
+    **behaviours: Behaviour | None,
+) -> AsyncIterator[Fakes]:
+    """Instances by name; None is an address at which nobody listens."""
+    directory, calls = FakeDirectory(), []
+    metrics = IngressMetrics("default", "test", 0.9)
+    async with AsyncExitStack() as stack:
+        for name, behaviour in behaviours.items():
+            port = await _serve(stack, name, behaviour, calls)
+            address = f"http://127.0.0.1:{port}"
+            directory.members[name] = wire.Member(name, address, Pool.LP, 1)
+        dispatcher = Dispatcher(
+            directory, Slo(5.0, 0.1), "secret", metrics, silence_s=silence_s, clock=clock
+        )
+        await dispatcher.start()
+        stack.push_async_callback(dispatcher.stop)
+        yield Fakes(directory, dispatcher, metrics, calls)
+
+
+async def _serve(
+    stack: AsyncExitStack, name: str, behaviour: Behaviour | None, calls: list[str]
+) -> int:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        calls.append(name)
+        assert behaviour is not None
+        return await behaviour(request)
+
+    app = web.Application()
+    app.router.add_post(GENERATE_PATH, handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.01)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    if behaviour is None:
+        await runner.cleanup()
+    else:
+        stack.push_async_callback(runner.cleanup)
+    return port
