@@ -80,13 +80,12 @@ async def test_a_break_after_the_trial_waits_for_an_explanation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("macroserve.core.routing.attempts.MIN_PROBATION_S", 0.0)
-    async with fakes(a=dies, b=dies, c=dies_after_a_token, d=good) as world:
 
-        async def explain(seconds: float) -> None:
-            if seconds == dispatch.EXPLAIN_S:
-                world.directory.explained = frozenset([Run("c", 1)])
+    async def explain(seconds: float) -> None:
+        if seconds == dispatch.EXPLAIN_S:
+            world.directory.explained = frozenset([Run("c", 1)])
 
-        monkeypatch.setattr(dispatch.asyncio, "sleep", explain)
+    async with fakes(sleep=explain, a=dies, b=dies, c=dies_after_a_token, d=good) as world:
         assert len(await tokens(world.dispatcher)) == 5
 
 
@@ -131,9 +130,7 @@ async def test_unreachable_and_unproved_addresses_lead_to_another_instance(
         assert set(world.directory.queries[-1].exclude) == set("abcd")
 
 
-async def test_unreachable_instances_are_tried_ever_more_slowly_and_for_a_bounded_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unreachable_instances_are_tried_ever_more_slowly_and_for_a_bounded_time() -> None:
     now = 0.0
     slept: list[float] = []
 
@@ -142,10 +139,8 @@ async def test_unreachable_instances_are_tried_ever_more_slowly_and_for_a_bounde
         now += seconds
         slept.append(seconds)
 
-    async with fakes(clock=lambda: now, a=None) as world:
-        monkeypatch.setattr(dispatch.asyncio, "sleep", sleep)
+    async with fakes(clock=lambda: now, sleep=sleep, a=None) as world:
         refused = await refusal(world.dispatcher)
-        monkeypatch.undo()
     assert refused.status == 503
     assert dispatch.GIVE_UP_S <= now < dispatch.GIVE_UP_S + 3
     assert len(slept) < 100

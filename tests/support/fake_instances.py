@@ -128,6 +128,7 @@ class Fakes:
 async def fakes(
     clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
     silence_s: float = SILENCE_S,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     **behaviours: Behaviour | None,
 ) -> AsyncIterator[Fakes]:
     """Instances by name; None is an address at which nobody listens."""
@@ -139,7 +140,13 @@ async def fakes(
             address = f"http://127.0.0.1:{port}"
             directory.members[name] = wire.Member(name, address, Pool.LP, 1)
         dispatcher = Dispatcher(
-            directory, Slo(5.0, 0.1), "secret", metrics, silence_s=silence_s, clock=clock
+            directory,
+            Slo(5.0, 0.1),
+            "secret",
+            metrics,
+            silence_s=silence_s,
+            clock=clock,
+            sleep=sleep,
         )
         await dispatcher.start()
         stack.push_async_callback(dispatcher.stop)

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -64,12 +64,13 @@ class Dispatcher:
         drop_late: bool = False,
         silence_s: float = SILENCE_S,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._directory = directory
         self._slo = slo
         self._metrics = metrics
         self._drop_late = drop_late
-        self._clock = clock
+        self._clock, self._sleep = clock, sleep
         self._lengths = LengthPredictor()
         self._silence_s = silence_s
         self._client = InstanceClient(secret, silence_s)
@@ -130,7 +131,7 @@ class Dispatcher:
                     self._metrics.rerouted("unreachable")
                     self._avoid.note(placement.run, self._clock())
                     attempts = attempts.unreachable(placement.instance)
-                    await asyncio.sleep(attempts.back_off_s * random.uniform(0.5, 1))
+                    await self._sleep(attempts.back_off_s * random.uniform(0.5, 1))
                     searched_s += self._clock() - began
                 except BrokenError as error:
                     self._metrics.rerouted("broken")
@@ -238,7 +239,7 @@ class Dispatcher:
             runs = tuple(found.run for found in attempts.counted(explained))
             await self._directory.settle(placement, query.route_id, runs)
         else:
-            await asyncio.sleep(EXPLAIN_S)
+            await self._sleep(EXPLAIN_S)
             if not attempts.is_over(self._directory.explained):
                 return
         self._metrics.poisoned()

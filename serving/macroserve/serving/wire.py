@@ -97,7 +97,8 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     """A cell scheduler tells its ingresses how it stands, on change and once a second.
 
     late: every queue of the cell is past its TTFT target. busy: share of its instances' time, of
-    late, in which they had work. explained: runs of instances that broke because of one request, which is known.
+    late, in which they had work. explained: runs of instances that broke because of one request,
+    which is known.
     """
 
     cell: CellView
