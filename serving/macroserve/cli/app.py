@@ -124,14 +124,15 @@ def apply(
     manifest: Annotated[Path, typer.Option("-f", "--file", help="The changed MacroInstance.")],
 ) -> None:
     """Change a running deployment to what a manifest says."""
-    from macroserve.cli.manifest_file import load
+    from macroserve.cli.manifest_file import loads, read
     from macroserve.core.manifest import ManifestError
 
     try:
-        name = load(manifest).name
+        text = read(manifest).text
+        name = loads(text, str(manifest)).name
     except ManifestError as error:
         _fail(str(error), 2)
-    _order(name, "apply", manifest.read_text())
+    _order(name, "apply", text)
 
 
 def _order(name: str | None, order: str, body: str) -> None:

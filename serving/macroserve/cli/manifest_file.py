@@ -1,34 +1,144 @@
 """Manifests as files: YAML in, a checked ``Manifest`` out, and what the engine needs of it."""
 
+import os
+import stat
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
+from yaml.constructor import ConstructorError
 
 from macroserve.core.api_options import JINJA, is_template
 from macroserve.core.manifest import TINY, Manifest, ManifestError, parse
 from macroserve.engine.settings import EngineSettings
 
+MAX_BYTES = 1 << 20
+"""Kubernetes takes no larger resource either."""
+MAX_NODES = 20_000
+"""Scalars, lists and mappings, with what aliases repeat. A whole pod template has some hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A manifest file as it was saved last: two are equal when nobody saved it in between."""
+
+    text: str
+    inode: int
+    mtime_ns: int
+
 
 def load(path: Path) -> Manifest:
     """Raises ManifestError for a file that is not there, not YAML, or not a good manifest."""
+    return loads(read(path).text, str(path))
+
+
+def load_document(path: Path) -> Any:
+    """The file's plain data, not checked against the schema. Raises ManifestError as ``load``."""
+    return _document(read(path).text, str(path))
+
+
+def read(path: Path) -> Saved:
+    """Raises ManifestError for what is no readable text file of at most ``MAX_BYTES``."""
     try:
-        text = path.read_text()
-    except OSError as error:
-        raise ManifestError((f"{path} cannot be read: {error.strerror}.",)) from error
+        # O_NONBLOCK: a FIFO without a writer is refused, not waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ManifestError((f"{path} is not a regular file.",))
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ManifestError):
+            raise
+        why = getattr(error, "strerror", None) or error
+        raise ManifestError((f"{path} cannot be read: {why}.",)) from error
+    if len(content) > MAX_BYTES:
+        raise ManifestError((f"{path} has more than {MAX_BYTES} bytes.",))
+    try:
+        return Saved(content.decode(), found.st_ino, found.st_mtime_ns)
     except UnicodeDecodeError as error:
         raise ManifestError((f"{path} is not a text file.",)) from error
-    return loads(text, str(path))
 
 
 def loads(text: str, origin: str) -> Manifest:
+    """Raises ManifestError, and nothing else, for whatever the text holds."""
+    document = _document(text, origin)
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return parse(document)
+    except ManifestError:
+        raise
+    except Exception as error:
+        raise ManifestError((f"{origin} cannot be used: {_problem(error)}.",)) from error
+
+
+def _document(text: str, origin: str) -> Any:
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise ManifestError((f"{origin} has more than {MAX_BYTES} bytes.",))
+    try:
+        loader = _Loader(text)
+        try:
+            return loader.document()
+        finally:
+            loader.dispose()
+    except RecursionError as error:
+        raise ManifestError((f"{origin} is not YAML: it is nested too deeply.",)) from error
+    except Exception as error:
+        # Besides YAMLError, the parser raises whatever Python's own types raise.
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where else ""
-        problem = getattr(error, "problem", None) or "it cannot be parsed"
-        raise ManifestError((f"{origin}{line} is not YAML: {problem}.",)) from error
-    return parse(document)
+        raise ManifestError((f"{origin}{line} is not YAML: {_problem(error)}.",)) from error
+
+
+def _problem(error: Exception) -> str:
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None)
+    return " ".join(str(problem or "it cannot be parsed").split())[:200]
+
+
+class _Loader(yaml.SafeLoader):
+    """Gives a line to whatever a scalar's constructor raises, and bounds what aliases repeat."""
+
+    def document(self) -> Any:
+        node = self.get_single_node()
+        if node is None:
+            return None
+        _check_size(node)
+        return self.construct_document(node)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{str(node.value)[:60]!r} is not a valid {kind}"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark) from error
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Raises ConstructorError for a node that holds itself, or that aliases make too large."""
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size(node: Any) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        key = id(node)
+        if key in open_nodes:
+            problem = "an alias stands for what holds it"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark)
+        if key not in sizes:
+            open_nodes.add(key)
+            pairs = isinstance(node, yaml.MappingNode)
+            inner = [part for pair in node.value for part in pair] if pairs else node.value
+            sizes[key] = 1 + sum(map(size, inner))
+            open_nodes.discard(key)
+        if sizes[key] > MAX_NODES:
+            problem = f"it holds more than {MAX_NODES} values, aliases counted"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark)
+        return sizes[key]
+
+    size(root)
 
 
 def model_folder(manifest: Manifest) -> str:

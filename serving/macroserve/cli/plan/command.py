@@ -13,6 +13,7 @@ from rich.console import Console
 
 from macroserve.cli.load import options
 from macroserve.cli.manifest_file import load as load_manifest
+from macroserve.cli.manifest_file import load_document
 from macroserve.cli.simulate import options as where
 from macroserve.core.manifest import ManifestError
 
@@ -100,7 +101,7 @@ def plan(
         "candidates": [report.document(candidate, cost) for candidate in tried],
     }
     (out / "plan.json").write_text(json.dumps(figures, indent=2) + "\n")
-    document = report.recommended(yaml.safe_load(manifest.read_text()), chosen)
+    document = report.recommended(load_document(manifest), chosen)
     (out / "macroinstance.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     written = ["plan.json", "macroinstance.yaml"]
     if find_spec("matplotlib"):
