@@ -25,9 +25,6 @@ from macroserve.core.manifest import Manifest, ManifestError
 from macroserve.core.views import Pool
 from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
 
-MAX_CAUSE_CHARS = 1000
-"""Kubernetes takes a termination message of 4096 bytes."""
-
 SECRET = "secret"
 ADMIN_TOKEN = "admin-token"
 
@@ -219,5 +216,6 @@ def _run(what: str, prepared: Callable[[], Coroutine[Any, Any, None]]) -> None:
         fail(str(error), 2)
     except Exception as error:
         # Whatever an engine or a server raises: a bad model, no memory, a port that is taken.
-        cause = " ".join(str(error).split()) or type(error).__name__
-        fail(f"{what} has ended: {cause[:MAX_CAUSE_CHARS]}", 1)
+        from macroserve.serving.causes import cause_of
+
+        fail(f"{what} has ended: {cause_of(error)}", 1)

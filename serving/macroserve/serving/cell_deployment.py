@@ -4,6 +4,7 @@ from ray import serve
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
+from macroserve.serving.causes import cause_of
 from macroserve.serving.cell import CellScheduler
 from macroserve.serving.cell_server import CellServer, cell_ports
 from macroserve.serving.finders import InstanceFinder
@@ -30,10 +31,13 @@ class CellDeployment:
         ports: range,
         finder: InstanceFinder,
     ) -> None:
-        self._scheduler = CellScheduler(name, strategy(strategy_name), slo, secret)
-        self._server = CellServer(self._scheduler, secret, host, cell_ports(name, ports))
-        await self._scheduler.start(await finder.find())
-        announce(name, await self._server.start())
+        try:
+            self._scheduler = CellScheduler(name, strategy(strategy_name), slo, secret)
+            self._server = CellServer(self._scheduler, secret, host, cell_ports(name, ports))
+            await self._scheduler.start(await finder.find())
+            announce(name, await self._server.start())
+        except Exception as error:
+            raise RuntimeError(cause_of(error)) from None
 
     async def __del__(self) -> None:
         await self._server.stop()

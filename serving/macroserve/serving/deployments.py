@@ -11,10 +11,11 @@ from ray import serve
 
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
+from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress import IngressOptions, IngressServer
 from macroserve.serving.instance import InstanceOptions, InstanceServer
 from macroserve.serving.registry import cell_urls
-from macroserve.serving.token_process import StartError, TokenProcess
+from macroserve.serving.token_process import TokenProcess
 
 INGRESS_APP = "ingress"
 HEALTH_CHECK_S = 1.0
@@ -43,8 +44,9 @@ class InstanceActor:
         """Its identity once the instance serves; raises what kept it from starting."""
         try:
             await self._server.start()
-        except StartError as error:
-            raise RuntimeError(f"{error.kind}: {error}") from None
+        except Exception as error:
+            # An engine's exceptions may not survive the way to another process; their text does.
+            raise RuntimeError(cause_of(error)) from None
         self._watcher = asyncio.create_task(self._watch())
         return self.identity()
 
@@ -73,8 +75,11 @@ class InstanceActor:
 )
 class IngressDeployment:
     async def __init__(self, settings: dict[str, Any], options: IngressOptions) -> None:
-        self._server = IngressServer(EngineSettings.from_dict(settings), options, cell_urls)
-        await self._server.start()
+        try:
+            self._server = IngressServer(EngineSettings.from_dict(settings), options, cell_urls)
+            await self._server.start()
+        except Exception as error:
+            raise RuntimeError(cause_of(error)) from None
 
     def check_health(self) -> None:
         self._server.check()

@@ -11,6 +11,7 @@ from ray import serve
 from ray.serve.schema import ApplicationStatus
 
 from macroserve.core.request import Slo
+from macroserve.serving.causes import cause_of, one_line
 from macroserve.serving.cell_deployment import CellDeployment
 from macroserve.serving.finders import InstanceFinder
 from macroserve.serving.registry import withdraw
@@ -112,15 +113,15 @@ def run_application(app: Any, name: str) -> None:
     try:
         serve.run(app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"})
     except RuntimeError as error:
-        raise DeployError(_last_error(name) or str(error)) from error
+        raise DeployError(_last_error(name) or cause_of(error)) from error
 
 
 def _last_error(name: str) -> str:
-    """The last line of what a replica's constructor raised, as Serve reports it."""
+    """What a replica's constructor raised, as Serve reports it."""
     application = serve.status().applications.get(name)
     if application is None:
         return ""
     for deployment in application.deployments.values():
-        if lines := deployment.message.strip().splitlines():
-            return lines[-1].strip()
-    return application.message
+        if message := one_line(deployment.message):
+            return message
+    return one_line(application.message)
