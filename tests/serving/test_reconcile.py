@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from macroserve.core.backoff import Backoff
 from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport, Report
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.scaling.mitosis import Bounds
@@ -180,7 +181,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[Scene]]:
         events: list[str] = []
         both: Any = world
         wish = Wish(instances, Bounds(2, 4), 0.0)
-        reconciler = Reconciler(both, both, wish, 0.1, events.append)
+        reconciler = Reconciler(both, both, wish, 0.1, events.append, Backoff(0.0, 0.0))
         return Scene(world, reconciler, events, asyncio.create_task(reconciler.run()))
 
     return begin
@@ -357,12 +358,89 @@ async def test_nothing_is_stopped_while_a_cell_is_away(play) -> None:
 async def test_instances_that_never_start_end_it(play) -> None:
     error = ValueError("no such model\nat all")
     scene = await play(1, Played(start_error=error))
-    with pytest.raises(StartError, match=r"^no such model$"):
+    with pytest.raises(StartError, match=r"^no such model at all$"):
         await scene.task
-    assert scene.events.count("instance-0 did not start: no such model") == 3
+    told = [event for event in scene.events if "instance-0 did not start" in event]
+    assert len(told) == 1 and "no such model at all (It is tried again in" in told[0]
+    assert sum("Add instance-0" in event for event in scene.events) == 1
 
 
 async def test_cells_that_never_start_end_it(play) -> None:
     scene = await play(1, Played(failing={"deploy"}))
     with pytest.raises(StartError, match="no memory"):
         await scene.task
+
+
+@pytest.mark.parametrize("kind", ["more instances", "a killed instance", "another cell"])
+async def test_failed_starts_after_the_first_never_end_what_serves(play, kind: str) -> None:
+    scene = await play(3)
+    await scene.until(lambda: scene.cells() == {"cell-0": 3})
+    calls = 0
+    start = scene.world.start_instance
+
+    async def failing(name: str, pool: Pool) -> InstanceIdentity:
+        nonlocal calls
+        calls += 1
+        raise RuntimeError("no memory")
+
+    if kind == "another cell":
+        scene.world.failing = {"deploy"}
+        scene.wish(5)
+        await scene.rounds(20)
+        assert set(scene.world.deployed) == {"cell-0"}
+    else:
+        scene.world.start_instance = failing  # type: ignore[method-assign]
+        if kind == "a killed instance":
+            del scene.world.alive["instance-1"]
+        else:
+            scene.wish(4)
+        await scene.until(lambda: calls > 20)
+    assert not scene.task.done()
+    assert sum("no memory" in event for event in scene.events) == 1
+    scene.world.failing = set()
+    scene.world.start_instance = start  # type: ignore[method-assign]
+    wanted = scene.reconciler.wish.instances
+    await scene.until(lambda: sum(scene.cells().values()) == wanted)
+    scene.task.cancel()
+
+
+async def test_a_round_that_fails_whatever_the_reason_is_told_once_and_ends_nothing(play) -> None:
+    scene = await play(2)
+    await scene.until(lambda: scene.cells() == {"cell-0": 2})
+    cells = scene.world.cells
+
+    async def gone() -> frozenset[str]:
+        raise ConnectionError("the control store is away")
+
+    scene.world.cells = gone  # type: ignore[method-assign]
+    await scene.rounds(20)
+    assert not scene.task.done()
+    assert sum("control store is away" in event for event in scene.events) == 1
+    scene.world.cells = cells  # type: ignore[method-assign]
+    scene.wish(3)
+    await scene.until(lambda: scene.cells() == {"cell-0": 3})
+    scene.task.cancel()
+
+
+async def test_failed_first_starts_end_nothing_while_another_instance_is_still_starting(
+    play,
+) -> None:
+    world = Played()
+    world.may_serve.clear()
+    start, calls = world.start_instance, 0
+
+    async def one_fails(name: str, pool: Pool) -> InstanceIdentity:
+        nonlocal calls
+        if name == "instance-0":
+            return await start(name, pool)
+        calls += 1
+        raise RuntimeError("no memory")
+
+    world.start_instance = one_fails  # type: ignore[method-assign]
+    scene = await play(2, world)
+    await scene.until(lambda: calls > 10)
+    world.may_serve.set()
+    await scene.until(lambda: scene.cells() == {"cell-0": 1})
+    await scene.rounds(10)
+    assert not scene.task.done()
+    scene.task.cancel()

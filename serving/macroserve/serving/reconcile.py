@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import Callable
 from typing import assert_never
 
+from macroserve.core.backoff import Backoff, Retries
 from macroserve.core.reports import InstanceIdentity, InstanceReport, Report
-from macroserve.core.scaling.commands import Command, told
+from macroserve.core.scaling.commands import Add, Command, told
 from macroserve.core.scaling.drain import drain_budget_s
 from macroserve.core.scaling.fleet import (
     Adopt,
@@ -32,16 +33,21 @@ from macroserve.core.scaling.fleet import (
 )
 from macroserve.core.views import Pool
 from macroserve.serving.admin_client import AdminClient, AdminError
+from macroserve.serving.causes import cause_of
 from macroserve.serving.ray_cells import DeployError
 from macroserve.serving.ray_cluster import RayCluster
 
 ROUND_S = 0.5
-MAX_FAILURES = 3
+MAX_FIRST_FAILURES = 3
+"""So many failed starts in a row end a deployment in which nothing has ever served."""
+BACKOFF = Backoff()
 FIRST_CELL = "cell-0"
+_ROUND = "round"
+"""Under which the failures of whole rounds are counted; no instance and no cell has that name."""
 
 
 class StartError(Exception):
-    """Something does not start, again and again; the message is the last failure's."""
+    """Nothing has ever served, and starts fail; the message is the last failure's."""
 
 
 class Reconciler:
@@ -55,6 +61,7 @@ class Reconciler:
         wish: Wish,
         tpot_s: float,
         on_event: Callable[[str], None],
+        backoff: Backoff = BACKOFF,
     ) -> None:
         self.wish = wish
         self._cluster = cluster
@@ -69,29 +76,42 @@ class Reconciler:
         self._inside: dict[str, tuple[str, InstanceReport]] = {}
         self._outside: dict[str, InstanceIdentity] = {}
         self._decided: tuple[Command, ...] = ()
-        self._failures = 0
+        self._retries = Retries(backoff)
+        self._num_failures = 0
+        self._has_served = False
         self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Until cancelled; raises StartError when instances or cells cannot be started."""
+        """Until cancelled. Raises StartError where nothing has ever served and starts fail; what
+        fails later is told, and tried again later and later."""
         try:
-            while self._failures < MAX_FAILURES:
+            while not self._is_hopeless:
                 try:
                     await self._change(await self._observe())
+                    self._retries.succeeded(_ROUND)
                 except AdminError:
                     pass  # an ingress, a cell or an instance is on its way up or down: look again
-                except DeployError as error:
-                    self._failed("A cell scheduler", error)
+                except Exception as error:
+                    # Ray's own processes may be away; whatever it is, what serves goes on.
+                    failure = self._retries.failed(_ROUND, cause_of(error), _now())
+                    if failure.is_new:
+                        self._on_event(f"The deployment cannot be looked after: {failure.cause}")
                 await asyncio.sleep(ROUND_S)
-            raise StartError(_cause(self._failure)) from self._failure
+            raise StartError(cause_of(self._failure)) from self._failure
         finally:
             for task in self._starting.values():
                 task.cancel()
 
+    @property
+    def _is_hopeless(self) -> bool:
+        nothing_comes = not (self._has_served or self._starting)
+        return nothing_comes and self._num_failures >= MAX_FIRST_FAILURES
+
     async def _change(self, fleet: Fleet) -> None:
         plan = plan_steps(fleet, self.wish)
         for command in plan.commands:
-            if command not in self._decided:
+            is_retry = isinstance(command, Add) and self._retries.has_failed(command.instance)
+            if command not in self._decided and not is_retry:
                 self._on_event(f"{told(command)}. {command.reason}")
         self._decided = plan.commands
         for step in plan.steps:
@@ -109,6 +129,7 @@ class Reconciler:
         self._inside = {
             found.name: (cell.cell.name, found) for cell in report.cells for found in cell.instances
         }
+        self._has_served = self._has_served or bool(self._inside)
         known = {*self._inside, *starting}
         outside = await self._cluster.instances() if alive - known else []
         self._outside = {i.name: i for i in outside if i.name not in known}
@@ -157,9 +178,12 @@ class Reconciler:
     async def _carry_out(self, step: Step) -> None:
         """Raises AdminError when a cell does not take an order."""
         match step:
+            case DeployCell(cell=name) | Start(instance=name) if not self._retries.may_try(
+                name, _now()
+            ):
+                pass
             case DeployCell(cell=cell):
-                await self._cluster.deploy_cell(cell)
-                self._on_event(f"Cell scheduler {cell} is up.")
+                await self._deploy_cell(cell)
             case Start(instance=name, cell=cell, pool=pool):
                 self._places[name] = cell, pool
                 self._starting[name] = asyncio.create_task(self._start(name, pool))
@@ -180,20 +204,35 @@ class Reconciler:
             case _:
                 assert_never(step)
 
+    async def _deploy_cell(self, cell: str) -> None:
+        try:
+            await self._cluster.deploy_cell(cell)
+        except DeployError as error:
+            self._failed(cell, f"Cell scheduler {cell}", error)
+            return
+        self._retries.succeeded(cell)
+        self._on_event(f"Cell scheduler {cell} is up.")
+
     async def _start(self, name: str, pool: Pool) -> None:
         try:
             await self._cluster.start_instance(name, pool)
-            self._failures = 0
+            self._retries.succeeded(name)
+            self._num_failures = 0  # it has yet to join a cell, and only then has something served
         except Exception as error:
             # Whatever the engine raised: a bad model, no memory, a dead process.
-            self._failed(name, error)
+            self._failed(name, name, error)
         finally:
             del self._starting[name]
 
-    def _failed(self, name: str, error: Exception) -> None:
-        self._failures += 1
+    def _failed(self, name: str, what: str, error: Exception) -> None:
+        self._num_failures += 1
         self._failure = error
-        self._on_event(f"{name} did not start: {_cause(error)}")
+        failure = self._retries.failed(name, cause_of(error), _now())
+        if failure.is_new:
+            self._on_event(
+                f"{what} did not start: {failure.cause} "
+                f"(It is tried again in {failure.retry_in_s:.0f} s, then later and later.)"
+            )
 
     async def _adopt(self, name: str, cell: str) -> None:
         await self._admin.adopt(cell, self._outside[name].handle)
@@ -222,8 +261,3 @@ class Reconciler:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _cause(error: BaseException | None) -> str:
-    """What the instance itself raised, without the trace of how it came here."""
-    return str(getattr(error, "cause", None) or error).strip().splitlines()[0]
