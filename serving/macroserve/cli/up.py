@@ -12,11 +12,19 @@ from pathlib import Path
 
 import aiohttp
 from rich.console import Console
-from watchfiles import awatch
+from rich.markup import escape
 
 from macroserve.cli import state
 from macroserve.cli.control import ControlServer
-from macroserve.cli.manifest_file import chat_template, engine_settings, load, loads, model_folder
+from macroserve.cli.manifest_file import (
+    Saved,
+    chat_template,
+    engine_settings,
+    loads,
+    model_folder,
+    read,
+)
+from macroserve.cli.manifest_watch import saves
 from macroserve.core.manifest import Manifest, ManifestError, changes
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.wish import wish
@@ -58,14 +66,19 @@ class Progress:
         line = f"[dim]{elapsed:7.1f}s[/dim]  {text}"
         self._console.print(line, highlight=False, soft_wrap=True)
 
+    def say(self, text: str) -> None:
+        """text: from elsewhere, so that brackets in it are no markup."""
+        self.step(escape(text))
+
     def problem(self, text: str) -> None:
-        self.step(f"[red]{text}[/red]")
+        self.step(f"[red]{escape(text)}[/red]")
 
 
 def run(options: UpOptions, console: Console) -> None:
     """Returns when it was told to stop. Raises ManifestError or PortTakenError before anything is
     started, StartError when the instances do not come up."""
-    manifest = load(options.path)
+    saved = read(options.path)
+    manifest = loads(saved.text, str(options.path))
     _check_port(options.host, options.port)
     progress = Progress(console)
     progress.step(
@@ -79,7 +92,7 @@ def run(options: UpOptions, console: Console) -> None:
     if manifest.spec.ingress.api_keys_secret is not None:
         progress.problem("spec.ingress.apiKeysSecret has no effect here: use --api-keys")
     try:
-        asyncio.run(Deployment(options, manifest, settings, progress).run())
+        asyncio.run(Deployment(options, saved, manifest, settings, progress).run())
     except ExceptionGroup as group:
         # The tasks of a deployment fall together; the first that fell says why.
         raise group.exceptions[0] from group
@@ -87,9 +100,15 @@ def run(options: UpOptions, console: Console) -> None:
 
 class Deployment:
     def __init__(
-        self, options: UpOptions, manifest: Manifest, settings: EngineSettings, progress: Progress
+        self,
+        options: UpOptions,
+        saved: Saved,
+        manifest: Manifest,
+        settings: EngineSettings,
+        progress: Progress,
     ) -> None:
         self._options = options
+        self._started_from = saved
         self._manifest = manifest
         self._progress = progress
         self._admin_token = new_secret()
@@ -139,7 +158,7 @@ class Deployment:
             admin,
             wish(self._manifest),
             self._manifest.slo.tpot_s,
-            self._progress.step,
+            self._progress.say,
         )
         control_token = new_secret()
         control = ControlServer(control_token, self._apply, self._scale)
@@ -201,9 +220,12 @@ class Deployment:
     # -- live changes
 
     async def _watch_manifest(self) -> None:
-        async for _ in awatch(self._options.path, debounce=200):
+        async for saved in saves(self._options.path, self._started_from):
             try:
-                self._change_to(load(self._options.path))
+                if isinstance(saved, ManifestError):
+                    raise saved
+                origin = str(self._options.path)
+                self._change_to(await asyncio.to_thread(loads, saved.text, origin))
             except ManifestError as error:
                 self._progress.problem(f"The manifest was not applied. {error}")
 
@@ -221,7 +243,12 @@ class Deployment:
         return f"{self._manifest.name} changes to {instances} instances."
 
     def _change_to(self, manifest: Manifest) -> None:
-        if refused := changes(self._manifest, manifest):
+        try:
+            refused = changes(self._manifest, manifest)
+        except Exception as error:
+            # A template may hold whatever YAML can.
+            raise ManifestError(("The manifest cannot be compared with what runs.",)) from error
+        if refused:
             raise ManifestError(refused)
         if manifest != self._manifest:
             self._manifest = manifest
