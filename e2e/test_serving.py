@@ -10,15 +10,15 @@ from world.served import Served, emulated
 pytestmark = pytest.mark.e2e
 
 
-def test_emulated_instances_answer_within_45_s(kube: Kube) -> None:
+def test_emulated_instances_answer_within_a_minute(kube: Kube) -> None:
     served = Served(kube, emulated("llama"))
     started = time.monotonic()
     served.apply()
-    served.wait_for_condition("Ready", timeout_s=45)
+    served.wait_for_condition("Ready", timeout_s=60)
     assert served.complete()["usage"]["completion_tokens"] == 4
     took_s = time.monotonic() - started
     print(f"Ready and answering after {took_s:.1f} s")
-    assert took_s < 45
+    assert took_s < 60
     client = openai.OpenAI(base_url=served.endpoint + "/v1", api_key="none")
     stream = client.chat.completions.create(
         model="tiny-llama",

@@ -12,27 +12,24 @@ from vllm.sampling_params import SamplingParams  # noqa: E402
 from macroserve.engine.vllm.frontend import (  # noqa: E402
     _logprob_fields,
     _logprobs,
-    _num_top_logprobs,
 )
 
 VOCAB_SIZE = 1000
 
 
 @pytest.mark.parametrize(
-    ("params", "fields", "num_top"),
+    ("params", "fields"),
     [
-        ({}, {}, None),
-        ({"logprobs": 0}, {"logprobs": 1}, 0),
-        ({"logprobs": 5}, {"logprobs": 6}, 5),
-        ({"logprobs": -1}, {}, None),
-        ({"logprobs": VOCAB_SIZE}, {}, VOCAB_SIZE),
-        ({"logprob_token_ids": [7, 8]}, {"logprob_token_ids": [7, 8, 8], "logprobs": 3}, None),
+        ({}, {}),
+        ({"logprobs": 0}, {"logprobs": 1}),
+        ({"logprobs": 5}, {"logprobs": 6}),
+        ({"logprobs": -1}, {}),
+        ({"logprobs": VOCAB_SIZE}, {}),
+        ({"logprob_token_ids": [7, 8]}, {"logprob_token_ids": [7, 8, 8], "logprobs": 3}),
     ],
 )
-def test_instance_is_asked_for_one_logprob_more(params, fields, num_top) -> None:
-    given = SamplingParams(**params)
-    assert _logprob_fields(given, VOCAB_SIZE) == fields
-    assert _num_top_logprobs(given) == num_top
+def test_instance_is_asked_for_one_logprob_more(params, fields) -> None:
+    assert _logprob_fields(SamplingParams(**params), VOCAB_SIZE) == fields
 
 
 def test_as_many_token_ids_as_the_instance_takes_are_refused() -> None:
@@ -47,23 +44,27 @@ def answer(sampled: tuple[int, int], *others: tuple[int, int]) -> Logprobs:
 
 
 @pytest.mark.parametrize(
-    ("sampled", "others", "num_top", "columns"),
+    ("sampled", "others", "params", "columns"),
     [
-        ((9, 40), [(1, 1), (2, 2)], 2, [9, 1, 2]),
-        ((2, 2), [(1, 1), (3, 3)], 2, [2, 1, 2]),
-        ((3, 3), [(1, 1), (2, 2)], 2, [3, 1, 2]),
-        ((9, 40), [(1, 1)], 1, [9, 1]),
-        ((1, 1), [], 0, [1]),
-        ((9, 40), [(7, 1), (8, 2)], None, [9, 7, 8, 9]),
+        ((9, 40), [(1, 1), (2, 2)], {"logprobs": 2}, [9, 1, 2]),
+        ((2, 2), [(1, 1), (3, 3)], {"logprobs": 2}, [2, 1, 2]),
+        ((3, 3), [(1, 1), (2, 2)], {"logprobs": 2}, [3, 1, 2]),
+        ((9, 40), [(1, 1)], {"logprobs": 1}, [9, 1]),
+        ((1, 1), [], {"logprobs": 0}, [1]),
+        ((2, 2), [(1, 1), (3, 3)], {"logprobs": -1}, [2, 1, 2, 3]),
+        ((9, 1), [(7, 1), (8, 2)], {"logprob_token_ids": [7, 8]}, [9, 7, 8]),
+        ((7, 5), [(8, 2)], {"logprob_token_ids": [7, 8]}, [7, 8]),
     ],
 )
-def test_columns_are_the_sampled_token_and_the_likeliest(sampled, others, num_top, columns) -> None:
-    lists = _logprobs(answer(sampled, *others), num_top)
+def test_columns_are_the_sampled_token_and_those_asked_for(
+    sampled, others, params, columns
+) -> None:
+    lists = _logprobs(answer(sampled, *others), SamplingParams(**params))
     assert lists is not None
     assert lists.logprob_token_ids.tolist() == [columns]
     assert lists.sampled_token_ranks.tolist() == [sampled[1]]
 
 
 def test_choice_without_logprobs_has_no_columns() -> None:
-    assert _logprobs(None, 1) is None
-    assert _logprobs(Logprobs(()), 1) is None
+    assert _logprobs(None, SamplingParams(logprobs=1)) is None
+    assert _logprobs(Logprobs(()), SamplingParams(logprobs=1)) is None

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 @pytest.fixture(scope="module")
 async def checks(settings: EngineSettings) -> AsyncIterator[GrammarChecks]:
     checks = GrammarChecks(settings)
+    checks.install()
     await checks.start()
     yield checks
     await checks.stop()
@@ -31,7 +32,7 @@ async def admitted(checks: GrammarChecks, **constraint: Any) -> StructuredOutput
 
 
 def hard(number: int) -> dict[str, Any]:
-    pattern = f"(a{{1,{400 + number}}}){{1,500}}"
+    pattern = f"(a{{1,{1400 + number}}}){{1,1400}}"
     names = (f"p{i}" for i in range(250))
     return {
         "type": "object",

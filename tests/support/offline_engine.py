@@ -149,7 +149,7 @@ def offline_engine(args: AsyncEngineArgs) -> Iterator[Any]:
     """It neither yields to servers nor dies with its parent, as an instance's would."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "_yield_to_servers", lambda: None)
-        patch.setattr(scheduler, "_die_with_parent", lambda: None)
+        patch.setattr(scheduler, "die_with_parent", lambda: None)
         llm = LLMEngine.from_engine_args(args)
     engine = InstanceEngine(llm) if args.scheduler_cls else OfflineEngine(llm)
     try:

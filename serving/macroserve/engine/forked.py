@@ -74,6 +74,7 @@ class ForkedCalls:
         self._timeout_s = timeout_s
         self._max_wait_s = max_wait_s
         self._turns = asyncio.Semaphore(max_running)
+        self._starting = asyncio.Lock()
         self._ids = itertools.count()
         self._waiting: dict[int, asyncio.Future[_Outcome]] = {}
         self._server: asyncio.subprocess.Process | None = None
@@ -81,7 +82,12 @@ class ForkedCalls:
         self._writer: asyncio.StreamWriter | None = None
 
     async def start(self) -> None:
-        """The server is prepared in the background; calls wait for it."""
+        """Start the server, unless it runs. It prepares in the background; calls wait for it."""
+        async with self._starting:
+            if self._reader is None or self._reader.done():
+                await self._spawn()
+
+    async def _spawn(self) -> None:
         own, its = socket.socketpair()
         with its:
             # From its first instruction: to import what it needs takes seconds of a core.
@@ -118,8 +124,7 @@ class ForkedCalls:
         raise CallDiedError(f"the call's process ended by signal {outcome.signal}")
 
     async def _run(self, argument: bytes) -> _Outcome:
-        if self._reader is None or self._reader.done():
-            await self.start()
+        await self.start()
         assert self._writer is not None
         order = _Order(next(self._ids), base64.b64encode(argument).decode())
         outcome = self._waiting[order.id] = asyncio.get_running_loop().create_future()

@@ -147,7 +147,7 @@ class IngressServer:
         from macroserve.engine.vllm.options import frontend_config
 
         self._grammars = GrammarChecks(self._settings)
-        await self._grammars.start()
+        self._grammars.install()
         config = frontend_config(self._settings)
         llm = RemoteLLM(config, self._dispatcher, self._dispatcher.admit, self._grammars)
         app = await text_app(llm, self._settings)
@@ -183,6 +183,8 @@ class IngressServer:
                 async for choice in self._dispatcher.stream(request):
                     self._ready = self._ready or bool(choice.token_ids)
             await asyncio.sleep(0.05)
+        # Not before: it imports as much as the ingress itself, which a start would wait for.
+        await self._grammars.start()
 
     # -- endpoints
 

@@ -26,7 +26,7 @@ def started(settings: EngineSettings) -> tuple[str, dict]:
     async def run() -> tuple[str, dict]:
         engine = VllmEngine(settings, Pool.LP)
         try:
-            await engine.start(lambda status: None)
+            await engine.start()
             return engine.shape.hybrid_cache, await engine.command("latency")
         finally:
             await engine.stop()

@@ -32,8 +32,10 @@ from macroserve.engine.tokens import (
     Choice,
     Logprobs,
     RefusedError,
+    TokenLogprob,
     TokenRequest,
     TokenStreamer,
+    TopLogprob,
 )
 from macroserve.engine.vllm.grammar import CheckedInputProcessor, GrammarChecks
 
@@ -167,9 +169,8 @@ class RemoteCore(EngineCoreClient):
 
     async def _run(self, request: EngineCoreRequest) -> None:
         try:
-            num_top = _num_top_logprobs(request.sampling_params)
             async for choice in self._streamer.stream(_token_request(request, self._vocab_size)):
-                self._outputs.put_nowait(_output(request.request_id, choice, num_top))
+                self._outputs.put_nowait(_output(request, choice))
         except RefusedError as refusal:
             self._fail(request.request_id, refusal)
         except Exception:
@@ -217,13 +218,6 @@ def _token_request(request: EngineCoreRequest, vocab_size: int) -> TokenRequest:
     )
 
 
-def _num_top_logprobs(params: SamplingParams | None) -> int | None:
-    """How many of the likeliest tokens were asked for; None where all that come are wanted."""
-    if params is None or params.logprob_token_ids or (params.logprobs or 0) < 0:
-        return None
-    return params.logprobs
-
-
 def _sampling(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
     values = msgspec.to_builtins(params)
     fields = {k: v for k, v in values.items() if k not in _TEXT_FIELDS and not k.startswith("_")}
@@ -247,24 +241,31 @@ def _logprob_fields(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
     return {}
 
 
-def _output(request_id: str, choice: Choice, num_top: int | None) -> EngineCoreOutput:
+def _output(request: EngineCoreRequest, choice: Choice) -> EngineCoreOutput:
+    assert request.sampling_params is not None, "only text generation is served"
     return EngineCoreOutput(
-        request_id,
+        request.request_id,
         choice.token_ids or [],
-        new_logprobs=_logprobs(choice.logprobs, num_top),
+        new_logprobs=_logprobs(choice.logprobs, request.sampling_params),
         finish_reason=_FINISH_REASONS[choice.finish_reason] if choice.finish_reason else None,
         stop_reason=choice.stop_reason,
     )
 
 
-def _logprobs(logprobs: Logprobs | None, num_top: int | None) -> LogprobsLists | None:
-    """Back into vLLM's columns: the sampled token first, then the ``num_top`` likeliest by rank."""
+def _others(token: TokenLogprob, params: SamplingParams) -> list[TopLogprob]:
+    """What comes after the sampled token: the tokens that were named, or the likeliest by rank."""
+    if params.logprob_token_ids:
+        return [top for top in token.top_logprobs if top.token_id != token.token_id]
+    by_rank = sorted(token.top_logprobs, key=lambda top: top.rank or 0)
+    asked = params.logprobs or 0
+    return by_rank if asked < 0 else by_rank[:asked]
+
+
+def _logprobs(logprobs: Logprobs | None, params: SamplingParams) -> LogprobsLists | None:
+    """Back into vLLM's columns: the sampled token first, then the others that were asked for."""
     if logprobs is None or not logprobs.content:
         return None
-    rows = [
-        [token, *sorted(token.top_logprobs, key=lambda top: top.rank or 0)[:num_top]]
-        for token in logprobs.content
-    ]
+    rows = [[token, *_others(token, params)] for token in logprobs.content]
     # A sampled token whose logprob is no number comes without any others.
     width = min(len(row) for row in rows)
     return LogprobsLists(

@@ -73,9 +73,13 @@ class GrammarChecks:
         self._calls = ForkedCalls([sys.executable, "-m", SERVER, arguments], TIMEOUT_S)
         self._verdicts: OrderedDict[bytes, asyncio.Task[Verdict]] = OrderedDict()
 
-    async def start(self) -> None:
+    def install(self) -> None:
+        """Take over from vLLM's validation, before the application is made."""
         # vLLM's request models and tool parsers call it, too, while they read a request.
         backend_xgrammar.validate_xgrammar_grammar = _left_to_checks
+
+    async def start(self) -> None:
+        """Prepare for the first constraint; without, it waits for that."""
         await self._calls.start()
 
     async def stop(self) -> None:

@@ -46,8 +46,11 @@ def trace(tmp_path: Path) -> Path:
         (("--rate", "nan"), "the rate must be positive"),
         (("--rate", 1, "--cv", 2), "--cv goes with --arrivals gamma"),
         (("--rate", 1, "--arrivals", "gamma"), "--arrivals gamma needs --cv"),
-        (("--rate", 1, "--time-scale", 2), "--time-scale and --lenient go with --trace"),
-        (("--rate", 1, "--lenient"), "--time-scale and --lenient go with --trace"),
+        (
+            ("--rate", 1, "--time-scale", 2),
+            "--time-scale, --trace-unit and --lenient go with --trace",
+        ),
+        (("--rate", 1, "--lenient"), "--time-scale, --trace-unit and --lenient go with --trace"),
         (("--rate", 1, "--prompt-tokens", "many"), "--prompt-tokens: 'many' is not a token length"),
         (("--rate", 1, "--output-tokens", "0"), "--output-tokens: '0' is not a token length"),
         (("--rate", 1, "--ttft", "soon"), "--ttft: 'soon' is not a duration"),
