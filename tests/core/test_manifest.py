@@ -140,6 +140,8 @@ BAD_VALUES = [
     ("spec.scheduling.strategy", "fastest", "'fastest'", STRATEGY),
     ("spec.scheduling.strategy", ["vllm"], "a list", STRATEGY),
     ("spec.scheduling.dropLate", "yes", "'yes'", "true or false"),
+    ("spec.scheduling.maxQueueWait", "0s", "'0s'", TARGET),
+    ("spec.scheduling.maxQueueWait", 300, "300", TARGET),
     ("spec.autoscaling", [], "a list", "a mapping with minInstances, maxInstances, stabilization"),
     ("spec.ingress.replicas", 0, "0", COUNT),
     ("spec.template", "pod", "'pod'", "a mapping, a pod template"),
@@ -318,6 +320,7 @@ def test_defaults() -> None:
     assert spec.slo.attainment == 0.9
     assert spec.priority.high_priority_ratio == "Auto"
     assert spec.scheduling.drop_late is False
+    assert spec.scheduling.max_queue_wait_s == 300.0
     assert (spec.ingress.replicas, spec.autoscaling, spec.template) == (2, None, None)
 
 
@@ -340,7 +343,10 @@ def test_every_field_given() -> None:
             ("spec.engine.hybridCache", False),
             ("spec.engine.args", {"maxLogprobs": 5, "hfOverrides": {"aB": [None]}, "seed": 1.5}),
             ("spec.priority.highPriorityRatio", 0.33),
-            ("spec.scheduling", {"strategy": "ecoserve", "dropLate": True}),
+            (
+                "spec.scheduling",
+                {"strategy": "ecoserve", "dropLate": True, "maxQueueWait": "1m30s"},
+            ),
             ("spec.autoscaling", AUTOSCALING),
             ("spec.autoscaling.stabilization", {"up": "0s", "down": "1m30s"}),
             ("spec.template", template),
@@ -356,6 +362,7 @@ def test_every_field_given() -> None:
     assert spec.priority.high_priority_ratio == 0.33
     assert manifest.strategy is STRATEGIES["ecoserve"]
     assert spec.scheduling.drop_late
+    assert spec.scheduling.max_queue_wait_s == 90.0
     assert spec.autoscaling is not None
     assert (spec.autoscaling.min_instances, spec.autoscaling.max_instances) == (2, 8)
     assert spec.autoscaling.stabilization.up_s == 0.0

@@ -169,6 +169,7 @@ CASES = [
     ("spec.priority.highPriorityRatio", ["Auto", 0, 0.33, 1, -0.1, "auto", "Automatic"]),
     ("spec.scheduling.strategy", ["vllm", "fastest", ["vllm"]]),
     ("spec.scheduling.dropLate", [True, "yes"]),
+    ("spec.scheduling.maxQueueWait", ["5m", "1h", "5", 300]),
     ("spec.autoscaling", [{"minInstances": 3, "maxInstances": 8}, [], {"minInstances": 3}]),
     (
         "spec.autoscaling.stabilization",

@@ -11,6 +11,7 @@ from macroserve.serving.api_keys import KeyRing, environment_source
 from macroserve.serving.body_limit import BodyLimit
 from macroserve.serving.error_shape import ErrorShape
 from macroserve.serving.gate import Gate
+from macroserve.serving.guard import RetryAfter
 from macroserve.serving.public_routes import PUBLIC_ROUTES, Access
 
 KEY = "sk-one"
@@ -205,6 +206,14 @@ def test_refused_client_that_waits_to_send_its_body_is_let_go() -> None:
     answer = call(guarded(Played()), "/v1/completions", headers={"expect": "100-continue"})
     assert (answer.status, answer.headers["connection"]) == (401, "close")
     assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after"), [(200, None), (400, None), (429, "7"), (500, None), (503, "7")]
+)
+def test_only_a_client_that_may_try_again_is_told_when(status: int, retry_after) -> None:
+    answer = call(RetryAfter(Played(status), lambda: 7), "/v1/completions", headers=WITH_KEY)
+    assert answer.headers.get("retry-after") == retry_after
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,37 @@ async def test_overload_is_refused_before_it_is_accepted() -> None:
         world.dispatcher.admit()
 
 
+async def test_what_would_begin_too_late_is_refused_until_the_queue_is_shorter() -> None:
+    async with running({"cell-0": {"a": LP}}, max_queue_wait_s=0.5) as world:
+        assert world.dispatcher.retry_after_s() == 1
+        flood = [
+            asyncio.create_task(world.tokens(token_request(f"r{i}", 2, 2000))) for i in range(60)
+        ]
+
+        async def is_long() -> bool:
+            return (world.directory.queue_wait_s or 0.0) > 0.5
+
+        await world.until(is_long)
+        with pytest.raises(RefusedError, match="maxQueueWait") as refusal:
+            world.dispatcher.admit()
+        assert refusal.value.status == 429
+        # What was accepted is served all the same.
+        assert [len(tokens) for tokens in await asyncio.gather(*flood)] == [2] * 60
+
+        async def is_short() -> bool:
+            return (world.directory.queue_wait_s or 0.0) < 0.5
+
+        await world.until(is_short)
+        world.dispatcher.admit()
+
+
+async def test_without_an_instance_clients_come_back_after_seconds() -> None:
+    async with running({"cell-0": {}}) as world:
+        assert world.directory.queue_wait_s is None
+        world.dispatcher.admit()
+        assert 10 <= world.dispatcher.retry_after_s() <= 15
+
+
 async def test_when_all_instances_die_the_next_one_finishes_their_streams() -> None:
     async with running(LP3) as world:
         requests = [token_request(f"r{i}", 100) for i in range(6)]

@@ -127,7 +127,12 @@ async def running(
 
     world.directory = CellDirectory(discover, SECRET)
     world.dispatcher = Dispatcher(
-        world.directory, world.settings.slo, SECRET, world.metrics, world.settings.drop_late
+        world.directory,
+        world.settings.slo,
+        SECRET,
+        world.metrics,
+        world.settings.drop_late,
+        world.settings.max_queue_wait_s,
     )
     await world.directory.start()
     await world.dispatcher.start()

@@ -163,12 +163,16 @@ class Priority(_Part):
 
 
 class Scheduling(_Part):
-    """drop_late: drop waiting requests whose TTFT target is past (Ascendra, under overload)."""
+    """drop_late: drop waiting requests whose TTFT target is past (Ascendra, under overload).
+
+    max_queue_wait_s: what cannot begin within it, by prediction, is refused.
+    """
 
     strategy: Annotated[str, PlainValidator(_strategy_name)] = Field(
         default="unified", description=f"one of {', '.join(STRATEGIES)}"
     )
     drop_late: bool = Field(default=False, description="true or false")
+    max_queue_wait_s: Target = Field(default=300.0, alias="maxQueueWait")
 
 
 class Stabilization(_Part):

@@ -36,6 +36,7 @@ class InstanceStatus(msgspec.Struct, frozen=True):
         done or not: the ``pending`` of EcoServe's Algorithm 2.
     saved_tpot_mean_s, saved_tpot_p10_s: slack of the decoding requests, (L-1)*TPOT - (now - first
         token), mean and tenth percentile; infinite when nothing decodes (sent as ``null``).
+    queue_s_per_token: time in which the queue gets shorter by a token, as measured of late.
     remaining_tokens: predicted output tokens still owed to running and waiting requests.
     admitted: ids taken in since the last status, so that a scheduler stops counting them in flight.
     finished, attained: requests ended so far, and how many of them met their targets.
@@ -53,6 +54,7 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     saved_tpot_p10_s: float | None = None
     decode_step_s: float = 0.0
     prefill_s_per_token: float = 0.0
+    queue_s_per_token: float = 0.0
     remaining_tokens: int = 0
     free_blocks: int = 0
     num_blocks: int = 0

@@ -11,6 +11,7 @@ class EngineSettings:
     """One model on one instance.
 
     model: a Hugging Face folder or name. kv_cache_bytes: size of the block pool.
+    max_queue_wait_s: ingresses refuse what cannot begin within it.
     hybrid_cache: Auto, On or Off, as ``spec.engine.hybridCache``.
     args: further vLLM engine arguments by their Python names. api: options of vLLM's server.
     """
@@ -21,6 +22,7 @@ class EngineSettings:
     strategy: str
     slo: Slo
     drop_late: bool = False
+    max_queue_wait_s: float = 300.0
     emulated: bool = False
     tensor_parallel: int = 1
     pipeline_parallel: int = 1

@@ -162,6 +162,7 @@ class CellScheduler:
             handle.address if handle else "",
             decision.reason,
             handle.incarnation if handle else 0,
+            self._ledger.queue_wait_s,
         )
 
     def settle(self, route_id: str, explained: tuple[Run, ...] = ()) -> None:
@@ -192,6 +193,7 @@ class CellScheduler:
             self._busy.share,
             tuple(ingresses),
             explained=tuple(self._explained),
+            queue_wait_s=self._ledger.queue_wait_s,
         )
 
     def _late(self) -> bool:

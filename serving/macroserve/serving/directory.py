@@ -113,7 +113,9 @@ class CellLine:
                     future.set_result(message)
                 if self.summary is not None:
                     cell = replace(self.summary.cell, waiting_prefill_s=message.waiting_prefill_s)
-                    self.summary = replace(self.summary, cell=cell)
+                    self.summary = replace(
+                        self.summary, cell=cell, queue_wait_s=message.queue_wait_s
+                    )
             case wire.CellSummary():
                 self.summary = message
                 self._on_change()
@@ -178,6 +180,13 @@ class CellDirectory:
         """Every queue of every cell is past its TTFT target."""
         summaries = self.summaries
         return bool(summaries) and all(summary.late for summary in summaries)
+
+    @property
+    def queue_wait_s(self) -> float | None:
+        """Predicted time until a request that comes now begins, in the cell where that is soonest;
+        None without an instance that takes requests."""
+        waits = [summary.queue_wait_s for summary in self.summaries]
+        return min([wait_s for wait_s in waits if wait_s is not None], default=None)
 
     async def changed(self, timeout_s: float) -> None:
         """Returns at the next change, or after the time-out."""

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
+from math import inf
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import Attempts
 from macroserve.core.routing.avoid import AvoidList
+from macroserve.core.routing.queue_wait import retry_after_s
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
 from macroserve.serving import wire
@@ -52,7 +54,8 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Implements ``engine.tokens.TokenStreamer`` over the instances that a directory finds.
 
-    silence_s: an attempt of which nothing is heard for so long is broken.
+    max_queue_wait_s: what would begin later is refused. silence_s: an attempt of which nothing is
+    heard for so long is broken.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Dispatcher:
         secret: str,
         metrics: IngressMetrics,
         drop_late: bool = False,
+        max_queue_wait_s: float = inf,
         silence_s: float = SILENCE_S,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -70,6 +74,7 @@ class Dispatcher:
         self._slo = slo
         self._metrics = metrics
         self._drop_late = drop_late
+        self._max_queue_wait_s = max_queue_wait_s
         self._clock, self._sleep = clock, sleep
         self._lengths = LengthPredictor()
         self._silence_s = silence_s
@@ -85,12 +90,25 @@ class Dispatcher:
         await self._client.stop()
 
     def admit(self) -> None:
-        """Raises RefusedError (429) when late requests are dropped and all queues are late."""
+        """Raises RefusedError (429) when every queue is too long."""
+        wait_s = self._directory.queue_wait_s
+        if wait_s is not None and wait_s > self._max_queue_wait_s:
+            self._metrics.refused("queue_wait")
+            raise RefusedError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"the queue takes about {wait_s:.0f} s, and spec.scheduling.maxQueueWait is "
+                f"{self._max_queue_wait_s:.0f} s; retry later",
+            )
         if self._drop_late and self._directory.late:
             self._metrics.refused("late")
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS, "every queue is past its latency target; retry later"
             )
+
+    def retry_after_s(self) -> int:
+        """When a client that was refused now should come back."""
+        bound_s = self._slo.ttft_s if self._drop_late else self._max_queue_wait_s
+        return retry_after_s(self._directory.queue_wait_s, bound_s, random.random())
 
     async def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
         """Raises RefusedError: the client's fault, no instance (503), or broken too often (500)."""

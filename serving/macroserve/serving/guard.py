@@ -1,5 +1,7 @@
 """What a client gets to know beside its answer: errors, when to come back, where to go."""
 
+from collections.abc import Callable
+
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,16 +22,17 @@ def error_response(status: int, message: str, headers: dict[str, str] | None = N
 
 
 class RetryAfter:
-    """Tells a client that met 429 or 503 when to come back."""
+    """Tells a client that met 429 or 503 when to come back. delay_s: asked each time."""
 
-    def __init__(self, app: ASGIApp, seconds: int = 1) -> None:
+    def __init__(self, app: ASGIApp, delay_s: Callable[[], int]) -> None:
         self._app = app
-        self._header = (b"retry-after", str(seconds).encode())
+        self._delay_s = delay_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_header(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] in (429, 503):
-                message["headers"] = [*message.get("headers", []), self._header]
+                header = (b"retry-after", str(self._delay_s()).encode())
+                message["headers"] = [*message.get("headers", []), header]
             await send(message)
 
         await self._app(scope, receive, send_with_header)

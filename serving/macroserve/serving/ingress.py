@@ -99,6 +99,7 @@ class IngressServer:
             self._options.secret,
             self._metrics,
             self._settings.drop_late,
+            self._settings.max_queue_wait_s,
         )
         await self._directory.start()
         await self._dispatcher.start()
@@ -106,7 +107,9 @@ class IngressServer:
         app, limits = await self._application()
         checked = BodyLimit(RequestCheck(app, limits))
         self._farewell = Farewell(ErrorShape(Gate(checked, self._keys)))
-        self._server = HttpServer(RetryAfter(self._farewell), self._options.grace_s)
+        self._server = HttpServer(
+            RetryAfter(self._farewell, self._dispatcher.retry_after_s), self._options.grace_s
+        )
         # vLLM's error handlers look for it there.
         app.state.server = self._server
         self._private_server = HttpServer(self._private_application(), PRIVATE_GRACE_S)

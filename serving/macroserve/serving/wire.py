@@ -68,7 +68,7 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
 class RouteReply(msgspec.Struct, frozen=True, tag="reply"):
     """instance is None when the cell has none to offer (or none that meets the constraints).
 
-    waiting_prefill_s: the cell's, with this decision counted.
+    waiting_prefill_s, queue_wait_s: the cell's, with this decision counted.
     """
 
     route_id: str
@@ -77,6 +77,7 @@ class RouteReply(msgspec.Struct, frozen=True, tag="reply"):
     address: str = ""
     reason: str = ""
     incarnation: int = 0
+    queue_wait_s: float | None = None
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -98,7 +99,8 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
 
     late: every queue of the cell is past its TTFT target. busy: share of its instances' time, of
     late, in which they had work. explained: runs of instances that broke because of one request,
-    which is known.
+    which is known. queue_wait_s: predicted time until what waits has begun; None without an
+    instance that takes requests.
     """
 
     cell: CellView
@@ -107,6 +109,7 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     busy: float = 0.0
     ingresses: tuple[str, ...] = ()
     explained: tuple[Run, ...] = ()
+    queue_wait_s: float | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

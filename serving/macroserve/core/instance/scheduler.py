@@ -16,6 +16,7 @@ from macroserve.core.instance.composers import COMPOSERS
 from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.instance.inflow import Inflow
 from macroserve.core.instance.length import LengthPredictor
+from macroserve.core.instance.prefill_pace import PrefillPace
 from macroserve.core.instance.running import Running
 from macroserve.core.instance.sequence import Sequence, State
 from macroserve.core.instance.status import Tally, snapshot
@@ -60,6 +61,7 @@ class InstanceScheduler:
         )
         self._lengths = LengthPredictor()
         self._inflow = Inflow()
+        self._prefill_pace = PrefillPace()
         self._tally = Tally()
         self._num_added = 0
         self._draining = False
@@ -192,6 +194,8 @@ class InstanceScheduler:
         """Take in what an executor did of ``batch``; it may be less than was asked."""
         self._tally.iterations += 1
         self._learn(batch, result)
+        if batch.prefills or self._waiting:
+            self._prefill_pace.observe(sum(result.prefilled.values()), result.elapsed_s)
         running = self._running
         if batch.decodes:
             self._keep_pace(batch.predicted_s, max(1, result.decoded))
@@ -230,6 +234,7 @@ class InstanceScheduler:
             self._running,
             self.latency,
             self._tally,
+            self._prefill_pace,
             phase=self._phase,
             phase_prefill_s=self._phase_prefill_s,
             max_batch_tokens=self.config.max_batch_tokens,

@@ -2,6 +2,7 @@
 
 from math import isinf
 
+from macroserve.core.instance.prefill_pace import PrefillPace
 from macroserve.core.instance.running import Running
 from macroserve.core.instance.waiting import WaitingQueue
 from macroserve.core.latency import LatencyModel
@@ -25,6 +26,7 @@ def snapshot(
     running: Running,
     latency: LatencyModel,
     tally: Tally,
+    pace: PrefillPace,
     *,
     phase: Phase,
     phase_prefill_s: float,
@@ -49,6 +51,7 @@ def snapshot(
         oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
     # However few the tokens, a batch reads all weights.
     one_batch_s = latency.prefill_s(1)
+    prefill_s_per_token = full_prefill_s / max_batch_tokens
     admitted, tally.admitted = tuple(tally.admitted), []
     tally.num_statuses += 1
     return InstanceStatus(
@@ -63,7 +66,8 @@ def snapshot(
         saved_tpot_mean_s=saved_mean_s if saves else None,
         saved_tpot_p10_s=decoding.saved_tpot_s(0.1, now) if saves else None,
         decode_step_s=decode_s,
-        prefill_s_per_token=full_prefill_s / max_batch_tokens,
+        prefill_s_per_token=prefill_s_per_token,
+        queue_s_per_token=pace.s_per_token(prefill_s_per_token),
         remaining_tokens=waiting.predicted_tokens + running.num_remaining,
         free_blocks=running.blocks.free,
         num_blocks=running.blocks.num_blocks,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
+from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.routing.route import route
 from macroserve.core.strategy import Strategy
 from macroserve.core.views import UNHEARD, CellView, InstanceStatus, InstanceView, Pool
@@ -150,6 +151,11 @@ class CellLedger:
         return sum(
             [v.status.waiting_prefill_s + v.in_flight_prefill_s for v in self._views.values()]
         )
+
+    @property
+    def queue_wait_s(self) -> float | None:
+        """See ``queue_wait.cell_queue_wait_s``."""
+        return cell_queue_wait_s(self._views.values())
 
     def cell_view(self, name: str) -> CellView:
         """This cell as the overall scheduler and the planner see it, under that name."""

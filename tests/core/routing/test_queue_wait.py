@@ -1,0 +1,71 @@
+"""How long a queue takes, and when a refused client comes back."""
+
+import pytest
+
+from macroserve.core.routing.queue_wait import (
+    MAX_RETRY_S,
+    NO_INSTANCE_RETRY_S,
+    cell_queue_wait_s,
+    queue_wait_s,
+    retry_after_s,
+)
+from macroserve.core.views import UNHEARD, InstanceStatus, InstanceView, Pool
+
+
+def view(
+    waiting_tokens: int = 0, in_flight_prefill_s: float = 0.0, pool: Pool = Pool.LP, **status
+) -> InstanceView:
+    told = InstanceStatus(
+        seq=1,
+        waiting_tokens=waiting_tokens,
+        prefill_s_per_token=0.001,
+        queue_s_per_token=0.004,
+        **status,
+    )
+    return InstanceView("a", pool, told, 0.0, 64, in_flight_prefill_s=in_flight_prefill_s)
+
+
+def test_queue_wait_counts_tokens_that_wait_and_that_are_on_their_way() -> None:
+    assert queue_wait_s(view()) == 0.0
+    assert queue_wait_s(view(1000)) == pytest.approx(4.0)
+    assert queue_wait_s(view(1000, in_flight_prefill_s=0.5)) == pytest.approx(6.0)
+
+
+def test_queue_wait_of_an_instance_that_tells_no_pace_is_zero() -> None:
+    """One of an earlier version."""
+    old = InstanceView("a", Pool.LP, InstanceStatus(seq=1, waiting_tokens=9), 0.0, 64)
+    assert queue_wait_s(old) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("views", "wait_s"),
+    [
+        ([], None),
+        ([InstanceView("a", Pool.LP, UNHEARD, 0.0, 64)], None),
+        ([view(1000, draining=True)], None),
+        ([view(1000), view(500)], 2.0),
+        ([view(1000), view(500, draining=True)], 4.0),
+        # LP instances hand what would be late to the HP pool.
+        ([view(0), view(1000, pool=Pool.HP)], 4.0),
+        ([view(2000), view(1000, pool=Pool.HP)], 8.0),
+    ],
+)
+def test_cell_queue_wait_is_the_least_of_the_pool_where_it_is_longest(views, wait_s) -> None:
+    assert cell_queue_wait_s(views) == (None if wait_s is None else pytest.approx(wait_s))
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "chance", "retry_s"),
+    [
+        (0.0, 0.0, 1),
+        (300.0, 0.0, 1),
+        (340.0, 0.0, 40),
+        (340.0, 0.5, 50),
+        (1e9, 0.0, MAX_RETRY_S),
+        (None, 0.0, NO_INSTANCE_RETRY_S),
+    ],
+)
+def test_refused_client_comes_back_when_the_queue_is_within_its_bound(
+    wait_s, chance: float, retry_s: int
+) -> None:
+    assert retry_after_s(wait_s, 300.0, chance) == retry_s

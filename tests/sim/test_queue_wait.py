@@ -1,0 +1,41 @@
+"""The prediction by which an endpoint refuses requests, against what comes of them."""
+
+from statistics import median
+
+import pytest
+
+from macroserve.core.routing.queue_wait import cell_queue_wait_s
+from macroserve.core.strategy import STRATEGIES
+from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.outcome import TO_THE_END
+from macroserve.sim.papers.ascendra.cases import CHAT, STARVED, Case, experiment
+from macroserve.sim.verdicts import Verdicts
+
+
+@pytest.mark.parametrize("case", [CHAT, STARVED], ids=lambda case: case.model)
+@pytest.mark.parametrize("strategy", ["vllm", "ecoserve"])
+def test_predicted_queue_wait_is_within_a_factor_of_two(
+    monkeypatch: pytest.MonkeyPatch, case: Case, strategy: str
+) -> None:
+    """First come, first served, and three times what the instances can do. Prefills are held up
+    by decodes in one case, and by a lack of memory in the other."""
+    predicted: dict[str, float] = {}
+    ratios: list[float] = []
+    place, ended = SimulatedCell._place, Verdicts.ended
+
+    def placing(self, record, now, **kwargs):
+        wait_s = cell_queue_wait_s(self._ledger.views)
+        predicted.setdefault(record.request.request_id, wait_s or 0.0)
+        place(self, record, now, **kwargs)
+
+    def ending(self, record):
+        waited_s = record.first_s - record.request.arrival_s
+        if waited_s > 30.0:
+            ratios.append(predicted[record.request.request_id] / waited_s)
+        ended(self, record)
+
+    monkeypatch.setattr(SimulatedCell, "_place", placing)
+    monkeypatch.setattr(Verdicts, "ended", ending)
+    experiment(case, STRATEGIES[strategy]).serve(20.0, 60.0, extent=TO_THE_END)
+    assert len(ratios) > 100
+    assert 0.5 < median(ratios) < 2.0
