@@ -1,9 +1,24 @@
-"""Messages are the same on both ends."""
+"""Messages are the same on both ends, and versions may mix."""
 
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
 import pytest
+from support.wire_examples import KINDS, MAPPING_KEY, example
 
+from macroserve.core.batch import HandBackReason
+from macroserve.core.orders import PoolOrder
 from macroserve.core.request import Slo
-from macroserve.serving.wire import RouteQuery, decode_to_cell, encode
+from macroserve.core.views import InstanceStatus, Phase, Pool
+from macroserve.engine.tag import RequestTag
+from macroserve.serving import wire
+from macroserve.serving.wire import RouteQuery, decode_to_cell, decode_to_ingress, encode
+
+BEFORE = json.loads(Path(__file__).with_name("wire_before.json").read_text())
+"""Of the version before: a message of each kind, and what its decoder accepts as JSON schema."""
 
 
 @pytest.mark.parametrize("slo", [Slo(1.0, 0.1), Slo(1.0, 0.1, 0.2)], ids=["means", "every token"])
@@ -11,3 +26,77 @@ def test_a_query_takes_its_targets_along(slo: Slo) -> None:
     query = RouteQuery("r", 0.25, 100, 10, 8, slo, num_streamed_tokens=3, exclude=("a",))
     assert decode_to_cell(encode(query)) == query
     assert query.request(now=5.0).slo == slo
+
+
+def test_every_kind_of_the_version_before_is_still_there() -> None:
+    """What old pods send until the last of them is replaced."""
+    assert set(BEFORE) <= set(KINDS)
+
+
+@pytest.mark.parametrize("kind", BEFORE)
+def test_message_of_the_version_before_is_understood(kind: str) -> None:
+    message = BEFORE[kind]["message"]
+    decoded = msgspec.to_builtins(msgspec.convert(message, KINDS[kind]))
+    assert _kept(message, decoded) == message
+
+
+@pytest.mark.parametrize("kind", BEFORE)
+def test_version_before_accepts_the_message(kind: str) -> None:
+    message = json.loads(msgspec.json.encode(example(KINDS[kind])))
+    jsonschema.validate(message, BEFORE[kind]["accepts"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unknown_fields_are_ignored_wherever_they_are(kind: str) -> None:
+    known = example(KINDS[kind])
+    later = _with_more_fields(msgspec.to_builtins(known))
+    assert msgspec.convert(later, KINDS[kind]) == known
+
+
+def test_request_tag_ignores_unknown_fields() -> None:
+    tag = RequestTag("r", 0.5, Slo(1.0, 0.1))
+    args = _with_more_fields(msgspec.to_builtins(tag.to_args()))
+    assert RequestTag.from_args(args, "other", Slo(9.0, 9.0)) == tag
+
+
+@pytest.mark.parametrize("decode", [decode_to_cell, decode_to_ingress])
+def test_message_of_an_unknown_kind_is_passed_over(decode) -> None:
+    assert decode(b'{"type": "later", "a": 1}') is None
+
+
+@pytest.mark.parametrize("message", [b'{"type": "route"}', b'{"type": 5}', b"{}", b"[", b"\xff"])
+def test_malformed_message_is_an_error(message: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode_to_cell(message)
+
+
+def test_unknown_words_have_a_meaning_that_is_safe() -> None:
+    status = b'{"seq": 1, "phase": "later"}'
+    assert msgspec.json.decode(status, type=InstanceStatus).phase is Phase.MIXED
+    member = b'{"name": "a", "address": "b", "pool": "later"}'
+    assert msgspec.json.decode(member, type=wire.Member).pool is Pool.LP
+    assert HandBackReason("later") is HandBackReason.DRAIN
+
+
+def test_order_for_an_unknown_pool_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="lp, hp"):
+        msgspec.json.decode(b'{"name": "a", "pool": "later"}', type=PoolOrder)
+
+
+def _kept(before: Any, now: Any) -> Any:
+    """``now``, of objects only the fields that were there before."""
+    if isinstance(before, dict):
+        return {key: _kept(value, now[key]) for key, value in before.items() if key in now}
+    if isinstance(before, list):
+        return [_kept(old, new) for old, new in zip(before, now, strict=True)]
+    return now
+
+
+def _with_more_fields(value: Any) -> Any:
+    """Objects with fields, not mappings, whose keys are data."""
+    if isinstance(value, dict):
+        more = {} if MAPPING_KEY in value else {"later": [1]}
+        return {key: _with_more_fields(each) for key, each in value.items()} | more
+    if isinstance(value, list | tuple):
+        return [_with_more_fields(each) for each in value]
+    return value

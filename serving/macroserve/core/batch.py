@@ -62,6 +62,11 @@ class HandBackReason(StrEnum):
     DRAIN = "drain"
     """The instance is leaving."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "HandBackReason":
+        """A reason of a later version: the request goes to another instance, as with this one."""
+        return cls.DRAIN
+
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:

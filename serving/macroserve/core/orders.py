@@ -19,8 +19,14 @@ class ReleaseOrder(msgspec.Struct, frozen=True):
 
 
 class PoolOrder(msgspec.Struct, frozen=True):
+    """pool: one that is known, since ``Pool`` takes unknown ones for LP."""
+
     name: str
-    pool: Pool
+    pool: str
+
+    def __post_init__(self) -> None:
+        if self.pool not in list(Pool):
+            raise ValueError(f"pool must be one of {', '.join(Pool)}")
 
 
 class DrainOrder(msgspec.Struct, frozen=True):

@@ -16,6 +16,11 @@ class Phase(StrEnum):
     DECODE = "decode"
     MIXED = "mixed"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Phase":
+        """What an instance of a later version calls its work."""
+        return cls.MIXED
+
 
 class Pool(StrEnum):
     """Which pool of its cell an instance belongs to (Ascendra, section 4)."""
@@ -24,6 +29,11 @@ class Pool(StrEnum):
     """Low priority: works for throughput, out of order."""
     HP = "hp"
     """High priority: puts prefills first, takes urgent requests."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Pool":
+        """Of a later version: its instances take whatever comes."""
+        return cls.LP
 
 
 class InstanceStatus(msgspec.Struct, frozen=True):

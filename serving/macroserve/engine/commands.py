@@ -12,7 +12,7 @@ def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any
     token), ``latency`` (none: returns what the latency model is made of, as its constructor's
     arguments). Raises ValueError for anything else."""
     match verb, argument:
-        case "set_pool", str():
+        case "set_pool", "lp" | "hp":
             policy.set_pool(Pool(argument))
         case "drain", bool():
             policy.drain(argument)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from macroserve.core.request import Request, Slo
 
 TAG_KEY = "macroserve"
@@ -37,7 +39,7 @@ class RequestTag:
     def from_args(cls, extra_args: Mapping[str, Any] | None, request_id: str, slo: Slo):
         """The tag in ``extra_args``, or one for an untagged request with the instance's SLO."""
         if tag := (extra_args or {}).get(TAG_KEY):
-            return cls(**{**tag, "slo": Slo(**tag["slo"])})
+            return msgspec.convert(tag, cls)
         return cls(request_id, 0.0, slo)
 
     def request(

@@ -17,6 +17,7 @@ from aiohttp import WSMsgType, web
 
 from macroserve.core.handle import HandleError
 from macroserve.core.orders import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
+from macroserve.core.views import Pool
 from macroserve.serving import wire
 from macroserve.serving.auth import TokenCheck
 from macroserve.serving.cell import CellScheduler, UnknownInstanceError
@@ -96,8 +97,9 @@ class CellServer:
         self._scheduler.changed.set()
         try:
             async for message in socket:
-                if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
-                    await self._answer(socket, wire.decode_to_cell(message.data))
+                is_data = message.type in (WSMsgType.TEXT, WSMsgType.BINARY)
+                if is_data and (told := wire.decode_to_cell(message.data)):
+                    await self._answer(socket, told)
         except msgspec.MsgspecError:
             await socket.close(code=1003)
         finally:
@@ -154,7 +156,7 @@ class CellServer:
 
     async def _set_pool(self, request: web.Request) -> web.Response:
         order = await _order(request, PoolOrder)
-        await self._scheduler.set_pool(order.name, order.pool)
+        await self._scheduler.set_pool(order.name, Pool(order.pool))
         return web.json_response({})
 
     async def _drain(self, request: web.Request) -> web.Response:

@@ -96,7 +96,8 @@ class CellLine:
     async def _read(self) -> None:
         try:
             async for message in self._socket:
-                self._take(wire.decode_to_ingress(message.data))
+                if told := wire.decode_to_ingress(message.data):
+                    self._take(told)
         except (msgspec.MsgspecError, TypeError):
             await self._socket.close()
         finally:

@@ -3,12 +3,16 @@
 Durations only: the two ends may be on different machines.
 """
 
+from typing import Generic, TypeVar, Union
+
 import msgspec
 
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.views import CellView, Pool
+
+_T = TypeVar("_T")
 
 # Of an instance's server, see ``instance``.
 STATUS_PATH = "/macroserve/status"
@@ -137,5 +141,29 @@ ToCell = RouteQuery | Settled | Hello
 ToIngress = RouteReply | CellSummary
 
 encode = msgspec.json.Encoder().encode
-decode_to_cell = msgspec.json.Decoder(ToCell).decode
-decode_to_ingress = msgspec.json.Decoder(ToIngress).decode
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    type: str
+
+
+class _Decoder(Generic[_T]):
+    """Messages of one direction. The other end may be of another version: fields that are not
+    known are ignored, those that are missing have defaults, and so have unknown words of enums."""
+
+    def __init__(self, *kinds: type[msgspec.Struct]) -> None:
+        self._decode = msgspec.json.Decoder(Union[kinds]).decode  # noqa: UP007 - of a tuple
+        self._known = {kind.__struct_config__.tag for kind in kinds}
+
+    def decode(self, data: bytes | str) -> _T | None:
+        """None for a message of a kind that is not known. Raises msgspec.MsgspecError."""
+        try:
+            return self._decode(data)
+        except msgspec.ValidationError:
+            if msgspec.json.decode(data, type=_Kind).type in self._known:
+                raise
+            return None
+
+
+decode_to_cell = _Decoder[ToCell](RouteQuery, Settled, Hello).decode
+decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary).decode

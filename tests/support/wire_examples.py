@@ -1,0 +1,113 @@
+"""Each kind of message between pods, with an example and what its decoder accepts, as JSON.
+
+``python tests/support/wire_examples.py > tests/serving/wire_before.json`` at a release records what
+the next version is held against.
+"""
+
+import json
+import typing
+
+import msgspec
+from msgspec import inspect
+
+from macroserve.core import orders, reports
+from macroserve.core.handle import InstanceHandle
+from macroserve.core.views import InstanceStatus
+from macroserve.engine.tag import RequestTag
+from macroserve.engine.tokens import TokenChunk
+from macroserve.serving import wire
+from macroserve.serving.head_cells import HeadCells
+
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        wire.RouteQuery,
+        wire.Settled,
+        wire.Hello,
+        wire.RouteReply,
+        wire.CellSummary,
+        wire.CommandOrder,
+        wire.LatencyAnswer,
+        InstanceStatus,
+        InstanceHandle,
+        RequestTag,
+        TokenChunk,
+        HeadCells,
+        reports.InstanceIdentity,
+        reports.CellReport,
+        reports.HeadReport,
+        reports.LoadReport,
+        orders.AdoptOrder,
+        orders.ReleaseOrder,
+        orders.PoolOrder,
+        orders.DrainOrder,
+        orders.MigrateOrder,
+    )
+}
+MAPPING_KEY = "a key"
+_VALID = {"address": "http://10.0.0.7:8000", "control": "http://10.0.0.7:8001", "pool": "lp"}
+"""Of fields that take not just any text."""
+
+
+def example(kind: type) -> typing.Any:
+    """A message with every field set."""
+    return msgspec.convert(_filled(inspect.type_info(kind)), kind)
+
+
+def _filled(info: inspect.Type, name: str = "") -> typing.Any:
+    match info:
+        case inspect.StructType() | inspect.DataclassType():
+            tag = getattr(info, "tag", None)
+            fields = {f.encode_name: _filled(f.type, f.name) for f in info.fields}
+            return {"type": tag, **fields} if tag else fields
+        case inspect.NamedTupleType():
+            return [_filled(f.type, f.name) for f in info.fields]
+        case inspect.EnumType():
+            return next(iter(info.cls)).value
+        case inspect.UnionType():
+            return _filled(next(t for t in info.types if not isinstance(t, inspect.NoneType)), name)
+        case inspect.ListType() | inspect.VarTupleType() | inspect.FrozenSetType():
+            return [_filled(info.item_type)]
+        case inspect.TupleType():
+            return [_filled(each) for each in info.item_types]
+        case inspect.DictType():
+            return {MAPPING_KEY: _filled(info.value_type)}
+        case inspect.BoolType():
+            return True
+        case inspect.IntType():
+            # A request has streamed fewer tokens than its prompt has.
+            return 1 if "streamed" in name else 2
+        case inspect.FloatType():
+            return 0.5
+        case inspect.StrType():
+            return _VALID.get(name, name or "text")
+        case _:
+            raise TypeError(f"no example of {info}")
+
+
+def main() -> None:
+    record = {
+        name: {
+            "message": msgspec.to_builtins(example(kind)),
+            "accepts": _without_prose(msgspec.json.schema(kind)),
+        }
+        for name, kind in sorted(KINDS.items())
+    }
+    lines = [f"{json.dumps(name)}: {json.dumps(record[name])}" for name in record]
+    print("{\n" + ",\n".join(lines) + "\n}")
+
+
+def _without_prose(schema: typing.Any) -> typing.Any:
+    if isinstance(schema, list):
+        return [_without_prose(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_prose(value)
+        for key, value in schema.items()
+        if not (key in ("title", "description") and isinstance(value, str))
+    }
+
+
+if __name__ == "__main__":
+    main()
