@@ -283,3 +283,51 @@ def test_the_spec_has_one_writer(operator: OperatorProcess, team: Team) -> None:
     ]
     assert ours
     assert not any("f:spec" in entry["fieldsV1"] for entry in ours)
+
+
+def test_pod_that_fails_by_its_device_is_made_anew_without_that_node(
+    operator: OperatorProcess, team: Team
+) -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    team.apply(emulated("llama", 2, template={"spec": {"affinity": affinity}}))
+    team.wait_for_instances("llama", 2)
+    pod = "llama-instance-0"
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-7"},
+    }
+    path = f"/api/v1/namespaces/{team.name}/pods/{pod}"
+    team.kubectl("create", "--raw", f"{path}/binding", "-f", "-", input=json.dumps(binding))
+    found = team.get("pod", pod) or {}
+    cause = {"exitCode": 1, "message": "CUDA error: uncorrectable ECC error encountered"}
+    engine = {
+        "name": "engine",
+        "image": "engine:1",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": cause},
+    }
+    found["status"] |= {"containerStatuses": [engine]}
+    team.kubectl("replace", "--raw", f"{path}/status", "-f", "-", input=json.dumps(found))
+
+    def replacement() -> dict[str, Any] | None:
+        others = [each for each in _instance_pods(team) if each["metadata"]["name"] > pod]
+        return next((p for p in others if p["metadata"]["name"] != "llama-instance-1"), None)
+
+    wait_for(replacement, "another pod in its place")
+    new = replacement() or {}
+    (term,) = new["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    excluded = {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-7"]}
+    assert term == {"matchExpressions": [zone], "matchFields": [excluded]}
+    (avoided,) = (team.get("mi", "llama") or {})["status"]["avoidedNodes"]
+    assert (avoided["node"], avoided["instance"]) == ("gpu-7", "instance-0")
+    assert "deletionTimestamp" not in (team.get("pod", "llama-instance-1") or {})["metadata"]
+    wait_for(lambda: "NodeAvoided" in team.event_reasons("llama"), "its event")

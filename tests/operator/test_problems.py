@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from macroserve.operator import names
 from macroserve.operator.observation import Problem
 from macroserve.operator.problems import (
     MAX_CAUSE_CHARS,
@@ -93,6 +94,18 @@ FINE = [
 @pytest.mark.parametrize("raw", FINE)
 def test_nothing_is_wrong(raw: dict[str, Any]) -> None:
     assert pod_problem(raw) is None
+
+
+def test_pod_that_waits_says_which_nodes_are_left_out() -> None:
+    raw = pod(status=unscheduled(NO_GPU))
+    nodes = ",".join(f"gpu-{number}" for number in range(7))
+    raw["metadata"]["annotations"] = {names.EXCLUDED_NODES: nodes}
+    found = pod_problem(raw)
+    assert found
+    assert found.message == (
+        f"No node takes it: {NO_GPU} It may not run on gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 2 "
+        "more, whose devices failed (status.avoidedNodes)."
+    )
 
 
 PULL = f"The image {IMAGE} cannot be pulled: look at its name, its registry and the pull secrets."

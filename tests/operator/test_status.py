@@ -54,6 +54,8 @@ def test_a_settled_macroinstance_in_full() -> None:
                 "attainment": "0.97",
             }
         ],
+        "avoidedNodes": [],
+        "failedStarts": [],
         "scalingHistory": [],
         "decisions": [
             {

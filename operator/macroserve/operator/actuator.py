@@ -27,6 +27,7 @@ from macroserve.core.scaling.fleet import (
 from macroserve.core.views import Pool
 from macroserve.operator import names
 from macroserve.operator.api import Api, ApiError
+from macroserve.operator.avoidance import avoided_nodes, node_names
 from macroserve.operator.children import refused
 from macroserve.operator.fleet import (
     DrainAgain,
@@ -42,7 +43,7 @@ from macroserve.operator.objects import is_owned
 from macroserve.operator.observation import InstancePod, Observation, Problem
 from macroserve.operator.resources import instance
 from macroserve.operator.resources.blueprint import Blueprint
-from macroserve.operator.rounds import rfc3339
+from macroserve.operator.times import rfc3339
 from macroserve.operator.tokens import Tokens
 
 DRAINED_GRACE_S = 30
@@ -128,7 +129,8 @@ class Actuator:
                 assert_never(step)
 
     async def _start(self, name: str, cell: str, pool: Pool) -> None:
-        pod = instance.pod(self.blueprint, name, cell, pool)
+        excluded = node_names(avoided_nodes(self.observation))
+        pod = instance.pod(self.blueprint, name, cell, pool, excluded)
         try:
             await self.api.create(POD, pod)
         except ApiError as error:

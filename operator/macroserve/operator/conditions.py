@@ -11,7 +11,8 @@ from typing import Any
 
 from macroserve.operator.objects import Object
 from macroserve.operator.observation import Server
-from macroserve.operator.rounds import Round, rfc3339
+from macroserve.operator.rounds import Round
+from macroserve.operator.times import rfc3339
 
 MAX_COMPLAINTS = 3
 MAX_NAMES = 5

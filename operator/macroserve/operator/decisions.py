@@ -7,7 +7,7 @@ from typing import Any
 
 from macroserve.core.scaling.commands import Command, Merge, Remove, SetPriority, Split, told
 from macroserve.core.scaling.fleet import Drain, FleetPlan
-from macroserve.operator.rounds import rfc3339
+from macroserve.operator.times import rfc3339
 
 MAX_KEPT = 20
 

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 from macroserve.core.scaling.commands import Add
 from macroserve.core.scaling.fleet import Adopt, Drain, FleetPlan, Move, Start, Step, Stop
 from macroserve.operator import names
+from macroserve.operator.avoidance import AvoidedNode
 from macroserve.operator.conditions import Kind, Reason, condition
 from macroserve.operator.decisions import MAX_KEPT, Decision, decisions
 from macroserve.operator.objects import Object
-from macroserve.operator.rounds import Complaint, Round, rfc3339
+from macroserve.operator.rounds import Complaint, Round
+from macroserve.operator.times import rfc3339
 
 KEPT_FOR = timedelta(hours=1)
 MAX_MESSAGE_CHARS = 1000
@@ -57,7 +59,8 @@ class Recorder:
         self._kept = [Decision.from_status(entry) for entry in status.get("decisions", ())]
         self._planned = {decision.what for decision in self._kept}
         self._conditions: Sequence[Object] = status.get("conditions", ())
-        self._complaints: frozenset[Complaint] = frozenset()
+        avoided = map(AvoidedNode.from_status, status.get("avoidedNodes", ()))
+        self._complaints = frozenset(Complaint("", entry.problem) for entry in avoided)
         self._told: dict[News, _Told] = {}
 
     @property

@@ -12,6 +12,7 @@ from datetime import timedelta
 from macroserve.core.reports import CellReport, InstanceReport
 from macroserve.core.scaling.fleet import Assign, Fleet, Member, State
 from macroserve.operator import names
+from macroserve.operator.avoidance import misplaced
 from macroserve.operator.observation import InstancePod, Observation
 from macroserve.operator.problems import NODE_LOST
 
@@ -88,7 +89,8 @@ def _cells(observation: Observation) -> frozenset[str] | None:
 
 
 def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | None) -> Member:
-    state = _state(pod)
+    why_misplaced = misplaced(observation, pod)
+    state = _state(pod, why_misplaced)
     found = located(observation, pod)
     unknown = cells is None and state is State.SERVING
     return Member(
@@ -100,14 +102,15 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
         draining=_draining(pod, found),
         drained=_drained(observation, pod, found, cells),
         outdated=pod.revision != observation.revision,
+        failure=why_misplaced or "It has failed.",
         remaining_tokens=found[1].status.remaining_tokens if found else 0,
     )
 
 
-def _state(pod: InstancePod) -> State:
+def _state(pod: InstancePod, misplaced: str | None) -> State:
     if pod.deleting:
         return State.LEAVING
-    if pod.failed:
+    if pod.failed or misplaced:
         return State.FAILED
     return State.SERVING if pod.ready else State.STARTING
 

@@ -23,6 +23,8 @@ DRAINING_SINCE = f"{GROUP}/draining-since"
 """Annotation, RFC 3339: so that a drain's budget outlives the operator that began it."""
 DRAIN_BUDGET = f"{GROUP}/drain-budget"
 """Annotation, seconds: what the drain was given when it began."""
+EXCLUDED_NODES = f"{GROUP}/excluded-nodes"
+"""Annotation: nodes that a pod's affinity excludes, with commas."""
 APPLIED = f"{GROUP}/applied"
 """Annotation: hash of an object as the operator applied it."""
 

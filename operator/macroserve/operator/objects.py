@@ -27,3 +27,8 @@ def labels(obj: Object) -> Mapping[str, str]:
 
 def annotations(obj: Object) -> Mapping[str, str]:
     return obj["metadata"].get("annotations") or {}
+
+
+def excluded_nodes(pod: Object) -> frozenset[str]:
+    """Those that its affinity was made to exclude."""
+    return frozenset(filter(None, annotations(pod).get(names.EXCLUDED_NODES, "").split(",")))

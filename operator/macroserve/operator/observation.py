@@ -29,7 +29,9 @@ class InstancePod:
 
     failed: ended, and the kubelet will not start it again. terminating: told to end. deleting:
     that, or not this MacroInstance's. problem: what keeps it from serving, or what ended it last.
-    drain_budget_s: what its drain was given when it began.
+    drain_budget_s: what its drain was given when it began. node: empty until it has one.
+    excluded_nodes: where its affinity keeps it from running. failed_start: None while it is Ready,
+    and after it has served.
     """
 
     instance: str
@@ -45,6 +47,24 @@ class InstancePod:
     draining_since: datetime | None = None
     drain_budget_s: float = 0.0
     problem: Problem | None = None
+    uid: str = ""
+    node: str = ""
+    excluded_nodes: frozenset[str] = frozenset()
+    failed_start: "FailedStart | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStart:
+    """The last start of an instance's pod, which ended before the pod was Ready.
+
+    num_ended: how often its container has ended so far. served_until: when the pod was Ready last;
+    None if it never was, so that every start of it failed. device_error: what the device's driver
+    said, a sentence; empty where the device is not the cause.
+    """
+
+    num_ended: int
+    served_until: datetime | None
+    device_error: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 
 from macroserve.core.scaling.drain import MAX_BUDGET_S
 from macroserve.core.views import Pool
@@ -10,6 +9,7 @@ from macroserve.operator import names
 from macroserve.operator.objects import (
     Object,
     annotations,
+    excluded_nodes,
     is_deleting,
     is_owned,
     labels,
@@ -17,6 +17,8 @@ from macroserve.operator.objects import (
 )
 from macroserve.operator.observation import InstancePod, Server
 from macroserve.operator.problems import STARTS, deployment_problem, pod_problem
+from macroserve.operator.starts import failed_start
+from macroserve.operator.times import parsed
 
 
 def instance_pods(pods: Iterable[Object], uid: str) -> tuple[InstancePod, ...]:
@@ -108,19 +110,14 @@ def _instance_pod(pod: Object, uid: str) -> InstancePod:
         failed=status.get("phase") in ("Failed", "Succeeded"),
         deleting=is_deleting(pod) or not is_owned(pod, uid),
         terminating=is_deleting(pod),
-        draining_since=_time(notes.get(names.DRAINING_SINCE, "")),
+        draining_since=parsed(notes.get(names.DRAINING_SINCE, "")),
         drain_budget_s=_seconds(notes.get(names.DRAIN_BUDGET, "")),
         problem=pod_problem(pod),
+        uid=metadata.get("uid", ""),
+        node=pod.get("spec", {}).get("nodeName", ""),
+        excluded_nodes=excluded_nodes(pod),
+        failed_start=failed_start(pod),
     )
-
-
-def _time(text: str) -> datetime | None:
-    """None also for what is no time with a zone: others may write annotations, too."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return time if time.tzinfo else None
 
 
 def _seconds(text: str) -> float:

@@ -7,13 +7,16 @@ problem and not one for each of its turns. What varies (back-off times, retries)
 import signal
 from collections.abc import Sequence
 
-from macroserve.operator.objects import Object
+from macroserve.operator.objects import Object, excluded_nodes
 from macroserve.operator.observation import Problem
 
 NODE_LOST = "NodeLost"
 
 MAX_CAUSE_CHARS = 400
 """Of what others say: a scheduler, a kubelet, a process that ended."""
+
+MAX_NODES = 5
+"""Named in one message."""
 
 _PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
 STARTS = ("ContainerCreating", "PodInitializing")
@@ -29,7 +32,7 @@ def pod_problem(pod: Object) -> Problem | None:
         return _failed(status)
     if pod["metadata"].get("deletionTimestamp"):
         return None
-    if unscheduled := _unscheduled(status):
+    if unscheduled := _unscheduled(pod):
         return unscheduled
     statuses = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     return next(filter(None, (_container(pod, container) for container in statuses)), None)
@@ -88,16 +91,18 @@ def _failed(status: Object) -> Problem:
     return Problem(reason, f"{by}: {_cause(status)}")
 
 
-def _unscheduled(status: Object) -> Problem | None:
-    scheduled = _condition(status, "PodScheduled")
+def _unscheduled(pod: Object) -> Problem | None:
+    scheduled = _condition(pod.get("status", {}), "PodScheduled")
     if scheduled.get("status") != "False":
         return None
     # What preempting others would bring is a second sentence, and varies.
     cause = scheduled.get("message", "").split(" preemption:")[0]
-    return Problem(
-        scheduled.get("reason") or "Unschedulable",
-        f"No node takes it: {_cause({'message': cause})}",
-    )
+    message = f"No node takes it: {_cause({'message': cause})}"
+    if excluded := sorted(excluded_nodes(pod)):
+        more = f" and {len(excluded) - MAX_NODES} more" if len(excluded) > MAX_NODES else ""
+        listed = ", ".join(excluded[:MAX_NODES])
+        message += f" It may not run on {listed}{more}, whose devices failed (status.avoidedNodes)."
+    return Problem(scheduled.get("reason") or "Unschedulable", message)
 
 
 def _container(pod: Object, container: Object) -> Problem | None:
@@ -141,7 +146,7 @@ def _crash(pod: Object, container: Object, ended: Object) -> Problem:
     how = f"It crashes{' again and again' if repeated else ''}{_how(ended)}"
     reason = "CrashLoopBackOff" if repeated else "Crashed"
     said = _last_line(ended.get("message", ""))
-    return Problem(reason, f"{how}: {_sentence(said)}" if said else f"{how}.")
+    return Problem(reason, f"{how}: {sentence(said)}" if said else f"{how}.")
 
 
 def _how(ended: Object) -> str:
@@ -167,7 +172,7 @@ def _condition(status: Object, kind: str) -> Object:
 
 def _cause(said: Object) -> str:
     """What another component says, on one line and with a full stop."""
-    return _sentence(" ".join(said.get("message", "").split()) or "no reason is given")
+    return sentence(" ".join(said.get("message", "").split()) or "no reason is given")
 
 
 def _last_line(text: str) -> str:
@@ -175,6 +180,7 @@ def _last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """No longer than MAX_CAUSE_CHARS, and with a full stop."""
     short = text if len(text) <= MAX_CAUSE_CHARS else f"{text[:MAX_CAUSE_CHARS]}..."
     return short if short.endswith((".", "!", "?")) else f"{short}."

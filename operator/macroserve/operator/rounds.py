@@ -1,10 +1,10 @@
 """One round of reconciling as its report needs it: what was found, wished, planned and done."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 
 from macroserve.core.scaling.fleet import Fleet, FleetPlan, Step
+from macroserve.operator.avoidance import Avoidance, avoidance
 from macroserve.operator.observation import InstancePod, Observation, Problem
 from macroserve.operator.target import Target
 
@@ -62,6 +62,10 @@ class Round:
         """Made from an earlier form of the manifest."""
         return tuple(pod for pod in self._staying if pod.revision != self.observation.revision)
 
+    @cached_property
+    def avoidance(self) -> Avoidance:
+        return avoidance(self.observation)
+
     @property
     def wanted(self) -> int:
         """Instances that must serve for Ready: what the person asked for, or what is left of it
@@ -81,6 +85,7 @@ class Round:
                 if server and server.problem
             ),
             *(Complaint(pod.instance, pod.problem) for pod in observation.pods if pod.problem),
+            *(Complaint("", avoided.problem) for avoided in self.avoidance.nodes),
         )
 
     @property
@@ -90,7 +95,3 @@ class Round:
             for pod in self.observation.pods
             if not (pod.deleting or pod.draining_since or pod.failed)
         )
-
-
-def rfc3339(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

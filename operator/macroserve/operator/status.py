@@ -13,8 +13,9 @@ from macroserve.operator import names
 from macroserve.operator.conditions import conditions, invalid
 from macroserve.operator.decisions import MAX_KEPT, Decision
 from macroserve.operator.observation import Observation
-from macroserve.operator.rounds import Round, rfc3339
+from macroserve.operator.rounds import Round
 from macroserve.operator.target import Change
+from macroserve.operator.times import rfc3339
 
 
 def status(found: Round, decisions: Sequence[Decision]) -> dict[str, Any]:
@@ -38,6 +39,8 @@ def status(found: Round, decisions: Sequence[Decision]) -> dict[str, Any]:
         "cells": cells,
         "scalingHistory": _history(observation.status, target.change),
         "decisions": [decision.to_status() for decision in decisions[-MAX_KEPT:]],
+        "avoidedNodes": [entry.to_status() for entry in found.avoidance.nodes],
+        "failedStarts": [entry.to_status() for entry in found.avoidance.starts],
         "conditions": conditions(found),
     }
     return {field: value for field, value in known.items() if value is not None}

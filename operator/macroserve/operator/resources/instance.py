@@ -5,7 +5,7 @@ from typing import Any
 
 from macroserve.core.views import Pool
 from macroserve.operator import names
-from macroserve.operator.resources import pods, template
+from macroserve.operator.resources import affinity, pods, template
 from macroserve.operator.resources.blueprint import Blueprint, Object
 from macroserve.operator.resources.bounds import bounded
 
@@ -26,11 +26,20 @@ REAL_SIZES = pods.FolderSizes(tmp="20Gi", cache="500Gi", shm="16Gi")
 """cache: the models that it downloads, unless a volume of the template takes its place."""
 
 
-def pod(blueprint: Blueprint, instance: str, cell: str, pool: Pool) -> Object:
+def pod(
+    blueprint: Blueprint,
+    instance: str,
+    cell: str,
+    pool: Pool,
+    excluded_nodes: frozenset[str] = frozenset(),
+) -> Object:
+    """excluded_nodes: where it must not run. They are no part of its revision: pods that run stay
+    when nodes come to be avoided."""
     rendered = _rendered(blueprint)
     metadata: dict[str, Any] = rendered["metadata"]
     own = {names.INSTANCE: instance, names.CELL: cell, names.POOL: pool.value}
     annotations = metadata.get("annotations", {}) | {names.REVISION: revision(blueprint)}
+    annotations[names.EXCLUDED_NODES] = ",".join(sorted(excluded_nodes))
     return {
         "metadata": blueprint.metadata(
             names.pod(blueprint.name, instance),
@@ -38,7 +47,7 @@ def pod(blueprint: Blueprint, instance: str, cell: str, pool: Pool) -> Object:
             labels=metadata["labels"] | own,
             annotations=annotations,
         ),
-        "spec": rendered["spec"],
+        "spec": affinity.excluding(rendered["spec"], excluded_nodes),
     }
 
 

@@ -30,7 +30,7 @@ class State(StrEnum):
     SERVING = "serving"
     """Has generated a token; a cell may take it."""
     FAILED = "failed"
-    """Has ended, and nothing will start it again."""
+    """Has ended, or cannot start where it is, and nothing but another one in its place helps."""
     LEAVING = "leaving"
     """Was told to stop; its name is not free yet."""
 
@@ -42,7 +42,7 @@ class Member:
     cell: the one that holds its handle (``joined``), else the one that it is meant for.
     draining: takes no new requests. drained: nothing is left to do there, or its time is up.
     outdated: built from an earlier form of the manifest.
-    remaining_tokens: predicted output tokens still owed by it.
+    remaining_tokens: predicted output tokens still owed by it. failure: why it is FAILED, if so.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Member:
     drained: bool = False
     outdated: bool = False
     remaining_tokens: int = 0
+    failure: str = "It has failed."
 
     @property
     def serves(self) -> bool:
@@ -255,7 +256,7 @@ class _Steps:
     def _remove(self) -> Iterator[Step]:
         for member in self.fleet.members:
             if member.state is State.FAILED:
-                yield Stop(member.name, "It has failed.")
+                yield Stop(member.name, member.failure)
             elif member.state is State.STARTING and not (member.joined or member.stays):
                 yield Stop(member.name, "It does not serve yet, and is not wanted any more.")
             elif member.draining and member.drained and member.serves:
