@@ -1,9 +1,9 @@
 # Python 3.11 and pip are all that is needed; everything else goes into .venv.
 PYTHON ?= python3.11
 MANIFEST ?= manifests/quickstart.yaml
-# With hashes, which pip wants of every file of a command or of none (see requirements/cpu.lock).
-HASHED_LOCKS := requirements/operator.lock requirements/dev.lock
-LOCKS := $(HASHED_LOCKS) requirements/cpu.lock
+# With hashes, which pip wants of every file of a command or of none (see requirements/cpu-torch.lock).
+HASHED_LOCKS := requirements/operator.lock requirements/dev.lock requirements/cpu.lock
+LOCKS := $(HASHED_LOCKS) requirements/cpu-torch.lock
 BIN := .venv/bin
 TIER ?= nodes
 # These start etcd and an API server, or ask promtool, which are built once (about eight minutes).
@@ -27,7 +27,7 @@ venv: $(INSTALLED) ## Install the locked packages and Macroserve itself into .ve
 $(LOCKED): $(LOCKS)
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --no-deps --require-hashes $(addprefix -r ,$(HASHED_LOCKS))
-	$(BIN)/pip install --no-deps -r requirements/cpu.lock
+	$(BIN)/pip install --no-deps -r requirements/cpu-torch.lock
 	@touch $@
 
 $(INSTALLED): $(LOCKED) pyproject.toml

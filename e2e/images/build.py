@@ -37,7 +37,8 @@ def _build(component: str) -> Path:
     dockerfile = read_dockerfile(
         ROOT / "images" / component / "Dockerfile", {"VERSION": _version()}
     )
-    requirements = ROOT / "requirements" / dockerfile.arguments["REQUIREMENTS"]
+    named = [dockerfile.arguments.get(name) for name in ("REQUIREMENTS", "TORCH_REQUIREMENTS")]
+    locks = [ROOT / "requirements" / lock for lock in named if lock]
     debian_packages = dockerfile.arguments.get("PACKAGES", "").split()
     name = f"registry.local/macroserve/{component}:e2e"
     sources = packages.read_sources()
@@ -53,9 +54,13 @@ def _build(component: str) -> Path:
             ),
             make(
                 f"{component}-packages",
-                f"Packages of {requirements.name}",
-                _recipe(packages, requirements.read_bytes(), packages.FINISH.read_bytes()),
-                lambda target, scratch: packages.write_locked(target, scratch, requirements),
+                f"Packages of {' and '.join(lock.name for lock in locks)}",
+                _recipe(
+                    packages,
+                    *(lock.read_bytes() for lock in locks),
+                    packages.FINISH.read_bytes(),
+                ),
+                lambda target, scratch: packages.write_locked(target, scratch, locks),
             ),
             make(
                 "project",

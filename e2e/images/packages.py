@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cluster.image_archive import write_layer
@@ -20,9 +20,11 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
 
 
-def write_locked(target: Path, scratch: Path, lock: Path) -> None:
-    """Write the layer of the packages that a lock names, and nothing else."""
-    _install(scratch, "--only-binary=:all:", "--requirement", str(lock))
+def write_locked(target: Path, scratch: Path, locks: Iterable[Path]) -> None:
+    """Write the layer of the packages that locks name, and nothing else."""
+    for lock in locks:
+        # One at a time: pip wants hashes of all that it installs at once, or of nothing.
+        _install(scratch, "--only-binary=:all:", "--requirement", str(lock))
     _finish(scratch, target)
 
 

