@@ -15,7 +15,7 @@ INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core images manifests \
-	cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
+	sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
 	test-gpu bench-kernels clean
 
 help: ## List the targets
@@ -79,6 +79,16 @@ images: $(INSTALLED) ## Build the operator's and the engine's image without a co
 
 manifests: $(INSTALLED) ## Write manifests/operator from the chart
 	$(BIN)/python helm/manifests.py
+
+# What a lock says: each package with its version, and the hashes of its files. The tool checks them
+# against CycloneDX's own schema.
+SBOM_FOLDER ?= build/sbom
+SBOM = $(BIN)/cyclonedx-py requirements - --pyproject pyproject.toml --output-reproducible
+sbom: $(INSTALLED) ## Write the packages of each environment (CycloneDX) into build/sbom
+	@mkdir -p $(SBOM_FOLDER)
+	cat requirements/operator.lock | $(SBOM) -o $(SBOM_FOLDER)/operator.cdx.json
+	cat requirements/cpu.lock requirements/cpu-torch.lock | $(SBOM) -o $(SBOM_FOLDER)/cpu.cdx.json
+	cat requirements/gpu.lock | $(SBOM) -o $(SBOM_FOLDER)/gpu.cdx.json
 
 # A case that starts the cluster waits for it and for the images, too.
 e2e: cluster-build images ## Run the tests on two real nodes (as root; about three quarters of an hour)
