@@ -5,6 +5,9 @@ closed. A connection that breaks a bound gets one error in OpenAI's shape and is
 """
 
 import asyncio
+import fcntl
+import sys
+import termios
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +24,8 @@ class HttpLimits:
     chunk extensions); max_pending_bytes: of all connections together. head_timeout_s: from the
     connection, or the first byte of a later request, to the last header. linger_s: how long the
     body of a request that was refused is thrown away before the connection is closed.
+    write_timeout_s: within which a client takes 16 KiB of what waits for it, or the server can
+    write again.
     """
 
     max_connections: int = 8192
@@ -29,6 +34,12 @@ class HttpLimits:
     max_pending_bytes: int = 64 << 20
     head_timeout_s: float = 10.0
     linger_s: float = 5.0
+    write_timeout_s: float = 60.0
+
+
+MIN_TAKEN_BYTES = 16 << 10
+"""Of what waits for a client, in ``write_timeout_s``: 270 bytes a second. A reader of tokens takes
+more, and one who reads nothing keeps a request at an instance from ending."""
 
 
 @dataclass(slots=True)
@@ -50,6 +61,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._write_deadline: asyncio.TimerHandle | None = None
+        self._num_untaken = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -61,6 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._count(0)
         self._cancel_deadline()
+        self._cancel_write_deadline()
         super().connection_lost(exc)
         # The timer holds the connection, and with it its buffers, until it would have run.
         self._unset_keepalive_if_required()
@@ -113,9 +127,51 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._watch_rest()
         super().on_response_complete()
         if self._in_body and not self.transport.is_closing():
             self._close_after(self.limits.linger_s)
+
+    # -- readers that do not read
+
+    def pause_writing(self) -> None:
+        """More waits for the client than the transport may hold: the response waits, too."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        self._cancel_write_deadline()
+        if not self.transport.is_closing():
+            self.transport.set_write_buffer_limits()
+        super().resume_writing()
+
+    def _watch_rest(self) -> None:
+        """What is left once nothing more comes: a connection that closes waits for it as well."""
+        if self.transport.get_write_buffer_size():
+            self.transport.set_write_buffer_limits(high=0)
+
+    def _await_reader(self) -> None:
+        self._cancel_write_deadline()
+        self._num_untaken = self._untaken()
+        self._write_deadline = self.loop.call_later(self.limits.write_timeout_s, self._look_again)
+
+    def _look_again(self) -> None:
+        """The application is told that its client is gone, and ends what it does for it."""
+        if self._untaken() > self._num_untaken - MIN_TAKEN_BYTES:
+            self.transport.abort()
+        else:
+            self._await_reader()
+
+    def _untaken(self) -> int:
+        """Bytes that the client's machine has not taken yet. Of megabytes that the kernel holds, it
+        asks for more once a third is gone, which is minutes for a slow reader."""
+        queued = fcntl.ioctl(self.transport.get_extra_info("socket"), termios.TIOCOUTQ, bytes(4))
+        return self.transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
+
+    def _cancel_write_deadline(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
 
     # -- ends
 
@@ -130,6 +186,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer and close. Between the parts of another response there is no place for it."""
         if not (self._responds and self.cycle.response_started):
             self.transport.write(_bytes(error_response(status, message)))
+        self._watch_rest()
         self.transport.close()
 
     @property

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from macroserve.serving.descriptors import affordable_connections
 from macroserve.serving.http_protocol import HttpLimits, bounded_protocol
 
 KEEP_ALIVE_S = 75
@@ -15,9 +17,12 @@ DEFAULT_LIMITS = HttpLimits()
 
 
 class HttpServer(uvicorn.Server):
-    """grace_s: how long requests may take that are under way when it stops."""
+    """grace_s: how long requests may take that are under way when it stops. limits: of these, the
+    number of connections is lower where the process has no descriptors for as many."""
 
     def __init__(self, app: ASGIApp, grace_s: float, limits: HttpLimits = DEFAULT_LIMITS) -> None:
+        affordable = affordable_connections(limits.max_connections)
+        limits = replace(limits, max_connections=affordable)
         super().__init__(
             uvicorn.Config(
                 app,

@@ -28,6 +28,7 @@ from macroserve.serving.dispatch import Dispatcher
 from macroserve.serving.error_shape import ErrorShape
 from macroserve.serving.gate import Gate
 from macroserve.serving.guard import Farewell, RetryAfter, error_response
+from macroserve.serving.http_protocol import HttpLimits
 from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.metrics import IngressMetrics, cell_page, merge, scrape
 from macroserve.serving.request_check import RequestCheck
@@ -37,6 +38,8 @@ METRICS_PATH = "/macroserve/metrics"
 REQUEST_METRICS_PATH = "/macroserve/metrics/requests"
 """What one replica counted itself: for its peers."""
 PRIVATE_GRACE_S = 5.0
+PRIVATE_LIMITS = HttpLimits(max_connections=256)
+"""For the kubelet, Prometheus, the operator and the other replicas."""
 LEAVING_S = 5.0
 """How long a replica that leaves goes on taking requests: until nobody sends it any."""
 
@@ -112,7 +115,9 @@ class IngressServer:
         )
         # vLLM's error handlers look for it there.
         app.state.server = self._server
-        self._private_server = HttpServer(self._private_application(), PRIVATE_GRACE_S)
+        self._private_server = HttpServer(
+            self._private_application(), PRIVATE_GRACE_S, PRIVATE_LIMITS
+        )
         await self._private_server.start(*private)
         await self._server.start(public)
         self._readiness = asyncio.create_task(self._become_ready())
