@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cluster import Cluster
+from images import build_later_engine_image
 from world.kube import Kube
 from world.release import CHART, NAMESPACE, Release
 from world.served import Served, emulated
@@ -56,6 +57,37 @@ def test_an_upgrade_and_its_rollback_lose_no_request(
         served.wait_for_instances(4)
         traffic.after(5)
     assert not traffic.failures
+
+
+@pytest.mark.slow
+def test_an_upgrade_to_other_messages_loses_no_request(
+    release: Release, kube: Kube, cluster: Cluster
+) -> None:
+    """Heads, ingresses and instances are replaced one after another by such whose messages have
+    fields, words and kinds that the old ones do not know; then by the old ones again."""
+    cluster.import_image(build_later_engine_image())
+    served = Served(kube, emulated("rolled"))
+    served.apply()
+    served.wait_for_condition("Ready")
+    image = release.values["engine"]["image"]
+    with Traffic(served.endpoint, rate=2.0) as traffic:
+        traffic.after(5)
+        try:
+            release.upgrade({"engine": {"image": {**image, "tag": "later"}}})
+            eventually(lambda: images(served) == {f"{image['repository']}:later"}, 300)
+            served.wait_for_instances(3)
+            traffic.after(10)
+        finally:
+            release.rollback()
+        eventually(lambda: images(served) == {f"{image['repository']}:{image['tag']}"}, 300)
+        served.wait_for_instances(3)
+        traffic.after(10)
+    assert not traffic.failures
+
+
+def images(served: Served) -> set[str]:
+    """Of all containers that serve."""
+    return {c["image"] for pod in served.all_pods() for c in pod["spec"]["containers"]}
 
 
 def test_an_uninstall_leaves_only_what_serves(

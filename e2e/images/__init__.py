@@ -1,5 +1,5 @@
 """The project's two images, made on this machine without a container engine or a registry."""
 
-from images.build import build_engine_image, build_operator_image
+from images.build import build_engine_image, build_later_engine_image, build_operator_image
 
-__all__ = ["build_engine_image", "build_operator_image"]
+__all__ = ["build_engine_image", "build_later_engine_image", "build_operator_image"]

@@ -31,7 +31,13 @@ def build_engine_image() -> Path:
     return _build("engine")
 
 
-def _build(component: str) -> Path:
+def build_later_engine_image() -> Path:
+    """An archive of ``registry.local/macroserve/engine:later``, whose messages are those of a later
+    version (``later_wire``)."""
+    return _build("engine", later=True)
+
+
+def _build(component: str, later: bool = False) -> Path:
     if sys.version_info[:2] != (3, 11):
         raise RuntimeError("images have Python 3.11 and are made with it, for its wheels")
     dockerfile = read_dockerfile(
@@ -40,7 +46,7 @@ def _build(component: str) -> Path:
     named = [dockerfile.arguments.get(name) for name in ("REQUIREMENTS", "TORCH_REQUIREMENTS")]
     locks = [ROOT / "requirements" / lock for lock in named if lock]
     debian_packages = dockerfile.arguments.get("PACKAGES", "").split()
-    name = f"registry.local/macroserve/{component}:e2e"
+    name = f"registry.local/macroserve/{component}:{'later' if later else 'e2e'}"
     sources = packages.read_sources()
     steps = Steps()
     with open_store(places.images()) as store:
@@ -69,8 +75,17 @@ def _build(component: str) -> Path:
                 lambda target, scratch: packages.write_project(target, scratch, sources),
             ),
         ]
+        if later:
+            layers.append(
+                make(
+                    "later-wire",
+                    "Messages of a later version",
+                    _recipe(packages, packages.LATER_WIRE.read_bytes()),
+                    packages.write_later_wire,
+                )
+            )
         return make(
-            component,
+            f"{component}-later" if later else component,
             f"Archive of {name}",
             key_of(*(layer.name for layer in layers), repr(dockerfile.config)),
             lambda target, _: write_image(target, name, layers, dockerfile.config),

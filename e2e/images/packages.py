@@ -10,6 +10,7 @@ from cluster.image_archive import write_layer
 ROOT = Path(__file__).parents[2]
 FINISH = ROOT / "images" / "finish.py"
 PREFIX = "/opt/macroserve"
+LATER_WIRE = Path(__file__).with_name("later_wire.py")
 
 # pip writes the interpreter that runs it into the scripts it installs; the image's is another.
 _PIP = f"""
@@ -53,6 +54,15 @@ def write_project(target: Path, scratch: Path, sources: Mapping[str, bytes]) -> 
     )
     _install(root, "--no-index", f"--find-links={wheels}", "macroserve")
     _finish(root, target)
+
+
+def write_later_wire(target: Path, scratch: Path) -> None:
+    """Write a layer by which every Python process of the image imports ``later_wire`` first."""
+    folder = scratch / PREFIX.lstrip("/") / "lib" / "python3.11" / "site-packages"
+    folder.mkdir(parents=True)
+    (folder / LATER_WIRE.name).write_bytes(LATER_WIRE.read_bytes())
+    (folder / "later_wire.pth").write_text(f"import {LATER_WIRE.stem}\n")
+    _finish(scratch, target)
 
 
 def _install(root: Path, *what: str) -> None:
