@@ -1,5 +1,6 @@
 """The Dockerfiles lint clean, and images made without an engine are configured as they say."""
 
+import re
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -86,6 +87,13 @@ def test_images_run_as_pods_must(component: str) -> None:
     assert environment["PYTHONDONTWRITEBYTECODE"] == "1"
     assert dockerfile.arguments["PYTHON_IMAGE"].startswith("python:3.11.")
     assert (ROOT / "requirements" / dockerfile.arguments["REQUIREMENTS"]).exists()
+
+
+def test_images_have_one_base_by_its_digest() -> None:
+    files = [ROOT / "images" / component / "Dockerfile" for component in COMPONENTS]
+    bases = {read_dockerfile(file, {}).arguments["PYTHON_IMAGE"] for file in files}
+    assert len(bases) == 1
+    assert re.fullmatch(r"python:3\.11\.[0-9]+-slim-bookworm@sha256:[0-9a-f]{64}", bases.pop())
 
 
 def test_the_engine_writes_only_where_pods_have_a_volume() -> None:
