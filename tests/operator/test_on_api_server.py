@@ -293,15 +293,10 @@ def test_pod_that_fails_by_its_device_is_made_anew_without_that_node(
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     team.apply(emulated("llama", 2, template={"spec": {"affinity": affinity}}))
     team.wait_for_instances("llama", 2)
-    pod = "llama-instance-0"
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": pod},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-7"},
-    }
-    path = f"/api/v1/namespaces/{team.name}/pods/{pod}"
-    team.kubectl("create", "--raw", f"{path}/binding", "-f", "-", input=json.dumps(binding))
+    pod, other = "llama-instance-0", "llama-instance-1"
+    _bind(team, pod, "gpu-7")
+    # One that waits for a node would be made anew, too.
+    _bind(team, other, "gpu-8")
     found = team.get("pod", pod) or {}
     cause = {"exitCode": 1, "message": "CUDA error: uncorrectable ECC error encountered"}
     engine = {
@@ -314,11 +309,12 @@ def test_pod_that_fails_by_its_device_is_made_anew_without_that_node(
         "lastState": {"terminated": cause},
     }
     found["status"] |= {"containerStatuses": [engine]}
+    path = _path(team, pod)
     team.kubectl("replace", "--raw", f"{path}/status", "-f", "-", input=json.dumps(found))
 
     def replacement() -> dict[str, Any] | None:
         others = [each for each in _instance_pods(team) if each["metadata"]["name"] > pod]
-        return next((p for p in others if p["metadata"]["name"] != "llama-instance-1"), None)
+        return next((p for p in others if p["metadata"]["name"] != other), None)
 
     wait_for(replacement, "another pod in its place")
     new = replacement() or {}
@@ -329,5 +325,21 @@ def test_pod_that_fails_by_its_device_is_made_anew_without_that_node(
     assert term == {"matchExpressions": [zone], "matchFields": [excluded]}
     (avoided,) = (team.get("mi", "llama") or {})["status"]["avoidedNodes"]
     assert (avoided["node"], avoided["instance"]) == ("gpu-7", "instance-0")
-    assert "deletionTimestamp" not in (team.get("pod", "llama-instance-1") or {})["metadata"]
+    assert "deletionTimestamp" not in (team.get("pod", other) or {})["metadata"]
     wait_for(lambda: "NodeAvoided" in team.event_reasons("llama"), "its event")
+
+
+def _path(team: Team, pod: str) -> str:
+    return f"/api/v1/namespaces/{team.name}/pods/{pod}"
+
+
+def _bind(team: Team, pod: str, node: str) -> None:
+    """As a scheduler does."""
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    path = f"{_path(team, pod)}/binding"
+    team.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(binding))
