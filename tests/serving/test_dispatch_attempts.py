@@ -1,12 +1,16 @@
 """What the dispatcher makes of each way in which an attempt can end."""
 
+import asyncio
 import logging
+import time
 from dataclasses import replace
 
+import msgspec
 import pytest
 from support.emulated_world import token_request
 from support.fake_instances import (
     Behaviour,
+    Fakes,
     answers,
     dies,
     dies_after_a_token,
@@ -15,11 +19,12 @@ from support.fake_instances import (
     good,
     hangs,
     hangs_after_a_token,
+    taken_note,
     token,
 )
 
 from macroserve.core.routing.attempts import Run
-from macroserve.engine.tokens import RefusedError
+from macroserve.engine.tokens import RefusedError, StopStringMet
 from macroserve.serving import dispatch
 
 
@@ -183,3 +188,50 @@ async def test_a_stream_under_a_grammar_does_not_go_on_after_tokens() -> None:
             async for _ in world.dispatcher.stream(request):
                 pass
     assert refused.value.status == 503 and world.calls == ["a"]
+
+
+async def cancelled_after(world: Fakes, num_tokens: int, message: StopStringMet | None) -> None:
+    """Cancel a stream that has so many tokens, and wait until it has ended."""
+    enough = asyncio.Event()
+
+    async def read() -> None:
+        count = 0
+        async for choice in world.dispatcher.stream(token_request("r", 100)):
+            count += len(choice.token_ids or ())
+            if count >= num_tokens:
+                enough.set()
+
+    task = asyncio.create_task(read())
+    await enough.wait()
+    task.cancel(message)
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_an_instance_is_told_of_a_stop_string_and_of_its_own_tokens_alone() -> None:
+    async with fakes(a=dies_after_a_token, b=hangs_after_a_token) as world:
+        await cancelled_after(world, 2, StopStringMet(2))
+        route_id = world.directory.queries[-1].route_id
+        told = [msgspec.json.decode(body) for body in world.stopped]
+        assert told == [{"request_id": route_id, "num_tokens": 1}]
+        assert world.metric("macroserve_requests_total", outcome="ok") == 1
+
+
+async def test_an_instance_is_not_told_of_a_client_that_leaves() -> None:
+    async with fakes(a=hangs_after_a_token) as world:
+        await cancelled_after(world, 1, None)
+        assert world.stopped == []
+        assert world.metric("macroserve_requests_total", outcome="cancelled") == 1
+
+
+@pytest.mark.parametrize("answer", [hangs, dies, answers(500, "{}"), taken_note])
+async def test_a_notice_of_a_stop_string_is_given_up_in_time(
+    answer: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("macroserve.serving.attempt.STOPPED_TIMEOUT_S", 0.1)
+    async with fakes(on_stopped=answer, a=hangs_after_a_token) as world:
+        began = time.monotonic()
+        await cancelled_after(world, 1, StopStringMet(1))
+        assert time.monotonic() - began < 5
+        assert len(world.stopped) == 1
+        assert world.metric("macroserve_requests_total", outcome="ok") == 1

@@ -9,7 +9,7 @@ from support.emulated_world import token_request
 
 from macroserve.core.request import Slo
 from macroserve.core.views import CellView
-from macroserve.engine.tokens import STOPPED
+from macroserve.engine.tokens import StopStringMet
 from macroserve.serving import wire
 from macroserve.serving.metrics import IngressMetrics, RequestRecord, cell_page, merge
 
@@ -102,7 +102,7 @@ def test_one_slow_gap_in_a_hundred_is_forgiven(num_slow: int, attained: bool) ->
     ("end", "outcome"),
     [
         (None, "ok"),
-        (asyncio.CancelledError(STOPPED), "ok"),
+        (asyncio.CancelledError(StopStringMet(3)), "ok"),
         (asyncio.CancelledError(), "cancelled"),
         (GeneratorExit(), "cancelled"),
         (RuntimeError("x"), "failed"),

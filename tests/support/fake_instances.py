@@ -10,7 +10,7 @@ from aiohttp import web
 from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.views import Pool
-from macroserve.engine.tokens import GENERATE_PATH
+from macroserve.engine.tokens import GENERATE_PATH, STOPPED_PATH
 from macroserve.serving import wire
 from macroserve.serving.attempt import SILENCE_S
 from macroserve.serving.directory import Placement
@@ -67,6 +67,10 @@ async def hangs_after_a_token(request: web.Request) -> web.StreamResponse:
     return await hangs(request)
 
 
+async def taken_note(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=204)
+
+
 def answers(status: int, text: str, content_type: str = "application/json") -> Behaviour:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=text, content_type=content_type)
@@ -118,6 +122,7 @@ class Fakes:
     dispatcher: Dispatcher
     metrics: IngressMetrics
     calls: list[str]
+    stopped: list[bytes]
 
     def metric(self, name: str, **labels: str) -> float:
         labels = {"namespace": "default", "macroinstance": "test", **labels}
@@ -129,14 +134,16 @@ async def fakes(
     clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
     silence_s: float = SILENCE_S,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    on_stopped: Behaviour = taken_note,
     **behaviours: Behaviour | None,
 ) -> AsyncIterator[Fakes]:
-    """Instances by name; None is an address at which nobody listens."""
-    directory, calls = FakeDirectory(), []
+    """Instances by name; None is an address at which nobody listens. on_stopped: what all answer
+    to the notice of a stop string."""
+    directory, calls, stopped = FakeDirectory(), [], []
     metrics = IngressMetrics("default", "test", 0.9)
     async with AsyncExitStack() as stack:
         for name, behaviour in behaviours.items():
-            port = await _serve(stack, name, behaviour, calls)
+            port = await _serve(stack, name, behaviour, calls, on_stopped, stopped)
             address = f"http://127.0.0.1:{port}"
             directory.members[name] = wire.Member(name, address, Pool.LP, 1)
         dispatcher = Dispatcher(
@@ -150,19 +157,29 @@ async def fakes(
         )
         await dispatcher.start()
         stack.push_async_callback(dispatcher.stop)
-        yield Fakes(directory, dispatcher, metrics, calls)
+        yield Fakes(directory, dispatcher, metrics, calls, stopped)
 
 
 async def _serve(
-    stack: AsyncExitStack, name: str, behaviour: Behaviour | None, calls: list[str]
+    stack: AsyncExitStack,
+    name: str,
+    behaviour: Behaviour | None,
+    calls: list[str],
+    on_stopped: Behaviour,
+    stopped: list[bytes],
 ) -> int:
     async def handle(request: web.Request) -> web.StreamResponse:
         calls.append(name)
         assert behaviour is not None
         return await behaviour(request)
 
+    async def note(request: web.Request) -> web.StreamResponse:
+        stopped.append(await request.read())
+        return await on_stopped(request)
+
     app = web.Application()
     app.router.add_post(GENERATE_PATH, handle)
+    app.router.add_post(STOPPED_PATH, note)
     runner = web.AppRunner(app, shutdown_timeout=0.01)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

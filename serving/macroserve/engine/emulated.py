@@ -30,7 +30,7 @@ from macroserve.engine.hybrid_cache import Found, judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
-from macroserve.engine.tokens import GENERATE_PATH
+from macroserve.engine.tokens import GENERATE_PATH, Stopped
 
 # What is emulated: Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
 EMULATED_MODEL = ModelShape(
@@ -95,6 +95,9 @@ class Stream:
 
     def abort(self, stop_reason: str) -> None:
         self._put("abort", stop_reason, [], None)
+
+    def stop(self) -> None:
+        self._put("stop", None, [], None)
 
     def _logprobs(self, token: int) -> dict[str, Any] | None:
         """As made up as the token: certain of it, the others equally unlikely."""
@@ -243,6 +246,10 @@ class EmulatedEngine:
     @property
     def num_unfinished(self) -> int:
         return len(self._executor.streams)
+
+    async def end_stopped(self, stopped: Stopped) -> None:
+        if stream := self._executor.streams.get(stopped.request_id):
+            stream.stop()
 
     async def probe(self) -> None:
         self._num_probes += 1

@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 from starlette.applications import Starlette
 
+from macroserve.engine.tokens import Stopped
+
 
 @dataclass(frozen=True, slots=True)
 class EngineShape:
@@ -38,6 +40,10 @@ class Engine(Protocol):
     @property
     def num_unfinished(self) -> int:
         """Requests that were passed to the engine and have not ended, as this process sees it."""
+        ...
+
+    async def end_stopped(self, stopped: Stopped) -> None:
+        """End a request whose text has met a stop string; nothing for one that has ended."""
         ...
 
     async def probe(self) -> None:

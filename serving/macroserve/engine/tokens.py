@@ -11,9 +11,33 @@ from typing import Any, Protocol
 import msgspec
 
 GENERATE_PATH = "/inference/v1/generate"
+STOPPED_PATH = "/macroserve/stopped"
 
-STOPPED = "stopped"
-"""Message of the cancellation that ends a stream because a stop string was found in its text."""
+
+@dataclass(frozen=True, slots=True)
+class StopStringMet:
+    """Message of the cancellation that ends a stream because its text has met a stop string.
+
+    num_tokens: of the whole stream, the last of them completed the stop string.
+    """
+
+    num_tokens: int
+
+
+def stop_string_met(end: BaseException) -> StopStringMet | None:
+    """The message, when that is what ended a stream."""
+    return next((arg for arg in end.args if isinstance(arg, StopStringMet)), None)
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """Body of ``POST STOPPED_PATH``: the text of a request has met a stop string, which ends it.
+
+    request_id: as in the request's own body. num_tokens: that the instance has generated for the
+    answer; those that it has generated since are not part of it.
+    """
+
+    request_id: str
+    num_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

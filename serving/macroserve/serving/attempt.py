@@ -4,6 +4,7 @@ Instances send a sign of life every second while a stream is open (``keep_alive`
 silent for SILENCE_S is broken, however long the queue may be.
 """
 
+import asyncio
 import contextlib
 import socket
 from collections import defaultdict
@@ -16,7 +17,15 @@ from aiohttp.connector import AddrInfoType
 
 from macroserve.core.batch import HandBackReason
 from macroserve.engine.tag import HAND_BACK_PREFIX
-from macroserve.engine.tokens import GENERATE_PATH, Choice, EventParser, RefusedError
+from macroserve.engine.tokens import (
+    GENERATE_PATH,
+    STOPPED_PATH,
+    Choice,
+    EventParser,
+    RefusedError,
+    Stopped,
+    stop_string_met,
+)
 from macroserve.serving import keep_alive
 from macroserve.serving.auth import bearer
 
@@ -24,6 +33,8 @@ CONNECT_TIMEOUT_S = 2.0
 SILENCE_S = 10 * keep_alive.INTERVAL_S
 """Ten missed signs of life: a busy machine delays one or two, and what is left of the 15 s that a
 stream may pause in a partition is enough to begin anew elsewhere."""
+STOPPED_TIMEOUT_S = 1.0
+"""For the notice of a stop string: its client has the answer already, only metrics wait for it."""
 KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 5, 2, 3
 
 
@@ -82,9 +93,14 @@ class InstanceClient:
         for response in list(self._open.pop(instance, ())):
             response.close()
 
-    async def stream(self, instance: str, address: str, body: bytes) -> AsyncIterator[Choice]:
+    async def stream(
+        self, instance: str, address: str, body: bytes, request_id: str, num_earlier: int
+    ) -> AsyncIterator[Choice]:
         """The choices as they come; one without tokens first, when the instance has taken the
-        request in. Raises HandedBackError, UnreachableError, BrokenError or RefusedError."""
+        request in. Raises HandedBackError, UnreachableError, BrokenError or RefusedError.
+
+        request_id: the body's. num_earlier: tokens of the stream from other instances.
+        """
         assert self._http is not None, "the client is not started"
         try:
             async with self._http.post(
@@ -98,14 +114,31 @@ class InstanceClient:
                 if response.status != HTTPStatus.OK:
                     await _refuse(response)
                 yield Choice()
-                async for choice in self._choices(response, instance):
-                    yield choice
+                try:
+                    async for choice in self._choices(response, instance):
+                        yield choice
+                except asyncio.CancelledError as end:
+                    if met := stop_string_met(end):
+                        num_tokens = max(0, met.num_tokens - num_earlier)
+                        await self._tell_stopped(address, Stopped(request_id, num_tokens))
+                    raise
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise UnreachableError(str(error)) from error
         except aiohttp.SocketTimeoutError as error:
             raise SilentError(f"silent for {self._timeout.sock_read} s") from error
         except (aiohttp.ClientError, OSError, msgspec.MsgspecError) as error:
             raise BrokenError(repr(error)) from error
+
+    async def _tell_stopped(self, address: str, stopped: Stopped) -> None:
+        """Let the instance count the request as ended. When its stream is just closed, the request
+        is one whose client has left, which no metric of vLLM counts."""
+        assert self._http is not None, "the client is not started"
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            async with asyncio.timeout(STOPPED_TIMEOUT_S):
+                data = msgspec.json.encode(stopped)
+                url = address + STOPPED_PATH
+                async with self._http.post(url, data=data, allow_redirects=False):
+                    pass
 
     async def _choices(
         self, response: aiohttp.ClientResponse, instance: str

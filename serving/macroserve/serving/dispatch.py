@@ -216,7 +216,13 @@ class Dispatcher:
         acquitted_s = self._clock() + attempts.probation_s(explained)
         on_trial, arrived = query.trial, False
         try:
-            async for choice in self._client.stream(placement.instance, placement.address, body):
+            async for choice in self._client.stream(
+                placement.instance,
+                placement.address,
+                body,
+                query.route_id,
+                query.num_streamed_tokens,
+            ):
                 if not arrived:
                     arrived = True
                     self._avoid.clear(placement.run)

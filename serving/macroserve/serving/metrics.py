@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from macroserve.core.request import Slo
-from macroserve.engine.tokens import STOPPED, TokenRequest
+from macroserve.engine.tokens import TokenRequest, stop_string_met
 from macroserve.serving import wire
 
 LATENCY_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60)
@@ -129,7 +129,7 @@ class IngressMetrics:
             yield record
             outcome = "ok"
         except (asyncio.CancelledError, GeneratorExit) as end:
-            outcome = "ok" if STOPPED in end.args else "cancelled"
+            outcome = "ok" if stop_string_met(end) else "cancelled"
             raise
         finally:
             self._in_flight.dec()

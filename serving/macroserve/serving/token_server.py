@@ -1,7 +1,8 @@
 """An instance's engine and its token endpoint: what runs in the instance's server process.
 
-``POST /inference/v1/generate`` and ``GET /metrics``; nothing here is asked whether the instance
-works, for one request may hold this process's loop for seconds (see ``instance``).
+``POST /inference/v1/generate``, ``POST /macroserve/stopped`` (its text has met a stop string) and
+``GET /metrics``; nothing here is asked whether the instance works, for one request may hold this
+process's loop for seconds (see ``instance``).
 """
 
 import asyncio
@@ -9,15 +10,17 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from macroserve.core.health import BEAT_S
 from macroserve.core.views import Pool
 from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tokens import STOPPED_PATH, Stopped
 from macroserve.serving import wire
 from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.http_server import HttpServer, bound
@@ -62,6 +65,7 @@ class TokenServer:
         listener = bound(self._host, self._port)
         app = await self._engine.start(status_path)
         app.router.routes.append(Route("/metrics", self._metrics))
+        app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
         app.add_middleware(KeepAlive)
         app.add_middleware(SecretOnly, secret=self._secret, open_paths=OPEN_PATHS)
         self._server = HttpServer(app, STOP_GRACE_S)
@@ -114,6 +118,14 @@ class TokenServer:
         while True:
             on_beat(ServerBeat(self._engine.num_unfinished, self.fault))
             await asyncio.sleep(BEAT_S)
+
+    async def _stopped(self, request: Request) -> Response:
+        try:
+            stopped = msgspec.json.decode(await request.body(), type=Stopped)
+        except msgspec.MsgspecError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        await self._engine.end_stopped(stopped)
+        return Response(status_code=204)
 
     async def _metrics(self, request: Request) -> Response:
         """What the engine registered: vLLM's own metrics under their own names."""

@@ -7,7 +7,10 @@ What is touched, and where it would break:
   ``_preempt_request``; appends to the outputs of ``update_from_output``; adds one method to
   ``EngineCore`` for commands.
 - ``frontend.py`` builds an ``AsyncLLM`` without its constructor, around an ``EngineCoreClient`` of
-  our own, and reads ``OutputProcessor.request_states`` to fail a request.
+  our own, reads ``OutputProcessor.request_states`` to fail a request, and overrides
+  ``_finish_request`` to count the tokens before a stop string.
+- ``stopped.py`` ends a request by ``OutputProcessor``'s own steps (``external_req_ids``,
+  ``_finish_request``, ``_update_stats_from_finished``) under the name that ``ServingTokens`` gives.
 - ``grammar.py`` subclasses ``InputProcessor`` (``_validate_params``, ``structured_outputs_config``)
   and sets ``StructuredOutputsParams._backend``; ``compilation.py`` calls
   ``SamplingParams._validate_structured_outputs`` and ``StructuredOutputManager`` apart;

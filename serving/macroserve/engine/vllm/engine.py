@@ -18,6 +18,7 @@ from macroserve.engine.exits import ended
 from macroserve.engine.hybrid_cache import Verdict, judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
+from macroserve.engine.tokens import Stopped
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
 from macroserve.engine.vllm.grammar import CheckedInputProcessor
@@ -25,6 +26,7 @@ from macroserve.engine.vllm.hybrid.support import find
 from macroserve.engine.vllm.last_words import LastWords
 from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
 from macroserve.engine.vllm.scheduler import COMMAND
+from macroserve.engine.vllm.stopped import end_stopped
 
 # (prompts at once, prompt tokens, output tokens): enough shapes for the first latency fit.
 WARM_UP = ((1, 16, 4), (1, 512, 2), (4, 128, 4), (8, 32, 8), (1, 1024, 2))
@@ -110,6 +112,9 @@ class VllmEngine:
     @property
     def num_unfinished(self) -> int:
         return self.llm.output_processor.get_num_unfinished_requests()
+
+    async def end_stopped(self, stopped: Stopped) -> None:
+        await end_stopped(self.llm, stopped)
 
     async def probe(self) -> None:
         self._num_probes += 1

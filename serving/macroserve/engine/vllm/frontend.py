@@ -8,7 +8,7 @@ kept per stream, and no engine runs in this process.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
@@ -21,17 +21,23 @@ from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, SamplingParams
 from vllm.tasks import SupportedTask
+from vllm.tokenizers import TokenizerLike
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core_client import EngineCoreClient
-from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+from vllm.v1.engine.output_processor import (
+    OutputProcessor,
+    OutputProcessorOutput,
+    RequestOutputCollector,
+    RequestState,
+)
 from vllm.v1.outputs import LogprobsLists
 
 from macroserve.engine.tokens import (
-    STOPPED,
     Choice,
     Logprobs,
     RefusedError,
+    StopStringMet,
     TokenLogprob,
     TokenRequest,
     TokenStreamer,
@@ -79,14 +85,15 @@ class RemoteLLM(AsyncLLM):
         self.log_requests = self.log_stats = False
         self.renderer = renderer_from_config(config)
         self.input_processor = CheckedInputProcessor(config, self.renderer)
-        self.output_processor = OutputProcessor(self.renderer.tokenizer, log_stats=False)
+        self.output_processor = TextProcessor(self.renderer.tokenizer, log_stats=False)
         self.admission_stats = self.logger_manager = self.profiler = None
         self.output_handler: asyncio.Task | None = None
         self._client_count = 1
         self._admit = admit
         self._grammars = grammars
         vocab_size = config.model_config.get_vocab_size()
-        self.engine_core = RemoteCore(streamer, self._fail, vocab_size)
+        ended = self.output_processor.ended
+        self.engine_core = RemoteCore(streamer, self._fail, ended, vocab_size)
 
     def check_admission(self, n: int = 1, request_id: str | None = None) -> None:
         try:
@@ -123,18 +130,37 @@ class RemoteLLM(AsyncLLM):
                 state.queue.put(_http_error(refusal))
 
 
+class TextProcessor(OutputProcessor):
+    """ended: how many tokens each request had that the last call of ``process_outputs`` ended."""
+
+    def __init__(self, tokenizer: TokenizerLike | None, *, log_stats: bool) -> None:
+        super().__init__(tokenizer, log_stats=log_stats)
+        self.ended: dict[str, int] = {}
+
+    def process_outputs(self, *args: Any, **kwargs: Any) -> OutputProcessorOutput:
+        self.ended.clear()
+        return super().process_outputs(*args, **kwargs)
+
+    def _finish_request(self, req_state: RequestState) -> None:
+        assert req_state.detokenizer is not None, "only text generation is served"
+        self.ended[req_state.request_id] = req_state.detokenizer.num_output_tokens()
+        super()._finish_request(req_state)
+
+
 class RemoteCore(EngineCoreClient):
-    """The engine-core client: one task per running sequence."""
+    """The engine-core client: one task per running sequence. ended: as in ``TextProcessor``."""
 
     def __init__(
         self,
         streamer: TokenStreamer,
         fail: Callable[[str, RefusedError], None],
+        ended: Mapping[str, int],
         vocab_size: int,
     ) -> None:
         self.resources = SimpleNamespace(engine_dead=False)
         self._streamer = streamer
         self._fail = fail
+        self._ended = ended
         self._vocab_size = vocab_size
         self._outputs: asyncio.Queue[EngineCoreOutput] = asyncio.Queue()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -146,9 +172,10 @@ class RemoteCore(EngineCoreClient):
 
     async def abort_requests_async(self, request_ids: list[str]) -> None:
         """Called by the output handler for requests that met a stop string."""
-        self.cancel(request_ids, STOPPED)
+        for request_id in request_ids:
+            self.cancel([request_id], StopStringMet(self._ended[request_id]))
 
-    def cancel(self, request_ids: Iterable[str], message: str | None = None) -> None:
+    def cancel(self, request_ids: Iterable[str], message: StopStringMet | None = None) -> None:
         for request_id in request_ids:
             if task := self._tasks.get(request_id):
                 task.cancel(message)
