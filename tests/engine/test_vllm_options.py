@@ -1,8 +1,10 @@
 """What vLLM is told of a frontend."""
 
 import subprocess
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import pytest
 
@@ -11,6 +13,7 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
+from vllm.config import VllmConfig  # noqa: E402
 from vllm.model_executor.models import registry  # noqa: E402
 
 from macroserve.engine.vllm.options import frontend_config  # noqa: E402
@@ -31,3 +34,35 @@ def test_a_frontend_starts_no_process_to_look_at_its_model(
     config = frontend_config(settings)
     assert config.model_config.max_model_len == settings.max_model_len
     assert (tmp_path / "modelinfos").is_dir(), "it was known already"
+
+
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [
+        (
+            {"structured_outputs_config": {"enable_in_reasoning": True}},
+            lambda config: config.structured_outputs_config.enable_in_reasoning,
+        ),
+        (
+            {"attention_config": {"use_trtllm_attention": False}},
+            lambda config: config.attention_config.use_trtllm_attention is False,
+        ),
+        (
+            {"override_generation_config": {"temperature": 0.5}},
+            lambda config: config.model_config.override_generation_config["temperature"] == 0.5,
+        ),
+    ],
+)
+def test_mappings_of_a_manifest_reach_vllm(
+    settings: EngineSettings, args: dict[str, Any], found: Callable[[VllmConfig], bool]
+) -> None:
+    config = frontend_config(replace(settings, args=args, api={"reasoning_parser": "granite"}))
+    assert found(config)
+    assert config.structured_outputs_config.reasoning_parser == "granite"
+
+
+def test_a_mapping_with_an_unknown_name_is_refused(settings: EngineSettings) -> None:
+    with pytest.raises(ValueError, match="enable_in_thoughts"):
+        frontend_config(
+            replace(settings, args={"structured_outputs_config": {"enable_in_thoughts": True}})
+        )

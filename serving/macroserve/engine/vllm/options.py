@@ -3,9 +3,10 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import Any, get_args
 
+from pydantic import TypeAdapter
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.models import registry
@@ -31,8 +32,23 @@ def frontend_args(settings: EngineSettings) -> dict[str, Any]:
         "max_num_seqs": settings.max_num_seqs,
         # A grammar waits for the end of the thoughts, which the engine must know.
         "reasoning_parser": settings.api.get("reasoning_parser") or "",
-        **settings.args,
+        **_of_their_classes(settings.args),
     }
+
+
+def _of_their_classes(args: dict[str, Any]) -> dict[str, Any]:
+    """Mappings as the classes that vLLM's command line makes of them: ``AsyncEngineArgs`` itself
+    does it for some arguments only. Raises ValueError for what a class does not take."""
+    types = {field.name: field.type for field in fields(AsyncEngineArgs)}
+
+    def typed(name: str, value: Any) -> Any:
+        kinds = (types[name], *get_args(types[name]))
+        found = [kind for kind in kinds if isinstance(kind, type) and is_dataclass(kind)]
+        if not found or not isinstance(value, dict):
+            return value
+        return TypeAdapter(found[0]).validate_python(value)
+
+    return {name: typed(name, value) for name, value in args.items()}
 
 
 def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -> AsyncEngineArgs:
