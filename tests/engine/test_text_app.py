@@ -1,8 +1,11 @@
 """What spec.api says reaches the endpoint: over answers that are played, without an engine."""
 
 import asyncio
+import json
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +23,7 @@ from macroserve.engine.vllm.api import text_app  # noqa: E402
 from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config  # noqa: E402
+from macroserve.serving.error_shape import ErrorShape  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -72,8 +76,8 @@ def answers(settings: EngineSettings, text: str, *requests: tuple[str, str, dict
             *tokenizer.encode(text, add_special_tokens=False),
             tokenizer.eos_token_id,
         ]
-        app = await text_app(llm, settings)
-        transport = httpx.ASGITransport(app)
+        app = ErrorShape(await text_app(llm, settings))
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             found = [await client.request(m, path, **more) for m, path, more in requests]
         seen.extend(tokenizer.decode(request.token_ids) for request in played.requests)
@@ -118,3 +122,57 @@ def test_without_options_nothing_is_offered(settings: EngineSettings) -> None:
     assert tools.status_code == 400
     assert [model["id"] for model in models.json()["data"]] == ["tiny"]
     assert "x-request-id" not in models.headers
+
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": MESSAGES}),
+        ("/v1/chat/completions", {"messages": MESSAGES, "stream": True}),
+        ("/v1/chat/completions/batch", {"messages": [MESSAGES]}),
+        ("/v1/responses", {"input": "Hi"}),
+        ("/v1/responses", {"input": "Hi", "stream": True}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5, "stream": True}),
+        ("/v1/messages/count_tokens", {"messages": MESSAGES}),
+        ("/tokenize", {"messages": MESSAGES}),
+    ],
+)
+def test_a_model_without_a_template_refuses_messages_with_the_field_for_one(
+    settings: EngineSettings, tmp_path: Path, path: str, body: dict[str, Any]
+) -> None:
+    shutil.copytree(settings.model, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    bare = replace(settings, model=str(tmp_path))
+    answer, _ = answers(bare, "Hello", ("POST", path, {"json": {"model": "tiny", **body}}))
+    assert answer.status_code == 400, answer.text
+    message = answer.json()["error"]["message"]
+    assert "spec.api.chatTemplate" in message and "transformers" not in message
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_tools_without_a_parser_are_refused_with_the_field_for_one(
+    settings: EngineSettings, choice: str, path: str
+) -> None:
+    body: dict[str, Any] = {"model": "tiny", "messages": MESSAGES, "max_tokens": 5}
+    if path == "/v1/messages":
+        kind = {"required": "any"}.get(choice, choice)
+        body |= {"tools": [{"name": "add", "input_schema": {}}], "tool_choice": {"type": kind}}
+    else:
+        body |= {"tools": [TOOL], "tool_choice": choice}
+    answer, _ = answers(settings, CALL, ("POST", path, {"json": body}))
+    assert answer.status_code == 400, answer.text
+    message = answer.json()["error"]["message"]
+    assert "spec.api.toolCallParser" in message and "--" not in message
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_vllm_refuses_in_a_stream_names_fields(settings: EngineSettings, stream: bool) -> None:
+    answer, _ = answers(settings, "Hi", chat(thinking_token_budget=5, stream=stream))
+    assert "spec.api.reasoningParser" in answer.text and "--reasoning" not in answer.text

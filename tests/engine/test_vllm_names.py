@@ -3,9 +3,11 @@
 import dataclasses
 
 import pytest
+from support import vllm_errors
 from support import vllm_names as support
 
 from macroserve.core import api_options, vllm_names
+from macroserve.core.option_names import SENTENCES, place_of
 
 pytestmark = pytest.mark.integration
 
@@ -29,3 +31,14 @@ def test_every_option_of_vllm_serve_is_decided_once() -> None:
     options = {field.name for field in dataclasses.fields(FrontendArgs)}
     assert set.union(*parts) == options
     assert sum(map(len, parts)) == len(options), "one is decided twice"
+
+
+def test_every_flag_in_an_error_of_vllm_has_a_place_in_the_manifest() -> None:
+    named = vllm_errors.flags()
+    assert {"--tool-call-parser", "--trust-request-chat-template"} <= named
+    assert {flag for flag in named if place_of(flag) is None} == set()
+
+
+@pytest.mark.parametrize("part", SENTENCES)
+def test_sentences_that_are_replaced_are_those_of_the_installed_vllm(part: str) -> None:
+    assert any(part in text for text in vllm_errors.texts())

@@ -341,3 +341,34 @@ def test_body_that_is_refused_or_left_gives_its_bytes_back() -> None:
         return [(await ask(limit, "/", parts=p)).status for p in [too_large] * 3 + [fits] * 3]
 
     assert asyncio.run(run()) == [413] * 3 + [200] * 3
+
+
+AUTO = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+AUTO_SAID = '"auto" tool choice requires spec.api.toolCallParser to be set'
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_errors_name_fields_of_the_manifest_and_not_flags(path: str) -> None:
+    app = Played(400, json.dumps({"error": {"message": AUTO, "code": 400}}).encode())
+    assert call(guarded(app), path, headers=WITH_KEY).error["message"] == AUTO_SAID
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        'data: {"error":{"message":%s,"type":"BadRequestError","code":400}}\n\n',
+        'event: error\ndata: {"type":"error","error":{"type":"internal_error","message":%s}}\n\n',
+    ],
+)
+def test_errors_that_end_a_stream_name_fields_of_the_manifest(event: str) -> None:
+    body = (event % json.dumps(AUTO)).encode()
+    answer = call(guarded(Played(200, body)), "/v1/chat/completions", headers=WITH_KEY)
+    head, _, data = answer.body.decode().rpartition("data: ")
+    assert head == event.partition("data: ")[0] and data.endswith("\n\n")
+    assert json.loads(data)["error"]["message"] == AUTO_SAID
+
+
+def test_what_a_model_says_is_not_changed() -> None:
+    body = b'data: {"choices":[{"delta":{"content":"pass --tool-call-parser, \\"error\\":"}}]}\n\n'
+    answer = call(guarded(Played(200, body)), "/v1/chat/completions", headers=WITH_KEY)
+    assert answer.body == body

@@ -11,7 +11,7 @@ from macroserve.core.json_value import json_value
 from macroserve.core.sentences import must_be, nearest
 from macroserve.core.vllm_names import ENGINE_ARGS
 
-_DECIDED_BY = {
+DECIDED_BY = {
     "model": "spec.model.source",
     "served_model_name": "spec.model.servedName",
     "max_model_len": "spec.model.maxModelLen",
@@ -35,7 +35,7 @@ _DECIDED_BY = {
 }
 """vLLM engine arguments that are not the user's to give, and the field that decides each."""
 
-_UNSERVED = {
+UNSERVED = {
     **dict.fromkeys(
         ("speculative_config", "spec_method", "spec_model", "spec_tokens", "diffusion_config"),
         "the scheduler gives each running request one token of a step",
@@ -86,9 +86,9 @@ def _arg_name(value: object) -> str:
     name = to_snake(value)
     if name in _API_FIELDS:
         raise must_be(f"given as spec.api.{to_camel(name)}")
-    if field := _DECIDED_BY.get(name) or api_options.DECIDED.get(name):
+    if field := DECIDED_BY.get(name) or api_options.DECIDED.get(name):
         raise must_be(f"left out, because {field} decides it")
-    if why := _UNSERVED.get(name) or api_options.FIXED.get(name):
+    if why := UNSERVED.get(name) or api_options.FIXED.get(name):
         raise must_be(f"left out, because {why}")
     if name not in ENGINE_ARGS:
         # As the person spells names.

@@ -1,15 +1,21 @@
-"""Errors of the public endpoint in the shape that the client's library reads."""
+"""Errors of the public endpoint in the shape that the client's library reads, and in the words of
+the manifest."""
 
 import json
+import re
 from typing import Any
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from macroserve.core.option_names import in_manifest_words
 from macroserve.serving.guard import error_response
 from macroserve.serving.public_routes import is_anthropic
 
 MAX_ERROR_BYTES = 64 << 10
+_ERROR_EVENT = re.compile(
+    rb'(?P<name>(event: error\n)?)data: (?P<data>\{("type":"error",)?"error":.*\})\n\n'
+)
 _OWN_HEADERS = (b"content-length", b"content-type", b"transfer-encoding")
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -24,7 +30,8 @@ _ANTHROPIC_TYPES = {
 
 class ErrorShape:
     """Rewrites every response of 400 and more that is not in OpenAI's shape (a framework's
-    ``{"detail": ...}``, plain text), and on ``/v1/messages`` every one to Anthropic's shape."""
+    ``{"detail": ...}``, plain text), and on ``/v1/messages`` every one to Anthropic's shape. Flags
+    of vLLM in a message become fields of the manifest, also in an event that ends a stream."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -40,7 +47,7 @@ class ErrorShape:
                 start = message
             elif start is None:
                 passed = True
-                await send(message)
+                await send(_event_in_manifest_words(message))
             else:
                 body.extend(message.get("body", b""))
                 del body[MAX_ERROR_BYTES:]
@@ -62,6 +69,7 @@ def _shaped(path: str, start: Message, body: bytes) -> JSONResponse:
     openai = _decoded(body)
     if not _is_openai(openai):
         openai = json.loads(bytes(error_response(status, _message(openai, body, status)).body))
+    openai["error"]["message"] = in_manifest_words(openai["error"]["message"])
     content = openai
     if is_anthropic(path):
         error = {
@@ -75,6 +83,18 @@ def _shaped(path: str, start: Message, body: bytes) -> JSONResponse:
     kept = [(k, v) for k, v in start.get("headers", []) if k.lower() not in _OWN_HEADERS]
     response.raw_headers.extend(kept)
     return response
+
+
+def _event_in_manifest_words(message: Message) -> Message:
+    """vLLM sends each event of a stream as a message of its own."""
+    if not (found := _ERROR_EVENT.fullmatch(message.get("body", b""))):
+        return message
+    content = _decoded(found["data"])
+    if not _is_openai(content):
+        return message
+    content["error"]["message"] = in_manifest_words(content["error"]["message"])
+    event = found["name"] + b"data: " + json.dumps(content).encode() + b"\n\n"
+    return {**message, "body": event}
 
 
 def _decoded(body: bytes) -> Any:

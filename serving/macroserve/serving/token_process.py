@@ -19,6 +19,7 @@ from typing import Any, assert_never
 import msgspec
 import uvloop
 
+from macroserve.core.option_names import in_manifest_words
 from macroserve.core.views import Pool
 from macroserve.engine.exits import die_with_parent, ended, num_oom_kills
 from macroserve.engine.settings import EngineSettings
@@ -186,7 +187,8 @@ async def _serve(sock: socket.socket, setup: Setup) -> None:
         channel.send(await server.start(setup.status_path, channel.send))
     except Exception as error:
         # Whatever an engine raises; the control process says it.
-        channel.send(Failed(type(error).__name__, str(error) or type(error).__name__))
+        cause = in_manifest_words(str(error)) or type(error).__name__
+        channel.send(Failed(type(error).__name__, cause))
         return
     tasks: set[asyncio.Task[None]] = set()
     async for message in channel.messages(decode_to_server):

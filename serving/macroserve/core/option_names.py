@@ -1,0 +1,57 @@
+"""vLLM's options in what it says, by the names of a manifest.
+
+vLLM's errors tell people to pass flags to ``vllm serve``, which nobody runs here. A test takes the
+flags from the error texts of the installed vLLM and wants each of them to have a place.
+"""
+
+import re
+
+from pydantic.alias_generators import to_camel
+
+from macroserve.core import api_options, engine_args
+from macroserve.core.vllm_names import ENGINE_ARGS
+
+SENTENCES = {
+    "As of transformers v4.44, default chat template is no longer allowed": (
+        "the model has no chat template, so that it takes no messages: give it one in "
+        "spec.api.chatTemplate, or send a prompt to /v1/completions"
+    ),
+    "This vLLM engine does not support `store=True`": (
+        "background responses are not served, because no response is stored: leave out background"
+    ),
+    "Start the server with --trust-request-mm-kwargs": (
+        "mm_processor_kwargs and media_io_kwargs are not taken, because only text is served"
+    ),
+    "--trust-request-chat-template is not set": (
+        "a request cannot bring a chat template, because a client must not choose the program that "
+        "renders prompts: the template is in spec.api.chatTemplate"
+    ),
+}
+"""Texts of vLLM that no other names make true, by a part of each, and what is said instead."""
+
+_FLAG = re.compile(r"`?(?<![\w-])(--[a-z][a-z0-9]*(?:-[a-z0-9]+)*)`?")
+_TWICE = re.compile(r"(spec\.[\w.]+) and(?:/or)? \1(?![\w.])")
+
+
+def in_manifest_words(text: str) -> str:
+    """The text with fields of the manifest in place of vLLM's flags. Other flags stay."""
+    for part, instead in SENTENCES.items():
+        if part in text:
+            return instead
+    if "--" not in text:
+        return text
+    named = _FLAG.sub(lambda match: place_of(match[1]) or match[0], text)
+    return _TWICE.sub(r"\1", named)
+
+
+def place_of(flag: str) -> str | None:
+    """The field that sets a flag of vLLM, or the flag and why nobody sets it; None for a flag that
+    vLLM does not have."""
+    name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name in api_options.Api.model_fields:
+        return f"spec.api.{to_camel(name)}"
+    if field := api_options.DECIDED.get(name) or engine_args.DECIDED_BY.get(name):
+        return field
+    if why := api_options.FIXED.get(name) or engine_args.UNSERVED.get(name):
+        return f"{flag} (which cannot be set here: {why})"
+    return f"spec.engine.args.{to_camel(name)}" if name in ENGINE_ARGS else None
