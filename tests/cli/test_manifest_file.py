@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.cli.manifest_file import MAX_BYTES, load, load_document, loads
-from macroserve.core.manifest import ManifestError, changes
+from macroserve.cli.manifest_file import MAX_BYTES, chat_template, load, load_document, loads
+from macroserve.core.manifest import Manifest, ManifestError, changes
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
@@ -94,3 +94,67 @@ def test_a_changed_template_that_repeats_itself_is_compared_or_refused() -> None
     document["spec"]["template"] = inner
     with pytest.raises(ManifestError, match="aliases counted"):
         loads(yaml.safe_dump(document), "m.yaml")
+
+
+def with_api(**api: object) -> Manifest:
+    document = yaml.safe_load(Path("manifests/quickstart.yaml").read_text())
+    document["spec"]["api"] = api
+    return loads(yaml.safe_dump(document), "m.yaml")
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{% for m in messages %}\n{{ m.content \n", "line 2: unexpected end of template"),
+        ("{% if a %}\n\n{{ b }}", "line 3: Unexpected end of template"),
+        ("a\n{{ a|nofilter }}", "line 2: No filter named 'nofilter'"),
+        ("{% endfor %}", "line 1: "),
+        ("{{ " + "(" * 5000 + " }}", "nested too deeply"),
+    ],
+)
+def test_a_template_that_cannot_be_compiled_is_refused_with_its_line(
+    tmp_path: Path, template: str, told: str
+) -> None:
+    (tmp_path / "chat.jinja").write_text(template)
+    given = {
+        "spec.api.chatTemplate": (with_api(chatTemplate=template), None),
+        "spec.api.chatTemplateFile": (with_api(chatTemplateFile="chat.jinja"), None),
+        "spec.api.chatTemplateConfigMap": (
+            with_api(chatTemplateConfigMap={"name": "t", "key": "chat.jinja"}),
+            tmp_path,
+        ),
+    }
+    for field, (manifest, config_map) in given.items():
+        with pytest.raises(ManifestError) as refused:
+            chat_template(manifest, tmp_path, config_map)
+        [sentence] = refused.value.problems
+        assert sentence.startswith(field) and told in sentence
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages }}",
+        "{% for m in messages %}{% generation %}{{ m | tojson }}{% endgeneration %}{% break %}"
+        "{% endfor %}",
+        "{{ raise_exception('no') }}{{ strftime_now('%Y') }}",
+    ],
+)
+def test_whatever_a_model_s_template_may_use_is_taken(tmp_path: Path, template: str) -> None:
+    assert chat_template(with_api(chatTemplate=template), tmp_path) == template
+
+
+def test_a_template_file_is_looked_for_beside_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = with_api(chatTemplateFile="templates/chat.jinja")
+    anywhere = with_api(chatTemplateFile=str(tmp_path / "templates" / "chat.jinja"))
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "chat.jinja").write_text("{{ a }}")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert chat_template(manifest, tmp_path) == "{{ a }}"
+    with pytest.raises(ManifestError, match="cannot be read"):
+        chat_template(manifest, elsewhere)
+    assert chat_template(anywhere, elsewhere) == "{{ a }}"

@@ -176,3 +176,46 @@ def test_tools_without_a_parser_are_refused_with_the_field_for_one(
 def test_what_vllm_refuses_in_a_stream_names_fields(settings: EngineSettings, stream: bool) -> None:
     answer, _ = answers(settings, "Hi", chat(thinking_token_budget=5, stream=stream))
     assert "spec.api.reasoningParser" in answer.text and "--reasoning" not in answer.text
+
+
+LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+EVERYWHERE = [
+    ("/v1/chat/completions", {"messages": MESSAGES}),
+    ("/v1/chat/completions", {"messages": MESSAGES, "stream": True}),
+    ("/v1/responses", {"input": "Hi"}),
+    ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5}),
+    ("/tokenize", {"messages": MESSAGES}),
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[0].nothing.more }}", "has no attribute 'nothing'"),
+        ("{{ messages + 1 }}", "concatenate"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        (LOOP, "takes longer than 0.2 s"),
+    ],
+)
+def test_a_template_that_cannot_render_ends_no_start_and_answers_400(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch, template: str, said: str
+) -> None:
+    monkeypatch.setattr("macroserve.engine.vllm.rendering.RENDER_S", 0.2)
+    requests = [("POST", path, {"json": {"model": "tiny", **body}}) for path, body in EVERYWHERE]
+    *found, _ = answers(replace(settings, api={"chat_template": template}), "Hello", *requests)
+    for answer in found:
+        assert answer.status_code == 400, answer.text
+        assert said in answer.json()["error"]["message"]
+
+
+def test_a_render_that_was_interrupted_leaves_the_next_alone(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("macroserve.engine.vllm.rendering.RENDER_S", 0.2)
+    template = "{% if messages[0].content == 'Loop' %}" + LOOP + "{% endif %}Hi"
+    loop = chat(messages=[{"role": "user", "content": "Loop"}])
+    *found, _ = answers(
+        replace(settings, api={"chat_template": template}), "Hello", *[loop, chat()] * 3
+    )
+    assert [answer.status_code for answer in found] == [400, 200] * 3

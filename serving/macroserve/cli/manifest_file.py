@@ -11,6 +11,7 @@ from yaml.constructor import ConstructorError
 
 from macroserve.core.api_options import JINJA, is_template
 from macroserve.core.manifest import TINY, Manifest, ManifestError, parse
+from macroserve.engine.jinja import problem_of
 from macroserve.engine.settings import EngineSettings
 
 MAX_BYTES = 1 << 20
@@ -160,11 +161,22 @@ def model_folder(manifest: Manifest) -> str:
     return str(path) if is_local else source
 
 
-def chat_template(manifest: Manifest, config_map: Path | None = None) -> str | None:
+def chat_template(manifest: Manifest, folder: Path, config_map: Path | None = None) -> str | None:
     """The text of the chat template, if the manifest names one.
 
-    config_map: where the ConfigMap is mounted. Raises ManifestError when the file cannot be read.
+    folder: the manifest's, where relative paths begin. config_map: where the ConfigMap is mounted.
+    Raises ManifestError for a file that cannot be read and for what is no template.
     """
+    field, text = _template_text(manifest, folder, config_map)
+    if text is not None and (problem := problem_of(text)):
+        raise ManifestError((f"{field} is not a Jinja template: {problem.rstrip('.')}.",))
+    return text
+
+
+def _template_text(
+    manifest: Manifest, folder: Path, config_map: Path | None
+) -> tuple[str, str | None]:
+    """The field of the template and its text."""
     api = manifest.spec.api
     if api.chat_template_config_map is not None:
         field = "spec.api.chatTemplateConfigMap"
@@ -172,9 +184,12 @@ def chat_template(manifest: Manifest, config_map: Path | None = None) -> str | N
             raise ManifestError((f"{field} needs Kubernetes: use spec.api.chatTemplateFile.",))
         path = config_map / api.chat_template_config_map.key
     elif api.chat_template_file is not None:
-        field, path = "spec.api.chatTemplateFile", Path(api.chat_template_file).expanduser()
+        field, path = (
+            "spec.api.chatTemplateFile",
+            folder / Path(api.chat_template_file).expanduser(),
+        )
     else:
-        return api.chat_template
+        return "spec.api.chatTemplate", api.chat_template
     try:
         text = path.read_text()
     except OSError as error:
@@ -184,7 +199,7 @@ def chat_template(manifest: Manifest, config_map: Path | None = None) -> str | N
         raise ManifestError((f"{field}: {path} is not a text file.",)) from error
     if not is_template(text):
         raise ManifestError((f"{field}: {path} must be {JINJA}.",))
-    return text
+    return f"{field}: {path}", text
 
 
 def engine_settings(manifest: Manifest, model: str, template: str | None = None) -> EngineSettings:

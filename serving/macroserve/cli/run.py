@@ -134,7 +134,9 @@ def ingress(
         if keys:
             keys.read()
         settings = engine_settings(
-            resource, model_folder(resource), chat_template(resource, CHAT_TEMPLATE)
+            resource,
+            model_folder(resource),
+            chat_template(resource, manifest.parent, CHAT_TEMPLATE),
         )
         head_url = (head or f"http://{resource.name}-head:8100").rstrip("/")
 

@@ -85,7 +85,8 @@ def run(options: UpOptions, console: Console) -> None:
         f"[bold]{manifest.name}[/bold]: {manifest.spec.instances} instances, "
         f"strategy {manifest.strategy.name}, from {options.path}"
     )
-    settings = engine_settings(manifest, model_folder(manifest), chat_template(manifest))
+    template = chat_template(manifest, options.path.parent)
+    settings = engine_settings(manifest, model_folder(manifest), template)
     progress.step(f"Model {settings.model}")
     if manifest.spec.autoscaling is not None:
         progress.problem("spec.autoscaling has no effect here: only the operator scales by itself")

@@ -15,6 +15,8 @@ What is touched, and where it would break:
   and sets ``StructuredOutputsParams._backend``; ``compilation.py`` calls
   ``SamplingParams._validate_structured_outputs`` and ``StructuredOutputManager`` apart;
   ``chat_template.py`` reads a template's variables as ``renderers.hf`` does.
+- ``rendering.py`` puts a time around ``renderers.hf.safe_apply_chat_template``, and around
+  ``AnthropicServingMessages._detect_merge_inline_system``, which renders at the start.
 - ``tokens.py`` wires ``ServingTokens`` (``entrypoints.scale_out``) to an engine.
 - ``hybrid/`` registers a ``KVCacheSpec`` and its manager, puts its own attention in front of each
   layer's (``Attention.attn_backend`` and ``impl``), hooks the attention blocks of the models that

@@ -44,6 +44,7 @@ from macroserve.engine.tokens import (
     TopLogprob,
 )
 from macroserve.engine.vllm.grammar import CheckedInputProcessor, GrammarChecks
+from macroserve.engine.vllm.rendering import bound_rendering
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class RemoteLLM(AsyncLLM):
         self.scheduler_config = config.scheduler_config
         self.observability_config = config.observability_config
         self.log_requests = self.log_stats = False
+        bound_rendering()
         self.renderer = renderer_from_config(config)
         self.input_processor = CheckedInputProcessor(config, self.renderer)
         self.output_processor = TextProcessor(self.renderer.tokenizer, log_stats=False)

@@ -1,0 +1,103 @@
+"""Chat templates that take long, or fail: each render has a time, and none of them ends a start.
+
+vLLM gives up waiting for a render after 30 s and answers 500, while its thread goes on for good.
+Here the thread itself is interrupted, and the request was one that the template cannot render: 400.
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+from vllm.exceptions import VLLMValidationError
+from vllm.renderers import hf
+
+RENDER_S = 5.0
+"""A render takes milliseconds; the longest conversations with many tools some hundreds."""
+
+
+class OverdueError(Exception):
+    """Raised in a thread whose render is overdue; vLLM makes the answer of what it says."""
+
+    def __str__(self) -> str:
+        return f"the chat template takes longer than {RENDER_S:g} s for these messages"
+
+
+def bound_rendering() -> None:
+    """Before a renderer is made, which keeps the function; again has no effect."""
+    if hf.safe_apply_chat_template.__module__ != __name__:
+        hf.safe_apply_chat_template = _bounded(hf.safe_apply_chat_template)
+        hf.HfRenderer._render_with_timeout = _refused_late(hf.HfRenderer._render_with_timeout)
+        probe = _safe(AnthropicServingMessages._detect_merge_inline_system)
+        setattr(AnthropicServingMessages, "_detect_merge_inline_system", staticmethod(probe))  # noqa: B010
+
+
+def _bounded(render: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(render)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with _deadline(RENDER_S):
+                return render(*args, **kwargs)
+        except OverdueError as error:
+            raise VLLMValidationError(str(error)) from None
+
+    bounded.__module__ = __name__
+    return bounded
+
+
+def _refused_late(wait: Callable[..., Any]) -> Callable[..., Any]:
+    """For what is not interrupted, because no Python runs: vLLM's own time is the last."""
+
+    @wraps(wait)
+    async def refused(*args: Any) -> Any:
+        try:
+            return await wait(*args)
+        except TimeoutError:
+            raise VLLMValidationError(str(OverdueError())) from None
+
+    return refused
+
+
+def _safe(probe: Callable[[str | None], bool]) -> Callable[[str | None], bool]:
+    """The probe with a few messages at the start. A template that fails them may render others."""
+
+    @wraps(probe)
+    def safe(template: str | None) -> bool:
+        try:
+            with _deadline(RENDER_S):
+                return probe(template)
+        except Exception:
+            return True
+
+    return safe
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raises OverdueError in this thread when what is inside takes longer."""
+    thread, lock, inside = threading.get_ident(), threading.Lock(), True
+
+    def interrupt() -> None:
+        with lock:
+            if inside:
+                _raise_in(thread, OverdueError)
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with lock:
+            inside = False
+            # One that was set and not raised yet must not meet what the thread does next.
+            _raise_in(thread, None)
+
+
+def _raise_in(thread: int, error: type[Exception] | None) -> None:
+    raised = ctypes.py_object() if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
