@@ -17,6 +17,7 @@ pytestmark = pytest.mark.integration
 
 KEY = "a-good-key"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
+ORIGIN = "https://app.example"
 NUM_FUZZED = 10_000
 FIELDS = [
     "model",
@@ -72,6 +73,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         model={"source": "tiny", "servedName": "tiny-llama", "maxModelLen": 512},
         scheduling={"strategy": "unified", "dropLate": True},
         slo={"ttft": "200ms", "tpot": "100ms"},
+        api={"allowedOrigins": [ORIGIN]},
     )
     with running(folder, document, "--api-keys", str(keys)) as deployment:
         yield deployment
@@ -157,6 +159,17 @@ def test_without_a_good_key_gets_401(up: Up, value: str) -> None:
         assert response.json()["error"]["type"] == "AuthenticationError"
     assert httpx.get(up.endpoint + "/v1/models").status_code == 401
     assert httpx.get(up.endpoint + "/health").status_code == 200
+
+
+def test_a_browser_can_read_that_its_key_is_wrong(up: Up) -> None:
+    headers = {"Origin": ORIGIN, "Authorization": "Bearer wrong"}
+    refused = post(up, "/v1/completions", json=completion(), headers=headers)
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == ORIGIN
+    preflight = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}
+    allowed = httpx.options(up.endpoint + "/v1/completions", headers=preflight)
+    assert allowed.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == ORIGIN
 
 
 def status_with(up: Up, key: str) -> int:

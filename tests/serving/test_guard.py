@@ -9,6 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from macroserve.serving.api_keys import KeyRing, environment_source
 from macroserve.serving.body_limit import BodyLimit
+from macroserve.serving.cors import with_cors
 from macroserve.serving.error_shape import ErrorShape
 from macroserve.serving.gate import Gate
 from macroserve.serving.guard import RetryAfter
@@ -74,6 +75,15 @@ async def ask(
     scope = {"type": "http", "method": method, "path": path, "headers": raw, "query_string": b""}
     await app(scope, receive, send)
     return Answer(sent, num_received)
+
+
+ORIGIN = "https://app.example"
+ORIGINS = {
+    "allowed_origins": [ORIGIN],
+    "allowed_methods": ["*"],
+    "allowed_headers": ["*"],
+    "allow_credentials": False,
+}
 
 
 def call(app: Any, path: str, **options: Any) -> Answer:
@@ -153,13 +163,6 @@ def test_other_methods_never_reach_the_application(method: str) -> None:
     answer = call(guarded(app), "/v1/completions", method=method, headers=WITH_KEY)
     assert (answer.status, app.bodies, answer.headers["allow"]) == (405, [], "POST")
     assert answer.error["code"] == 405
-
-
-def test_preflight_reaches_the_application_without_its_body() -> None:
-    app = Played()
-    headers = {"access-control-request-method": "POST"}
-    call(guarded(app), "/v1/completions", method="OPTIONS", headers=headers, parts=(b"{}",))
-    assert app.bodies == [b""]
 
 
 def test_websocket_is_closed() -> None:
@@ -372,3 +375,49 @@ def test_what_a_model_says_is_not_changed() -> None:
     body = b'data: {"choices":[{"delta":{"content":"pass --tool-call-parser, \\"error\\":"}}]}\n\n'
     answer = call(guarded(Played(200, body)), "/v1/chat/completions", headers=WITH_KEY)
     assert answer.body == body
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "headers", "status"),
+    [
+        ("/v1/completions", "POST", WITH_KEY, 200),
+        ("/v1/completions", "POST", {}, 401),
+        ("/v1/messages", "POST", {}, 401),
+        ("/v1/completions", "DELETE", {}, 405),
+        ("/nothing", "GET", {}, 404),
+        ("/v1/completions", "POST", {**WITH_KEY, "content-length": "999999999"}, 413),
+    ],
+)
+def test_a_page_of_an_allowed_origin_can_read_every_answer(
+    path: str, method: str, headers: dict[str, str], status: int
+) -> None:
+    app = with_cors(guarded(Played()), ORIGINS)
+    answer = call(app, path, method=method, headers={**headers, "origin": ORIGIN})
+    assert answer.status == status
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    other = call(app, path, method=method, headers={**headers, "origin": "https://other.example"})
+    assert other.status == status
+    assert "access-control-allow-origin" not in other.headers
+
+
+PREFLIGHT = {"origin": ORIGIN, "access-control-request-method": "POST"}
+
+
+def test_a_preflight_needs_no_key_and_calls_nothing() -> None:
+    app = Played()
+    asked = {**PREFLIGHT, "access-control-request-headers": "authorization"}
+    answer = call(
+        with_cors(guarded(app), ORIGINS), "/v1/chat/completions", method="OPTIONS", headers=asked
+    )
+    assert (answer.status, app.bodies, answer.num_received) == (200, [], 0)
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    assert answer.headers["access-control-allow-headers"] == "authorization"
+
+
+def test_without_origins_a_preflight_is_refused() -> None:
+    app = Played()
+    answer = call(
+        with_cors(guarded(app), {}), "/v1/completions", method="OPTIONS", headers=PREFLIGHT
+    )
+    assert (answer.status, app.bodies) == (405, [])
+    assert "access-control-allow-origin" not in answer.headers

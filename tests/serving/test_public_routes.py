@@ -82,7 +82,7 @@ def test_every_route_of_the_ingress_application_is_public(
     from macroserve.engine.vllm import api
 
     monkeypatch.setattr(api, "init_app_state", AsyncMock())
-    options = Namespace(allowed_origins=[], enable_request_id_headers=False)
+    options = Namespace(enable_request_id_headers=False)
     monkeypatch.setattr(api, "_arguments", lambda settings: options)
     app = asyncio.run(api.text_app(Mock(), Mock()))
     served = paths(app.routes)

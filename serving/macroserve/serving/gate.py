@@ -37,7 +37,7 @@ class Gate:
                 # The client keeps its body to itself now, and the connection has no next request.
                 refusal.headers["connection"] = "close"
             await refusal(scope, receive, send)
-        elif _is_open(route) or _is_preflight(scope["method"], headers):
+        elif _is_open(route):
             await self._app(scope, _no_body(), send)
         else:
             await self._app(scope, receive, send)
@@ -45,8 +45,6 @@ class Gate:
     def _refusal(self, route: PublicRoute | None, method: str, headers: Headers) -> Response | None:
         if route is None:
             return error_response(404, "there is no such path")
-        if _is_preflight(method, headers):
-            return None
         if method not in route.methods:
             allowed = ", ".join(route.methods)
             return error_response(405, f"{route.path} takes {allowed} only", {"allow": allowed})
@@ -64,12 +62,6 @@ class Gate:
 
 def _is_open(route: PublicRoute | None) -> bool:
     return route is not None and route.access is Access.OPEN
-
-
-def _is_preflight(method: str, headers: Headers) -> bool:
-    """A browser's question, without a key and a body: answered by the CORS middleware, and with
-    405 where there is none."""
-    return method == "OPTIONS" and "access-control-request-method" in headers
 
 
 def _no_body() -> Receive:

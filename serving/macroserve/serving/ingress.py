@@ -23,6 +23,7 @@ from macroserve.serving.admin import AdminApi
 from macroserve.serving.api_keys import ApiKeySource, KeyRing
 from macroserve.serving.auth import bearer
 from macroserve.serving.body_limit import BodyLimit
+from macroserve.serving.cors import with_cors
 from macroserve.serving.directory import CellDirectory
 from macroserve.serving.dispatch import Dispatcher
 from macroserve.serving.error_shape import ErrorShape
@@ -110,9 +111,8 @@ class IngressServer:
         app, limits = await self._application()
         checked = BodyLimit(RequestCheck(app, limits))
         self._farewell = Farewell(ErrorShape(Gate(checked, self._keys)))
-        self._server = HttpServer(
-            RetryAfter(self._farewell, self._dispatcher.retry_after_s), self._options.grace_s
-        )
+        answering = RetryAfter(self._farewell, self._dispatcher.retry_after_s)
+        self._server = HttpServer(with_cors(answering, self._settings.api), self._options.grace_s)
         # vLLM's error handlers look for it there.
         app.state.server = self._server
         self._private_server = HttpServer(

@@ -4,7 +4,6 @@ from argparse import Namespace
 
 import vllm
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 from vllm.engine.protocol import EngineClient
 from vllm.entrypoints.generate.api_router import register_generate_api_routers
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
@@ -30,14 +29,6 @@ async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
     attach_tokenize(app)
     register_generate_api_routers(app)
     app.add_api_route("/version", _version)
-    if args.allowed_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=args.allowed_origins,
-            allow_methods=args.allowed_methods,
-            allow_headers=args.allowed_headers,
-            allow_credentials=args.allow_credentials,
-        )
     if args.enable_request_id_headers:
         app.add_middleware(XRequestIdMiddleware)
     return app
