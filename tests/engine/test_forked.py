@@ -37,8 +37,8 @@ serve(lambda: run, {TIMEOUT_S}, 256 << 20)
 
 
 @asynccontextmanager
-async def started(**options: float) -> AsyncIterator[ForkedCalls]:
-    calls = ForkedCalls([sys.executable, "-c", PROGRAM], TIMEOUT_S, **options)  # type: ignore[arg-type]
+async def started(**options: int) -> AsyncIterator[ForkedCalls]:
+    calls = ForkedCalls([sys.executable, "-c", PROGRAM], TIMEOUT_S, **options)
     await calls.start()
     try:
         yield calls
@@ -74,14 +74,36 @@ async def test_call_that_dies_leaves_the_server_to_the_next(argument: bytes) -> 
         assert await calls.call(b"x") == b"xx"
 
 
-async def test_no_more_calls_run_than_may_and_a_call_waits_for_its_turn_only_so_long() -> None:
-    async with started(max_running=1, max_wait_s=0.2) as calls:
+async def test_calls_wait_for_their_turn_and_too_many_are_refused_at_once() -> None:
+    async with started(max_running=1, max_waiting=2) as calls:
         await calls.call(b"x")
-        results = await asyncio.gather(
-            *(calls.call(b"nap") for _ in range(3)), return_exceptions=True
-        )
-        assert results.count(b"napnap") == 1
-        assert sum(isinstance(result, CallsBusyError) for result in results) == 2
+        start = time.monotonic()
+        naps = [asyncio.create_task(calls.call(b"nap")) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(CallsBusyError):
+            await calls.call(b"x")
+        assert time.monotonic() - start < 0.4
+        assert await asyncio.gather(*naps) == [b"napnap"] * 3
+        assert time.monotonic() - start >= 1.5, "more ran at once than may"
+        assert await calls.call(b"x") == b"xx"
+
+
+async def test_every_hard_call_of_many_at_once_gets_its_own_verdict() -> None:
+    async with started() as calls:
+        await calls.call(b"x")
+        hard = [calls.call(b"spin") for _ in range(8)]
+        found = await asyncio.gather(*hard, return_exceptions=True)
+        assert [type(error) for error in found] == [CallTimeoutError] * 8
+
+
+async def test_a_caller_that_leaves_gives_its_turn_up() -> None:
+    async with started(max_running=1, max_waiting=1) as calls:
+        await calls.call(b"x")
+        naps = [asyncio.create_task(calls.call(b"nap")) for _ in range(2)]
+        await asyncio.sleep(0)
+        naps[1].cancel()
+        await asyncio.wait(naps[1:])
+        assert await calls.call(b"x") == b"xx"
 
 
 async def test_server_that_ended_is_started_again() -> None:

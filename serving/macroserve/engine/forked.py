@@ -40,7 +40,7 @@ class CallDiedError(CallError):
 
 
 class CallsBusyError(CallError):
-    """The call did not run: no process was free for as long as it may wait, or the server ended."""
+    """The call did not run: too many wait for their turn already, or the server ended."""
 
 
 class _Order(msgspec.Struct):
@@ -59,8 +59,9 @@ class _Outcome(msgspec.Struct):
 class ForkedCalls:
     """The client's end.
 
-    command: starts a process that runs ``serve``. timeout_s: the server's, for the message alone.
-    max_running: calls at once. max_wait_s: how long a call may wait for its turn.
+    command: starts a process that runs ``serve``. timeout_s: the server's. max_running: calls at
+    once. max_waiting: how many more may wait for their turn, which none of them does for longer
+    than the calls before it may take.
     """
 
     def __init__(
@@ -68,12 +69,15 @@ class ForkedCalls:
         command: list[str],
         timeout_s: float,
         max_running: int = 2,
-        max_wait_s: float = 10.0,
+        max_waiting: int = 16,
     ) -> None:
         self._command = command
         self._timeout_s = timeout_s
-        self._max_wait_s = max_wait_s
         self._turns = asyncio.Semaphore(max_running)
+        self._max_accepted = max_running + max_waiting
+        self._num_accepted = 0
+        rounds = -(-max_waiting // max_running)
+        self._max_wait_s = START_S + rounds * timeout_s
         self._starting = asyncio.Lock()
         self._ids = itertools.count()
         self._waiting: dict[int, asyncio.Future[_Outcome]] = {}
@@ -107,21 +111,30 @@ class ForkedCalls:
 
     async def call(self, argument: bytes) -> bytes:
         """The result; raises a CallError when there is none."""
+        if self._num_accepted >= self._max_accepted:
+            raise CallsBusyError("too many calls wait for their turn")
+        self._num_accepted += 1
         try:
-            async with asyncio.timeout(self._max_wait_s):
-                await self._turns.acquire()
-            try:
-                async with asyncio.timeout(START_S + self._timeout_s):
-                    outcome = await self._run(argument)
-            finally:
-                self._turns.release()
-        except TimeoutError:
-            raise CallsBusyError("no process was free in time") from None
+            outcome = await self._in_turn(argument)
+        finally:
+            self._num_accepted -= 1
         if outcome.result is not None:
             return base64.b64decode(outcome.result)
         if outcome.signal == signal.SIGALRM:
             raise CallTimeoutError(f"the call took longer than {self._timeout_s:g} s")
         raise CallDiedError(f"the call's process ended by signal {outcome.signal}")
+
+    async def _in_turn(self, argument: bytes) -> _Outcome:
+        try:
+            async with asyncio.timeout(self._max_wait_s):
+                await self._turns.acquire()
+            try:
+                async with asyncio.timeout(START_S + self._timeout_s):
+                    return await self._run(argument)
+            finally:
+                self._turns.release()
+        except TimeoutError:
+            raise CallsBusyError("no process was free in time") from None
 
     async def _run(self, argument: bytes) -> _Outcome:
         await self.start()
