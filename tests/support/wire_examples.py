@@ -14,7 +14,7 @@ from macroserve.core import orders, reports
 from macroserve.core.handle import InstanceHandle
 from macroserve.core.views import InstanceStatus
 from macroserve.engine.tag import RequestTag
-from macroserve.engine.tokens import TokenChunk
+from macroserve.engine.tokens import Stopped, TokenChunk
 from macroserve.serving import wire
 from macroserve.serving.head_cells import HeadCells
 
@@ -32,6 +32,7 @@ KINDS: dict[str, type] = {
         InstanceHandle,
         RequestTag,
         TokenChunk,
+        Stopped,
         HeadCells,
         reports.InstanceIdentity,
         reports.CellReport,
