@@ -60,6 +60,8 @@ def send(deployment: Deployment, order: str, body: str) -> str:
             content=body,
             headers=bearer(deployment.control_token),
             timeout=10,
+            # The order and its token are for this machine, not for a proxy of the environment.
+            trust_env=False,
         )
     except httpx.HTTPError as error:
         raise OrderRefusedError(f"{deployment.name} does not answer: {error}") from error
