@@ -55,7 +55,13 @@ class Up:
         self.manifest_path = folder / "manifest.yaml"
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
-        self.env = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "200"}
+        self.env = {
+            **os.environ,
+            "XDG_STATE_HOME": str(folder / "state"),
+            "COLUMNS": "200",
+            # As if other programs had filled the memory.
+            "RAY_memory_usage_threshold": "0.05",
+        }
         self.lines: list[str] = []
         self.write(document)
         self.process = subprocess.Popen(

@@ -14,6 +14,9 @@ DEFAULTS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     # ...but for one in each Serve replica, which like the others wants the token.
     "RAY_AUTH_MODE": "token",
+    # Ray would kill healthy instances for the memory that other programs take: the operating system
+    # knows better who took it.
+    "RAY_memory_monitor_refresh_ms": "0",
 }
 
 
