@@ -3,13 +3,15 @@
 import os
 import socket
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from macroserve.cli import state
-from macroserve.cli.app import app
+from macroserve.cli.app import app, main
+from macroserve.cli.user_folders import cache_folder, state_folder
 
 GOOD = Path("manifests/emulated.yaml").read_text()
 
@@ -83,6 +85,70 @@ def test_up_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
     assert "cannot be used" in result.output
 
 
+def test_up_refuses_a_name_that_runs(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.yaml"
+    path.write_text(GOOD)
+    name = "emulated"
+    with state.claimed(name):
+        state.write(deployment(name, os.getpid()))
+        result = invoke("up", "-f", str(path), "--port", "18999")
+        assert result.exit_code == 1
+        assert "'emulated' runs here already" in result.output
+        assert "Model" not in result.output  # nothing was begun
+        assert state.find(name) == deployment(name, os.getpid())
+    with state.claimed(name):
+        pass  # it is free again
+
+
+def command(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code of the whole command."""
+    monkeypatch.setattr(sys, "argv", ["macroserve", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "XDG_CACHE_HOME"])
+def test_up_without_a_folder_to_write_to_ends_with_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    variable: str,
+) -> None:
+    in_place = tmp_path / "a-file"
+    in_place.touch()
+    monkeypatch.setenv(variable, str(in_place))
+    up = ("up", "-f", "manifests/emulated.yaml", "--port", "18999")
+    assert command(*up, monkeypatch=monkeypatch) == 1
+    said = capfd.readouterr().err
+    assert said.startswith("error:") and said.count("\n") == 1
+    assert "a-file" in said and "Not a directory" in said
+
+
+def test_figures_are_shown_where_they_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    json_file = tmp_path / "nowhere" / "figures.json"
+    simulate = "simulate -f manifests/quickstart.yaml --device A100-80GB --rate 1 --duration 10s"
+    model = ("--model", "Mistral-7B", "--prompt-tokens", "100", "--output-tokens", "10")
+    arguments = (*simulate.split(), *model, "--json", str(json_file))
+    assert command(*arguments, monkeypatch=monkeypatch) == 1
+    said = capfd.readouterr()
+    assert "TTFT" in said.out
+    assert said.err == f"error: {json_file}: No such file or directory\n"
+
+
+def test_folders_of_one_without_a_home_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(FileNotFoundError, match="set HOME or XDG_CACHE_HOME"):
+        cache_folder()
+
+
 @pytest.mark.parametrize("command", [("status",), ("scale", "3"), ("status", "--name", "x")])
 def test_nothing_runs(command: tuple[str, ...]) -> None:
     result = invoke(*command)
@@ -101,8 +167,9 @@ def deployment(name: str, pid: int) -> state.Deployment:
 
 def test_state_files_are_private_and_found_by_name() -> None:
     for name in ("a", "b"):
-        state.write(deployment(name, os.getpid()))
-    path = next(state._folder().glob("a.json"))
+        with state.claimed(name):
+            state.write(deployment(name, os.getpid()))
+    path = next(state_folder().glob("a.json"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert state.find("b") == deployment("b", os.getpid())
     with pytest.raises(state.NotRunningError, match="a, b"):
@@ -112,7 +179,8 @@ def test_state_files_are_private_and_found_by_name() -> None:
 
 
 def test_a_state_file_of_a_dead_process_does_not_count() -> None:
-    state.write(deployment("dead", 2**22 + 1))
+    with state.claimed("dead"):
+        state.write(deployment("dead", 2**22 + 1))
     with pytest.raises(state.NotRunningError):
         state.find(None)
 

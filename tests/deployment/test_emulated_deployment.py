@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from support.deployment import Up, manifest, running
+import yaml
+from support.deployment import Up, free_port, manifest, running
 from world.traffic import Traffic
 
 pytestmark = pytest.mark.integration
@@ -153,6 +154,17 @@ def test_secrets_are_not_in_the_log(up: Up) -> None:
 
 
 def test_a_second_deployment_on_the_same_port_is_refused(up: Up) -> None:
-    result = up.command("up", "-f", str(up.manifest_path), "--port", str(up.port))
+    other = up.folder / "other.yaml"
+    other.write_text(yaml.safe_dump({**manifest(), "metadata": {"name": "other"}}))
+    result = up.command("up", "-f", str(other), "--port", str(up.port))
     assert result.returncode == 1
     assert "cannot be used" in result.stderr
+
+
+def test_a_second_deployment_of_the_same_name_is_refused(up: Up) -> None:
+    before = up.state
+    result = up.command("up", "-f", str(up.manifest_path), "--port", str(free_port()))
+    assert result.returncode == 1
+    assert "runs here already" in result.stderr
+    assert up.state == before
+    assert up.command("status").returncode == 0

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -42,7 +43,12 @@ def main() -> None:
     app.command()(reproduce)
     app.command()(simulate)
     app.add_typer(run, name="run")
-    app()
+    try:
+        app()
+    except OSError as error:
+        # Any command may meet a full disk, a folder that it may not write to or a port in use.
+        errors.print(f"[red]error:[/red] {escape(_told(error))}", soft_wrap=True)
+        sys.exit(1)
 
 
 @app.command()
@@ -74,6 +80,7 @@ def up(
     ] = None,
 ) -> None:
     """Run a whole deployment on this machine until Ctrl-C."""
+    from macroserve.cli.state import NameTakenError
     from macroserve.cli.up import PortTakenError, UpOptions, run
     from macroserve.core.manifest import ManifestError
     from macroserve.serving.ray_cells import DeployError
@@ -83,7 +90,7 @@ def up(
         run(UpOptions(manifest, host, port, private_port, _api_keys(api_keys)), console)
     except ManifestError as error:
         _fail(str(error), 2)
-    except PortTakenError as error:
+    except (NameTakenError, PortTakenError) as error:
         _fail(str(error), 1)
     except StartError as error:
         _fail(f"The instances do not start: {error}", 1)
@@ -167,6 +174,11 @@ def _api_keys(path: Path | None) -> "ApiKeySource | None":
     except ApiKeysError as error:
         _fail(str(error), 2)
     return None
+
+
+def _told(error: OSError) -> str:
+    files = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return ": ".join([*files, error.strerror or str(error) or type(error).__name__])
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -152,8 +152,8 @@ def model_folder(manifest: Manifest) -> str:
         from macroserve.cli.tiny_model import ensure_tiny_model
 
         return str(ensure_tiny_model())
-    path = Path(source).expanduser()
     is_local = source.startswith((".", "/", "~"))
+    path = _expanded(source, "spec.model.source")
     if is_local and not (path / "config.json").is_file():
         raise ManifestError(
             (f"spec.model.source is {source!r}, but there is no checkpoint (config.json) there.",)
@@ -184,10 +184,8 @@ def _template_text(
             raise ManifestError((f"{field} needs Kubernetes: use spec.api.chatTemplateFile.",))
         path = config_map / api.chat_template_config_map.key
     elif api.chat_template_file is not None:
-        field, path = (
-            "spec.api.chatTemplateFile",
-            folder / Path(api.chat_template_file).expanduser(),
-        )
+        field = "spec.api.chatTemplateFile"
+        path = folder / _expanded(api.chat_template_file, field)
     else:
         return "spec.api.chatTemplate", api.chat_template
     try:
@@ -200,6 +198,14 @@ def _template_text(
     if not is_template(text):
         raise ManifestError((f"{field}: {path} must be {JINJA}.",))
     return f"{field}: {path}", text
+
+
+def _expanded(path: str, field: str) -> Path:
+    """Raises ManifestError for a ``~`` that is nobody's home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ManifestError((f"{field} is {path!r}, but there is no such home folder.",)) from error
 
 
 def engine_settings(manifest: Manifest, model: str, template: str | None = None) -> EngineSettings:

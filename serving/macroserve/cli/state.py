@@ -1,14 +1,23 @@
 """Where a running deployment on this machine is: a small file that only its user can read."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from macroserve.cli.user_folders import state_folder
+
 
 class NotRunningError(Exception):
     """There is no such deployment on this machine, or there are several."""
+
+
+class NameTakenError(Exception):
+    """A deployment of that name runs on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +34,31 @@ class Deployment:
     control_token: str = field(repr=False)
 
 
-def _folder() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "macroserve"
+@contextmanager
+def claimed(name: str) -> Iterator[None]:
+    """The name is this process's as long as the context lasts, or until the process ends.
+
+    Raises NameTakenError when it is another's, OSError when the folder cannot be written to.
+    """
+    folder = state_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    # The file stays: one who removed it could take it from under the lock of another.
+    descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NameTakenError(
+                f"a deployment {name!r} runs here already: stop it, or change metadata.name"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write(deployment: Deployment) -> None:
-    folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{deployment.name}.json"
+    """Its name must be claimed."""
+    path = _path(deployment.name)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -41,12 +66,13 @@ def write(deployment: Deployment) -> None:
 
 
 def remove(name: str) -> None:
-    (_folder() / f"{name}.json").unlink(missing_ok=True)
+    """Its name must be claimed."""
+    _path(name).unlink(missing_ok=True)
 
 
 def find(name: str | None) -> Deployment:
     """The running deployment of that name, or the only one; raises NotRunningError."""
-    running = [d for path in sorted(_folder().glob("*.json")) if (d := _read(path))]
+    running = [d for path in sorted(state_folder().glob("*.json")) if (d := _read(path))]
     chosen = [d for d in running if name in (None, d.name)]
     if len(chosen) == 1:
         return chosen[0]
@@ -55,6 +81,10 @@ def find(name: str | None) -> Deployment:
         raise NotRunningError(f"several deployments run here, name one with --name: {names}")
     wanted = f"no deployment {name!r}" if name else "no deployment"
     raise NotRunningError(f"{wanted} runs on this machine; start one with: macroserve up")
+
+
+def _path(name: str) -> Path:
+    return state_folder() / f"{name}.json"
 
 
 def _read(path: Path) -> Deployment | None:

@@ -7,11 +7,12 @@ OPT, without rotary embedding, is for measuring the hybrid cache.
 """
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from macroserve.cli.user_folders import cache_folder
 
 VERSION = 1
 """To be raised with every change of what is built, so that an older build is not taken for it."""
@@ -79,7 +80,7 @@ def ensure_tiny_model(directory: Path | None = None, architecture: str = "llama"
     ``macroserve/models`` in the user's cache.
     Building takes about a second and is atomic: another process sees all of it or nothing.
     """
-    directory = directory or _cache() / "macroserve" / "models"
+    directory = directory or cache_folder() / "models"
     checkpoint = directory / f"tiny-{architecture}-{VERSION}"
     if checkpoint.is_dir():
         return checkpoint
@@ -94,10 +95,6 @@ def ensure_tiny_model(directory: Path | None = None, architecture: str = "llama"
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return checkpoint
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def _build(folder: Path, architecture: str) -> None:

@@ -75,10 +75,16 @@ class Progress:
 
 
 def run(options: UpOptions, console: Console) -> None:
-    """Returns when it was told to stop. Raises ManifestError or PortTakenError before anything is
-    started, StartError when the instances do not come up."""
+    """Returns when it was told to stop. Raises ManifestError, NameTakenError or PortTakenError
+    before anything is started, StartError when the instances do not come up, DeployError when
+    something else does not."""
     saved = read(options.path)
     manifest = loads(saved.text, str(options.path))
+    with state.claimed(manifest.name):
+        _run(options, saved, manifest, console)
+
+
+def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console) -> None:
     _check_port(options.host, options.port)
     progress = Progress(console)
     progress.step(

@@ -50,20 +50,25 @@ class RayCells:
         self._deploying: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def start(self) -> None:
+        """Raises DeployError with what kept Ray from starting."""
         # They tell of every step of their own; a person watches this terminal.
         for name in ("ray", "ray.serve"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        ray.init(
-            address="local",
-            namespace=self._namespace,
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            num_cpus=1,
-        )
-        # Clients talk to the ingress replicas themselves.
-        serve.start(proxy_location="Disabled")
+        try:
+            ray.init(
+                address="local",
+                namespace=self._namespace,
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                num_cpus=1,
+            )
+            # Clients talk to the ingress replicas themselves.
+            serve.start(proxy_location="Disabled")
+        except Exception as error:
+            # A path that is too long, no room for its files, a process that does not come up.
+            raise DeployError(f"Ray: {cause_of(error)}") from error
 
     def stop(self) -> None:
         """End every process; safe to call in any state."""

@@ -84,6 +84,6 @@ def simulate(
     for sentence in asked.beyond(wanted.spec.model.max_model_len).sentences():
         typer.echo(f"{sentence}.", err=True)
     report = Report.of(outcome, wanted.spec.instances * setup.deployment.num_devices)
+    Console(highlight=False).print(report.tables(wanted.slo))
     if json_file is not None:
         json_file.write_text(json.dumps(report.document(), indent=2) + "\n")
-    Console(highlight=False).print(report.tables(wanted.slo))

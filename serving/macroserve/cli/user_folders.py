@@ -1,0 +1,25 @@
+"""Where Macroserve keeps files of its user (XDG Base Directory Specification)."""
+
+import os
+from pathlib import Path
+
+APPLICATION = "macroserve"
+
+
+def cache_folder() -> Path:
+    """For what can be made again. Raises FileNotFoundError where the user has no home folder."""
+    return _base("XDG_CACHE_HOME", ".cache") / APPLICATION
+
+
+def state_folder() -> Path:
+    """For what tells of running deployments. Raises as ``cache_folder``."""
+    return _base("XDG_STATE_HOME", ".local/state") / APPLICATION
+
+
+def _base(variable: str, under_home: str) -> Path:
+    if given := os.environ.get(variable):
+        return Path(given)
+    try:
+        return Path.home() / under_home
+    except RuntimeError:
+        raise FileNotFoundError(f"you have no home folder here: set HOME or {variable}") from None
