@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from macroserve.cli import state
 from macroserve.cli.control import ControlServer
+from macroserve.cli.first_request import first_request
 from macroserve.cli.manifest_file import (
     Saved,
     chat_template,
@@ -202,8 +203,11 @@ class Deployment:
                 await self._ready()
         except TimeoutError:
             raise StartError(f"nothing was ready after {READY_TIMEOUT_S:.0f} s") from None
+        api_keys = self._options.api_keys
+        command = await first_request(self._endpoint, self._manifest.served_name, api_keys)
         self._progress.step("[bold green]Ready.[/bold green] Try:")
-        print(self._example(), flush=True)
+        goodbye = "macroserve status --watch      Ctrl-C here stops everything"
+        print(f"\n  {command}\n\n  {goodbye}\n", flush=True)
 
     async def _ready(self) -> None:
         async with aiohttp.ClientSession() as http:
@@ -213,16 +217,6 @@ class Deployment:
                         if response.status == 200:
                             return
                 await asyncio.sleep(0.2)
-
-    def _example(self) -> str:
-        key = ' -H "Authorization: Bearer $KEY"' if self._options.api_keys else ""
-        return (
-            f"\n  curl -N {self._endpoint}/v1/chat/completions{key} "
-            "-H 'Content-Type: application/json' \\\n"
-            f'    -d \'{{"model": "{self._manifest.served_name}", "stream": true, '
-            '"max_tokens": 32, "messages": [{"role": "user", "content": "Hello"}]}\'\n\n'
-            "  macroserve status --watch      Ctrl-C here stops everything\n"
-        )
 
     # -- live changes
 

@@ -1,0 +1,50 @@
+"""A first request for a person to try: a command that works with the model that is served."""
+
+import json
+import shlex
+import urllib.request
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
+from macroserve.serving.auth import bearer
+
+ANSWER_TIMEOUT_S = 10.0
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
+TEXT: dict[str, Any] = {"prompt": "Hello"}
+
+
+async def first_request(endpoint: str, model: str, api_keys: ApiKeySource | None) -> str:
+    """Return a curl command: a chat, or a completion where the model has no chat template."""
+    is_chat = await _has_chat_template(endpoint, model, api_keys)
+    path, prompt = ("chat/completions", CHAT) if is_chat else ("completions", TEXT)
+    body = json.dumps({"model": model, "stream": True, "max_tokens": 32, **prompt})
+    key = ' -H "Authorization: Bearer $KEY"' if api_keys else ""
+    return (
+        f"curl -N{_noproxy(endpoint)} {endpoint}/v1/{path}{key} "
+        f"-H 'Content-Type: application/json' \\\n    -d {shlex.quote(body)}"
+    )
+
+
+async def _has_chat_template(endpoint: str, model: str, api_keys: ApiKeySource | None) -> bool:
+    """As the endpoint does it: vLLM has templates of its own for some models."""
+    try:
+        headers = bearer(api_keys.read()[0]) if api_keys else {}
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        async with (
+            aiohttp.ClientSession(headers=headers, timeout=timeout) as http,
+            http.post(f"{endpoint}/tokenize", json={"model": model, **CHAT}) as response,
+        ):
+            return response.status != 400
+    except (ApiKeysError, aiohttp.ClientError, TimeoutError):
+        return True
+
+
+def _noproxy(endpoint: str) -> str:
+    """curl takes a proxy from the environment even for this machine."""
+    goes_by_proxy = urllib.request.getproxies() and not (
+        urllib.request.proxy_bypass(urlsplit(endpoint).netloc)
+    )
+    return " --noproxy '*'" if goes_by_proxy else ""
