@@ -75,10 +75,19 @@ def test_a_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
     with load_of(up) as load:
         load.after(30)
         kill(up, "InstanceActor")
+        up.wait_for_line(r"instance-\d is gone: its process was killed or has crashed\.")
         up.wait_for(lambda: len({i["address"] for i in up.instances().values()} - before) == 1)
         load.after(100)
         up.wait_for(lambda: len(up.instances()) == 3)
     assert load.failures == []
+
+
+def test_an_instance_whose_engine_was_killed_is_gone_with_its_cause(up: Up) -> None:
+    before = {i["address"] for i in up.instances().values()}
+    up.processes("InstanceActor")[0].children()[0].kill()
+    up.wait_for_line(r"instance-\d is gone: (?!its process)(?!it does not answer)\w+")
+    up.wait_for(lambda: {i["address"] for i in up.instances().values()} - before)
+    up.wait_for(lambda: len(up.instances()) == 3)
 
 
 def test_a_killed_ingress_replica_breaks_only_its_own_connections(up: Up) -> None:

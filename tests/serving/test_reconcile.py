@@ -76,6 +76,9 @@ class Played:
     def _identity(self, name: str) -> InstanceIdentity:
         return InstanceIdentity(name, name, self.alive[name].named)
 
+    async def loss_cause(self, name: str) -> str:
+        return "it hangs" if name in self.alive else "it was killed"
+
     def pool(self, identity: InstanceIdentity) -> Pool:
         return self.alive[identity.name].pool
 
@@ -294,6 +297,7 @@ async def test_a_dead_instance_is_replaced(play) -> None:
     del scene.world.alive["instance-1"]
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     assert set(scene.world.alive) == {"instance-0", "instance-1", "instance-2"}
+    assert [e for e in scene.events if "gone" in e] == ["instance-1 is gone: it was killed."]
     scene.task.cancel()
 
 
@@ -305,6 +309,27 @@ async def test_a_hung_instance_is_replaced_under_its_name(play) -> None:
     await scene.until(lambda: scene.cells() == {"cell-0": 3} and "instance-1" in scene.world.killed)
     assert scene.world.alive["instance-1"] is not hung
     assert scene.world.killed == ["instance-1"]
+    assert [e for e in scene.events if "gone" in e] == ["instance-1 is gone: it hangs."]
+    scene.task.cancel()
+
+
+async def test_an_instance_that_is_not_wanted_any_more_is_told_of_as_such(play) -> None:
+    scene = await play(3)
+    await scene.until(lambda: scene.cells() == {"cell-0": 3})
+    scene.wish(2)
+    await scene.until(lambda: len(scene.world.alive) == 2)
+    await scene.rounds()
+    gone = [event for event in scene.events if "is gone" in event]
+    assert len(gone) == 1 and "killed" not in gone[0] and "hangs" not in gone[0]
+    scene.task.cancel()
+
+
+async def test_instances_are_not_told_lost_while_no_cell_answers(play) -> None:
+    scene = await play(3)
+    await scene.until(lambda: scene.cells() == {"cell-0": 3})
+    scene.world.failing = {"report"}
+    await scene.rounds()
+    assert not any("is gone" in event for event in scene.events)
     scene.task.cancel()
 
 

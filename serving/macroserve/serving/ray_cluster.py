@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from macroserve.core.handle import verify
 from macroserve.core.reports import InstanceIdentity
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.deployments import INGRESS_APP, IngressDeployment, InstanceActor
-from macroserve.serving.finders import RayInstances
+from macroserve.serving.finders import ANSWER_TIMEOUT_S, RayInstances
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.ray_cells import CellOptions, RayCells, run_application
 
 FREE_NAME_TIMEOUT_S = 10.0
 """How long Ray may take to forget an actor that was killed."""
+KILLED = "its process was killed or has crashed"
+SILENT = "it does not answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,19 @@ class RayCluster(RayCells):
     async def instance_names(self) -> set[str]:
         """Of the actors that live, started or still starting."""
         return set(await asyncio.to_thread(self._instances.actors))
+
+    async def loss_cause(self, name: str) -> str:
+        """Why an instance does not serve any more, as the end of a sentence."""
+        actor = (await asyncio.to_thread(self._instances.actors)).get(name)
+        if actor is None:
+            return KILLED
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await actor.cause.remote() or SILENT
+        except TimeoutError:
+            return SILENT
+        except RayError:
+            return KILLED
 
     async def _free(self, name: str) -> None:
         give_up = time.monotonic() + FREE_NAME_TIMEOUT_S

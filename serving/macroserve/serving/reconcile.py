@@ -75,6 +75,8 @@ class Reconciler:
         # As last observed: instances in cells, with their cell, and those outside.
         self._inside: dict[str, tuple[str, InstanceReport]] = {}
         self._outside: dict[str, InstanceIdentity] = {}
+        self._serving: set[str] = set()
+        """Instances that served when last observed."""
         self._decided: tuple[Command, ...] = ()
         self._retries = Retries(backoff)
         self._num_failures = 0
@@ -133,6 +135,7 @@ class Reconciler:
         known = {*self._inside, *starting}
         outside = await self._cluster.instances() if alive - known else []
         self._outside = {i.name: i for i in outside if i.name not in known}
+        await self._tell_lost({*self._inside, *self._outside})
         members = (
             *(self._member_inside(*place) for place in self._inside.values()),
             *(self._member_starting(name) for name in starting if name not in self._inside),
@@ -140,6 +143,12 @@ class Reconciler:
         )
         all_told = {cell.cell.name for cell in report.cells} == cells
         return Fleet(members, cells if all_told else None)
+
+    async def _tell_lost(self, serving: set[str]) -> None:
+        lost = self._serving - serving
+        self._serving = serving
+        for name in sorted(lost):
+            self._on_event(f"{name} is gone: {await self._cluster.loss_cause(name)}.")
 
     async def _report(self) -> Report:
         try:
@@ -256,6 +265,7 @@ class Reconciler:
             with contextlib.suppress(AdminError):
                 await self._admin.release(cell, name)
         await self._cluster.kill_instance(name)
+        self._serving.discard(name)
         self._on_event(f"{name} is gone. {reason}")
 
 
