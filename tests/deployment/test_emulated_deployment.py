@@ -115,6 +115,20 @@ def test_a_killed_ingress_replica_breaks_only_its_own_connections(up: Up) -> Non
     assert load.failures == []
 
 
+def test_a_hung_ingress_replica_leaves_the_port_and_is_replaced(up: Up) -> None:
+    up.wait_for_line("2 ingress replicas listen")
+    hung = up.processes("IngressDeployment")[0]
+    hung.send_signal(signal.SIGSTOP)
+    # 15 s, and some for a busy machine.
+    up.wait_for(lambda: hung not in up.processes("IngressDeployment"), timeout_s=25)
+    for _ in range(20):
+        assert httpx.get(up.endpoint + "/health", timeout=5).status_code == 200
+    up.wait_for(lambda: len(up.processes("IngressDeployment")) == 2)
+    with load_of(up) as load:
+        load.after(50)
+    assert load.failures == []
+
+
 def test_a_changed_manifest_that_cannot_be_is_refused_and_nothing_stops(up: Up) -> None:
     up.write(manifest(engine={"type": "vLLM"}))
     up.wait_for_line(r"not applied.*spec.engine.type cannot change")

@@ -19,6 +19,9 @@ from macroserve.serving.token_process import TokenProcess
 
 INGRESS_APP = "ingress"
 HEALTH_CHECK_S = 1.0
+INGRESS_ANSWER_TIMEOUT_S = 4.0
+"""Serve ends a replica after three health checks without an answer: a hung one is gone, and its
+share of new connections with it, within 15 s. No busy one is silent for so long."""
 CAUSE_KEPT_S = 30.0
 
 
@@ -69,7 +72,7 @@ class InstanceActor:
 
 @serve.deployment(
     health_check_period_s=HEALTH_CHECK_S,
-    health_check_timeout_s=10,
+    health_check_timeout_s=INGRESS_ANSWER_TIMEOUT_S,
     graceful_shutdown_timeout_s=35,
     ray_actor_options={"num_cpus": 0},
 )

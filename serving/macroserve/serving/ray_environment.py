@@ -17,6 +17,9 @@ DEFAULTS = {
     # Ray would kill healthy instances for the memory that other programs take: the operating system
     # knows better who took it.
     "RAY_memory_monitor_refresh_ms": "0",
+    # A replica that hangs does not heed a polite request to end, and keeps its port meanwhile.
+    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    "RAY_kill_worker_timeout_milliseconds": "1000",
 }
 
 
