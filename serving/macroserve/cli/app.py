@@ -81,21 +81,15 @@ def up(
 ) -> None:
     """Run a whole deployment on this machine until Ctrl-C."""
     from macroserve.cli.state import NameTakenError
-    from macroserve.cli.up import PortTakenError, UpOptions, run
+    from macroserve.cli.up import DeploymentError, PortTakenError, UpOptions, run
     from macroserve.core.manifest import ManifestError
-    from macroserve.serving.ray_cells import DeployError
-    from macroserve.serving.reconcile import StartError
 
     try:
         run(UpOptions(manifest, host, port, private_port, _api_keys(api_keys)), console)
     except ManifestError as error:
         _fail(str(error), 2)
-    except (NameTakenError, PortTakenError) as error:
+    except (NameTakenError, PortTakenError, DeploymentError) as error:
         _fail(str(error), 1)
-    except StartError as error:
-        _fail(f"The instances do not start: {error}", 1)
-    except DeployError as error:
-        _fail(f"The servers do not start: {error}", 1)
 
 
 @app.command()

@@ -5,17 +5,15 @@ import contextlib
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 from rich.console import Console
-from rich.markup import escape
 
 from macroserve.cli import state
 from macroserve.cli.control import ControlServer
+from macroserve.cli.deployment_process import DeploymentProcess
 from macroserve.cli.first_request import first_request
 from macroserve.cli.manifest_file import (
     Saved,
@@ -26,18 +24,21 @@ from macroserve.cli.manifest_file import (
     read,
 )
 from macroserve.cli.manifest_watch import saves
+from macroserve.cli.messages import Setup
+from macroserve.cli.progress import Progress
+from macroserve.core.backoff import Backoff
 from macroserve.core.manifest import Manifest, ManifestError, changes
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.wish import wish
 from macroserve.engine.settings import EngineSettings
-from macroserve.serving.admin_client import AdminClient
 from macroserve.serving.api_keys import ApiKeySource
 from macroserve.serving.auth import new_secret
 from macroserve.serving.ingress import IngressOptions
-from macroserve.serving.ray_cluster import ClusterOptions, RayCluster
-from macroserve.serving.reconcile import Reconciler, StartError
+from macroserve.serving.ray_cluster import ClusterOptions
 
+BACKOFF = Backoff()
 PRIVATE_HOST = "127.0.0.1"
+ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=5)
 READY_TIMEOUT_S = 1800.0
 """Large checkpoints take their time to load."""
 
@@ -55,30 +56,13 @@ class PortTakenError(Exception):
     """Something listens there already."""
 
 
-class Progress:
-    """A line a step, with the time since the start."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._start = time.monotonic()
-
-    def step(self, text: str) -> None:
-        elapsed = time.monotonic() - self._start
-        line = f"[dim]{elapsed:7.1f}s[/dim]  {text}"
-        self._console.print(line, highlight=False, soft_wrap=True)
-
-    def say(self, text: str) -> None:
-        """text: from elsewhere, so that brackets in it are no markup."""
-        self.step(escape(text))
-
-    def problem(self, text: str) -> None:
-        self.step(f"[red]{escape(text)}[/red]")
+class DeploymentError(Exception):
+    """The deployment does not come up; the message is a sentence for people."""
 
 
 def run(options: UpOptions, console: Console) -> None:
     """Returns when it was told to stop. Raises ManifestError, NameTakenError or PortTakenError
-    before anything is started, StartError when the instances do not come up, DeployError when
-    something else does not."""
+    before anything is started, DeploymentError when the deployment does not come up."""
     saved = read(options.path)
     manifest = loads(saved.text, str(options.path))
     with state.claimed(manifest.name):
@@ -100,13 +84,16 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
     if manifest.spec.ingress.api_keys_secret is not None:
         progress.problem("spec.ingress.apiKeysSecret has no effect here: use --api-keys")
     try:
-        asyncio.run(Deployment(options, saved, manifest, settings, progress).run())
+        asyncio.run(Up(options, saved, manifest, settings, progress).run())
     except ExceptionGroup as group:
         # The tasks of a deployment fall together; the first that fell says why.
         raise group.exceptions[0] from group
 
 
-class Deployment:
+class Up:
+    """What people deal with: the manifest as it is now, their orders, and the log. The deployment
+    is in a process of its own, which is started again when it is lost."""
+
     def __init__(
         self,
         options: UpOptions,
@@ -123,51 +110,37 @@ class Deployment:
         self._endpoint = f"http://{options.host}:{options.port}"
         private_port = _private_port(options)
         self._private = f"http://{PRIVATE_HOST}:{private_port}"
-        self._cluster = RayCluster(
-            ClusterOptions(
-                settings=settings,
-                ingress=IngressOptions(
-                    host=options.host,
-                    port=options.port,
-                    private_host=PRIVATE_HOST,
-                    shared_private_port=private_port,
-                    macroinstance=manifest.name,
-                    secret=new_secret(),
-                    admin_token=self._admin_token,
-                    api_keys=options.api_keys,
-                    attainment=manifest.spec.slo.attainment,
-                ),
-                ingress_replicas=manifest.spec.ingress.replicas,
-                threads=max(1, (os.cpu_count() or 1) // manifest.spec.instances),
-            )
+        self._process = DeploymentProcess(progress.say)
+        self._is_ready = False
+        self._cluster = ClusterOptions(
+            settings=settings,
+            ingress=IngressOptions(
+                host=options.host,
+                port=options.port,
+                private_host=PRIVATE_HOST,
+                shared_private_port=private_port,
+                macroinstance=manifest.name,
+                secret=new_secret(),
+                admin_token=self._admin_token,
+                api_keys=options.api_keys,
+                attainment=manifest.spec.slo.attainment,
+            ),
+            ingress_replicas=manifest.spec.ingress.replicas,
+            threads=max(1, (os.cpu_count() or 1) // manifest.spec.instances),
         )
 
     async def run(self) -> None:
+        """Until SIGINT or SIGTERM. Raises DeploymentError when the first start fails."""
         task = asyncio.current_task()
         assert task is not None
-        _on_stop_signal(task.cancel)
-        try:
-            await asyncio.to_thread(self._cluster.start)
-            # Ray has put handlers of its own in place, which end the process on the spot.
-            _on_stop_signal(task.cancel)
-            self._progress.step("Ray and Ray Serve are up")
-            await self._serve()
-        except asyncio.CancelledError:
-            self._progress.step("Stopping")
-        finally:
-            state.remove(self._manifest.name)
-            await asyncio.to_thread(self._cluster.stop)
-            self._progress.step("Stopped: every process has ended")
 
-    async def _serve(self) -> None:
-        admin = AdminClient(self._private, self._admin_token)
-        self._reconciler = Reconciler(
-            self._cluster,
-            admin,
-            wish(self._manifest),
-            self._manifest.slo.tpot_s,
-            self._progress.say,
-        )
+        def stop() -> None:
+            if not task.cancelling():
+                self._progress.step("Stopping")
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
         control_token = new_secret()
         control = ControlServer(control_token, self._apply, self._scale)
         try:
@@ -183,26 +156,53 @@ class Deployment:
                 )
             )
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._deploy_ingress())
-                tasks.create_task(self._reconciler.run())
-                tasks.create_task(self._announce_ready())
+                tasks.create_task(self._keep_deployed())
                 tasks.create_task(self._watch_manifest())
+        except asyncio.CancelledError:
+            pass
         finally:
+            state.remove(self._manifest.name)
             await control.stop()
-            await admin.close()
+            self._progress.step("Stopped: every process has ended")
 
-    async def _deploy_ingress(self) -> None:
-        await self._cluster.deploy_ingress()
-        replicas = self._manifest.spec.ingress.replicas
-        self._progress.step(f"{replicas} ingress replicas listen on {self._endpoint}")
-        self._progress.step(f"Metrics are on {self._private}/metrics")
+    async def _keep_deployed(self) -> None:
+        """Raises DeploymentError where nothing was ever ready."""
+        has_been_ready, num_failures = False, 0
+        while True:
+            reason = await self._deploy()
+            has_been_ready = has_been_ready or self._is_ready
+            if not has_been_ready:
+                raise DeploymentError(reason)
+            num_failures = 1 if self._is_ready else num_failures + 1
+            delay_s = BACKOFF.delay_s(num_failures)
+            self._progress.problem(f"{reason} Everything is started again in {delay_s:.0f} s.")
+            await asyncio.sleep(delay_s)
+
+    async def _deploy(self) -> str:
+        """Return why the deployment has ended; whether it was ready is kept."""
+        self._is_ready = False
+        announcing = asyncio.create_task(self._announce_ready())
+        try:
+            return await self._process.run(
+                Setup(
+                    self._cluster,
+                    self._private,
+                    self._admin_token,
+                    wish(self._manifest),
+                    self._manifest.slo.tpot_s,
+                )
+            )
+        finally:
+            announcing.cancel()
 
     async def _announce_ready(self) -> None:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await self._ready()
         except TimeoutError:
-            raise StartError(f"nothing was ready after {READY_TIMEOUT_S:.0f} s") from None
+            self._process.end(f"Nothing was ready after {READY_TIMEOUT_S:.0f} s.")
+            return
+        self._is_ready = True
         api_keys = self._options.api_keys
         command = await first_request(self._endpoint, self._manifest.served_name, api_keys)
         self._progress.step("[bold green]Ready.[/bold green] Try:")
@@ -210,9 +210,9 @@ class Deployment:
         print(f"\n  {command}\n\n  {goodbye}\n", flush=True)
 
     async def _ready(self) -> None:
-        async with aiohttp.ClientSession() as http:
+        async with aiohttp.ClientSession(timeout=ANSWER_TIMEOUT) as http:
             while True:
-                with contextlib.suppress(aiohttp.ClientError):
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                     async with http.get(self._endpoint + "/ready") as response:
                         if response.status == 200:
                             return
@@ -253,14 +253,9 @@ class Deployment:
             raise ManifestError(refused)
         if manifest != self._manifest:
             self._manifest = manifest
-            self._reconciler.wish = wish(manifest)
-            self._progress.step(f"The manifest changed: {_described(self._reconciler.wish)}")
-
-
-def _on_stop_signal(stop: Callable[[], object]) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+            changed = wish(manifest)
+            self._process.change(changed)
+            self._progress.step(f"The manifest changed: {_described(changed)}")
 
 
 def _described(wish: Wish) -> str:

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Never
 
 import ray
 from ray import serve
+from ray._private import worker
 from ray.serve.schema import ApplicationStatus
 
 from macroserve.core.request import Slo
@@ -19,6 +21,12 @@ from macroserve.serving.registry import withdraw
 CELL_PREFIX = "cell-"
 OBJECT_STORE_BYTES = 100 << 20
 """No tensor and no token travels through Ray's object store."""
+PARTS = {"gcs_server": "control store", "raylet": "node manager"}
+"""Of Ray, by the names of their processes, in words: those that it cannot start again."""
+WATCH_S = 1.0
+SILENCE_S = 20.0
+"""Less than Ray's processes wait before they end themselves (60 s), more than a busy machine
+takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,10 @@ class CellOptions:
 
 class DeployError(Exception):
     """A server of the deployment does not start; the message says why."""
+
+
+class RayLostError(Exception):
+    """A part of Ray is gone without which nothing can be looked after; the message names it."""
 
 
 class RayCells:
@@ -74,6 +86,24 @@ class RayCells:
         """End every process; safe to call in any state."""
         # The cluster is ours alone and goes with all its actors: Serve needs no farewell.
         ray.shutdown()
+
+    async def watch(self) -> Never:
+        """Until cancelled. Raises RayLostError when Ray's own servers end or hang."""
+        answered_s = time.monotonic()
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if lost := _ended_parts():
+                raise RayLostError(f"Ray's {' and '.join(lost)} has ended.")
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    nodes = await asyncio.to_thread(ray.nodes)
+                answered_s = time.monotonic()
+            except Exception as error:
+                if time.monotonic() - answered_s > SILENCE_S:
+                    raise RayLostError("Ray's control store does not answer.") from error
+                continue
+            if not any(node["Alive"] for node in nodes):
+                raise RayLostError("Ray's node manager does not answer.")
 
     async def deploy_cell(self, name: str) -> None:
         """Returns when its scheduler runs, at once if it does already; raises DeployError."""
@@ -111,6 +141,13 @@ class RayCells:
     async def _applications(self) -> dict[str, ApplicationStatus]:
         status = await asyncio.to_thread(serve.status)
         return {name: app.status for name, app in status.applications.items()}
+
+
+def _ended_parts() -> list[str]:
+    # There is no public way to the processes that ray.init() has started.
+    node: Any = worker._global_node
+    ended = {kind for kind, _ in node.dead_processes()} if node else set[str]()
+    return [name for kind, name in PARTS.items() if kind in ended]
 
 
 def run_application(app: Any, name: str) -> None:

@@ -14,6 +14,8 @@ DEFAULTS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     # ...but for one in each Serve replica, which like the others wants the token.
     "RAY_AUTH_MODE": "token",
+    # Nothing starts another Ray by itself where ours has gone.
+    "RAY_ENABLE_AUTO_CONNECT": "0",
     # Ray would kill healthy instances for the memory that other programs take: the operating system
     # knows better who took it.
     "RAY_memory_monitor_refresh_ms": "0",

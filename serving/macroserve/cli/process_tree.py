@@ -1,0 +1,61 @@
+"""All processes below this one, also those whose own parents have ended (Linux only).
+
+Ray's processes start others, and any of them may be killed: their children are then handed to the
+nearest ancestor that asked for orphans, which is this process after ``adopt_orphans``.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+END_TIMEOUT_S = 5.0
+"""A process that hangs in a driver does not end before that lets it go."""
+
+
+def adopt_orphans() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants() -> dict[int, str]:
+    """Process ids, each with its state as in ``/proc/PID/stat``; ``Z`` has ended."""
+    children: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                # The name before the last parenthesis may hold spaces and parentheses.
+                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                children[int(parent)].append((int(folder.name), state))
+    found: dict[int, str] = {}
+    parents = [os.getpid()]
+    while parents:
+        below = children[parents.pop()]
+        found |= dict(below)
+        parents += [pid for pid, _ in below]
+    return found
+
+
+def end_descendants() -> set[int]:
+    """Kill them, and what they start meanwhile. Return those that do not end."""
+    give_up = time.monotonic() + END_TIMEOUT_S
+    while alive := {pid for pid, state in descendants().items() if state != "Z"}:
+        if time.monotonic() > give_up:
+            break
+        for pid in alive:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    reap_orphans()
+    return alive
+
+
+def reap_orphans(keep: int | None = None) -> None:
+    """Forget children that have ended. keep: one that somebody else waits for."""
+    for pid, state in descendants().items():
+        if state == "Z" and pid != keep:
+            with suppress(ChildProcessError):  # not ours, but its own parent's
+                os.waitpid(pid, os.WNOHANG)

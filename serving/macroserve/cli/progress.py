@@ -1,0 +1,26 @@
+"""What ``macroserve up`` tells whoever has started it."""
+
+import time
+
+from rich.console import Console
+from rich.markup import escape
+
+
+class Progress:
+    """A line a step, with the time since the start."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._start = time.monotonic()
+
+    def step(self, text: str) -> None:
+        elapsed = time.monotonic() - self._start
+        line = f"[dim]{elapsed:7.1f}s[/dim]  {text}"
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """text: from elsewhere, so that brackets in it are no markup."""
+        self.step(escape(text))
+
+    def problem(self, text: str) -> None:
+        self.step(f"[red]{escape(text)}[/red]")
