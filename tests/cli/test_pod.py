@@ -9,7 +9,19 @@ import pytest
 import uvloop
 
 from macroserve.cli import pod
-from macroserve.cli.pod import PodError, fail, read_token, serve, use_cpu_limit
+from macroserve.cli.pod import LiveToken, PodError, fail, read_token, serve, use_cpu_limit
+
+
+def test_a_live_token_is_what_the_file_says_now_or_said_last(tmp_path: Path) -> None:
+    file = tmp_path / "admin-token"
+    with pytest.raises(PodError):
+        LiveToken(tmp_path, "admin-token")
+    file.write_text("one\n")
+    token = LiveToken(tmp_path, "admin-token")
+    file.write_text("two\n")
+    assert token() == "two"
+    file.write_text("")
+    assert token() == "two"
 
 
 def test_a_token_is_read_without_its_line_end(tmp_path: Path) -> None:

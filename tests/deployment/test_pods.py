@@ -14,7 +14,12 @@ from support.deployment import manifest
 from support.pods import ADMIN_TOKEN, HEAD_PORT, PORT, PRIVATE_PORT, SECRET, Pod, Pods, running
 from world.traffic import Traffic
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
+
 pytestmark = pytest.mark.integration
+
+CELLS = Audience(Purpose.CELLS)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +90,7 @@ def test_the_head_tells_of_cells_and_instances(pods: Pods) -> None:
         "instance-1": "lp",
         "instance-2": "hp",
     }
-    url = pods.ask_head("GET", "/cells", token=SECRET)["cells"]["cell-0"]
+    url = pods.ask_head("GET", "/cells", token=pods.token(CELLS))["cells"]["cell-0"]
     assert url.startswith(f"http://{pods.pods['head'].address}:")
 
 
@@ -93,6 +98,7 @@ def test_the_head_tells_of_cells_and_instances(pods: Pods) -> None:
     ("method", "path", "token", "status"),
     [
         ("GET", "/cells", ADMIN_TOKEN, 401),
+        ("GET", "/cells", SECRET, 401),
         ("GET", "/admin/v1/cells", SECRET, 401),
         ("GET", "/admin/v1/report", "wrong", 401),
         ("PUT", "/admin/v1/cells/cell-9", SECRET, 401),
@@ -112,10 +118,10 @@ def test_the_head_refuses(pods: Pods, method: str, path: str, token: str, status
 
 
 def test_deploying_a_cell_again_and_deleting_none_change_nothing(pods: Pods) -> None:
-    before = pods.ask_head("GET", "/cells", token=SECRET)
+    before = pods.ask_head("GET", "/cells", token=pods.token(CELLS))
     pods.ask_head("PUT", "/admin/v1/cells/cell-0")
     pods.ask_head("DELETE", "/admin/v1/cells/cell-7")
-    assert pods.ask_head("GET", "/cells", token=SECRET) == before
+    assert pods.ask_head("GET", "/cells", token=pods.token(CELLS)) == before
 
 
 def test_the_public_endpoint_has_no_admin_api(pods: Pods) -> None:

@@ -35,7 +35,7 @@ from macroserve.operator.observe import instance_pods
 from macroserve.operator.tokens import Tokens
 
 LP, HP = Pool.LP, Pool.HP
-TOKENS = Tokens("secret", "admin")
+TOKENS = Tokens({"secret": "s", "admin-token": "a", "key-control": "c"})
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def carry_out(played: PlayedDeployment, steps: Iterable[Step | Repair]) ->
     form = Form(found, world.options, world.budget)
     pods = list(world.store.of(POD, key).values())
     answer = await Contact(world.api, world.http, key).ask(
-        HEAD_ADDRESS, "admin", lambda report: False
+        HEAD_ADDRESS, TOKENS.ring, lambda report: False
     )
     observation = Observation(
         now=played.now,

@@ -2,10 +2,15 @@
 
 import asyncio
 import base64
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
 
+import pytest
 from support.played_deployment import NAME, NAMESPACE, PlayedDeployment, resource
 from support.played_rounds import condition, settle, settled
 
+from macroserve.core.keys import Purpose, derived_key
 from macroserve.operator import names
 from macroserve.operator.api import ApiError
 from macroserve.operator.kinds import DEPLOYMENT, POD, SECRET, SERVICE
@@ -79,11 +84,12 @@ def test_tokens_that_a_person_made_are_used() -> None:
     played.api.put(SECRET, {"metadata": metadata, "data": data})
     asyncio.run(settle(played, played.reconciler()))
     (secret,) = played.api.all(SECRET)
-    assert secret["data"] == data
+    assert data.items() <= secret["data"].items()
 
 
 def test_tokens_that_a_head_refuses_are_read_again() -> None:
     played, reconciler = settled(resource())
+    asyncio.run(played.round(reconciler))  # which has just looked
     (secret,) = played.api.all(SECRET)
     secret["data"]["admin-token"] = base64.b64encode(b"another").decode()
     played.api.put(SECRET, secret)
@@ -92,6 +98,19 @@ def test_tokens_that_a_head_refuses_are_read_again() -> None:
     assert condition(played, "Progressing")["status"] == "True"
     asyncio.run(played.round(reconciler))
     assert condition(played, "Progressing")["status"] == "False"
+
+
+def test_a_head_that_has_yet_to_take_over_an_admin_token_is_spoken_to_with_either() -> None:
+    played, reconciler = settled(resource())
+    (secret,) = played.api.all(SECRET)
+    played.head_token = base64.b64decode(secret["data"]["admin-token"]).decode()
+    secret["data"]["admin-token"] = encoded("the next")
+    played.api.put(SECRET, secret)
+    for token in (played.head_token, "the next"):
+        played.head_token = token
+        played.now += timedelta(seconds=10)
+        asyncio.run(played.round(reconciler))
+        assert condition(played, "Progressing")["status"] == "False"
 
 
 def test_tokens_that_somebody_makes_at_the_same_time_are_used() -> None:
@@ -107,19 +126,67 @@ def test_tokens_that_somebody_makes_at_the_same_time_are_used() -> None:
     played.api.before_call = overtake
     asyncio.run(played.round(played.reconciler()))
     assert len(played.pods()) == 3
-    assert [secret["data"] for secret in played.api.all(SECRET)] == [data]
+    (secret,) = played.api.all(SECRET)
+    assert data.items() <= secret["data"].items()
 
 
-def test_tokens_that_are_deleted_are_there_again_when_a_pod_needs_them() -> None:
+@pytest.mark.parametrize(
+    ("state", "waited_s"),
+    [({"waiting": {"reason": "ContainerCreating"}}, 0), ({"running": {}}, 10)],
+)
+def test_tokens_that_are_deleted_are_there_again_at_once_when_a_pod_needs_them(
+    state: dict[str, object], waited_s: float
+) -> None:
     played, reconciler = settled(resource())
     (before,) = played.api.all(SECRET)
     played.api.remove(SECRET, before)
-    asyncio.run(settle(played, reconciler))
-    assert not list(played.api.all(SECRET)), "they are in no pod's way"
-    in_state(played, {"waiting": {"reason": "ContainerCreating"}})
+    in_state(played, state)
+    played.now += timedelta(seconds=waited_s)
     asyncio.run(played.round(reconciler))
     (after,) = played.api.all(SECRET)
     assert after["data"] == before["data"]
+
+
+def test_a_changed_secrets_keys_stand_before_the_former_ones_for_ten_minutes() -> None:
+    played, reconciler = settled(resource())
+    (before,) = played.api.all(SECRET)
+    former = keys(before)
+    played.api.put(SECRET, before | {"data": before["data"] | {"secret": encoded("new")}})
+    played.now += timedelta(seconds=10)
+    asyncio.run(played.round(reconciler))
+    new = derived_key("new", Purpose.HANDLES)
+    assert keys(next(played.api.all(SECRET))) == [new, *former]
+    # Another operator goes on from there.
+    reconciler = played.reconciler()
+    for minutes, expected in ((9, [new, *former]), (2, [new])):
+        played.now += timedelta(minutes=minutes)
+        asyncio.run(played.round(reconciler))
+        assert keys(next(played.api.all(SECRET))) == expected
+    assert condition(played, "Ready")["status"] == "True"
+
+
+def test_a_secret_of_an_earlier_version_gets_its_keys_before_pods_mount_them() -> None:
+    played = PlayedDeployment()
+    played.apply(resource())
+    data = {"secret": encoded("s"), "admin-token": encoded("a")}
+    metadata = {"name": "llama-tokens", "namespace": NAMESPACE}
+    played.api.put(SECRET, {"metadata": metadata, "data": data})
+
+    def must_have_keys(verb: str) -> None:
+        if played.api.calls[-1].startswith(("create Pod", "apply Deployment")):
+            assert keys(next(played.api.all(SECRET))) == [derived_key("s", Purpose.HANDLES)]
+
+    played.api.before_call = must_have_keys
+    asyncio.run(settle(played, played.reconciler()))
+    assert len(played.pods()) == 3
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def keys(secret: Mapping[str, Any]) -> list[str]:
+    return base64.b64decode(secret["data"]["key-handles"]).decode().split()
 
 
 def test_tokens_that_nobody_knows_any_more_are_made_anew_once_no_pod_has_them() -> None:

@@ -52,13 +52,15 @@ def test_a_macroinstance_gets_its_objects_and_owns_them() -> None:
     assert condition(played, "Ready")["status"] == "True"
 
 
-def test_a_round_with_nothing_to_do_asks_nothing_of_the_api_server() -> None:
+def test_a_round_with_nothing_to_do_asks_the_api_server_for_the_secret_now_and_then() -> None:
     played, reconciler = settled(resource())
-    played.api.calls.clear()
-    played.requests.clear()
-    assert asyncio.run(played.round(reconciler)) is Pace.LATER
-    assert played.api.calls == []
-    assert played.requests == ["GET /admin/v1/cells"]
+    for seconds, calls in ((60, ["get Secret llama-tokens"]), (9, [])):
+        played.now += timedelta(seconds=seconds)
+        played.api.calls.clear()
+        played.requests.clear()
+        assert asyncio.run(played.round(reconciler)) is Pace.LATER
+        assert played.api.calls == calls
+        assert played.requests == ["GET /admin/v1/cells"]
 
 
 def test_growth_splits_a_cell_and_shrinking_merges_it_again() -> None:

@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+from support.keys import live
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
@@ -27,8 +28,8 @@ def test_ports_begin_with_the_cells_number(cell: str, ports: range, expected: li
 
 
 def server(ports: list[int]) -> CellServer:
-    scheduler = CellScheduler("cell-0", strategy("vllm"), Slo(1.0, 0.1), "secret")
-    return CellServer(scheduler, "secret", HOST, ports)
+    scheduler = CellScheduler("cell-0", strategy("vllm"), Slo(1.0, 0.1), live())
+    return CellServer(scheduler, live(), HOST, ports)
 
 
 async def test_cell_whose_port_is_taken_listens_on_the_next_one() -> None:

@@ -5,9 +5,14 @@ import asyncio
 import aiohttp
 import pytest
 from aiohttp import web
-from support.emulated_world import SECRET, World, expected_tokens, running, token_request
+from support.emulated_world import World, expected_tokens, running, token_request
+from support.keys import live, source
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
 from macroserve.core.views import Pool
+from macroserve.serving.call_guard import guard
+from macroserve.serving.calls import UnprovedError
 from macroserve.serving.cell_server import CellServer
 from macroserve.serving.finders import DnsInstances
 from macroserve.serving.head_cells import CELLS_PATH, cells_of
@@ -28,9 +33,9 @@ async def test_instances_are_found_by_name() -> None:
         services = [service(world, name) for name in "ab"]
         gone = "127.0.0.1:9"
         unknown = "no-such-service.invalid:8000"
-        found = await DnsInstances((*services, gone, unknown), SECRET).find()
+        found = await DnsInstances((*services, gone, unknown), source()).find()
         assert {i.name: i.cell for i in found} == {"a": "cell-0", "b": "cell-1"}
-        assert await DnsInstances(tuple(services), "another secret").find() == []
+        assert await DnsInstances(tuple(services), source("another")).find() == []
 
 
 async def test_a_name_with_many_addresses_is_asked_at_each(
@@ -44,17 +49,18 @@ async def test_a_name_with_many_addresses_is_asked_at_each(
             return [(0, 0, 0, "", (ip, int(number))) for ip, number in addresses]
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
-        found = await DnsInstances(("llama-instances:8000",), SECRET).find()
+        found = await DnsInstances(("llama-instances:8000",), source()).find()
         assert {identity.name for identity in found} == {"a", "b"}
 
 
 def test_the_secret_is_not_shown() -> None:
-    assert "s3cret" not in repr(DnsInstances(("a:1",), "s3cret"))
+    assert "s3cret" not in repr(DnsInstances(("a:1",), source("s3cret")))
 
 
 async def served(handler) -> tuple[web.AppRunner, str]:
     app = web.Application()
     app.add_routes([web.get(CELLS_PATH, handler)])
+    guard(app, live(), lambda path: [Audience(Purpose.CELLS)])
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -63,12 +69,23 @@ async def served(handler) -> tuple[web.AppRunner, str]:
 
 async def test_the_head_tells_where_cells_are() -> None:
     async def handler(request: web.Request) -> web.Response:
-        assert request.headers["Authorization"] == f"Bearer {SECRET}"
         return web.json_response({"cells": {"cell-0": "http://a:1"}})
 
     runner, url = await served(handler)
     try:
-        assert await cells_of(url, SECRET) == {"cell-0": "http://a:1"}
+        assert await cells_of(url, live()) == {"cell-0": "http://a:1"}
+    finally:
+        await runner.cleanup()
+
+
+async def test_who_has_other_keys_than_the_head_is_told_nothing() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"cells": {"cell-0": "http://a:1"}})
+
+    runner, url = await served(handler)
+    try:
+        with pytest.raises(UnprovedError, match="401"):
+            await cells_of(url, live("another"))
     finally:
         await runner.cleanup()
 
@@ -80,7 +97,7 @@ async def test_a_head_that_starts_tells_nothing() -> None:
     runner, url = await served(handler)
     try:
         with pytest.raises(aiohttp.ClientResponseError):
-            await cells_of(url, SECRET)
+            await cells_of(url, live())
     finally:
         await runner.cleanup()
 
@@ -115,7 +132,7 @@ async def test_a_scheduler_that_listens_elsewhere_is_asked_there() -> None:
     async with running({"cell-0": {"a": LP, "b": LP}}) as world:
         old = world.cell_servers["cell-0"]
         # As with a head that came up on another node while the old one is not known to be dead.
-        other = CellServer(world.cells["cell-0"], SECRET)
+        other = CellServer(world.cells["cell-0"], live())
         world.urls["cell-0"] = await other.start()
 
         async def is_asked() -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from aiohttp import web
 from support.emulated_world import token_request
 from support.fake_instances import (
     Behaviour,
@@ -26,6 +27,7 @@ from support.fake_instances import (
 from macroserve.core.routing.attempts import Run
 from macroserve.engine.tokens import RefusedError, StopStringMet
 from macroserve.serving import dispatch
+from macroserve.serving.calls import PROOF_HEADER
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +112,18 @@ async def test_hand_backs_do_not_count_as_broken() -> None:
         assert not any(query.trial for query in world.directory.queries)
 
 
+async def claims_the_token(request: web.Request) -> web.StreamResponse:
+    """Sends back for a proof what it was sent."""
+    token = request.headers["Authorization"].removeprefix("Bearer ")
+    return web.json_response({}, status=400, headers={PROOF_HEADER: token.split(".")[1]})
+
+
+async def test_a_proved_refusal_is_the_clients_and_is_not_tried_elsewhere() -> None:
+    async with fakes(a=answers(400, '{"error": {"message": "too long"}}'), b=good) as world:
+        assert str(await refusal(world.dispatcher)) == "too long"
+    assert world.calls == ["a"]
+
+
 @pytest.mark.parametrize(
     "stranger",
     [
@@ -120,13 +134,17 @@ async def test_hand_backs_do_not_count_as_broken() -> None:
         answers(400, "<html>bad</html>", "text/html"),
         answers(200, "<html>welcome</html>", "text/html"),
         answers(307, "", "text/plain"),
+        answers(400, '{"error": {"message": "a good imitation"}}'),
+        answers(500, "{}"),
         answers(503, "{}"),
+        good,
+        claims_the_token,
     ],
 )
 async def test_unreachable_and_unproved_addresses_lead_to_another_instance(
     stranger: Behaviour | None,
 ) -> None:
-    async with fakes(**dict.fromkeys("abcd", stranger), e=good) as world:
+    async with fakes(**dict.fromkeys("abcd", stranger), e=good, strangers="abcd") as world:
         for _ in range(3):
             assert len(await tokens(world.dispatcher)) == 5
         assert world.metric("macroserve_reroutes_total", reason="unreachable") == 4

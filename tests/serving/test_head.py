@@ -9,15 +9,20 @@ from typing import cast
 import aiohttp
 import pytest
 from aiohttp import web
+from support.keys import live, source
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import KeyRing, Purpose
 from macroserve.core.reports import HeadReport, InstanceIdentity
 from macroserve.operator.head_client import REPORT_TIMEOUT, CallError, HeadClient
 from macroserve.serving import head
+from macroserve.serving.call_guard import guard
 from macroserve.serving.finders import InstanceFinder
 from macroserve.serving.head import HeadOptions, HeadServer
 from macroserve.serving.ray_cells import RayCells
 
-OPTIONS = HeadOptions(host="127.0.0.1", port=0, secret="secret", admin_token="admin")
+RING = KeyRing.derived(["admin"], [Purpose.ADMIN])
+OPTIONS = HeadOptions(host="127.0.0.1", port=0, keys=source(), admin_token=lambda: "admin")
 
 
 @dataclass
@@ -64,7 +69,7 @@ async def starting(cells: Cells) -> AsyncIterator[tuple[HeadClient, asyncio.Task
             await asyncio.sleep(0.01)
     port = server._server.servers[0].sockets[0].getsockname()[1]
     async with aiohttp.ClientSession() as http:
-        yield HeadClient(http, f"http://127.0.0.1:{port}", "admin"), start
+        yield HeadClient(http, f"http://127.0.0.1:{port}", RING), start
     cells.may_run.set()
     await start
     await server.stop()
@@ -112,6 +117,7 @@ async def test_a_cell_that_hangs_is_left_out_in_time(cells: Cells) -> None:
     app = web.Application()
     app.add_routes([web.get("/report", report), web.get("/load", load)])
     app.add_routes([web.get(f"/{n}/{what}", hang) for n in "12" for what in ("report", "load")])
+    guard(app, live(), lambda path: [Audience(Purpose.ORDERS, f"cell-{n}") for n in range(3)])
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

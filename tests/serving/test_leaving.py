@@ -3,13 +3,15 @@
 import asyncio
 from dataclasses import replace
 
-import aiohttp
 import pytest
-from support.emulated_world import SECRET, expected_tokens, running, token_request
+from support.emulated_world import expected_tokens, running, token_request
+from support.keys import live
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
-from macroserve.serving.auth import bearer
+from macroserve.serving.calls import session, to
 from macroserve.serving.cell import CellScheduler
 
 LP = Pool.LP
@@ -21,7 +23,8 @@ async def test_a_draining_instance_finishes_what_runs_and_hands_back_what_waits(
         requests = [token_request(f"r{i}", 60, 800) for i in range(40)]
         streams = [asyncio.create_task(world.tokens(r)) for r in requests]
         await asyncio.sleep(0.2)
-        async with aiohttp.ClientSession(headers=bearer(SECRET)) as http:
+        headers = to(Audience(Purpose.ORDERS, "cell-0"))
+        async with session(live(), headers=headers) as http:
             order = {"name": "a", "draining": True}
             async with http.post(world.urls["cell-0"] + "/drain", json=order) as response:
                 assert response.status == 200
@@ -90,7 +93,7 @@ async def test_a_scheduler_that_starts_does_not_know_yet_who_drains() -> None:
     """Who drains and has nothing to do is stopped, and what it has to do is not known either."""
     async with running(LP3) as world:
         cell = CellScheduler(
-            "cell-0", strategy(world.settings.strategy), world.settings.slo, SECRET
+            "cell-0", strategy(world.settings.strategy), world.settings.slo, live()
         )
         await cell.start([server.identity() for server in world.instances.values()])
         told = cell.report().instances

@@ -5,18 +5,25 @@ from collections.abc import Callable
 
 import aiohttp
 import pytest
-from support.emulated_world import SECRET, World, adopt, expected_tokens, running, token_request
+from support.emulated_world import World, adopt, expected_tokens, running, token_request
+from support.keys import live
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
 from macroserve.core.request import Slo
 from macroserve.core.views import Pool
 from macroserve.engine.tokens import RefusedError
 from macroserve.serving import wire
-from macroserve.serving.auth import bearer
+from macroserve.serving.calls import session, to
 from macroserve.serving.cell import CellScheduler
 from macroserve.serving.link import InstanceLink
 
 LP, HP = Pool.LP, Pool.HP
 LP3 = {"cell-0": {"a": LP, "b": LP, "c": LP}}
+
+
+def orders(cell: str) -> dict[str, str]:
+    return to(Audience(Purpose.ORDERS, cell))
 
 
 async def idle(world: World) -> bool:
@@ -136,14 +143,15 @@ async def test_a_handle_moves_between_cells_under_streams() -> None:
         requests = [token_request(f"r{i}", 200) for i in range(20)]
         streams = [asyncio.create_task(world.tokens(r)) for r in requests]
         await asyncio.sleep(0.2)
-        headers = bearer(SECRET)
-        async with aiohttp.ClientSession(headers=headers) as http:
+        async with session(live()) as http:
             for source, target in [("cell-0", "cell-1"), ("cell-1", "cell-0")] * 5:
                 url = world.urls[source] + "/release"
-                async with http.post(url, json={"name": "a"}) as response:
+                async with http.post(url, json={"name": "a"}, headers=orders(source)) as response:
                     assert response.status == 200
                     handle = await response.read()
-                async with http.post(world.urls[target] + "/adopt", data=handle) as response:
+                async with http.post(
+                    world.urls[target] + "/adopt", data=handle, headers=orders(target)
+                ) as response:
                     assert response.status == 200
                 assert "a" in world.cells[target]._ledger._views
                 assert "a" not in world.cells[source]._ledger._views
@@ -354,8 +362,8 @@ async def test_wrong_orders_change_nothing(path: str, body: bytes, status: int) 
     async with running({"cell-0": {"a": LP}}) as world:
         url = f"{world.urls['cell-0']}{path}"
         async with (
-            aiohttp.ClientSession(headers=bearer(SECRET)) as http,
-            http.post(url, data=body) as response,
+            session(live()) as http,
+            http.post(url, data=body, headers=orders("cell-0")) as response,
         ):
             assert response.status == status
         async with aiohttp.ClientSession() as http:

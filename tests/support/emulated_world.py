@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from support.keys import live, source
+
 from macroserve.core.reports import InstanceIdentity
 from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
@@ -19,7 +21,7 @@ from macroserve.serving.instance import InstanceOptions, InstanceServer
 from macroserve.serving.metrics import IngressMetrics
 from macroserve.serving.token_server import TokenServer
 
-SECRET = "secret"
+KEYS = source()
 SETTINGS = EngineSettings(
     model="none",
     served_name="emulated",
@@ -64,16 +66,16 @@ class World:
     async def add_instance(
         self, name: str, pool: Pool = Pool.LP, incarnation: int = 1
     ) -> InstanceIdentity:
-        options = InstanceOptions(name, "test", incarnation, SECRET, pool)
-        tokens = TokenServer(self.settings, pool, options.host, 0, SECRET)
+        options = InstanceOptions(name, "test", incarnation, KEYS, pool)
+        tokens = TokenServer(self.settings, name, pool, options.host, 0, KEYS)
         server = InstanceServer(self.settings, options, tokens)
         self.instances[name] = server
         return await server.start()
 
     async def add_cell(self, name: str) -> CellScheduler:
-        cell = CellScheduler(name, strategy(self.settings.strategy), self.settings.slo, SECRET)
+        cell = CellScheduler(name, strategy(self.settings.strategy), self.settings.slo, live())
         self.cells[name] = cell
-        self.cell_servers[name] = CellServer(cell, SECRET)
+        self.cell_servers[name] = CellServer(cell, live())
         await cell.start([server.identity() for server in self.instances.values()])
         self.urls[name] = await self.cell_servers[name].start()
         return cell
@@ -125,11 +127,11 @@ async def running(
     async def discover() -> dict[str, str]:
         return dict(world.urls)
 
-    world.directory = CellDirectory(discover, SECRET)
+    world.directory = CellDirectory(discover, live())
     world.dispatcher = Dispatcher(
         world.directory,
         world.settings.slo,
-        SECRET,
+        live(),
         world.metrics,
         world.settings.drop_late,
         world.settings.max_queue_wait_s,

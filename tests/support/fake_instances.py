@@ -1,18 +1,22 @@
 """Instances that do what a test says, and a directory that names them in order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
+from support.keys import live
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
 from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.views import Pool
 from macroserve.engine.tokens import GENERATE_PATH, STOPPED_PATH
 from macroserve.serving import wire
 from macroserve.serving.attempt import SILENCE_S
+from macroserve.serving.call_guard import guard
 from macroserve.serving.directory import Placement
 from macroserve.serving.dispatch import Dispatcher
 from macroserve.serving.metrics import IngressMetrics
@@ -135,21 +139,24 @@ async def fakes(
     silence_s: float = SILENCE_S,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     on_stopped: Behaviour = taken_note,
+    strangers: Collection[str] = (),
     **behaviours: Behaviour | None,
 ) -> AsyncIterator[Fakes]:
     """Instances by name; None is an address at which nobody listens. on_stopped: what all answer
-    to the notice of a stop string."""
+    to the notice of a stop string. strangers: those who do not prove their answers."""
     directory, calls, stopped = FakeDirectory(), [], []
     metrics = IngressMetrics("default", "test", 0.9)
     async with AsyncExitStack() as stack:
         for name, behaviour in behaviours.items():
-            port = await _serve(stack, name, behaviour, calls, on_stopped, stopped)
+            port = await _serve(
+                stack, name, behaviour, calls, on_stopped, stopped, name in strangers
+            )
             address = f"http://127.0.0.1:{port}"
             directory.members[name] = wire.Member(name, address, Pool.LP, 1)
         dispatcher = Dispatcher(
             directory,
             Slo(5.0, 0.1),
-            "secret",
+            live(),
             metrics,
             silence_s=silence_s,
             clock=clock,
@@ -167,6 +174,7 @@ async def _serve(
     calls: list[str],
     on_stopped: Behaviour,
     stopped: list[bytes],
+    is_stranger: bool,
 ) -> int:
     async def handle(request: web.Request) -> web.StreamResponse:
         calls.append(name)
@@ -180,6 +188,8 @@ async def _serve(
     app = web.Application()
     app.router.add_post(GENERATE_PATH, handle)
     app.router.add_post(STOPPED_PATH, note)
+    if not is_stranger:
+        guard(app, live(), lambda path: [Audience(Purpose.GENERATION, name)])
     runner = web.AppRunner(app, shutdown_timeout=0.01)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -7,6 +7,7 @@ requests that it makes.
 import contextlib
 import itertools
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,8 @@ import aiohttp
 import msgspec
 from support.played_api import OWN_GRACE_S, PlayedApi, Raw
 
+from macroserve.core.access_token import AccessTokenError, Audience, check
+from macroserve.core.keys import KeyRing, Purpose
 from macroserve.core.reports import (
     CellReport,
     HeadReport,
@@ -36,6 +39,7 @@ from macroserve.operator.store import Store
 NAME, NAMESPACE = "llama", "team"
 KEY = Key(NAMESPACE, NAME)
 HEAD_ADDRESS = "10.0.0.1"
+ADMIN = Audience(Purpose.ADMIN)
 
 
 def resource(instances: int = 3, **spec: Any) -> Raw:
@@ -285,7 +289,7 @@ class PlayedDeployment:
         if int(port) == names.HEAD_PORT:
             if not self.head_answers or address != HEAD_ADDRESS:
                 raise aiohttp.ClientConnectionError("nobody is there")
-            if self.head_token not in (None, headers["Authorization"].removeprefix("Bearer ")):
+            if self.head_token and not _opens(headers, self.head_token):
                 yield Answer(401, b"the admin token is wrong")
                 return
             yield self._answer_as_head(method, path, msgspec.json.decode(data or b"{}"))
@@ -361,6 +365,15 @@ class PlayedDeployment:
         )
         working = sum(engine.tokens > 0 for engine in members.values())
         return CellReport(CellView(cell, tuple(members), high, num_running=working), reports)
+
+
+def _opens(headers: Mapping[str, str], admin_token: str) -> bool:
+    ring = KeyRing.derived([admin_token], [Purpose.ADMIN])
+    try:
+        check(headers["Authorization"].removeprefix("Bearer "), ring, ADMIN, time.time())
+    except AccessTokenError:
+        return False
+    return True
 
 
 def _ok(body: object) -> Answer:

@@ -94,7 +94,7 @@ class PlayedKubelet:
         addresses = (f"{self._network}.{number}" for number in NUMBERS[component])
         address = next(address for address in addresses if address not in taken)
         (container,) = pod.spec.containers
-        files = self._mounted(macroinstance)
+        files = self._mounted(macroinstance, name, pod)
         replaced = {
             "/etc/macroserve": str(files),
             "$(POD_IP)": address,
@@ -121,11 +121,13 @@ class PlayedKubelet:
         (port,) = [port.containerPort for port in container.ports if port.name == probe.port]
         self._running[name] = _Running(process, address, f"http://{address}:{port}{probe.path}")
 
-    def _mounted(self, macroinstance: str) -> Path:
-        folder = self._folder / macroinstance
+    def _mounted(self, macroinstance: str, name: str, pod: Any) -> Path:
+        folder = self._folder / f"{macroinstance}-{name}"
         manifest = self._client.get(ConfigMap, names.config_map(macroinstance))
         secret = self._client.get(Secret, names.secret(macroinstance))
-        for part, data in (("manifest", manifest.data or {}), ("tokens", secret.data or {})):
+        (volume,) = [volume.secret for volume in pod.spec.volumes if volume.name == "tokens"]
+        tokens = {item.path: (secret.data or {})[item.key] for item in volume.items}
+        for part, data in (("manifest", manifest.data or {}), ("tokens", tokens)):
             (folder / part).mkdir(parents=True, exist_ok=True)
             for key, value in data.items():
                 content = base64.b64decode(value) if part == "tokens" else value.encode()

@@ -19,6 +19,9 @@ import psutil
 from support.deployment import MACROSERVE
 from world.waiting import eventually
 
+from macroserve.core.access_token import Audience, issue
+from macroserve.core.keys import KeyRing, Purpose, parse_keys
+
 SECRET, ADMIN_TOKEN = "the secret", "the admin token"
 PORT, PRIVATE_PORT, HEAD_PORT = 8000, 8001, 8100
 CONTROL_PORT = 8001
@@ -144,6 +147,11 @@ class Pods:
 
     # -- as the operator speaks to them
 
+    def token(self, audience: Audience) -> str:
+        """A new one, from the secret that the folder holds now."""
+        secrets = parse_keys((self.folder / "tokens" / "secret").read_text())
+        return issue(KeyRing.derived(secrets, Purpose), audience, time.time(), "a nonce")
+
     def ask_head(self, method: str, path: str, body: Any = None, token: str = ADMIN_TOKEN) -> Any:
         """Raises httpx.HTTPError for anything but 200."""
         response = httpx.request(
@@ -154,7 +162,8 @@ class Pods:
 
     def adopt(self, index: int, cell: str = "cell-0") -> None:
         url = f"http://{self.at(20 + index)}:{CONTROL_PORT}/macroserve/identity"
-        handle = httpx.get(url, headers=_bearer(SECRET)).raise_for_status().json()["handle"]
+        token = self.token(Audience(Purpose.CONTROL, f"instance-{index}"))
+        handle = httpx.get(url, headers=_bearer(token)).raise_for_status().json()["handle"]
         self.ask_head("POST", f"/admin/v1/cells/{cell}/adopt", {"handle": handle})
 
     def instances(self) -> dict[str, dict[str, Any]]:

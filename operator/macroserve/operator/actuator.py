@@ -147,7 +147,7 @@ class Actuator:
         address = self._pod(name).address
         if address is None:
             raise CallError(f"{name} has no address yet.")
-        told = await identity(self.http, control_url(address), self.tokens.secret)
+        told = await identity(self.http, control_url(address), name, self.tokens.ring)
         if told.name != name:
             # An address may have passed to another pod before this one is known to be gone.
             raise CallError(f"At the address of {name} there is {told.name}.")

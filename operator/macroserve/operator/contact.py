@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import aiohttp
 
+from macroserve.core.keys import KeyRing
 from macroserve.core.reports import HeadReport, LoadReport, Report
 from macroserve.operator import metrics, names
 from macroserve.operator.api import Api
@@ -14,7 +16,10 @@ from macroserve.operator.names import Key
 from macroserve.operator.objects import Object
 from macroserve.operator.observe import is_being_set_up
 from macroserve.operator.resources.blueprint import Blueprint
-from macroserve.operator.tokens import Tokens, restore, tokens
+from macroserve.operator.tokens import Tokens, tokens
+
+READ_AGAIN = timedelta(seconds=10)
+"""How soon a secret that a person has changed is taken over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +39,25 @@ class Contact:
         self._api = api
         self._http = http
         self._tokens: Tokens | None = None
+        self._read_at: datetime | None = None
 
-    async def tokens(self, blueprint: Blueprint, pods: Sequence[Object]) -> Tokens:
+    async def tokens(self, blueprint: Blueprint, pods: Sequence[Object], now: datetime) -> Tokens:
         """Makes them if there are none. Raises ApiError and TokensError.
 
-        pods: all that need them. While one is being set up, their Secret is looked for: without
-        it a pod waits for ever.
+        pods: all that need them. While one is being set up, their Secret is looked at in every
+        round: without it a pod waits for ever.
         """
-        if self._tokens is None:
-            self._tokens = await tokens(self._api, blueprint, pods)
-        elif any(is_being_set_up(pod) for pod in pods):
-            await restore(self._api, blueprint, self._tokens)
+        is_due = self._read_at is None or not now - self._read_at < READ_AGAIN
+        if self._tokens is None or is_due or any(is_being_set_up(pod) for pod in pods):
+            self._tokens = await tokens(self._api, blueprint, pods, self._tokens, now)
+            self._read_at = now
         return self._tokens
 
     async def ask(
-        self, address: str, admin_token: str, needs_load: Callable[[Report], bool]
+        self, address: str, ring: KeyRing, needs_load: Callable[[Report], bool]
     ) -> Answer | None:
         """address: the head pod's. None when it does not answer as it should."""
-        head = HeadClient(self._http, f"http://{address}:{names.HEAD_PORT}", admin_token)
+        head = HeadClient(self._http, f"http://{address}:{names.HEAD_PORT}", ring)
         try:
             report = await head.report()
         except CallError as error:
@@ -69,6 +75,6 @@ class Contact:
 
     def _note(self, error: CallError) -> None:
         if error.unauthorized:
-            self._tokens = None
+            self._read_at = None
         metrics.ERRORS.labels("head").inc()
         self._log.info("The head does not answer: %s", error)

@@ -1,5 +1,7 @@
 """The operator's words to a head and to instances: reports and orders, over HTTP."""
 
+import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -8,6 +10,8 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
+from macroserve.core.access_token import Audience, issue
+from macroserve.core.keys import KeyRing, Purpose
 from macroserve.core.orders import (
     ADMIN_PREFIX,
     AdoptOrder,
@@ -24,6 +28,7 @@ ORDER_TIMEOUT = aiohttp.ClientTimeout(total=15)
 DEPLOY_TIMEOUT = aiohttp.ClientTimeout(total=60)
 """A cell scheduler is a process that has to start."""
 MAX_CAUSE_CHARS = 300
+NONCE_BYTES = 12
 
 _T = TypeVar("_T")
 
@@ -40,12 +45,12 @@ class CallError(Exception):
 
 
 class HeadClient:
-    """address: base URL. Every call raises CallError."""
+    """address: base URL. ring: with keys for ADMIN. Every call raises CallError."""
 
-    def __init__(self, http: aiohttp.ClientSession, address: str, admin_token: str) -> None:
+    def __init__(self, http: aiohttp.ClientSession, address: str, ring: KeyRing) -> None:
         self._http = http
         self._base = address + ADMIN_PREFIX
-        self._headers = _bearer(admin_token)
+        self._ring = ring
 
     async def report(self) -> HeadReport:
         return await self._get("cells", HeadReport)
@@ -77,7 +82,7 @@ class HeadClient:
 
     async def _get(self, path: str, kind: type[_T]) -> _T:
         body = await _call(
-            self._http, "GET", f"{self._base}/{path}", self._headers, None, REPORT_TIMEOUT
+            self._http, "GET", f"{self._base}/{path}", self._headers(), None, REPORT_TIMEOUT
         )
         return _decoded(body, kind, path)
 
@@ -88,17 +93,24 @@ class HeadClient:
         order: msgspec.Struct | None = None,
         timeout: aiohttp.ClientTimeout = ORDER_TIMEOUT,
     ) -> None:
-        await _call(self._http, method, f"{self._base}/{path}", self._headers, order, timeout)
+        await _call(self._http, method, f"{self._base}/{path}", self._headers(), order, timeout)
+
+    def _headers(self) -> dict[str, str]:
+        return _token(self._ring, Audience(Purpose.ADMIN))
 
 
-async def identity(http: aiohttp.ClientSession, address: str, secret: str) -> InstanceIdentity:
-    """What the instance at a base URL says of itself. Raises CallError."""
+async def identity(
+    http: aiohttp.ClientSession, address: str, name: str, ring: KeyRing
+) -> InstanceIdentity:
+    """What the instance of that name, at a base URL, says of itself. Raises CallError."""
     url = address + IDENTITY_PATH
-    body = await _call(http, "GET", url, _bearer(secret), None, REPORT_TIMEOUT)
+    headers = _token(ring, Audience(Purpose.CONTROL, name))
+    body = await _call(http, "GET", url, headers, None, REPORT_TIMEOUT)
     return _decoded(body, InstanceIdentity, "identity")
 
 
-def _bearer(token: str) -> dict[str, str]:
+def _token(ring: KeyRing, audience: Audience) -> dict[str, str]:
+    token = issue(ring, audience, time.time(), secrets.token_urlsafe(NONCE_BYTES))
     return {"Authorization": f"Bearer {token}"}
 
 

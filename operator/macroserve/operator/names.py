@@ -25,6 +25,8 @@ DRAIN_BUDGET = f"{GROUP}/drain-budget"
 """Annotation, seconds: what the drain was given when it began."""
 EXCLUDED_NODES = f"{GROUP}/excluded-nodes"
 """Annotation: nodes that a pod's affinity excludes, with commas."""
+ROTATED_AT = f"{GROUP}/rotated-at"
+"""Annotation of the tokens' Secret, RFC 3339: since when keys of a former secret are kept."""
 APPLIED = f"{GROUP}/applied"
 """Annotation: hash of an object as the operator applied it."""
 

@@ -110,7 +110,7 @@ class Reconciler:
         problems: list[Problem] = []
         # Before the pods that mount them: a kubelet that finds no Secret comes back later.
         try:
-            tokens = await self._contact.tokens(form.blueprint, self._pods())
+            tokens = await self._contact.tokens(form.blueprint, self._pods(), now)
         except TokensError as error:
             problems.append(Problem("TokensUnusable", str(error)))
             tokens = None
@@ -120,7 +120,7 @@ class Reconciler:
         address = self._head_address()
         if tokens and address:
             answer = await self._contact.ask(
-                address, tokens.admin, partial(needs_load, form.manifest)
+                address, tokens.ring, partial(needs_load, form.manifest)
             )
         observation = self._observe(resource, form, answer, now)
         target = await world.autoscaler.target(observation, answer.load if answer else None)

@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from macroserve.core.keys import PURPOSES, KeysError, Role
+from macroserve.serving.key_source import KeySource
+
 TERMINATION_LOG = Path("/dev/termination-log")
 """What a container writes there, Kubernetes shows as the reason of its end."""
 CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
@@ -84,6 +87,32 @@ def read_token(folder: Path, name: str) -> str:
     if not token:
         raise PodError(f"the token file {path} is empty")
     return token
+
+
+class LiveToken:
+    """What a token's file says now, or said before it became unusable.
+
+    Raises PodError when it cannot be used at the start.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._token = read_token(folder, name)
+
+    def __call__(self) -> str:
+        with contextlib.suppress(PodError):
+            self._token = read_token(self._folder, self._name)
+        return self._token
+
+
+def key_source(folder: Path, role: Role) -> KeySource:
+    """Where a pod's keys are. Raises PodError when one that its role needs is missing."""
+    source = KeySource(PURPOSES[role], str(folder))
+    try:
+        source.read()
+    except KeysError as error:
+        raise PodError(str(error)) from error
+    return source
 
 
 def use_cpu_limit() -> None:

@@ -15,17 +15,18 @@ import uvloop
 
 from macroserve.cli.manifest_file import chat_template, engine_settings, load, model_folder
 from macroserve.cli.pod import (
+    LiveToken,
     PodError,
     fail,
-    read_token,
+    key_source,
     serve,
     use_cpu_limit,
 )
+from macroserve.core.keys import Role
 from macroserve.core.manifest import Manifest, ManifestError
 from macroserve.core.views import Pool
 from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
 
-SECRET = "secret"
 ADMIN_TOKEN = "admin-token"
 
 run = typer.Typer(
@@ -37,7 +38,9 @@ Host = Annotated[str, typer.Option(envvar="POD_IP", help="This pod's address.")]
 Namespace = Annotated[
     str, typer.Option(envvar="MACROSERVE_NAMESPACE", help="Kubernetes' namespace.")
 ]
-Tokens = Annotated[Path, typer.Option(help="Folder with the deployment's tokens, a file each.")]
+Tokens = Annotated[
+    Path, typer.Option(help="Folder with the deployment's keys and tokens, a file each.")
+]
 Grace = Annotated[
     float, typer.Option(help="Seconds that accepted requests may take after SIGTERM.", min=0)
 ]
@@ -80,26 +83,26 @@ def head(
 
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
-        secret, admin_token = read_token(tokens, SECRET), read_token(tokens, ADMIN_TOKEN)
+        keys, admin_token = key_source(tokens, Role.HEAD), LiveToken(tokens, ADMIN_TOKEN)
         services = instances_service or f"{resource.name}-instances:8001"
 
         from macroserve.serving.finders import DnsInstances
         from macroserve.serving.head import HeadOptions, HeadServer
         from macroserve.serving.ray_cells import CellOptions, RayCells
 
-        finder = DnsInstances(tuple(services.split(",")), secret)
+        finder = DnsInstances(tuple(services.split(",")), keys)
         cells = RayCells(
             f"macroserve-{resource.name}",
             CellOptions(
                 strategy=resource.strategy.name,
                 slo=resource.slo,
                 finder=finder,
-                secret=secret,
+                keys=keys,
                 host=host,
                 ports=_ports(cell_ports),
             ),
         )
-        options = HeadOptions(host=host, port=port, secret=secret, admin_token=admin_token)
+        options = HeadOptions(host=host, port=port, keys=keys, admin_token=admin_token)
         return serve(HeadServer(cells, finder, options), f"the head on {host}:{port}")
 
     _run("the head", prepared)
@@ -129,10 +132,10 @@ def ingress(
 
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
-        secret = read_token(tokens, SECRET)
-        keys = ApiKeySource(api_keys) if resource.spec.ingress.api_keys_secret else None
-        if keys:
-            keys.read()
+        keys = key_source(tokens, Role.INGRESS)
+        clients = ApiKeySource(api_keys) if resource.spec.ingress.api_keys_secret else None
+        if clients:
+            clients.read()
         settings = engine_settings(
             resource,
             model_folder(resource),
@@ -142,6 +145,7 @@ def ingress(
 
         from macroserve.serving.head_cells import cells_of
         from macroserve.serving.ingress import IngressOptions, IngressServer
+        from macroserve.serving.key_source import LiveKeys
 
         options = IngressOptions(
             host=listen,
@@ -150,12 +154,13 @@ def ingress(
             private_port=private_port,
             namespace=namespace,
             macroinstance=resource.name,
-            secret=secret,
-            api_keys=keys,
+            keys=keys,
+            api_keys=clients,
             attainment=resource.spec.slo.attainment,
             grace_s=grace,
         )
-        server = IngressServer(settings, options, lambda: cells_of(head_url, secret))
+        live = LiveKeys(keys)
+        server = IngressServer(settings, options, lambda: cells_of(head_url, live))
         return serve(server, f"the ingress on {listen}:{port}")
 
     _run("the ingress", prepared)
@@ -179,19 +184,19 @@ def instance(
 
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
-        secret = read_token(tokens, SECRET)
+        keys = key_source(tokens, Role.INSTANCE)
         settings = engine_settings(resource, _model(resource))
         use_cpu_limit()
 
         from macroserve.serving.instance import InstanceOptions, InstanceServer
         from macroserve.serving.token_process import TokenProcess
 
-        server = TokenProcess(settings, pool, host, port, secret)
+        server = TokenProcess(settings, name, pool, host, port, keys)
         options = InstanceOptions(
             name,
             namespace,
             incarnation=int(time.time() * 1000),
-            secret=secret,
+            keys=keys,
             pool=pool,
             host=host,
             control_port=control_port,

@@ -27,6 +27,7 @@ from macroserve.cli.manifest_watch import saves
 from macroserve.cli.messages import Setup
 from macroserve.cli.progress import Progress
 from macroserve.core.backoff import Backoff
+from macroserve.core.keys import Purpose
 from macroserve.core.manifest import Manifest, ManifestError, changes
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.wish import wish
@@ -34,6 +35,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.serving.api_keys import ApiKeySource
 from macroserve.serving.auth import new_secret
 from macroserve.serving.ingress import IngressOptions
+from macroserve.serving.key_source import KeySource
 from macroserve.serving.ray_cluster import ClusterOptions
 
 BACKOFF = Backoff()
@@ -109,6 +111,7 @@ class Up:
         self._admin_token = new_secret()
         self._endpoint = f"http://{options.host}:{options.port}"
         private_port = _private_port(options)
+        secret = new_secret()
         self._private = f"http://{PRIVATE_HOST}:{private_port}"
         self._process = DeploymentProcess(progress.say)
         self._is_ready = False
@@ -120,13 +123,14 @@ class Up:
                 private_host=PRIVATE_HOST,
                 shared_private_port=private_port,
                 macroinstance=manifest.name,
-                secret=new_secret(),
+                keys=KeySource(tuple(Purpose), secret=secret),
                 admin_token=self._admin_token,
                 api_keys=options.api_keys,
                 attainment=manifest.spec.slo.attainment,
             ),
             ingress_replicas=manifest.spec.ingress.replicas,
             threads=max(1, (os.cpu_count() or 1) // manifest.spec.instances),
+            secret=secret,
         )
 
     async def run(self) -> None:

@@ -2,27 +2,34 @@
 
 EcoServe (flexible instance migration) pickles a handle and rebuilds it elsewhere. Here
 it is plain data: signed JSON, so that nothing read from a wire is ever unpickled, and only holders
-of the key can add an instance to a cell.
+of a key can add an instance to a cell. A handle holds for an hour after it was signed. Whoever
+reads one ignores fields that it does not know, and does without those that are newer than the
+signer, so that parts of several versions understand each other.
 """
 
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 
 import msgspec
 
+from macroserve.core.access_token import LEEWAY_S
+from macroserve.core.keys import KeyRing, Purpose
 from macroserve.core.views import Pool
 
 MAX_HANDLE_CHARS = 4096
 MAX_NAME_CHARS = 253
+LIFETIME_S = 3600
+"""Instances and cells sign a handle whenever they are asked for it, and whoever gets it uses it at
+once: any time from some seconds on will do."""
 
 _BASE_URL = re.compile(r"https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?")
 
 
 class HandleError(ValueError):
-    """A text is not a handle that a holder of the key signed; the message says why."""
+    """A text is not a handle that a holder of a key signed lately; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,7 @@ class InstanceHandle:
     control: base URL of its control server.
     hybrid_cache: whether hidden states may take the place of keys and values, and why.
     num_blocks, block_size: its KV cache, in blocks and in tokens per block.
+    issued_at, expires_at: Unix time, seconds; ``sign`` sets them.
     """
 
     name: str
@@ -49,6 +57,8 @@ class InstanceHandle:
     max_model_len: int
     max_num_seqs: int
     control: str
+    issued_at: int = 0
+    expires_at: int = 0
 
     def __post_init__(self) -> None:
         for name in ("name", "namespace"):
@@ -72,21 +82,25 @@ _COUNTS = _FIELDS[_FIELDS.index("tensor_parallel") : _FIELDS.index("control")]
 
 
 class _Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The text's shape. The handle stays raw until its signature is known to be right."""
+    """The text's shape. The handle stays raw until a signature is known to be right."""
 
     handle: msgspec.Raw
-    signature: str
+    signatures: tuple[str, ...]
 
 
-def sign(handle: InstanceHandle, key: bytes) -> str:
-    """JSON text of the handle with its HMAC-SHA256. Raises ValueError for an empty key."""
-    return _text(msgspec.json.encode(handle), key)
+def sign(handle: InstanceHandle, ring: KeyRing, now: float) -> str:
+    """JSON text of the handle, as of ``now`` (Unix time, seconds), with its HMAC-SHA256 by each of
+    the ring's keys."""
+    issued_at = int(now)
+    stamped = replace(handle, issued_at=issued_at, expires_at=issued_at + LIFETIME_S)
+    body = msgspec.json.encode(stamped)
+    return _text(body, (_signature(body, key) for key in ring.of(Purpose.HANDLES)))
 
 
-def verify(text: str, key: bytes) -> InstanceHandle:
-    """The handle in a text that ``sign`` made with the same key, unchanged to the character.
+def verify(text: str, ring: KeyRing, now: float) -> InstanceHandle:
+    """The handle in a text that ``sign`` made with one of the keys within the last hour.
 
-    Raises HandleError, and ValueError for an empty key.
+    Raises HandleError.
     """
     if len(text) > MAX_HANDLE_CHARS:
         raise HandleError(f"the handle is longer than {MAX_HANDLE_CHARS} characters")
@@ -94,25 +108,29 @@ def verify(text: str, key: bytes) -> InstanceHandle:
         signed = msgspec.json.decode(text, type=_Signed)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
         raise HandleError(f"the text is not a signed handle: {error}") from error
-    body = bytes(signed.handle)
-    if not hmac.compare_digest(_text(body, key).encode(), text.encode()):
-        raise HandleError("the signature does not match the handle and the key")
-    return _decode(body)
+    body, given = bytes(signed.handle), [s.encode() for s in signed.signatures]
+    right = [_signature(body, key).encode() for key in ring.of(Purpose.HANDLES)]
+    is_signed = any(hmac.compare_digest(mine, theirs) for mine in right for theirs in given)
+    if not is_signed or _text(body, signed.signatures) != text:
+        raise HandleError("no signature matches the handle and a key")
+    handle = _decode(body)
+    if now < handle.issued_at - LEEWAY_S:
+        raise HandleError("the handle was issued in the future: do the machines' clocks differ?")
+    if now > handle.expires_at + LEEWAY_S:
+        raise HandleError("the handle has expired")
+    return handle
 
 
-def _text(body: bytes, key: bytes) -> str:
-    if not key:
-        raise ValueError("the key that signs handles is empty")
-    signature = hmac.new(key, body, hashlib.sha256).hexdigest()
-    return msgspec.json.encode(_Signed(msgspec.Raw(body), signature)).decode()
+def _signature(body: bytes, key: bytes) -> str:
+    return hmac.new(key, body, hashlib.sha256).hexdigest()
+
+
+def _text(body: bytes, signatures: Iterable[str]) -> str:
+    return msgspec.json.encode(_Signed(msgspec.Raw(body), tuple(signatures))).decode()
 
 
 def _decode(body: bytes) -> InstanceHandle:
-    """msgspec ignores a dataclass's unknown fields, hence the way over a mapping."""
     try:
-        values = msgspec.json.decode(body, type=dict[str, Any])
-        if unknown := sorted(values.keys() - set(_FIELDS)):
-            raise HandleError(f"the handle has unknown fields: {', '.join(unknown)}")
-        return msgspec.convert(values, InstanceHandle)
+        return msgspec.json.decode(body, type=InstanceHandle)
     except msgspec.MsgspecError as error:
         raise HandleError(f"the handle is not valid: {error}") from error

@@ -1,8 +1,9 @@
 """The admin API: how the deployment stands, and orders to its cells.
 
 ``GET /admin/v1/report``, ``POST /admin/v1/migrate`` and
-``POST /admin/v1/cells/{cell}/{adopt,release,pool,drain}``, each with the admin token. ``macroserve
-status`` asks an ingress for it, the operator the head.
+``POST /admin/v1/cells/{cell}/{adopt,release,pool,drain}``, each with the admin token or, so that it
+does not travel, with an access token that follows from it. ``macroserve status`` asks an ingress
+for it, the operator the head.
 """
 
 import asyncio
@@ -17,8 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import KeyRing, Purpose
 from macroserve.core.orders import ADMIN_PREFIX, MigrateOrder, ReleaseOrder
 from macroserve.serving.auth import TokenCheck
+from macroserve.serving.calls import admission, to
 from macroserve.serving.guard import error_response
 
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=3)
@@ -36,17 +40,18 @@ class OrderError(Exception):
 
 
 class AdminApi:
-    """discover: the cells by name, each with the base URL of its scheduler."""
+    """discover: the cells by name, each with the base URL of its scheduler. http: a session of
+    ``calls.session``. token: the admin token that holds now, never empty."""
 
     def __init__(
         self,
         discover: Callable[[], Awaitable[Mapping[str, str]]],
         http: aiohttp.ClientSession,
-        token: str,
+        token: Callable[[], str],
     ) -> None:
         self._discover = discover
         self._http = http
-        self._check = TokenCheck([token])
+        self._token = token
 
     def routes(self) -> list[Route]:
         return [
@@ -57,11 +62,18 @@ class AdminApi:
             ),
         ]
 
+    def _allows(self, headers: Mapping[str, str]) -> bool:
+        token = self._token()
+        if TokenCheck([token]).allows(headers):
+            return True
+        ring = KeyRing.derived([token], [Purpose.ADMIN])
+        return admission(ring, headers, [Audience(Purpose.ADMIN)]) is not None
+
     def guarded(self, handler):
         """Wants the token, and tells what went wrong by its status."""
 
         async def guarded(request: Request) -> Response:
-            if not self._check.allows(request.headers):
+            if not self._allows(request.headers):
                 return error_response(HTTPStatus.UNAUTHORIZED, "the admin token is wrong")
             try:
                 return await handler(request)
@@ -79,12 +91,14 @@ class AdminApi:
     async def cells(self) -> list[Any]:
         """Their reports, as plain data, by name; a cell that does not answer is left out."""
         urls = sorted((await self._discover()).items())
-        reports = await asyncio.gather(*(self._cell_report(url) for _, url in urls))
+        reports = await asyncio.gather(*(self._cell_report(cell, url) for cell, url in urls))
         return [report for report in reports if report is not None]
 
-    async def _cell_report(self, url: str) -> Any:
+    async def _cell_report(self, cell: str, url: str) -> Any:
         try:
-            async with self._http.get(url + "/report", timeout=ANSWER_TIMEOUT) as response:
+            async with self._http.get(
+                url + "/report", headers=_to(cell), timeout=ANSWER_TIMEOUT
+            ) as response:
                 return msgspec.json.decode(await response.read())
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
             return None
@@ -120,7 +134,7 @@ class AdminApi:
             raise OrderError(HTTPStatus.NOT_FOUND, f"there is no cell {cell}")
         try:
             async with self._http.post(
-                f"{url}/{order}", data=body, timeout=ORDER_TIMEOUT
+                f"{url}/{order}", headers=_to(cell), data=body, timeout=ORDER_TIMEOUT
             ) as response:
                 text = await response.text()
                 if response.status != HTTPStatus.OK:
@@ -128,3 +142,7 @@ class AdminApi:
                 return msgspec.json.decode(text)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OrderError(HTTPStatus.BAD_GATEWAY, f"{cell} does not answer: {error}") from error
+
+
+def _to(cell: str) -> dict[str, str]:
+    return to(Audience(Purpose.ORDERS, cell))

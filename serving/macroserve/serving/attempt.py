@@ -15,7 +15,9 @@ import aiohttp
 import msgspec
 from aiohttp.connector import AddrInfoType
 
+from macroserve.core.access_token import Audience
 from macroserve.core.batch import HandBackReason
+from macroserve.core.keys import Purpose
 from macroserve.engine.tag import HAND_BACK_PREFIX
 from macroserve.engine.tokens import (
     GENERATE_PATH,
@@ -27,7 +29,8 @@ from macroserve.engine.tokens import (
     stop_string_met,
 )
 from macroserve.serving import keep_alive
-from macroserve.serving.auth import bearer
+from macroserve.serving.calls import UnprovedError, session, to
+from macroserve.serving.key_source import LiveKeys
 
 CONNECT_TIMEOUT_S = 2.0
 SILENCE_S = 10 * keep_alive.INTERVAL_S
@@ -36,6 +39,9 @@ stream may pause in a partition is enough to begin anew elsewhere."""
 STOPPED_TIMEOUT_S = 1.0
 """For the notice of a stop string: its client has the answer already, only metrics wait for it."""
 KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 5, 2, 3
+
+
+UNREACHABLE = (UnprovedError, aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class HandedBackError(Exception):
@@ -47,7 +53,8 @@ class HandedBackError(Exception):
 
 
 class UnreachableError(Exception):
-    """The instance did not take the request in, or something else is at its address."""
+    """The instance did not take the request in, or something that does not prove to be the
+    instance is at its address."""
 
 
 class BrokenError(Exception):
@@ -61,8 +68,8 @@ class SilentError(BrokenError):
 class InstanceClient:
     """Streams tokens from instances; all connections to them are here."""
 
-    def __init__(self, secret: str, silence_s: float) -> None:
-        self._secret = secret
+    def __init__(self, keys: LiveKeys, silence_s: float) -> None:
+        self._keys = keys
         self._timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s
         )
@@ -70,8 +77,8 @@ class InstanceClient:
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        self._http = aiohttp.ClientSession(
-            headers=bearer(self._secret),
+        self._http = session(
+            self._keys,
             connector=aiohttp.TCPConnector(
                 limit=0, keepalive_timeout=60, socket_factory=_guarded_socket
             ),
@@ -106,11 +113,12 @@ class InstanceClient:
             async with self._http.post(
                 address + GENERATE_PATH,
                 data=body,
-                headers={"Content-Type": "application/json"},
+                headers={
+                    "Content-Type": "application/json",
+                    **to(Audience(Purpose.GENERATION, instance)),
+                },
                 allow_redirects=False,
             ) as response:
-                if not _is_proved(response):
-                    raise UnreachableError(f"HTTP {response.status} without proof")
                 if response.status != HTTPStatus.OK:
                     await _refuse(response)
                 yield Choice()
@@ -120,24 +128,31 @@ class InstanceClient:
                 except asyncio.CancelledError as end:
                     if met := stop_string_met(end):
                         num_tokens = max(0, met.num_tokens - num_earlier)
-                        await self._tell_stopped(address, Stopped(request_id, num_tokens))
+                        await self._tell_stopped(instance, address, Stopped(request_id, num_tokens))
                     raise
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except (
+            UnprovedError,
+            aiohttp.ClientConnectorError,
+            aiohttp.ConnectionTimeoutError,
+        ) as error:
             raise UnreachableError(str(error)) from error
         except aiohttp.SocketTimeoutError as error:
             raise SilentError(f"silent for {self._timeout.sock_read} s") from error
         except (aiohttp.ClientError, OSError, msgspec.MsgspecError) as error:
             raise BrokenError(repr(error)) from error
 
-    async def _tell_stopped(self, address: str, stopped: Stopped) -> None:
+    async def _tell_stopped(self, instance: str, address: str, stopped: Stopped) -> None:
         """Let the instance count the request as ended. When its stream is just closed, the request
         is one whose client has left, which no metric of vLLM counts."""
         assert self._http is not None, "the client is not started"
         with contextlib.suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(STOPPED_TIMEOUT_S):
-                data = msgspec.json.encode(stopped)
-                url = address + STOPPED_PATH
-                async with self._http.post(url, data=data, allow_redirects=False):
+                async with self._http.post(
+                    address + STOPPED_PATH,
+                    data=msgspec.json.encode(stopped),
+                    headers=to(Audience(Purpose.GENERATION, instance)),
+                    allow_redirects=False,
+                ):
                     pass
 
     async def _choices(
@@ -174,16 +189,6 @@ def _guarded_socket(address: AddrInfoType) -> socket.socket:
         with contextlib.suppress(AttributeError):  # not on every system
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return sock
-
-
-def _is_proved(response: aiohttp.ClientResponse) -> bool:
-    """Whether the answer is the instance's, and not a stranger's or one that does not know us."""
-    refusals = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
-    if response.status == HTTPStatus.OK:
-        return response.content_type == "text/event-stream"
-    return response.status >= 500 or (
-        response.status in refusals and response.content_type == "application/json"
-    )
 
 
 async def _refuse(response: aiohttp.ClientResponse) -> None:

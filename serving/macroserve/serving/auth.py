@@ -1,4 +1,4 @@
-"""Who may call: one shared secret inside a deployment, API keys and an admin token outside."""
+"""Bearer tokens of those who call from outside: API keys, the admin token."""
 
 import hashlib
 import hmac
@@ -16,6 +16,12 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+def bearer_token(headers: Mapping[str, str]) -> str | None:
+    """``headers``: case-insensitive, as every HTTP library's are."""
+    value = headers.get("Authorization") or ""
+    return value[len(BEARER) :] if value[: len(BEARER)].lower() == BEARER else None
+
+
 class TokenCheck:
     """Compares bearer tokens by digest, in constant time, against one or several."""
 
@@ -23,11 +29,10 @@ class TokenCheck:
         self._digests = [hashlib.sha256(token.encode()).digest() for token in tokens]
 
     def allows(self, headers: Mapping[str, str]) -> bool:
-        """``headers``: case-insensitive, as every HTTP library's are."""
-        value = headers.get("Authorization") or ""
-        if value[: len(BEARER)].lower() != BEARER:
+        token = bearer_token(headers)
+        if token is None:
             return False
-        digest = hashlib.sha256(value[len(BEARER) :].encode()).digest()
+        digest = hashlib.sha256(token.encode()).digest()
         # Every one is compared, so that the time does not tell which matched.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return any(matches)

@@ -24,8 +24,9 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.strategy import Strategy
 from macroserve.core.views import InstanceStatus, Pool
 from macroserve.serving import wire
-from macroserve.serving.auth import bearer
 from macroserve.serving.busy import BusyMeter
+from macroserve.serving.calls import session
+from macroserve.serving.key_source import LiveKeys
 from macroserve.serving.link import InstanceLink
 from macroserve.serving.load import LoadRecorder
 
@@ -52,15 +53,17 @@ class CellScheduler:
         name: str,
         strategy: Strategy,
         slo: Slo,
-        secret: str,
+        keys: LiveKeys,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self.changed = asyncio.Event()
         self.members_changed = asyncio.Event()
         self._slo = slo
-        self._secret = secret
+        self._keys = keys
         self._clock = clock
+        self._wall_clock = wall_clock
         self._ledger = CellLedger(strategy)
         self._links: dict[str, InstanceLink] = {}
         self._draining: frozenset[str] = frozenset()
@@ -74,13 +77,11 @@ class CellScheduler:
 
     async def start(self, identities: Iterable[InstanceIdentity]) -> None:
         """Take back the instances that say that they are ours."""
-        self._http = aiohttp.ClientSession(
-            headers=bearer(self._secret), connector=aiohttp.TCPConnector(limit=0)
-        )
+        self._http = session(self._keys, connector=aiohttp.TCPConnector(limit=0))
         for identity in identities:
             if identity.cell == self.name:
                 with contextlib.suppress(HandleError):
-                    self._link(verify(identity.handle, self._secret.encode()))
+                    self._link(self._verified(identity.handle))
         self._tasks = [
             asyncio.create_task(self._keep_history()),
             asyncio.create_task(self._keep_told()),
@@ -97,7 +98,7 @@ class CellScheduler:
 
     async def adopt(self, signed_handle: str) -> bool:
         """Whether the instance has sent a status in time. Raises HandleError."""
-        handle = verify(signed_handle, self._secret.encode())
+        handle = self._verified(signed_handle)
         link = self._links.get(handle.name)
         if link is not None and link.handle.incarnation < handle.incarnation:
             # What ran under that name is gone, though its link has yet to give it up.
@@ -107,11 +108,11 @@ class CellScheduler:
         return await (link or self._link(handle)).joined(JOIN_TIMEOUT_S)
 
     async def release(self, name: str) -> str:
-        """Let an instance go; the signed handle for the cell that takes it."""
+        """Let an instance go; its handle, signed anew, for the cell that takes it."""
         link = self._member(name)
         self._lose(name)
         await link.close()
-        return sign(link.handle, self._secret.encode())
+        return sign(link.handle, self._keys.ring, self._wall_clock())
 
     async def set_pool(self, name: str, pool: Pool) -> None:
         """Raises aiohttp.ClientError or TimeoutError if the instance does not follow."""
@@ -128,6 +129,9 @@ class CellScheduler:
         self._draining = self._draining | {name} if draining else self._draining - {name}
         self.changed.set()
         await link.command("drain", draining)
+
+    def _verified(self, signed_handle: str) -> InstanceHandle:
+        return verify(signed_handle, self._keys.ring, self._wall_clock())
 
     def _member(self, name: str) -> InstanceLink:
         try:

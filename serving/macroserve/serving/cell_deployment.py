@@ -8,6 +8,7 @@ from macroserve.serving.causes import cause_of
 from macroserve.serving.cell import CellScheduler
 from macroserve.serving.cell_server import CellServer, cell_ports
 from macroserve.serving.finders import InstanceFinder
+from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.registry import announce
 
 HEALTH_CHECK_S = 1.0
@@ -26,14 +27,15 @@ class CellDeployment:
         name: str,
         strategy_name: str,
         slo: Slo,
-        secret: str,
+        keys: KeySource,
         host: str,
         ports: range,
         finder: InstanceFinder,
     ) -> None:
         try:
-            self._scheduler = CellScheduler(name, strategy(strategy_name), slo, secret)
-            self._server = CellServer(self._scheduler, secret, host, cell_ports(name, ports))
+            live = LiveKeys(keys)
+            self._scheduler = CellScheduler(name, strategy(strategy_name), slo, live)
+            self._server = CellServer(self._scheduler, live, host, cell_ports(name, ports))
             await self._scheduler.start(await finder.find())
             announce(name, await self._server.start())
         except Exception as error:

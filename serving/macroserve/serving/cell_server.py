@@ -1,4 +1,4 @@
-"""A cell scheduler's HTTP server, for holders of the deployment's secret.
+"""A cell scheduler's HTTP server, for calls with a token for it (``calls``).
 
 ``GET /ingress`` is a WebSocket: an ingress asks for decisions and is told how the cell stands.
 ``GET /report``, ``GET /load`` and ``POST /{adopt,release,pool,drain}`` are for the admin API.
@@ -8,25 +8,29 @@ import asyncio
 import contextlib
 import errno
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import aiohttp
 import msgspec
 from aiohttp import WSMsgType, web
 
+from macroserve.core.access_token import Audience
 from macroserve.core.handle import HandleError
+from macroserve.core.keys import Purpose
 from macroserve.core.orders import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
 from macroserve.core.views import Pool
 from macroserve.serving import wire
-from macroserve.serving.auth import TokenCheck
+from macroserve.serving.call_guard import Handler, guard
 from macroserve.serving.cell import CellScheduler, UnknownInstanceError
+from macroserve.serving.key_source import LiveKeys
 
 T = TypeVar("T")
 
 SUMMARY_MIN_S = 0.1
 """Between two summaries, unless the members change: replies carry what matters in between."""
 SUMMARY_MAX_S = 1.0
+INGRESS_PATH = "/ingress"
 SEND_TIMEOUT_S = 2.0
 """An ingress that takes nothing for so long is cut off, so that the others hear on time."""
 
@@ -45,22 +49,23 @@ class CellServer:
     def __init__(
         self,
         scheduler: CellScheduler,
-        secret: str,
+        keys: LiveKeys,
         host: str = "127.0.0.1",
         ports: Sequence[int] = (0,),
     ) -> None:
         self._scheduler = scheduler
-        self._secret = secret
+        self._keys = keys
         self._host = host
         self._ports = ports
         self._ingresses: dict[web.WebSocketResponse, str] = {}
 
     async def start(self) -> str:
         """The base URL. Raises OSError when no port is free."""
-        app = web.Application(middlewares=[_secret_only(self._secret), _told_apart])
+        app = web.Application(middlewares=[_told_apart])
+        guard(app, self._keys, self._audiences)
         app.add_routes(
             [
-                web.get("/ingress", self._serve_ingress),
+                web.get(INGRESS_PATH, self._serve_ingress),
                 web.get("/report", self._report),
                 web.get("/load", self._load),
                 web.post("/adopt", self._adopt),
@@ -83,6 +88,10 @@ class CellServer:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or port == self._ports[-1]:
                     raise
+
+    def _audiences(self, path: str) -> tuple[Audience, ...]:
+        purpose = Purpose.ROUTING if path == INGRESS_PATH else Purpose.ORDERS
+        return (Audience(purpose, self._scheduler.name),)
 
     async def stop(self) -> None:
         self._broadcaster.cancel()
@@ -165,9 +174,6 @@ class CellServer:
         return web.json_response({})
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 @web.middleware
 async def _told_apart(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Whose fault it is: the caller's, or the instance's that did not follow an order."""
@@ -179,18 +185,6 @@ async def _told_apart(request: web.Request, handler: Handler) -> web.StreamRespo
         raise web.HTTPNotFound(text=str(error)) from error
     except (aiohttp.ClientError, TimeoutError) as error:
         raise web.HTTPBadGateway(text=f"the instance did not take the order: {error}") from error
-
-
-def _secret_only(secret: str):
-    check = TokenCheck([secret])
-
-    @web.middleware
-    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not check.allows(request.headers):
-            raise web.HTTPUnauthorized(text="not authorized")
-        return await handler(request)
-
-    return middleware
 
 
 async def _order(request: web.Request, kind: type[T]) -> T:

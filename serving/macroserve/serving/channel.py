@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from macroserve.serving.key_source import KeySource
+
 MAX_LINE_BYTES = 1 << 20
 
 T = TypeVar("T")
@@ -18,10 +20,11 @@ class Setup(msgspec.Struct, frozen=True):
     """The first line to the server process. settings: of the engine, as its ``to_dict``."""
 
     settings: dict[str, Any]
+    name: str
     pool: str
     host: str
     port: int
-    secret: str
+    keys: KeySource
     status_path: str | None
 
 

@@ -14,6 +14,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress import IngressOptions, IngressServer
 from macroserve.serving.instance import InstanceOptions, InstanceServer
+from macroserve.serving.key_source import KeySource
 from macroserve.serving.registry import cell_urls
 from macroserve.serving.token_process import TokenProcess
 
@@ -34,12 +35,12 @@ class InstanceActor:
         name: str,
         namespace: str,
         incarnation: int,
-        secret: str,
+        keys: KeySource,
         pool: str,
     ) -> None:
-        options = InstanceOptions(name, namespace, incarnation, secret, Pool(pool))
+        options = InstanceOptions(name, namespace, incarnation, keys, Pool(pool))
         engine = EngineSettings.from_dict(settings)
-        tokens = TokenProcess(engine, options.pool, options.host, 0, secret)
+        tokens = TokenProcess(engine, name, options.pool, options.host, 0, keys)
         self._server = InstanceServer(engine, options, tokens)
         self._watcher: asyncio.Task[None] | None = None
 

@@ -11,11 +11,14 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.cells import turns
 from macroserve.core.views import CellView
 from macroserve.serving import wire
-from macroserve.serving.auth import bearer
+from macroserve.serving.calls import session, to
+from macroserve.serving.key_source import LiveKeys
 
 REFRESH_S = 1.0
 REPLY_TIMEOUT_S = 1.0
@@ -132,11 +135,11 @@ class CellDirectory:
     def __init__(
         self,
         discover: Callable[[], Awaitable[Mapping[str, str]]],
-        secret: str,
+        keys: LiveKeys,
         address: str = "",
     ) -> None:
         self._discover = discover
-        self._secret = secret
+        self._keys = keys
         self._address = address
         self._lines: dict[str, CellLine] = {}
         self._last_members: dict[str, tuple[wire.Member, ...]] = {}
@@ -146,7 +149,7 @@ class CellDirectory:
         self._turn = itertools.count()
 
     async def start(self) -> None:
-        self._http = aiohttp.ClientSession(headers=bearer(self._secret))
+        self._http = session(self._keys)
         self._task = asyncio.create_task(self._keep_connected())
 
     async def stop(self) -> None:
@@ -269,7 +272,11 @@ class CellDirectory:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with asyncio.timeout(2):
                     socket = await self._http.ws_connect(
-                        url + "/ingress", heartbeat=5, max_msg_size=0, compress=0
+                        url + "/ingress",
+                        headers=to(Audience(Purpose.ROUTING, name)),
+                        heartbeat=5,
+                        max_msg_size=0,
+                        compress=0,
                     )
                 if line is not None:
                     await line.close()

@@ -36,6 +36,7 @@ from macroserve.serving.attempt import (
     UnreachableError,
 )
 from macroserve.serving.directory import CellDirectory, Placement
+from macroserve.serving.key_source import LiveKeys
 from macroserve.serving.metrics import IngressMetrics
 
 GIVE_UP_S = 60.0
@@ -62,7 +63,7 @@ class Dispatcher:
         self,
         directory: CellDirectory,
         slo: Slo,
-        secret: str,
+        keys: LiveKeys,
         metrics: IngressMetrics,
         drop_late: bool = False,
         max_queue_wait_s: float = inf,
@@ -78,7 +79,7 @@ class Dispatcher:
         self._clock, self._sleep = clock, sleep
         self._lengths = LengthPredictor()
         self._silence_s = silence_s
-        self._client = InstanceClient(secret, silence_s)
+        self._client = InstanceClient(keys, silence_s)
         self._avoid = AvoidList()
 
     async def start(self) -> None:

@@ -6,7 +6,7 @@ Instances are the only truth of who is in which cell; there are two ways to find
 import asyncio
 import contextlib
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
@@ -15,8 +15,11 @@ import ray
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
 from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity
-from macroserve.serving.auth import bearer
+from macroserve.serving.calls import session, to
+from macroserve.serving.key_source import KeySource, LiveKeys
 
 INSTANCE_PREFIX = "instance-"
 RESOLVE_TIMEOUT_S = 5.0
@@ -64,20 +67,21 @@ class RayInstances:
 class DnsInstances:
     """Whatever listens at the addresses of names such as a headless Service's.
 
-    services: ``host:port`` each. secret: the deployment's.
+    services: ``host:port`` each.
     """
 
     services: tuple[str, ...]
-    secret: str = field(repr=False)
+    keys: KeySource
 
     async def find(self) -> list[InstanceIdentity]:
         resolved = await asyncio.gather(*map(_resolve, self.services))
+        headers = to(Audience(Purpose.CONTROL))
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
-        async with aiohttp.ClientSession(headers=bearer(self.secret), timeout=timeout) as http:
+        async with session(LiveKeys(self.keys), timeout=timeout) as http:
 
             async def ask(address: str) -> InstanceIdentity | None:
                 try:
-                    async with http.get(address + IDENTITY_PATH) as response:
+                    async with http.get(address + IDENTITY_PATH, headers=headers) as response:
                         response.raise_for_status()
                         return msgspec.json.decode(await response.read(), type=InstanceIdentity)
                 except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):

@@ -4,7 +4,7 @@ Nothing but schedulers depends on it. While it is away, ingresses send requests 
 that they know; when it comes back, the instances say which cells there were.
 
 - ``GET /health``, ``GET /ready``: open.
-- ``GET /cells``: for ingresses, with the deployment's secret; where the cell schedulers are.
+- ``GET /cells``: for ingresses, with a token (``calls``); where the cell schedulers are.
 - ``/admin/v1``: with the admin token, as in ``admin``, and ``GET /cells`` (a HeadReport),
   ``PUT`` and ``DELETE`` of ``/cells/{cell}``, ``GET /load``.
 """
@@ -12,25 +12,28 @@ that they know; when it comes back, the instances say which cells there were.
 import asyncio
 import contextlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 
-import aiohttp
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
 from macroserve.core.orders import ADMIN_PREFIX
 from macroserve.serving import wire
 from macroserve.serving.admin import AdminApi, OrderError
-from macroserve.serving.auth import TokenCheck, bearer
+from macroserve.serving.call_guard import CallGuard
+from macroserve.serving.calls import session
 from macroserve.serving.finders import InstanceFinder
 from macroserve.serving.guard import error_response
 from macroserve.serving.head_cells import CELLS_PATH, HeadCells
 from macroserve.serving.head_load import DeploymentLoad
 from macroserve.serving.http_server import HttpServer, bound
+from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.ray_cells import DeployError, RayCells
 from macroserve.serving.registry import cell_urls
 
@@ -42,12 +45,12 @@ STOP_GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOptions:
-    """secret: shared inside the deployment. admin_token: for /admin."""
+    """admin_token: the one for /admin that holds now."""
 
     host: str
     port: int
-    secret: str = field(repr=False)
-    admin_token: str = field(repr=False)
+    keys: KeySource
+    admin_token: Callable[[], str]
 
 
 class HeadServer:
@@ -55,13 +58,14 @@ class HeadServer:
         self._cells = cells
         self._finder = finder
         self._options = options
-        self._secret = TokenCheck([options.secret])
+        self._keys = LiveKeys(options.keys)
         self._ready = False
 
     async def start(self) -> None:
         """Ready when it returns: the cells that instances name have their schedulers again."""
-        self._http = aiohttp.ClientSession(headers=bearer(self._options.secret))
-        self._server = HttpServer(self._application(), STOP_GRACE_S)
+        self._http = session(self._keys)
+        guarded = CallGuard(self._application(), self._keys, _audiences)
+        self._server = HttpServer(guarded, STOP_GRACE_S)
         await self._server.start(bound(self._options.host, self._options.port))
         try:
             await asyncio.to_thread(self._cells.start)
@@ -131,8 +135,6 @@ class HeadServer:
         return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")
 
     async def _cell_urls(self, request: Request) -> Response:
-        if not self._secret.allows(request.headers):
-            return error_response(HTTPStatus.UNAUTHORIZED, "not authorized")
         if not self._ready:
             return await self._ready_endpoint(request)
         body = wire.encode(HeadCells(dict(await cell_urls())))
@@ -175,3 +177,8 @@ class HeadServer:
         """Raises OrderError."""
         if not self._ready:
             raise OrderError(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")
+
+
+def _audiences(path: str) -> tuple[Audience, ...] | None:
+    """The admin API has a token of its own."""
+    return (Audience(Purpose.CELLS),) if path == CELLS_PATH else None

@@ -5,7 +5,10 @@ from collections.abc import Mapping
 import aiohttp
 import msgspec
 
-from macroserve.serving.auth import bearer
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
+from macroserve.serving.calls import session, to
+from macroserve.serving.key_source import LiveKeys
 
 CELLS_PATH = "/cells"
 TIMEOUT = aiohttp.ClientTimeout(total=2)
@@ -17,14 +20,14 @@ class HeadCells(msgspec.Struct, frozen=True):
     cells: dict[str, str]
 
 
-async def cells_of(head: str, secret: str) -> Mapping[str, str]:
+async def cells_of(head: str, keys: LiveKeys) -> Mapping[str, str]:
     """Asks the head at that base URL, wherever its name leads now.
 
     Raises aiohttp.ClientError, TimeoutError or msgspec.MsgspecError when it does not tell.
     """
     async with (
-        aiohttp.ClientSession(headers=bearer(secret), timeout=TIMEOUT) as http,
-        http.get(head + CELLS_PATH) as response,
+        session(keys, timeout=TIMEOUT) as http,
+        http.get(head + CELLS_PATH, headers=to(Audience(Purpose.CELLS))) as response,
     ):
         response.raise_for_status()
         return msgspec.json.decode(await response.read(), type=HeadCells).cells

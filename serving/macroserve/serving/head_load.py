@@ -9,13 +9,17 @@ from collections.abc import Awaitable, Callable, Mapping
 import aiohttp
 import msgspec
 
+from macroserve.core.access_token import Audience
+from macroserve.core.keys import Purpose
 from macroserve.core.reports import LoadReport
 from macroserve.serving.admin import ANSWER_TIMEOUT
+from macroserve.serving.calls import to
 from macroserve.serving.load import aged, total
 
 
 class DeploymentLoad:
-    """discover: the cells by name, each with the base URL of its scheduler."""
+    """discover: the cells by name, each with the base URL of its scheduler. http: a session of
+    ``calls.session``."""
 
     def __init__(
         self,
@@ -34,18 +38,20 @@ class DeploymentLoad:
         now = self._clock()
         past = [aged(report, now - since) for since, report in self._past]
         self._past = [kept for kept, report in zip(self._past, past, strict=True) if report.buckets]
-        urls = (await self._discover()).values()
-        present = await asyncio.gather(*map(self._ask, urls))
+        cells = (await self._discover()).items()
+        present = await asyncio.gather(*(self._ask(cell, url) for cell, url in cells))
         return total([*filter(None, present), *past], self._chance)
 
     async def remember(self, cell: str) -> None:
         """To be called before a scheduler ends: its requests come to the others from now on."""
-        if (url := (await self._discover()).get(cell)) and (report := await self._ask(url)):
+        if (url := (await self._discover()).get(cell)) and (report := await self._ask(cell, url)):
             self._past.append((self._clock(), report))
 
-    async def _ask(self, url: str) -> LoadReport | None:
+    async def _ask(self, cell: str, url: str) -> LoadReport | None:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
-            async with self._http.get(url + "/load", timeout=ANSWER_TIMEOUT) as response:
+            async with self._http.get(
+                url + "/load", headers=to(Audience(Purpose.ORDERS, cell)), timeout=ANSWER_TIMEOUT
+            ) as response:
                 response.raise_for_status()
                 return msgspec.json.decode(await response.read(), type=LoadReport)
         return None

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-import aiohttp
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -21,8 +20,8 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
 from macroserve.serving.api_keys import ApiKeySource, KeyRing
-from macroserve.serving.auth import bearer
 from macroserve.serving.body_limit import BodyLimit
+from macroserve.serving.calls import session
 from macroserve.serving.cors import with_cors
 from macroserve.serving.directory import CellDirectory
 from macroserve.serving.dispatch import Dispatcher
@@ -31,6 +30,7 @@ from macroserve.serving.gate import Gate
 from macroserve.serving.guard import Farewell, RetryAfter, error_response
 from macroserve.serving.http_protocol import HttpLimits
 from macroserve.serving.http_server import HttpServer, bound
+from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.metrics import IngressMetrics, cell_page, merge, scrape
 from macroserve.serving.request_check import RequestCheck
 
@@ -49,7 +49,7 @@ LEAVING_S = 5.0
 class IngressOptions:
     """private_host, private_port: where peers and Prometheus reach this replica; any free port by
     default. shared_private_port: another one on private_host, of all replicas on one machine.
-    secret: shared inside the deployment. admin_token: for /admin, which is not served without.
+    admin_token: for /admin, which is not served without.
     api_keys: None lets everyone call. attainment: the share of requests that should meet the
     targets. grace_s: how long accepted requests may take when it stops.
     """
@@ -61,7 +61,7 @@ class IngressOptions:
     shared_private_port: int | None = None
     namespace: str = "default"
     macroinstance: str
-    secret: str = field(repr=False)
+    keys: KeySource
     admin_token: str | None = field(default=None, repr=False)
     api_keys: ApiKeySource | None = None
     attainment: float = 0.9
@@ -89,28 +89,29 @@ class IngressServer:
         Raises ApiKeysError when API keys were asked for and there are none.
         """
         source = self._options.api_keys
-        self._keys = KeyRing(source) if source else None
+        self._api_keys = KeyRing(source) if source else None
+        keys = LiveKeys(self._options.keys)
         public = bound(self._options.host, self._options.port, shared=True)
         private = [bound(self._options.private_host, self._options.private_port)]
         port = private[0].getsockname()[1]
         if shared_port := self._options.shared_private_port:
             private.append(bound(self._options.private_host, shared_port, shared=True))
         self._own_address = f"http://{self._options.private_host}:{port}"
-        self._directory = CellDirectory(self._discover, self._options.secret, self._own_address)
+        self._directory = CellDirectory(self._discover, keys, self._own_address)
         self._dispatcher = Dispatcher(
             self._directory,
             self._settings.slo,
-            self._options.secret,
+            keys,
             self._metrics,
             self._settings.drop_late,
             self._settings.max_queue_wait_s,
         )
         await self._directory.start()
         await self._dispatcher.start()
-        self._http = aiohttp.ClientSession(headers=bearer(self._options.secret))
+        self._http = session(keys)
         app, limits = await self._application()
         checked = BodyLimit(RequestCheck(app, limits))
-        self._farewell = Farewell(ErrorShape(Gate(checked, self._keys)))
+        self._farewell = Farewell(ErrorShape(Gate(checked, self._api_keys)))
         answering = RetryAfter(self._farewell, self._dispatcher.retry_after_s)
         self._server = HttpServer(with_cors(answering, self._settings.api), self._options.grace_s)
         # vLLM's error handlers look for it there.
@@ -121,7 +122,7 @@ class IngressServer:
         await self._private_server.start(*private)
         await self._server.start(public)
         self._readiness = asyncio.create_task(self._become_ready())
-        self._reloading = asyncio.create_task(self._keys.follow()) if self._keys else None
+        self._reloading = asyncio.create_task(self._api_keys.follow()) if self._api_keys else None
 
     async def leave(self) -> None:
         """Not ready any more, but there until those who send requests have noticed."""
@@ -170,7 +171,7 @@ class IngressServer:
             Route(REQUEST_METRICS_PATH, self._request_metrics),
         ]
         if token := self._options.admin_token:
-            routes.extend(AdminApi(self._discover, self._http, token).routes())
+            routes.extend(AdminApi(self._discover, self._http, lambda: token).routes())
         return Starlette(routes=routes)
 
     def _probes(self) -> list[Route]:

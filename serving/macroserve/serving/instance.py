@@ -3,11 +3,11 @@
 The server process (``token_server``) takes requests, and one of them may hold its loop for seconds.
 The control process, which starts it, is reached by no client: it says how the instance stands, and
 ends the instance when its engine makes no progress (``core.health``). On its own port it serves, to
-holders of the deployment's secret:
+calls with a token for it (``calls``):
 
 - ``GET /macroserve/status?cell=NAME``: joins the instance to that cell; the answer is an endless
   stream of statuses, a JSON line each, repeated once a second while nothing happens.
-- ``GET /macroserve/identity``: signed handle and current cell.
+- ``GET /macroserve/identity``: freshly signed handle and current cell.
 - ``POST /macroserve/command``: orders for the engine's scheduler.
 
 and to everybody ``GET /health``.
@@ -16,8 +16,9 @@ and to everybody ``GET /health``.
 import asyncio
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -26,16 +27,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from macroserve.core.access_token import Audience
 from macroserve.core.handle import InstanceHandle, sign
 from macroserve.core.health import Beat, HealthJudge
+from macroserve.core.keys import Purpose
 from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
 from macroserve.serving import wire
+from macroserve.serving.call_guard import CallGuard
 from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.http_server import HttpServer, bound
-from macroserve.serving.secret_only import SecretOnly
+from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.status_feed import StatusFeed
 
 STOP_GRACE_S = 1.0
@@ -46,14 +50,14 @@ OPEN_PATHS = ("/health",)
 
 @dataclass(frozen=True, slots=True)
 class InstanceOptions:
-    """incarnation: grows with every start under that name. secret: the deployment's, also signs
-    handles. host, control_port: where the control server listens, at any free port by default.
-    grace_s: how long requests may take when it leaves."""
+    """incarnation: grows with every start under that name. host, control_port: where the control
+    server listens, at any free port by default. grace_s: how long requests may take when it
+    leaves."""
 
     name: str
     namespace: str
     incarnation: int
-    secret: str = field(repr=False)
+    keys: KeySource
     pool: Pool = Pool.LP
     host: str = "127.0.0.1"
     control_port: int = 0
@@ -84,6 +88,7 @@ class InstanceServer:
         self._settings = settings
         self._options = options
         self._tokens = tokens
+        self._keys = LiveKeys(options.keys)
         self._feed = StatusFeed()
         self._cell: str | None = None
         self._handle: InstanceHandle | None = None
@@ -126,8 +131,7 @@ class InstanceServer:
                 Route("/health", self._health),
             ]
         )
-        app.add_middleware(SecretOnly, secret=options.secret, open_paths=OPEN_PATHS)
-        self._server = HttpServer(app, STOP_GRACE_S)
+        self._server = HttpServer(CallGuard(app, self._keys, self._audiences), STOP_GRACE_S)
         await self._server.start(listener)
         self._judging = asyncio.create_task(self._keep_judging())
         return self.identity()
@@ -136,7 +140,7 @@ class InstanceServer:
         """Raises RuntimeError when the instance can serve no more."""
         assert self._handle is not None, "the instance is not started"
         self.check()
-        handle = sign(self._handle, self._options.secret.encode())
+        handle = sign(self._handle, self._keys.ring, time.time())
         return InstanceIdentity(self._options.name, handle, self._cell)
 
     @property
@@ -201,6 +205,13 @@ class InstanceServer:
         await self._close()
 
     # -- endpoints
+
+    def _audiences(self, path: str) -> tuple[Audience, ...] | None:
+        if path in OPEN_PATHS:
+            return None
+        own = Audience(Purpose.CONTROL, self._options.name)
+        # Who looks for instances knows no names yet.
+        return (own, Audience(Purpose.CONTROL)) if path == IDENTITY_PATH else (own,)
 
     async def _status(self, request: Request) -> Response:
         self._cell = request.query_params.get("cell")

@@ -8,10 +8,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from macroserve.core.access_token import Audience
 from macroserve.core.handle import InstanceHandle
+from macroserve.core.keys import Purpose
 from macroserve.core.views import InstanceStatus
 from macroserve.engine.status import decode
 from macroserve.serving import wire
+from macroserve.serving.calls import to
 
 SILENCE_S = 5 * wire.HEARTBEAT_S
 """An instance that sends nothing for this long is taken for dead."""
@@ -26,8 +29,8 @@ class InstanceLink:
     from the first one on by which it has finished an iteration since: of its work, or of the token
     that it is asked for. An instance that hangs in its engine thus never comes back.
 
-    on_status: each new status. on_silent: the stream broke, and may come back. on_lost: called
-    once when the instance is gone for good.
+    http: a session of ``calls.session``. on_status: each new status. on_silent: the stream broke,
+    and may come back. on_lost: called once when the instance is gone for good.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class InstanceLink:
         self.handle = handle
         self.may_offload: bool | None = None
         """What the instance was told last; None before it was told anything."""
+        self._audience = Audience(Purpose.CONTROL, handle.name)
         self._cell = cell
         self._http = http
         self._on_status = on_status
@@ -63,7 +67,8 @@ class InstanceLink:
         body = wire.encode(wire.CommandOrder(verb, argument))
         url = self.handle.control + wire.COMMAND_PATH
         timeout = aiohttp.ClientTimeout(total=10)
-        async with self._http.post(url, data=body, timeout=timeout) as response:
+        headers = to(self._audience)
+        async with self._http.post(url, data=body, timeout=timeout, headers=headers) as response:
             response.raise_for_status()
             return (await response.json())["result"]
 
@@ -92,7 +97,10 @@ class InstanceLink:
     async def _statuses(self) -> AsyncIterator[InstanceStatus]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=SILENCE_S)
         async with self._http.get(
-            self.handle.control + wire.STATUS_PATH, params={"cell": self._cell}, timeout=timeout
+            self.handle.control + wire.STATUS_PATH,
+            params={"cell": self._cell},
+            timeout=timeout,
+            headers=to(self._audience),
         ) as response:
             response.raise_for_status()
             async for line in response.content:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Never
 
 import ray
@@ -16,6 +16,7 @@ from macroserve.core.request import Slo
 from macroserve.serving.causes import cause_of, one_line
 from macroserve.serving.cell_deployment import CellDeployment
 from macroserve.serving.finders import InstanceFinder
+from macroserve.serving.key_source import KeySource
 from macroserve.serving.registry import withdraw
 
 CELL_PREFIX = "cell-"
@@ -33,14 +34,14 @@ takes."""
 class CellOptions:
     """What every cell scheduler of a deployment is made of.
 
-    host: address that they listen on. ports: those they may listen on, 0 for any. secret: the
-    deployment's. finder: how one that starts again finds its instances.
+    host: address that they listen on. ports: those they may listen on, 0 for any. finder: how one
+    that starts again finds its instances.
     """
 
     strategy: str
     slo: Slo
     finder: InstanceFinder
-    secret: str = field(repr=False)
+    keys: KeySource
     host: str = "127.0.0.1"
     ports: range = range(1)
 
@@ -116,7 +117,7 @@ class RayCells:
                 name,
                 options.strategy,
                 options.slo,
-                options.secret,
+                options.keys,
                 options.host,
                 options.ports,
                 options.finder,

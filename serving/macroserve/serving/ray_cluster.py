@@ -5,19 +5,21 @@ What should run, and when, is the reconciler's business.
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
-from macroserve.core.handle import verify
+from macroserve.core.handle import InstanceHandle, verify
+from macroserve.core.keys import PURPOSES, KeyRing, Purpose, Role
 from macroserve.core.reports import InstanceIdentity
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.deployments import INGRESS_APP, IngressDeployment, InstanceActor
 from macroserve.serving.finders import ANSWER_TIMEOUT_S, RayInstances
 from macroserve.serving.ingress import IngressOptions
+from macroserve.serving.key_source import KeySource
 from macroserve.serving.ray_cells import CellOptions, RayCells, run_application
 
 FREE_NAME_TIMEOUT_S = 10.0
@@ -28,12 +30,14 @@ SILENT = "it does not answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """threads: compute threads of each instance (its share of the machine's cores)."""
+    """secret: of this deployment; all keys follow from it. threads: compute threads of each
+    instance (its share of the machine's cores)."""
 
     settings: EngineSettings
     ingress: IngressOptions
     ingress_replicas: int
     threads: int
+    secret: str = field(repr=False)
 
 
 class RayCluster(RayCells):
@@ -47,7 +51,7 @@ class RayCluster(RayCells):
                 strategy=options.settings.strategy,
                 slo=options.settings.slo,
                 finder=self._instances,
-                secret=options.ingress.secret,
+                keys=KeySource(PURPOSES[Role.HEAD], secret=options.secret),
             ),
         )
 
@@ -71,7 +75,7 @@ class RayCluster(RayCells):
             name,
             self._namespace,
             int(time.time() * 1000),
-            options.ingress.secret,
+            KeySource(PURPOSES[Role.INSTANCE], secret=options.secret),
             pool.value,
         )
         try:
@@ -85,7 +89,12 @@ class RayCluster(RayCells):
 
     def pool(self, identity: InstanceIdentity) -> Pool:
         """That an instance is in, as its handle says."""
-        return verify(identity.handle, self._options.ingress.secret.encode()).pool
+        return self.handle(identity).pool
+
+    def handle(self, identity: InstanceIdentity) -> InstanceHandle:
+        """Raises HandleError."""
+        ring = KeyRing.derived([self._options.secret], [Purpose.HANDLES])
+        return verify(identity.handle, ring, time.time())
 
     async def instance_names(self) -> set[str]:
         """Of the actors that live, started or still starting."""

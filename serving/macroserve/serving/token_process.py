@@ -35,6 +35,7 @@ from macroserve.serving.channel import (
     decode_to_control,
     decode_to_server,
 )
+from macroserve.serving.key_source import KeySource
 from macroserve.serving.token_server import STOP_GRACE_S, TokenServer
 
 END_TIMEOUT_S = STOP_GRACE_S + 10
@@ -54,10 +55,16 @@ class TokenProcess:
     """A TokenServer in a process of its own; the arguments and methods are that class's."""
 
     def __init__(
-        self, settings: EngineSettings, pool: Pool, host: str, port: int, secret: str
+        self,
+        settings: EngineSettings,
+        name: str,
+        pool: Pool,
+        host: str,
+        port: int,
+        keys: KeySource,
     ) -> None:
-        self._settings, self._pool = settings, pool
-        self._host, self._port, self._secret = host, port, secret
+        self._settings, self._name, self._pool = settings, name, pool
+        self._host, self._port, self._keys = host, port, keys
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -75,10 +82,11 @@ class TokenProcess:
         self._channel.send(
             Setup(
                 self._settings.to_dict(),
+                self._name,
                 self._pool.value,
                 self._host,
                 self._port,
-                self._secret,
+                self._keys,
                 status_path,
             )
         )
@@ -183,7 +191,7 @@ async def _serve(sock: socket.socket, setup: Setup) -> None:
     channel = await Channel.over(sock)
     settings, pool = EngineSettings.from_dict(setup.settings), Pool(setup.pool)
     try:
-        server = TokenServer(settings, pool, setup.host, setup.port, setup.secret)
+        server = TokenServer(settings, setup.name, pool, setup.host, setup.port, setup.keys)
         channel.send(await server.start(setup.status_path, channel.send))
     except Exception as error:
         # Whatever an engine raises; the control process says it.

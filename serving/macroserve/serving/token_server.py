@@ -16,16 +16,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from macroserve.core.access_token import Audience
 from macroserve.core.health import BEAT_S
+from macroserve.core.keys import Purpose
 from macroserve.core.views import Pool
 from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import STOPPED_PATH, Stopped
 from macroserve.serving import wire
+from macroserve.serving.call_guard import CallGuard
 from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.keep_alive import KeepAlive
-from macroserve.serving.secret_only import SecretOnly
+from macroserve.serving.key_source import KeySource, LiveKeys
 
 STOP_GRACE_S = 5.0
 """For responses that are under way when the server stops."""
@@ -47,12 +50,20 @@ def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
 
 
 class TokenServer:
-    """host, port: where to listen, at any free port for 0. secret: the deployment's."""
+    """name: the instance's. host, port: where to listen, at any free port for 0."""
 
     def __init__(
-        self, settings: EngineSettings, pool: Pool, host: str, port: int, secret: str
+        self,
+        settings: EngineSettings,
+        name: str,
+        pool: Pool,
+        host: str,
+        port: int,
+        keys: KeySource,
     ) -> None:
-        self._host, self._port, self._secret = host, port, secret
+        self._host, self._port = host, port
+        self._keys = LiveKeys(keys)
+        self._audience = Audience(Purpose.GENERATION, name)
         self._engine = build_engine(settings, pool)
         self._server: HttpServer | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -67,8 +78,7 @@ class TokenServer:
         app.router.routes.append(Route("/metrics", self._metrics))
         app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
         app.add_middleware(KeepAlive)
-        app.add_middleware(SecretOnly, secret=self._secret, open_paths=OPEN_PATHS)
-        self._server = HttpServer(app, STOP_GRACE_S)
+        self._server = HttpServer(CallGuard(app, self._keys, self._audiences), STOP_GRACE_S)
         # vLLM's handler of a dead engine stops this server.
         app.state.server = self._server
         await self._server.start(listener)
@@ -126,6 +136,9 @@ class TokenServer:
             return JSONResponse({"error": str(error)}, status_code=400)
         await self._engine.end_stopped(stopped)
         return Response(status_code=204)
+
+    def _audiences(self, path: str) -> tuple[Audience, ...] | None:
+        return None if path in OPEN_PATHS else (self._audience,)
 
     async def _metrics(self, request: Request) -> Response:
         """What the engine registered: vLLM's own metrics under their own names."""

@@ -85,6 +85,25 @@ class TestEveryPod:
         assert tokens["secret"]["secretName"] == "llama-tokens"
         assert env(pod)["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
 
+    def test_sees_the_keys_of_its_role_alone(self, component: str) -> None:
+        seen = {
+            "head": {"handles", "cells", "routing", "orders", "control", "admin-token"},
+            "ingress": {"cells", "routing", "generation"},
+            "instance": {"handles", "generation", "control"},
+        }
+        (tokens,) = [
+            volume["secret"]
+            for volume in pods(blueprint())[component]["spec"]["volumes"]
+            if volume.get("secret", {}).get("secretName") == "llama-tokens"
+        ]
+        assert {item["path"] for item in tokens["items"]} == seen[component]
+        held = shared.tokens(blueprint())["stringData"]
+        assert {item["key"] for item in tokens["items"]} <= held.keys() - {"secret"}
+
+    def test_mounts_its_keys_so_that_changes_arrive(self, component: str) -> None:
+        mounts = container(pods(blueprint())[component])["volumeMounts"]
+        assert not any("subPath" in mount for mount in mounts)
+
     def test_soon_leaves_a_lost_node(self, component: str) -> None:
         tolerations = pods(blueprint())[component]["spec"]["tolerations"]
         assert {(t["key"], t["tolerationSeconds"]) for t in tolerations} == {
@@ -270,8 +289,8 @@ def test_the_manifest_is_as_applied_without_status() -> None:
 def test_tokens_are_random_and_of_no_use_to_guess() -> None:
     one, other = (shared.tokens(blueprint())["stringData"] for _ in range(2))
     values = [*one.values(), *other.values()]
-    assert set(one) == {"secret", "admin-token"}
-    assert len(set(values)) == 4
+    assert {"secret", "admin-token"} <= set(one)
+    assert len(set(values)) == 2 * len(one)
     assert all(len(value) >= 40 for value in values)
 
 

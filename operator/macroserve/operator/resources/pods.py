@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+from macroserve.core.keys import PURPOSES, Purpose, Role
 from macroserve.operator import names
 from macroserve.operator.resources.blueprint import Blueprint, Object
 from macroserve.operator.resources.confinement import CONTAINER_SECURITY, POD_SECURITY
 
 MANIFEST_FOLDER = "/etc/macroserve/manifest"
 MANIFEST_FILE = "macroinstance.json"
+ADMIN_TOKEN = "admin-token"
+"""Lets the operator, or who has it, give orders to the head. A person may change it."""
 TOKENS_FOLDER = "/etc/macroserve/tokens"
 API_KEYS_FOLDER = "/etc/macroserve/api-keys"
 CHAT_TEMPLATE_FOLDER = "/etc/macroserve/chat-template"
@@ -79,7 +82,11 @@ def pod(
             {"name": "manifest", "configMap": {"name": names.config_map(blueprint.name)}},
             {
                 "name": "tokens",
-                "secret": {"secretName": names.secret(blueprint.name), "defaultMode": 0o440},
+                "secret": {
+                    "secretName": names.secret(blueprint.name),
+                    "items": _keys(Role(component)),
+                    "defaultMode": 0o440,
+                },
             },
             {"name": "tmp", "emptyDir": {"sizeLimit": sizes.tmp}},
             {"name": "cache", "emptyDir": {"sizeLimit": sizes.cache}},
@@ -88,6 +95,20 @@ def pod(
         ],
     }
     return {"metadata": {"labels": names.labels(blueprint.name, component)}, "spec": spec}
+
+
+def key_name(purpose: Purpose) -> str:
+    """Under which the tokens' Secret has a purpose's keys."""
+    return f"key-{purpose}"
+
+
+def _keys(role: Role) -> list[Object]:
+    """What a pod of that role sees of the tokens' Secret, and under which names. It changes in the
+    pod when the Secret does."""
+    items = [{"key": key_name(purpose), "path": purpose.value} for purpose in PURPOSES[role]]
+    if role is Role.HEAD:
+        items.append({"key": ADMIN_TOKEN, "path": ADMIN_TOKEN})
+    return items
 
 
 def _env() -> dict[str, Object]:

@@ -1,16 +1,17 @@
-"""What all pods of a MacroInstance read: its manifest and its tokens."""
+"""What pods of a MacroInstance read: its manifest, its keys and its tokens."""
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from macroserve.core.keys import SHARED, KeyRing, Purpose
 from macroserve.operator import names
 from macroserve.operator.resources.blueprint import Blueprint, Object
-from macroserve.operator.resources.pods import MANIFEST_FILE
+from macroserve.operator.resources.pods import ADMIN_TOKEN, MANIFEST_FILE, key_name
 
-TOKEN_KEYS = ("secret", "admin-token")
-"""What signs handles and lets processes into each other, and what lets the operator into the
-head."""
+SECRET = "secret"
+TOKEN_KEYS = (SECRET, ADMIN_TOKEN)
+"""What a person may change. All keys between the pods follow from the first."""
 
 
 def config_map(blueprint: Blueprint) -> Object:
@@ -26,11 +27,18 @@ def config_map(blueprint: Blueprint) -> Object:
     }
 
 
-def tokens(blueprint: Blueprint, values: Iterable[str] | None = None) -> Object:
-    """A Secret of these tokens, in the order of their keys, or of new random ones."""
-    given = values or (secrets.token_urlsafe(32) for _ in TOKEN_KEYS)
+def key_data(keys: Mapping[Purpose, Iterable[str]]) -> dict[str, str]:
+    """As pods read them: a key a line, the newest first."""
+    return {key_name(purpose): "".join(f"{k}\n" for k in held) for purpose, held in keys.items()}
+
+
+def tokens(blueprint: Blueprint, data: Mapping[str, str] | None = None) -> Object:
+    """A Secret with this content, or with new random tokens and the keys that follow from them."""
+    if data is None:
+        data = {key: secrets.token_urlsafe(32) for key in TOKEN_KEYS}
+        data |= key_data(KeyRing.derived([data[SECRET]], SHARED).keys)
     return {
         "metadata": blueprint.metadata(names.secret(blueprint.name)),
         "type": "Opaque",
-        "stringData": dict(zip(TOKEN_KEYS, given, strict=True)),
+        "stringData": dict(data),
     }

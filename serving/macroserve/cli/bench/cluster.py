@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from macroserve.core.handle import InstanceHandle, verify
+from macroserve.core.handle import InstanceHandle
+from macroserve.core.keys import Purpose
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.admin_client import AdminClient, AdminError
 from macroserve.serving.auth import new_secret
 from macroserve.serving.ingress import IngressOptions
+from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.ray_cluster import ClusterOptions, RayCluster
 
 READY_TIMEOUT_S = 180.0
@@ -23,7 +25,7 @@ READY_TIMEOUT_S = 180.0
 class BenchCluster:
     endpoint: str
     private: str
-    secret: str
+    keys: LiveKeys
     admin: AdminClient
     handles: tuple[InstanceHandle, ...]
 
@@ -39,18 +41,23 @@ async def running(
     settings: EngineSettings, cells: Sequence[int], ingress_replicas: int = 1, threads: int = 1
 ) -> AsyncIterator[BenchCluster]:
     """cells: instances of each. Ready when entered; every process has ended when left."""
-    admin_token = new_secret()
+    admin_token, secret = new_secret(), new_secret()
+    keys = KeySource(tuple(Purpose), secret=secret)
     private_port = free_port()
     options = IngressOptions(
         port=free_port(),
         shared_private_port=private_port,
         macroinstance="bench",
-        secret=new_secret(),
+        keys=keys,
         admin_token=admin_token,
     )
     cluster = RayCluster(
         ClusterOptions(
-            settings=settings, ingress=options, ingress_replicas=ingress_replicas, threads=threads
+            settings=settings,
+            ingress=options,
+            ingress_replicas=ingress_replicas,
+            threads=threads,
+            secret=secret,
         )
     )
     endpoint = f"http://127.0.0.1:{options.port}"
@@ -68,9 +75,8 @@ async def running(
         for cell, identity in zip(homes, identities, strict=True):
             await _adopt(admin, cell, identity.handle)
         await _ready(endpoint)
-        key = options.secret.encode()
-        handles = tuple(verify(identity.handle, key) for identity in identities)
-        yield BenchCluster(endpoint, private, options.secret, admin, handles)
+        handles = tuple(map(cluster.handle, identities))
+        yield BenchCluster(endpoint, private, LiveKeys(keys), admin, handles)
     finally:
         await admin.close()
         await asyncio.to_thread(cluster.stop)

@@ -16,10 +16,13 @@ import aiohttp
 
 from macroserve.cli.bench.cluster import free_port, running
 from macroserve.cli.bench.streams import completion, stream, tokens_per_s
+from macroserve.core.access_token import Audience
+from macroserve.core.handle import InstanceHandle
+from macroserve.core.keys import Purpose
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import GENERATE_PATH
 from macroserve.engine.vllm.environment import DEFAULTS
-from macroserve.serving.auth import bearer
+from macroserve.serving.calls import session, to
 
 TTFT_ROUNDS = 60
 THROUGHPUT_ROUNDS = 7
@@ -34,10 +37,9 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
     async with (
         bare_vllm(settings) as bare,
         running(settings, [1]) as cluster,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
+        session(cluster.keys, connector=aiohttp.TCPConnector(limit=0)) as http,
     ):
-        instance = cluster.handles[0].address + GENERATE_PATH
-        through, straight = await _ttfts(http, settings, cluster.endpoint, instance, cluster.secret)
+        through, straight = await _ttfts(http, settings, cluster.endpoint, cluster.handles[0])
         ratios: list[float] = []
         rates: list[tuple[float, float]] = []
         for _ in range(THROUGHPUT_ROUNDS):
@@ -59,7 +61,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 
 
 async def _ttfts(
-    http: aiohttp.ClientSession, settings: EngineSettings, endpoint: str, instance: str, secret: str
+    http: aiohttp.ClientSession, settings: EngineSettings, endpoint: str, instance: InstanceHandle
 ) -> tuple[list[float], list[float]]:
     through: list[float] = []
     straight: list[float] = []
@@ -73,7 +75,9 @@ async def _ttfts(
             "stream": True,
             "sampling_params": {"temperature": 0, "max_tokens": 2, "ignore_eos": True},
         }
-        straight.append((await stream(http, instance, tokens, bearer(secret))).ttft_s)
+        headers = to(Audience(Purpose.GENERATION, instance.name))
+        url = instance.address + GENERATE_PATH
+        straight.append((await stream(http, url, tokens, headers)).ttft_s)
     return through, straight
 
 

@@ -1,6 +1,7 @@
 """An asymmetric partition: an instance's cell sees it, but no byte reaches it from the ingress."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 from macroserve.cli.bench.cluster import running
@@ -24,7 +25,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
         async with lossy_path(handle.address) as path:
             await cluster.admin.release(CELL, handle.name)
             behind = replace(handle, address=path.url)
-            await cluster.admin.adopt(CELL, sign(behind, cluster.secret.encode()))
+            await cluster.admin.adopt(CELL, sign(behind, cluster.keys.ring, time.time()))
             url = cluster.endpoint + "/v1/completions"
             async with bystanders(url, NUM_STREAMS, NUM_TOKENS) as seen:
                 await asyncio.sleep(3)

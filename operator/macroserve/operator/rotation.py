@@ -1,0 +1,39 @@
+"""How the keys of a deployment follow its secret when a person changes that: pure.
+
+The pods' files show a change of the Secret up to some minutes apart. Until all must have it, keys
+of the former secret stay behind those of the new one: everything is signed with both, and who has
+only one of them takes it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from macroserve.core.keys import MAX_KEYS, SHARED, Purpose, derived_key
+
+KEEP_FORMER = timedelta(minutes=10)
+"""Kubelets look at Secrets once a minute, with a cache as old as that at most."""
+
+Keys = Mapping[Purpose, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """keys: each purpose's, the newest first. since: when the secret last changed; None when no
+    keys of a former one are left."""
+
+    keys: Keys
+    since: datetime | None
+
+
+def rotated(secrets: Iterable[str], held: Keys, since: datetime | None, now: datetime) -> Rotation:
+    """What follows from a deployment's secrets (the newest first) and the keys that it has."""
+    given = tuple(secrets)
+    newest = {p: tuple(derived_key(secret, p) for secret in given) for p in SHARED}
+    former = {p: tuple(k for k in held.get(p, ()) if k not in newest[p]) for p in SHARED}
+    has_changed = any(held.get(p) and held[p][0] != newest[p][0] for p in SHARED)
+    if has_changed or since is None:
+        since = now
+    if not any(former.values()) or now - since > KEEP_FORMER:
+        return Rotation(newest, None)
+    return Rotation({p: (newest[p] + former[p])[:MAX_KEYS] for p in SHARED}, since)

@@ -1,0 +1,15 @@
+"""Keys of the parts of a deployment, for tests that start some of them."""
+
+from macroserve.core.keys import Purpose
+from macroserve.serving.key_source import KeySource, LiveKeys
+
+SECRET = "the secret"
+
+
+def source(secret: str = SECRET, *purposes: Purpose) -> KeySource:
+    """Of all purposes by default."""
+    return KeySource(purposes or tuple(Purpose), secret=secret)
+
+
+def live(secret: str = SECRET, *purposes: Purpose) -> LiveKeys:
+    return LiveKeys(source(secret, *purposes))
