@@ -1,7 +1,5 @@
 """A deployment as pods run it, without Kubernetes: processes that know each other's addresses."""
 
-import itertools
-import threading
 import time
 from collections.abc import Iterator
 
@@ -11,8 +9,8 @@ import psutil
 import pytest
 from openai import OpenAI
 from support.deployment import manifest
-from support.pods import ADMIN_TOKEN, HEAD_PORT, PORT, PRIVATE_PORT, SECRET, Pod, Pods, running
-from world.traffic import Traffic
+from support.pods import ADMIN_TOKEN, HEAD_PORT, PORT, PRIVATE_PORT, SECRET, Pods, running
+from support.pods_load import Load
 
 from macroserve.core.access_token import Audience
 from macroserve.core.keys import Purpose
@@ -28,40 +26,6 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
     document = manifest(scheduling={"strategy": "vllm"})
     with running(tmp_path_factory.mktemp("pods"), document) as deployment:
         yield deployment
-
-
-class Load(Traffic):
-    """To the ingress replicas that are ready, each over connections that are used again."""
-
-    def __init__(self, pods: Pods, rate: float = 20, num_tokens: int = 60) -> None:
-        super().__init__("", rate, num_tokens)
-        self._pods = pods
-        self._ready = list(self._ingresses())
-        self._turn = itertools.count()
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> "Load":
-        self._watcher.start()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
-        self._over.set()
-        self._watcher.join(120)
-
-    def endpoint(self) -> str:
-        ready = self._ready
-        return f"http://{ready[next(self._turn) % len(ready)].address}:{PORT}"
-
-    def _ingresses(self) -> Iterator[Pod]:
-        return (pod for name, pod in self._pods.pods.items() if name.startswith("ingress"))
-
-    def _watch(self) -> None:
-        """As Kubernetes does with the endpoints of a Service."""
-        while not self._over.wait(0.5):
-            self._ready = [pod for pod in self._ingresses() if self._pods.is_ok(pod, "/ready")]
 
 
 def num_running(pods: Pods, name: str) -> int:

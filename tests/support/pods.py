@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -112,6 +113,10 @@ class Pods:
     def at(self, number: int) -> str:
         return f"{self.network}.{number}"
 
+    def tokens_of(self, name: str) -> Path:
+        """A pod's own copy, which shows a change when its kubelet has brought it there."""
+        return self.folder / f"tokens-{name}"
+
     @property
     def head_url(self) -> str:
         return f"http://{self.at(1)}:{HEAD_PORT}"
@@ -119,7 +124,9 @@ class Pods:
     def start(self, name: str, kind: str, number: int, *options: str, **env: str) -> Pod:
         """A pod of that kind at that address."""
         log_path = self.folder / f"{name}-{number}-{time.monotonic_ns()}.log"
-        files = ["-f", str(self.folder / "manifest.json"), "--tokens", str(self.folder / "tokens")]
+        tokens = self.tokens_of(name)
+        shutil.copytree(self.folder / "tokens", tokens, dirs_exist_ok=True)
+        files = ["-f", str(self.folder / "manifest.json"), "--tokens", str(tokens)]
         process = subprocess.Popen(
             [*MACROSERVE, "run", kind, *files, *options],
             stdout=log_path.open("w"),
