@@ -17,6 +17,7 @@ from macroserve.operator.kinds import (
     DEPLOYMENT,
     EVENT,
     MACROINSTANCE,
+    POD,
     SECRET,
     SERVICE,
 )
@@ -61,6 +62,31 @@ def test_a_round_with_nothing_to_do_asks_the_api_server_for_the_secret_now_and_t
         assert asyncio.run(played.round(reconciler)) is Pace.LATER
         assert played.api.calls == calls
         assert played.requests == ["GET /admin/v1/cells"]
+
+
+def test_instances_of_a_version_that_no_cell_can_talk_to_are_replaced_one_by_one() -> None:
+    played, reconciler = settled(resource())
+    for pod in played.pods().values():
+        notes = {names.REVISION: "of an earlier version"}
+        pod["metadata"] |= {"annotations": notes}
+        played.api.put(POD, pod)
+    played.cells["cell-0"].clear()
+    for engine in played.engines.values():
+        engine.cell = None
+    fewest = 3
+    for _ in range(60):
+        asyncio.run(played.round(reconciler))
+        staying = [p for p in played.pods().values() if "deletionTimestamp" not in p["metadata"]]
+        fewest = min(fewest, len(staying))
+        played.kubelets()
+        played.now += timedelta(seconds=60)
+    assert fewest == 2
+    assert len(played.cells["cell-0"]) == 3
+    assert all(
+        pod["metadata"]["annotations"][names.PROTOCOL] == names.PROTOCOL_VERSION
+        for pod in played.pods().values()
+    )
+    assert condition(played, "Ready")["status"] == "True"
 
 
 def test_growth_splits_a_cell_and_shrinking_merges_it_again() -> None:

@@ -103,6 +103,7 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
         drained=_drained(observation, pod, found, cells),
         outdated=pod.revision != observation.revision,
         failure=why_misplaced or "It has failed.",
+        foreign=pod.foreign,
         remaining_tokens=found[1].status.remaining_tokens if found else 0,
     )
 

@@ -31,7 +31,8 @@ class InstancePod:
     that, or not this MacroInstance's. problem: what keeps it from serving, or what ended it last.
     drain_budget_s: what its drain was given when it began. node: empty until it has one.
     excluded_nodes: where its affinity keeps it from running. failed_start: None while it is Ready,
-    and after it has served.
+    and after it has served. foreign: of a version that this
+    one's parts cannot talk to.
     """
 
     instance: str
@@ -51,6 +52,7 @@ class InstancePod:
     node: str = ""
     excluded_nodes: frozenset[str] = frozenset()
     failed_start: "FailedStart | None" = None
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ def _instance_pod(pod: Object, uid: str) -> InstancePod:
         node=pod.get("spec", {}).get("nodeName", ""),
         excluded_nodes=excluded_nodes(pod),
         failed_start=failed_start(pod),
+        foreign=notes.get(names.PROTOCOL) != names.PROTOCOL_VERSION,
     )
 
 

@@ -57,6 +57,7 @@ def plain(steps: tuple[Step, ...]) -> list[Step]:
 
 LEFT = member("left", state=State.LEAVING, draining=True, drained=True)
 A, B, C, D, E = (member(name) for name in "abcde")
+FOREIGN = member("a", joined=False, outdated=True, foreign=True)
 
 DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
     "from nothing, instances start while their cell does": (
@@ -258,6 +259,31 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
         [replace(A, outdated=True), B],
         {"instances": 1},
         [Drain("a", "cell-0", "")],
+    ),
+    "one of another version is adopted by no cell": (
+        [member("a", joined=False, foreign=True), B],
+        {"instances": 2},
+        [],
+    ),
+    "nor told of its pool": (
+        [member("a", joined=False, foreign=True), B],
+        {"instances": 2, "ratio": 0.5},
+        [Assign("a", "cell-0", HP)],
+    ),
+    "but replaced, before others": (
+        [FOREIGN, replace(B, outdated=True), replace(FOREIGN, name="c")],
+        {"instances": 3},
+        [Stop("a", "")],
+    ),
+    "when nothing else is away": (
+        [FOREIGN, replace(FOREIGN, name="b"), starting("c")],
+        {"instances": 3},
+        [],
+    ),
+    "an only one of another version waits for another, too": (
+        [FOREIGN],
+        {"instances": 1},
+        [Start("instance-0", "cell-0", LP)],
     ),
     "an outdated one that has never served is no loss": (
         [A, starting("b", outdated=True)],

@@ -38,8 +38,11 @@ def pod(
     rendered = _rendered(blueprint)
     metadata: dict[str, Any] = rendered["metadata"]
     own = {names.INSTANCE: instance, names.CELL: cell, names.POOL: pool.value}
-    annotations = metadata.get("annotations", {}) | {names.REVISION: revision(blueprint)}
-    annotations[names.EXCLUDED_NODES] = ",".join(sorted(excluded_nodes))
+    annotations = metadata.get("annotations", {}) | {
+        names.REVISION: revision(blueprint),
+        names.PROTOCOL: names.PROTOCOL_VERSION,
+        names.EXCLUDED_NODES: ",".join(sorted(excluded_nodes)),
+    }
     return {
         "metadata": blueprint.metadata(
             names.pod(blueprint.name, instance),

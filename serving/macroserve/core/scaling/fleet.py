@@ -41,7 +41,8 @@ class Member:
 
     cell: the one that holds its handle (``joined``), else the one that it is meant for.
     draining: takes no new requests. drained: nothing is left to do there, or its time is up.
-    outdated: built from an earlier form of the manifest.
+    outdated: built from an earlier form of the manifest. foreign: of a version that the cells
+    cannot talk to; only ingresses of its own version reach it.
     remaining_tokens: predicted output tokens still owed by it. failure: why it is FAILED, if so.
     """
 
@@ -53,6 +54,7 @@ class Member:
     draining: bool = False
     drained: bool = False
     outdated: bool = False
+    foreign: bool = False
     remaining_tokens: int = 0
     failure: str = "It has failed."
 
@@ -60,6 +62,11 @@ class Member:
     def serves(self) -> bool:
         """Whether it may have work: one that a cell holds does, though it be not ready just now."""
         return self.state is State.SERVING or (self.state is State.STARTING and self.joined)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether ingresses send it requests."""
+        return self.joined or self.foreign
 
     @property
     def stays(self) -> bool:
@@ -213,15 +220,25 @@ def _surge(staying: list[Member], wish: Wish) -> int:
 
 
 def _rollout(fleet: Fleet) -> Iterator[Step]:
-    """The next outdated instance to replace: one at a time, and only while all others serve."""
+    """The next outdated instance to replace: one at a time, and only while all others serve.
+
+    A foreign one counts as serving, but no cell drains it: it finishes its work when it is told to
+    end.
+    """
     outdated = [m for m in fleet.members if m.stays and m.outdated]
     if fleet.cells is None or not outdated:
         return
-    victim = min(outdated, key=lambda m: (m.state is State.SERVING, m.remaining_tokens))
+    victim = min(
+        outdated, key=lambda m: (not m.foreign, m.state is State.SERVING, m.remaining_tokens)
+    )
     others = [member for member in fleet.members if member is not victim]
-    if victim.joined and all(m.stays and m.joined and m.state is State.SERVING for m in others):
-        reason = "It is replaced by one of the manifest's present form."
+    if not all(m.stays and m.in_use and m.state is State.SERVING for m in others):
+        return
+    reason = "It is replaced by one of the manifest's present form."
+    if victim.joined:
         yield Drain(victim.name, victim.cell, reason)
+    elif victim.foreign:
+        yield Stop(victim.name, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +299,11 @@ class _Steps:
             cell, pool = places[member.name]
             if not member.joined and (member.cell, member.pool) != (cell, pool):
                 yield Assign(member.name, cell, pool)
-            if member.serves and not member.joined:
+            if member.serves and not member.in_use:
                 yield Adopt(member.name, cell)
             if member.joined and member.cell != cell:
                 yield Move(member.name, member.cell, cell)
-            if member.serves and member.pool is not pool:
+            if member.serves and not member.foreign and member.pool is not pool:
                 yield SetPool(member.name, cell, pool)
 
     def _end_cells(self) -> Iterator[Step]:
