@@ -13,6 +13,7 @@ from cluster.images import BUSYBOX
 from world.kube import Kube
 from world.release import NAMESPACE
 from world.served import Served
+from world.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -45,6 +46,11 @@ def test_rights_and_calls_are_the_same(fresh: Served, cluster: Cluster, operator
     fresh.wait_for_instances(7)
     fresh.scale(3)
     fresh.wait_for_instances(3)
+    # The keys of a secret that a person changes follow it.
+    tokens = f"{fresh.name}-tokens"
+    fresh.kube("patch", "secret", tokens, "-p", '{"stringData": {"secret": "another"}}')
+    rotated_at = "jsonpath={.metadata.annotations.macroserve\\.io/rotated-at}"
+    eventually(lambda: fresh.kube("get", "secret", tokens, "-o", rotated_at), 60)
     fresh.kube("delete", "macroinstance", fresh.name, "--timeout=120s")
 
     calls = list(calls_of(USER, cluster))

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import re
 from dataclasses import asdict, replace
 
 import pytest
@@ -167,6 +168,8 @@ def test_fields_that_only_a_newer_signer_knows_are_ignored() -> None:
         ('{"handle":{}}', "missing required field `signatures`"),
         (sign(HANDLE, RING, NOW)[:-1] + ',"extra":1}', "unknown field"),
         (sign(HANDLE, RING, NOW) + " ", "no signature matches"),
+        (signed(body_with(issued_at=0, expires_at=0)), "has expired"),
+        (signed(re.sub(r',"issued_at".*}', "}", body_with())), "has expired"),
         (signed("{}"), "missing required field `name`"),
         (signed("[]"), "Expected `object`"),
         (signed(body_with(num_blocks="4096")), "Expected `int`, got `str`"),

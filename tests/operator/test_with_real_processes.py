@@ -4,6 +4,7 @@ Only nodes are missing: a played kubelet runs the pods as processes. While cells
 and the operator is killed, no request fails.
 """
 
+import base64
 import os
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from support import crd
 from support.operator_process import OperatorProcess, emulated, wait_for
 from support.played_kubelet import PlayedKubelet
 from world.traffic import Traffic
+
+from macroserve.core.keys import Purpose, derived_key
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -98,3 +101,36 @@ def test_cells_divide_and_merge_under_load_while_the_operator_is_killed(
                 cluster.kubectl("-n", NAMESPACE, "delete", "mi", "llama", "--timeout=60s")
         assert traffic.failures == []
         assert traffic.complete == traffic.sent
+
+
+def test_a_secret_that_kubectl_changes_is_taken_over_and_no_request_fails(
+    cluster: ApiCluster, kubelet: PlayedKubelet, tmp_path: Path
+) -> None:
+    document = emulated("llama", 2, ingress={"replicas": 1})
+    document["spec"]["model"]["servedName"] = "tiny-llama"
+    document["spec"]["engine"]["kvCacheMemory"] = "8GiB"
+    with OperatorProcess(cluster.kubeconfig, tmp_path, "operator-0"):
+        cluster.kubectl("-n", NAMESPACE, "apply", "-f", "-", input=yaml.safe_dump(document))
+        wait_for(lambda: is_settled(cluster, [2]), "two instances serve", READY_S)
+        with Traffic(f"http://{kubelet.address('ingress')}:8000") as traffic:
+            traffic.after(5)
+            former = keys(cluster)
+            patch = '{"stringData": {"secret": "of a person", "admin-token": "of a person, too"}}'
+            cluster.kubectl("-n", NAMESPACE, "patch", "secret", "llama-tokens", "-p", patch)
+            expected = [derived_key("of a person", Purpose.HANDLES), *former]
+            wait_for(lambda: keys(cluster) == expected, "keys of both secrets", READY_S)
+            # Orders with new keys reach parts that have yet to see them, and those that have.
+            scale(cluster, 3)
+            wait_for(lambda: is_settled(cluster, [3]), "three instances serve", READY_S)
+            traffic.after(20)
+            traffic.end()
+        cluster.kubectl("-n", NAMESPACE, "delete", "mi", "llama", "--timeout=60s")
+    assert traffic.failures == []
+    assert traffic.complete == traffic.sent
+
+
+def keys(cluster: ApiCluster) -> list[str]:
+    """That sign handles, the newest first."""
+    path = "jsonpath={.data.key-handles}"
+    found = cluster.kubectl("-n", NAMESPACE, "get", "secret", "llama-tokens", "-o", path)
+    return base64.b64decode(found).decode().split()

@@ -85,6 +85,7 @@ class PlayedKubelet:
             for name, pod in pods.items():
                 if name not in self._running:
                     self._start(name, pod)
+                self._mounted(name, pod)
                 self._probe(name)
 
     def _start(self, name: str, pod: Any) -> None:
@@ -94,7 +95,7 @@ class PlayedKubelet:
         addresses = (f"{self._network}.{number}" for number in NUMBERS[component])
         address = next(address for address in addresses if address not in taken)
         (container,) = pod.spec.containers
-        files = self._mounted(macroinstance, name, pod)
+        files = self._mounted(name, pod)
         replaced = {
             "/etc/macroserve": str(files),
             "$(POD_IP)": address,
@@ -121,8 +122,10 @@ class PlayedKubelet:
         (port,) = [port.containerPort for port in container.ports if port.name == probe.port]
         self._running[name] = _Running(process, address, f"http://{address}:{port}{probe.path}")
 
-    def _mounted(self, macroinstance: str, name: str, pod: Any) -> Path:
-        folder = self._folder / f"{macroinstance}-{name}"
+    def _mounted(self, name: str, pod: Any) -> Path:
+        """The pod's files, as they are to be now."""
+        macroinstance = pod.metadata.labels[names.MACROINSTANCE]
+        folder = self._folder / f"files-{name}"
         manifest = self._client.get(ConfigMap, names.config_map(macroinstance))
         secret = self._client.get(Secret, names.secret(macroinstance))
         (volume,) = [volume.secret for volume in pod.spec.volumes if volume.name == "tokens"]
