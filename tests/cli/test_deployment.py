@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.keys import source
 
 from macroserve.cli import deployment
 from macroserve.cli.deployment import Deployment
@@ -41,9 +42,13 @@ async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[st
     """What the parent is told."""
     with open("manifests/emulated.yaml") as file:  # noqa: ASYNC230, PTH123 - a small one
         manifest = loads(file.read(), "m")
-    ingress = IngressOptions(macroinstance="m", secret="secret")
+    ingress = IngressOptions(macroinstance="m", keys=source())
     options = ClusterOptions(
-        settings=engine_settings(manifest, "tiny"), ingress=ingress, ingress_replicas=2, threads=1
+        settings=engine_settings(manifest, "tiny"),
+        ingress=ingress,
+        ingress_replicas=2,
+        threads=1,
+        secret="secret",
     )
     monkeypatch.setattr(deployment, "RayCluster", lambda _: cluster)
     monkeypatch.setattr(deployment, "BACKOFF", Backoff(0.0, 0.0))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import ray
+from support.keys import source
 
 from macroserve.core.request import Slo
 from macroserve.serving import ray_cells
@@ -15,7 +16,7 @@ from macroserve.serving.ray_cells import CellOptions, DeployError, RayCells, Ray
 @pytest.fixture
 def cells() -> RayCells:
     options = CellOptions(
-        strategy="unified", slo=Slo(1.0, 0.1), finder=RayInstances("test"), secret="secret"
+        strategy="unified", slo=Slo(1.0, 0.1), finder=RayInstances("test"), keys=source()
     )
     return RayCells("test", options)
 
