@@ -69,6 +69,17 @@ def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
 
 
+def test_grammar_without_a_way_on_ends_with_400_and_harms_nobody(up: Up) -> None:
+    """Its first tokens exist, and after them none does."""
+    outputs = {"grammar": 'root ::= "ab" rest\nrest ::= rest'}
+    body = {"model": "m", "prompt": "Hi", "max_tokens": 200, "structured_outputs": outputs}
+    answer = httpx.post(up.endpoint + "/v1/completions", json=body, timeout=120)
+    assert answer.status_code == 400, answer.text
+    assert "no token to go on with" in answer.text
+    assert asked(up, "/v1/completions", prompt="Hi", max_tokens=3)
+    assert "is gone" not in up.log
+
+
 # -- stop strings
 
 COUNTED = (

@@ -25,6 +25,7 @@ from support.fake_instances import (
 )
 
 from macroserve.core.routing.attempts import Run
+from macroserve.engine.tag import DEAD_END
 from macroserve.engine.tokens import RefusedError, StopStringMet
 from macroserve.serving import dispatch
 from macroserve.serving.calls import PROOF_HEADER
@@ -68,6 +69,14 @@ async def test_a_request_that_breaks_instances_ends_after_three(
     [record] = [r for r in caplog.records if r.name == dispatch.__name__]
     assert "'client\\nid'" in record.getMessage() and "a, b, c" in record.getMessage()
     assert "1, 2, 3" not in record.getMessage()
+
+
+async def test_grammar_without_a_way_on_ends_after_one_attempt() -> None:
+    dead_end = ends_with(token(8, '"abort"', f'"{DEAD_END}"'))
+    async with fakes(a=dead_end, b=good) as world:
+        refused = await refusal(world.dispatcher)
+        assert (refused.status, world.calls) == (400, ["a"])
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 0
 
 
 async def test_two_broken_attempts_and_a_good_one_make_a_whole_stream() -> None:

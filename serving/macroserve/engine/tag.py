@@ -17,6 +17,9 @@ TAG_KEY = "macroserve"
 HAND_BACK_PREFIX = "macroserve:"
 """A stream that ends with ``stop_reason`` = this prefix + a ``HandBackReason`` was handed back."""
 
+DEAD_END = "macroserve-dead-end"
+"""Such a stream's grammar leaves no token to go on with: it would end so everywhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestTag:

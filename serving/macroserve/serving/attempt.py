@@ -18,7 +18,7 @@ from aiohttp.connector import AddrInfoType
 from macroserve.core.access_token import Audience
 from macroserve.core.batch import HandBackReason
 from macroserve.core.keys import Purpose
-from macroserve.engine.tag import HAND_BACK_PREFIX
+from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX
 from macroserve.engine.tokens import (
     GENERATE_PATH,
     STOPPED_PATH,
@@ -211,4 +211,10 @@ def _check_ended(choice: Choice) -> None:
     reason = str(choice.stop_reason or "")
     if reason.startswith(HAND_BACK_PREFIX):
         raise HandedBackError(HandBackReason(reason.removeprefix(HAND_BACK_PREFIX)))
+    if reason == DEAD_END:
+        raise RefusedError(
+            HTTPStatus.BAD_REQUEST,
+            "the schema or grammar leaves the model no token to go on with; the text so far cannot "
+            "be completed",
+        )
     raise BrokenError("the instance aborted the request")

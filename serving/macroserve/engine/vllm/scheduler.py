@@ -30,7 +30,7 @@ from macroserve.core.views import Pool
 from macroserve.engine.commands import carry_out
 from macroserve.engine.exits import die_with_parent
 from macroserve.engine.status import Heart, StatusSender
-from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
+from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.vllm import OPTIONS_KEY
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.blocks import HybridBlocks
@@ -182,6 +182,7 @@ class MacroserveScheduler(Scheduler):
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
+        under_grammar = {i for i in scheduler_output.num_scheduled_tokens if self._has_grammar(i)}
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         now = time.monotonic()
         assert self._running_batch is not None
@@ -194,6 +195,10 @@ class MacroserveScheduler(Scheduler):
                 emitted[output.request_id] = len(output.new_token_ids)
                 if output.finished:
                     finished.append(output.request_id)
+                failed = output.finish_reason is FinishReason.ERROR
+                if failed and output.request_id in under_grammar:
+                    # vLLM samples a token all the same, which the grammar rejects.
+                    output.finish_reason, output.stop_reason = FinishReason.ABORT, DEAD_END
         for request_id in batch.decodes:
             # As a rule each has made a token.
             if (num_tokens := emitted.pop(request_id, 0)) != 1:
@@ -212,6 +217,10 @@ class MacroserveScheduler(Scheduler):
         self._heart.end()
         self._push_status(now)
         return outputs
+
+    def _has_grammar(self, request_id: str) -> bool:
+        request = self.requests.get(request_id)
+        return request is not None and request.use_structured_output
 
     def _computed(self, request_id: str, before: dict[str, int], output: SchedulerOutput) -> int:
         """Prompt tokens of one prefill that are in the cache now and were not before."""
