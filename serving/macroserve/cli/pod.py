@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from macroserve.core.keys import PURPOSES, KeysError, Role
-from macroserve.serving.key_source import KeySource
+from macroserve.serving.key_source import KeySource, LiveKeys
+from macroserve.serving.tls import TlsError, TlsSource
 
 TERMINATION_LOG = Path("/dev/termination-log")
 """What a container writes there, Kubernetes shows as the reason of its end."""
@@ -105,12 +106,13 @@ class LiveToken:
         return self._token
 
 
-def key_source(folder: Path, role: Role) -> KeySource:
-    """Where a pod's keys are. Raises PodError when one that its role needs is missing."""
-    source = KeySource(PURPOSES[role], str(folder))
+def key_source(folder: Path, role: Role, tls: TlsSource | None = None) -> KeySource:
+    """Where a pod's keys are, and its certificate. Raises PodError when one that its role needs is
+    missing."""
+    source = KeySource(PURPOSES[role], str(folder), tls=tls)
     try:
-        source.read()
-    except KeysError as error:
+        LiveKeys(source)
+    except (KeysError, TlsError) as error:
         raise PodError(str(error)) from error
     return source
 

@@ -24,8 +24,10 @@ from macroserve.cli.pod import (
 )
 from macroserve.core.keys import Role
 from macroserve.core.manifest import Manifest, ManifestError
+from macroserve.core.tls_name import tls_name
 from macroserve.core.views import Pool
 from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
+from macroserve.serving.tls import TlsSource
 
 ADMIN_TOKEN = "admin-token"
 
@@ -40,6 +42,13 @@ Namespace = Annotated[
 ]
 Tokens = Annotated[
     Path, typer.Option(help="Folder with the deployment's keys and tokens, a file each.")
+]
+Tls = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with tls.crt, tls.key and ca.crt, for NAME.NAMESPACE.macroserve.internal. "
+        "Plain HTTP between the parts without."
+    ),
 ]
 Grace = Annotated[
     float, typer.Option(help="Seconds that accepted requests may take after SIGTERM.", min=0)
@@ -78,12 +87,15 @@ def head(
         str,
         typer.Option(help="Ports of the cell schedulers, first-last. By default any free ones."),
     ] = "0-0",
+    namespace: Namespace = "default",
+    tls: Tls = None,
 ) -> None:
     """Run the cell schedulers and their control API."""
 
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
-        keys, admin_token = key_source(tokens, Role.HEAD), LiveToken(tokens, ADMIN_TOKEN)
+        keys = key_source(tokens, Role.HEAD, _tls(tls, namespace, resource))
+        admin_token = LiveToken(tokens, ADMIN_TOKEN)
         services = instances_service or f"{resource.name}-instances:8001"
 
         from macroserve.serving.finders import DnsInstances
@@ -126,13 +138,14 @@ def ingress(
     api_keys: Annotated[
         Path, typer.Option(help="Folder of API keys, if spec.ingress.apiKeysSecret is set.")
     ] = DEFAULT_API_KEYS,
+    tls: Tls = None,
     grace: Grace = 285.0,
 ) -> None:
     """Run a replica of the OpenAI endpoint."""
 
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
-        keys = key_source(tokens, Role.INGRESS)
+        keys = key_source(tokens, Role.INGRESS, _tls(tls, namespace, resource))
         clients = ApiKeySource(api_keys) if resource.spec.ingress.api_keys_secret else None
         if clients:
             clients.read()
@@ -141,7 +154,8 @@ def ingress(
             model_folder(resource),
             chat_template(resource, manifest.parent, CHAT_TEMPLATE),
         )
-        head_url = (head or f"http://{resource.name}-head:8100").rstrip("/")
+        scheme = "https" if tls else "http"
+        head_url = (head or f"{scheme}://{resource.name}-head:8100").rstrip("/")
 
         from macroserve.serving.head_cells import cells_of
         from macroserve.serving.ingress import IngressOptions, IngressServer
@@ -178,13 +192,14 @@ def instance(
     ] = 8001,
     namespace: Namespace = "default",
     tokens: Tokens = DEFAULT_TOKENS,
+    tls: Tls = None,
     grace: Grace = 290.0,
 ) -> None:
     """Run one engine."""
 
     def prepared() -> Coroutine[Any, Any, None]:
         resource = load(manifest)
-        keys = key_source(tokens, Role.INSTANCE)
+        keys = key_source(tokens, Role.INSTANCE, _tls(tls, namespace, resource))
         settings = engine_settings(resource, _model(resource))
         use_cpu_limit()
 
@@ -206,6 +221,10 @@ def instance(
         return serve(instance, f"{name} ({pool}) on {host}:{port}")
 
     _run(name, prepared)
+
+
+def _tls(folder: Path | None, namespace: str, manifest: Manifest) -> TlsSource | None:
+    return TlsSource(str(folder), tls_name(namespace, manifest.name)) if folder else None
 
 
 def _model(manifest: Manifest) -> str:

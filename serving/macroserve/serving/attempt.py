@@ -79,9 +79,7 @@ class InstanceClient:
     async def start(self) -> None:
         self._http = session(
             self._keys,
-            connector=aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=60, socket_factory=_guarded_socket
-            ),
+            {"limit": 0, "keepalive_timeout": 60, "socket_factory": _guarded_socket},
             timeout=self._timeout,
             read_bufsize=1 << 18,
         )

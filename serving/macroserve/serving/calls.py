@@ -6,6 +6,7 @@ for them.
 """
 
 import secrets
+import ssl
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from macroserve.core.access_token import (
 from macroserve.core.keys import KeyRing, Purpose
 from macroserve.serving.auth import bearer, bearer_token
 from macroserve.serving.key_source import LiveKeys
+from macroserve.serving.tls import tell_refused
 
 PROOF_HEADER = "X-Macroserve-Proof"
 _AUDIENCE_HEADER = "X-Macroserve-Audience"
@@ -41,28 +43,47 @@ def to(audience: Audience) -> dict[str, str]:
     return {_AUDIENCE_HEADER: str(audience)}
 
 
-def session(keys: LiveKeys, **options: Any) -> aiohttp.ClientSession:
+def session(
+    keys: LiveKeys, connecting: Mapping[str, Any] | None = None, **options: Any
+) -> aiohttp.ClientSession:
     """A session in which requests with the headers of ``to`` carry tokens, and raise UnprovedError
-    unless the answer is proved. options: ``aiohttp.ClientSession``'s."""
+    unless the answer is proved. https is the deployment's own.
+
+    connecting: options of ``aiohttp.TCPConnector``. options: ``aiohttp.ClientSession``'s.
+    """
 
     async def prove(
         request: aiohttp.ClientRequest, handler: ClientHandlerType
     ) -> aiohttp.ClientResponse:
         named = request.headers.popone(_AUDIENCE_HEADER, None)
         if named is None:
-            return await handler(request)
+            return await _sent(request, handler)
         purpose, _, name = named.partition("/")
         audience, ring = Audience(Purpose(purpose), name), keys.ring
         token = issue(ring, audience, time.time(), secrets.token_urlsafe(_NONCE_BYTES))
         request.headers.update(bearer(token))
-        response = await handler(request)
+        response = await _sent(request, handler)
         given = response.headers.get(PROOF_HEADER, "")
         if is_proved(given, ring, audience, token, response.status):
             return response
         response.close()
         raise UnprovedError(f"HTTP {response.status} without proof from {request.url.authority}")
 
-    return aiohttp.ClientSession(middlewares=(prove,), **options)
+    tls = keys.tls.client if keys.tls else True
+    connector = aiohttp.TCPConnector(ssl=tls, **(connecting or {}))
+    return aiohttp.ClientSession(connector=connector, middlewares=(prove,), **options)
+
+
+async def _sent(
+    request: aiohttp.ClientRequest, handler: ClientHandlerType
+) -> aiohttp.ClientResponse:
+    try:
+        return await handler(request)
+    except aiohttp.ClientSSLError as error:
+        # Callers go elsewhere or try again, without a word.
+        if isinstance(cause := error.os_error, ssl.SSLError):
+            tell_refused(request.url.authority, cause)
+        raise
 
 
 @dataclass(frozen=True, slots=True)

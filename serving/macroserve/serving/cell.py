@@ -77,7 +77,7 @@ class CellScheduler:
 
     async def start(self, identities: Iterable[InstanceIdentity]) -> None:
         """Take back the instances that say that they are ours."""
-        self._http = session(self._keys, connector=aiohttp.TCPConnector(limit=0))
+        self._http = session(self._keys, {"limit": 0})
         for identity in identities:
             if identity.cell == self.name:
                 with contextlib.suppress(HandleError):

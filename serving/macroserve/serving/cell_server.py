@@ -24,6 +24,7 @@ from macroserve.serving import wire
 from macroserve.serving.call_guard import Handler, guard
 from macroserve.serving.cell import CellScheduler, UnknownInstanceError
 from macroserve.serving.key_source import LiveKeys
+from macroserve.serving.tls import base_url
 
 T = TypeVar("T")
 
@@ -78,12 +79,13 @@ class CellServer:
         await self._runner.setup()
         await self._listen()
         self._broadcaster = asyncio.create_task(self._broadcast())
-        return f"http://{self._host}:{self._runner.addresses[0][1]}"
+        return base_url(self._keys.tls, self._host, self._runner.addresses[0][1])
 
     async def _listen(self) -> None:
+        tls = self._keys.tls.server if self._keys.tls else None
         for port in self._ports:
             try:
-                await web.TCPSite(self._runner, self._host, port).start()
+                await web.TCPSite(self._runner, self._host, port, ssl_context=tls).start()
                 return
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or port == self._ports[-1]:

@@ -20,6 +20,7 @@ from macroserve.core.keys import Purpose
 from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity
 from macroserve.serving.calls import session, to
 from macroserve.serving.key_source import KeySource, LiveKeys
+from macroserve.serving.tls import base_url
 
 INSTANCE_PREFIX = "instance-"
 RESOLVE_TIMEOUT_S = 5.0
@@ -75,24 +76,26 @@ class DnsInstances:
 
     async def find(self) -> list[InstanceIdentity]:
         resolved = await asyncio.gather(*map(_resolve, self.services))
+        keys = LiveKeys(self.keys)
         headers = to(Audience(Purpose.CONTROL))
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
-        async with session(LiveKeys(self.keys), timeout=timeout) as http:
+        async with session(keys, timeout=timeout) as http:
 
-            async def ask(address: str) -> InstanceIdentity | None:
+            async def ask(host: str, port: int) -> InstanceIdentity | None:
+                url = base_url(keys.tls, host, port) + IDENTITY_PATH
                 try:
-                    async with http.get(address + IDENTITY_PATH, headers=headers) as response:
+                    async with http.get(url, headers=headers) as response:
                         response.raise_for_status()
                         return msgspec.json.decode(await response.read(), type=InstanceIdentity)
                 except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
                     return None
 
             addresses = {address for addresses in resolved for address in addresses}
-            return _answers(await asyncio.gather(*map(ask, addresses)))
+            return _answers(await asyncio.gather(*(ask(*each) for each in addresses)))
 
 
-async def _resolve(service: str) -> list[str]:
-    """Base URLs; none where the name does not resolve, as a Service's without pods."""
+async def _resolve(service: str) -> list[tuple[str, int]]:
+    """Hosts and ports; none where the name does not resolve, as a Service's without pods."""
     host, _, port = service.rpartition(":")
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
@@ -101,7 +104,7 @@ async def _resolve(service: str) -> list[str]:
             )
     except (OSError, TimeoutError):
         return []
-    return [f"http://{address[0]}:{address[1]}" for *_, address in found]
+    return [(str(address[0]), int(address[1])) for *_, address in found]
 
 
 def _answers(answers: list[InstanceIdentity | None]) -> list[InstanceIdentity]:

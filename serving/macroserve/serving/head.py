@@ -65,7 +65,7 @@ class HeadServer:
         """Ready when it returns: the cells that instances name have their schedulers again."""
         self._http = session(self._keys)
         guarded = CallGuard(self._application(), self._keys, _audiences)
-        self._server = HttpServer(guarded, STOP_GRACE_S)
+        self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         await self._server.start(bound(self._options.host, self._options.port))
         try:
             await asyncio.to_thread(self._cells.start)

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from macroserve.serving.descriptors import affordable_connections
 from macroserve.serving.http_protocol import HttpLimits, bounded_protocol
+from macroserve.serving.tls import LiveTls
 
 KEEP_ALIVE_S = 75
 DEFAULT_LIMITS = HttpLimits()
@@ -18,9 +19,16 @@ DEFAULT_LIMITS = HttpLimits()
 
 class HttpServer(uvicorn.Server):
     """grace_s: how long requests may take that are under way when it stops. limits: of these, the
-    number of connections is lower where the process has no descriptors for as many."""
+    number of connections is lower where the process has no descriptors for as many. tls: None for
+    plain HTTP."""
 
-    def __init__(self, app: ASGIApp, grace_s: float, limits: HttpLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        grace_s: float,
+        limits: HttpLimits = DEFAULT_LIMITS,
+        tls: LiveTls | None = None,
+    ) -> None:
         affordable = affordable_connections(limits.max_connections)
         limits = replace(limits, max_connections=affordable)
         super().__init__(
@@ -35,6 +43,7 @@ class HttpServer(uvicorn.Server):
                 lifespan="off",
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=round(grace_s),
+                ssl_context_factory=(lambda _, __: tls.server) if tls else None,
             )
         )
         self._serving: asyncio.Task[None] | None = None

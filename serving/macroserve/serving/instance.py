@@ -41,6 +41,7 @@ from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.status_feed import StatusFeed
+from macroserve.serving.tls import base_url
 
 STOP_GRACE_S = 1.0
 """For answers of the control server; status streams are ended before."""
@@ -121,7 +122,7 @@ class InstanceServer:
             block_size=started.block_size,
             max_model_len=self._settings.max_model_len,
             max_num_seqs=started.max_num_seqs,
-            control=f"http://{options.host}:{listener.getsockname()[1]}",
+            control=base_url(self._keys.tls, options.host, listener.getsockname()[1]),
         )
         app = Starlette(
             routes=[
@@ -131,7 +132,8 @@ class InstanceServer:
                 Route("/health", self._health),
             ]
         )
-        self._server = HttpServer(CallGuard(app, self._keys, self._audiences), STOP_GRACE_S)
+        guarded = CallGuard(app, self._keys, self._audiences)
+        self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         await self._server.start(listener)
         self._judging = asyncio.create_task(self._keep_judging())
         return self.identity()

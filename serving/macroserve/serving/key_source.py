@@ -1,4 +1,4 @@
-"""Where a part gets its keys from (``core.keys``), and which of them hold now.
+"""Where a part gets its keys from (``core.keys``), and its certificate; which of them hold now.
 
 Kubernetes mounts them as files, which change while the part runs: it takes over what they say
 within seconds, and nothing has to be started again.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from macroserve.core.keys import KeyRing, KeysError, Purpose, parse_keys
+from macroserve.serving.tls import LiveTls, TlsSource
 
 RELOAD_S = 1.0
 SECRET = "secret"
@@ -24,11 +25,13 @@ class KeySource:
 
     purposes: of the keys that are needed. folder: with a file for each purpose, or one named
     ``secret`` that they follow from; a key a line, the newest first. secret: instead of a folder.
+    tls: None for plain HTTP.
     """
 
     purposes: tuple[Purpose, ...]
     folder: str | None = None
     secret: str = field(default="", repr=False)
+    tls: TlsSource | None = None
 
     def read(self) -> KeyRing:
         """Raises KeysError with a sentence's end that names the file."""
@@ -53,7 +56,8 @@ def _keys(path: Path) -> tuple[str, ...]:
 
 
 class LiveKeys:
-    """The keys that hold now. Raises KeysError when there are none at the start.
+    """The keys that hold now, and the TLS to listen and call with. Raises KeysError and TlsError
+    when there are none at the start.
 
     Files are looked at again when a key is used, at most every RELOAD_S: they are few, small and in
     memory. Files that have become unusable are told once, and the former keys go on holding.
@@ -63,6 +67,7 @@ class LiveKeys:
         self._source = source
         self._clock = clock
         self._ring = source.read()
+        self.tls = LiveTls(source.tls) if source.tls else None
         self._read_at_s = clock()
         self._problem = ""
 

@@ -29,6 +29,7 @@ from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.keep_alive import KeepAlive
 from macroserve.serving.key_source import KeySource, LiveKeys
+from macroserve.serving.tls import base_url
 
 STOP_GRACE_S = 5.0
 """For responses that are under way when the server stops."""
@@ -78,7 +79,8 @@ class TokenServer:
         app.router.routes.append(Route("/metrics", self._metrics))
         app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
         app.add_middleware(KeepAlive)
-        self._server = HttpServer(CallGuard(app, self._keys, self._audiences), STOP_GRACE_S)
+        guarded = CallGuard(app, self._keys, self._audiences)
+        self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         # vLLM's handler of a dead engine stops this server.
         app.state.server = self._server
         await self._server.start(listener)
@@ -86,7 +88,7 @@ class TokenServer:
         shape = self._engine.shape
         return Started(
             pid=os.getpid(),
-            address=f"http://{self._host}:{listener.getsockname()[1]}",
+            address=base_url(self._keys.tls, self._host, listener.getsockname()[1]),
             num_blocks=shape.num_blocks,
             block_size=shape.block_size,
             max_num_seqs=shape.max_num_seqs,

@@ -1,0 +1,172 @@
+"""TLS between the parts of a deployment, whose certificate is renewed while they run.
+
+All parts show the same certificate, for one name (``core.tls_name``). A caller wants that name
+from whatever is at an address, proved by the deployment's own authority and by no other.
+"""
+
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
+RELOAD_S = 1.0
+TELL_AGAIN_S = 60.0
+MAX_TOLD = 64
+
+_logger = logging.getLogger(__name__)
+
+
+class TlsError(ValueError):
+    """A folder holds no certificate that can be used; the message is the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSource:
+    """Plain data, so that it can go to another process.
+
+    folder: with ``tls.crt``, ``tls.key`` and ``ca.crt``, in PEM. name: what the certificate is for.
+    """
+
+    folder: str
+    name: str
+
+    def read(self) -> "Contexts":
+        """Raises TlsError."""
+        folder = Path(self.folder)
+        said = {name: _bytes(folder / name) for name in (CERTIFICATE, KEY, AUTHORITY)}
+        server = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # An authority that another one has signed is trusted as well.
+        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        for context in (server, client):
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+        try:
+            server.load_cert_chain(folder / CERTIFICATE, folder / KEY, password="")
+            client.load_verify_locations(folder / AUTHORITY)
+        except (ssl.SSLError, OSError) as error:
+            why = _reason(error).replace("_", " ").lower()
+            raise TlsError(f"the certificate in {folder} cannot be used: {why}") from error
+        return Contexts(said, server, client)
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """Made of what the files said. server: to listen with. client: to call with."""
+
+    said: dict[str, bytes]
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+class LiveTls:
+    """server, client: contexts that open each connection with what the files say then, and look
+    at them at most every RELOAD_S. Raises TlsError when the files cannot be used at the start.
+
+    Files that have become unusable are told once, and the former certificate goes on holding.
+    """
+
+    def __init__(self, source: TlsSource, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self._clock = clock
+        self._contexts = source.read()
+        self._read_at_s = clock()
+        self._problem = ""
+        self.server: ssl.SSLContext = _LiveContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.opening = lambda: self._now().server
+        self.client: ssl.SSLContext = _LiveContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.client.opening = lambda: self._now().client
+        self.client.name = source.name
+
+    def _now(self) -> Contexts:
+        now = self._clock()
+        if now - self._read_at_s >= RELOAD_S:
+            self._read_at_s = now
+            self._reload()
+        return self._contexts
+
+    def _reload(self) -> None:
+        try:
+            contexts = self._source.read()
+        except TlsError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _logger.error("The former certificate goes on holding: %s", error)
+            return
+        self._problem = ""
+        if contexts.said != self._contexts.said:
+            self._contexts = contexts
+            _logger.warning("The certificate between the parts of the deployment has changed")
+
+
+class _LiveContext(ssl.SSLContext):
+    """opening: the context for a connection that begins now. name: what a client asks for, whatever
+    address it calls."""
+
+    opening: Callable[[], ssl.SSLContext]
+    name: str | None = None
+
+    def wrap_bio(self, incoming, outgoing, server_side=False, server_hostname=None, session=None):
+        return self.opening().wrap_bio(incoming, outgoing, server_side, self.name, session)
+
+
+class _ServerSide(ssl.SSLObject):
+    """Says why a handshake fails, which nothing else does."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
+            raise  # not done yet, or a caller that only looks whether somebody listens
+        except ssl.SSLError as error:
+            tell_refused("a caller", error)
+            raise
+
+
+class _ServerContext(ssl.SSLContext):
+    sslobject_class = _ServerSide
+
+
+def tell_refused(who: str, error: ssl.SSLError | ssl.CertificateError) -> None:
+    """Log why there is no TLS with a peer; the same at most once a minute, for all may try for
+    ever."""
+    sentence = f"No TLS with {who}: {_cause(error)}"
+    now = time.monotonic()
+    if now - _told_at.get(sentence, -TELL_AGAIN_S) >= TELL_AGAIN_S:
+        if len(_told_at) >= MAX_TOLD:
+            _told_at.clear()
+        _told_at[sentence] = now
+        _logger.error("%s", sentence)
+
+
+_told_at: dict[str, float] = {}
+
+_CAUSES = {
+    "HTTP_REQUEST": "it speaks plain HTTP",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+}
+
+
+def _cause(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not taken: {error.verify_message}"
+    return _CAUSES.get(reason := _reason(error), reason.replace("_", " ").lower())
+
+
+def _reason(error: OSError) -> str:
+    """OpenSSL's, in its capitals, where it is the one that complains."""
+    return getattr(error, "reason", None) or error.strerror or str(error)
+
+
+def base_url(tls: LiveTls | None, host: str, port: int) -> str:
+    """Of a server that listens with it."""
+    return f"{'https' if tls else 'http'}://{host}:{port}"
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,23 @@
+"""Certificates of the parts of a deployment, in folders as pods have them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from macroserve.core.tls_name import tls_name
+from macroserve.operator.certificates import AUTHORITY, CERTIFICATE, KEY, certificates
+from macroserve.serving.tls import TlsSource
+
+NAME = tls_name("default", "test")
+
+
+def write(folder: Path, data: Mapping[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name in (CERTIFICATE, KEY, AUTHORITY):
+        (folder / name).write_text(data[name])
+
+
+def source(folder: Path, name: str = NAME, now: datetime | None = None) -> TlsSource:
+    """In a folder that is filled with new ones for a name. now: when they are made."""
+    write(folder, certificates({}, name, now or datetime.now(UTC)))
+    return TlsSource(str(folder), name)
