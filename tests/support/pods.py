@@ -6,22 +6,26 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
+from support.certificates import NAME, write
 from support.deployment import MACROSERVE
 from world.waiting import eventually
 
 from macroserve.core.access_token import Audience, issue
 from macroserve.core.keys import KeyRing, Purpose, parse_keys
+from macroserve.operator.certificates import AUTHORITY, certificates
 
 SECRET, ADMIN_TOKEN = "the secret", "the admin token"
 PORT, PRIVATE_PORT, HEAD_PORT = 8000, 8001, 8100
@@ -34,6 +38,7 @@ class Pod:
     process: subprocess.Popen[str]
     address: str
     log_path: Path
+    scheme: str
 
     @property
     def log(self) -> str:
@@ -95,11 +100,12 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 @dataclass
 class Pods:
-    """network: the first three numbers of every address."""
+    """network: the first three numbers of every address. tls: whether they talk over TLS."""
 
     folder: Path
     network: str
     document: dict[str, Any]
+    tls: bool = False
     pods: dict[str, Pod] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,6 +115,13 @@ class Pods:
         (tokens / "admin-token").write_text(ADMIN_TOKEN + "\n")
         (self.folder / "manifest.json").write_text(json.dumps(self.document))
         self.service = Service(self.at(1), HEAD_PORT)
+        self.certificates: Mapping[str, str] = {}
+        self._http = httpx.Client()
+        if self.tls:
+            self.certificates = certificates({}, NAME, datetime.now(UTC) - timedelta(days=61))
+            write(self.folder / "tls", self.certificates)
+            authority = str(self.folder / "tls" / AUTHORITY)
+            self._http = httpx.Client(verify=ssl.create_default_context(cafile=authority))
 
     def at(self, number: int) -> str:
         return f"{self.network}.{number}"
@@ -117,9 +130,17 @@ class Pods:
         """A pod's own copy, which shows a change when its kubelet has brought it there."""
         return self.folder / f"tokens-{name}"
 
+    def tls_of(self, name: str) -> Path:
+        """Likewise."""
+        return self.folder / f"tls-{name}"
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.tls else "http"
+
     @property
     def head_url(self) -> str:
-        return f"http://{self.at(1)}:{HEAD_PORT}"
+        return f"{self.scheme}://{self.at(1)}:{HEAD_PORT}"
 
     def start(self, name: str, kind: str, number: int, *options: str, **env: str) -> Pod:
         """A pod of that kind at that address."""
@@ -127,6 +148,9 @@ class Pods:
         tokens = self.tokens_of(name)
         shutil.copytree(self.folder / "tokens", tokens, dirs_exist_ok=True)
         files = ["-f", str(self.folder / "manifest.json"), "--tokens", str(tokens)]
+        if self.tls:
+            shutil.copytree(self.folder / "tls", self.tls_of(name), dirs_exist_ok=True)
+            files += ["--tls", str(self.tls_of(name))]
         process = subprocess.Popen(
             [*MACROSERVE, "run", kind, *files, *options],
             stdout=log_path.open("w"),
@@ -134,7 +158,8 @@ class Pods:
             text=True,
             env={**os.environ, "POD_IP": self.at(number), **env},
         )
-        self.pods[name] = pod = Pod(process, self.at(number), log_path)
+        scheme = "http" if kind == "ingress" else self.scheme
+        self.pods[name] = pod = Pod(process, self.at(number), log_path, scheme)
         return pod
 
     def start_head(self, number: int = 10) -> Pod:
@@ -161,16 +186,13 @@ class Pods:
 
     def ask_head(self, method: str, path: str, body: Any = None, token: str = ADMIN_TOKEN) -> Any:
         """Raises httpx.HTTPError for anything but 200."""
-        response = httpx.request(
-            method, self.head_url + path, json=body, headers=_bearer(token), timeout=70
-        )
-        response.raise_for_status()
-        return response.json()
+        url = self.head_url + path
+        return self._ask(method, url, json=body, headers=_bearer(token), timeout=70).json()
 
     def adopt(self, index: int, cell: str = "cell-0") -> None:
-        url = f"http://{self.at(20 + index)}:{CONTROL_PORT}/macroserve/identity"
+        url = f"{self.scheme}://{self.at(20 + index)}:{CONTROL_PORT}/macroserve/identity"
         token = self.token(Audience(Purpose.CONTROL, f"instance-{index}"))
-        handle = httpx.get(url, headers=_bearer(token)).raise_for_status().json()["handle"]
+        handle = self._ask("GET", url, headers=_bearer(token)).json()["handle"]
         self.ask_head("POST", f"/admin/v1/cells/{cell}/adopt", {"handle": handle})
 
     def instances(self) -> dict[str, dict[str, Any]]:
@@ -179,9 +201,16 @@ class Pods:
 
     def is_ok(self, pod: Pod, path: str, port: int = PORT) -> bool:
         try:
-            return httpx.get(f"http://{pod.address}:{port}{path}", timeout=5).status_code == 200
-        except httpx.TransportError:
+            self._ask("GET", f"{pod.scheme}://{pod.address}:{port}{path}", timeout=5)
+        except (httpx.TransportError, httpx.HTTPStatusError):
             return False
+        return True
+
+    def _ask(self, method: str, url: str, **options: Any) -> httpx.Response:
+        """Raises httpx.HTTPError for anything but 200."""
+        named = {"sni_hostname": NAME}
+        response = self._http.request(method, url, extensions=named, **options)
+        return response.raise_for_status()
 
     def works(self, index: int) -> bool:
         """Whether the instance says that it works."""
@@ -204,6 +233,7 @@ class Pods:
             if pod.process.poll() is None:
                 pod.kill()
         self.service.close()
+        self._http.close()
 
 
 def _bearer(token: str) -> dict[str, str]:
@@ -212,11 +242,16 @@ def _bearer(token: str) -> dict[str, str]:
 
 @contextmanager
 def running(
-    folder: Path, document: dict[str, Any], ingresses: int = 2, instances: int = 3
+    folder: Path,
+    document: dict[str, Any],
+    ingresses: int = 2,
+    instances: int = 3,
+    tls: bool = False,
 ) -> Iterator[Pods]:
     """Ready when entered: all instances in one cell."""
     # Of its own, so that several can run on one machine.
-    pods = Pods(folder, f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() % 250}", document)
+    network = f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() % 250}"
+    pods = Pods(folder, network, document, tls)
     try:
         head = pods.start_head()
         for index in range(instances):
