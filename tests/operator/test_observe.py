@@ -40,6 +40,19 @@ def ready(address: str = "10.0.0.5", status: str = "True") -> dict[str, Any]:
     return {"phase": "Running", "podIP": address, "conditions": conditions}
 
 
+@pytest.mark.parametrize(
+    ("labels", "calls_tls", "expected"),
+    [({}, False, (False, False)), ({}, True, (False, False))]
+    + [({names.TLS: "true"}, calls, (True, not calls)) for calls in (False, True)],
+)
+def test_who_serves_with_tls_is_foreign_to_parts_that_know_no_certificate(
+    labels: dict[str, str], calls_tls: bool, expected: tuple[bool, bool]
+) -> None:
+    pod = raw(labels=labels, annotations={names.PROTOCOL: names.PROTOCOL_VERSION})
+    (found,) = instance_pods([pod], UID, calls_tls)
+    assert (found.tls, found.foreign) == expected
+
+
 def test_an_instances_pod() -> None:
     pod = raw(
         labels={names.CELL: "cell-1", names.POOL: "hp"},

@@ -7,6 +7,7 @@ import pytest
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.pod_policy import Allowance, PodPolicy
 from macroserve.operator.resources.served_network import ServedNetwork
+from macroserve.operator.resources.served_tls import ServedTls
 
 
 def test_what_the_chart_sets() -> None:
@@ -19,6 +20,7 @@ def test_what_the_chart_sets() -> None:
             "MACROSERVE_NAMESPACES": "team-a,team-b",
             "MACROSERVE_POD_POLICY": '{"allow": ["hostPath"]}',
             "MACROSERVE_SERVED_NETWORK": '{"enabled": false}',
+            "MACROSERVE_SERVED_TLS": '{"enabled": true, "issuerRef": {"name": "team"}}',
             "MACROSERVE_WEBHOOK_CERT_DIR": "/etc/macroserve/webhook",
             "MACROSERVE_ALERT_TOKEN_FILE": "/etc/macroserve/alerts/token",
         }
@@ -31,6 +33,7 @@ def test_what_the_chart_sets() -> None:
         namespaces=("team-a", "team-b"),
         pod_policy=PodPolicy(allow=frozenset({Allowance.HOST_PATH})),
         served_network=ServedNetwork(enabled=False),
+        served_tls=ServedTls(enabled=True, issuer_ref={"name": "team"}),
         webhook_cert_dir=Path("/etc/macroserve/webhook"),
         alert_token_file=Path("/etc/macroserve/alerts/token"),
     )

@@ -3,23 +3,27 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import cast
 
 import aiohttp
 import pytest
 from aiohttp import web
+from support import certificates
 from support.keys import live, source
 
 from macroserve.core.access_token import Audience
 from macroserve.core.keys import KeyRing, Purpose
 from macroserve.core.reports import HeadReport, InstanceIdentity
 from macroserve.operator.head_client import REPORT_TIMEOUT, CallError, HeadClient
+from macroserve.operator.tls import Tls
 from macroserve.serving import head
 from macroserve.serving.call_guard import guard
 from macroserve.serving.finders import InstanceFinder
 from macroserve.serving.head import HeadOptions, HeadServer
 from macroserve.serving.ray_cells import RayCells
+from macroserve.serving.tls import TlsSource
 
 RING = KeyRing.derived(["admin"], [Purpose.ADMIN])
 OPTIONS = HeadOptions(host="127.0.0.1", port=0, keys=source(), admin_token=lambda: "admin")
@@ -60,16 +64,20 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> Cells:
 
 
 @contextlib.asynccontextmanager
-async def starting(cells: Cells) -> AsyncIterator[tuple[HeadClient, asyncio.Task[None]]]:
-    """It listens when entered; the task is done when it is ready."""
-    server = HeadServer(cast(RayCells, cells), cast(InstanceFinder, cells), OPTIONS)
+async def starting(
+    cells: Cells, served: TlsSource | None = None, tls: Tls | None = None
+) -> AsyncIterator[tuple[HeadClient, asyncio.Task[None]]]:
+    """It listens when entered; the task is done when it is ready. tls: of the operator."""
+    options = replace(OPTIONS, keys=replace(OPTIONS.keys, tls=served))
+    server = HeadServer(cast(RayCells, cells), cast(InstanceFinder, cells), options)
     start = asyncio.create_task(server.start())
     async with asyncio.timeout(5):
         while not hasattr(server, "_server") or not server._server.started:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     port = server._server.servers[0].sockets[0].getsockname()[1]
     async with aiohttp.ClientSession() as http:
-        yield HeadClient(http, f"http://127.0.0.1:{port}", RING), start
+        scheme = "https" if tls else "http"
+        yield HeadClient(http, f"{scheme}://127.0.0.1:{port}", RING, tls), start
     cells.may_run.set()
     await start
     await server.stop()
@@ -87,6 +95,32 @@ async def test_until_all_its_cells_are_back_it_tells_of_none(cells: Cells) -> No
         cells.may_run.set()
         await start
         assert await client.report() == HeadReport((), frozenset({"cell-0", "cell-1"}))
+
+
+async def test_the_operator_asks_a_head_with_tls_by_its_name(cells: Cells, tmp_path: Path) -> None:
+    served = certificates.source(tmp_path / "tls")
+    authority = (tmp_path / "tls" / "ca.crt").read_text()
+    tls = Tls.of(certificates.NAME, {"ca.crt": authority})
+    async with starting(cells, served, tls) as (client, start):
+        cells.may_run.set()
+        await start
+        assert await client.report() == HeadReport((), frozenset())
+    certificates.source(tmp_path / "another")
+    stranger = (tmp_path / "another" / "ca.crt").read_text()
+    for name, trusted, reason in (
+        ("other.default.macroserve.internal", authority, "Hostname mismatch"),
+        (certificates.NAME, stranger, "unable to get local issuer"),
+    ):
+        wrong = Tls.of(name, {"ca.crt": trusted})
+        async with starting(cells, served, wrong) as (client, _):
+            with pytest.raises(CallError, match=reason):
+                await client.report()
+    async with starting(cells, served) as (client, _):
+        with pytest.raises(CallError, match="does not answer"):
+            await client.report()
+    async with starting(cells, None, tls) as (client, _):
+        with pytest.raises(CallError, match="does not answer"):
+            await client.report()
 
 
 async def test_a_cell_that_takes_long_to_start_is_not_given_up(

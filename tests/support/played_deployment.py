@@ -7,9 +7,10 @@ requests that it makes.
 import contextlib
 import itertools
 import re
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -34,6 +35,7 @@ from macroserve.operator.kinds import BUDGET, DEPLOYMENT, MACROINSTANCE, POD, RE
 from macroserve.operator.names import Key
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.reconcile import Pace, Reconciler, World
+from macroserve.operator.resources.served_tls import PLAIN, ServedTls
 from macroserve.operator.store import Store
 
 NAME, NAMESPACE = "llama", "team"
@@ -68,6 +70,12 @@ class Engine:
     cell: str | None = None
     draining: bool = False
     tokens: int = 0
+    tls: bool = False
+
+    @property
+    def url(self) -> str:
+        """Of its tokens."""
+        return f"{'https' if self.tls else 'http'}://{self.address}:{names.INSTANCE_PORT}"
 
 
 @dataclass
@@ -97,6 +105,7 @@ class PlayedDeployment:
     requests: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
     in_round: bool = False
+    served_tls: ServedTls = PLAIN
 
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -107,7 +116,13 @@ class PlayedDeployment:
             http=cast(aiohttp.ClientSession, self),
             store=self.store,
             autoscaler=Autoscaler(lambda namespace, name: None),
-            options=OperatorOptions("registry.local/engine:1", "IfNotPresent", "op", "system"),
+            options=OperatorOptions(
+                "registry.local/engine:1",
+                "IfNotPresent",
+                "op",
+                "system",
+                served_tls=self.served_tls,
+            ),
             budget=BUDGET,
             now=lambda: self.now,
         )
@@ -122,6 +137,14 @@ class PlayedDeployment:
             found["spec"] = wanted["spec"]
             found["metadata"]["generation"] += 1
             self.api.put(MACROINSTANCE, found)
+
+    def switch(self, served_tls: ServedTls) -> Reconciler:
+        """Another operator with this value of its chart, and a head that it has made anew."""
+        self.served_tls = served_tls
+        options = replace(self.world.options, served_tls=served_tls)
+        self.world = replace(self.world, options=options)
+        self.restart_head()
+        return self.reconciler()
 
     def delete(self) -> None:
         found = self.resource()
@@ -194,7 +217,8 @@ class PlayedDeployment:
             number = next(self._numbers)
             address = f"10.1.{number // 250}.{number % 250 + 1}"
             pool = Pool(labels[names.POOL])
-            self.engines[name] = Engine(labels[names.INSTANCE], address, pool)
+            tls = labels.get(names.TLS) == "true"
+            self.engines[name] = Engine(labels[names.INSTANCE], address, pool, tls=tls)
         self._set_status(pod, address, ready=True)
 
     def _set_status(self, pod: Raw, address: str, ready: bool, phase: str = "Running") -> None:
@@ -240,7 +264,8 @@ class PlayedDeployment:
             if is_there and status.get("phase") == "Running" and name not in self.engines:
                 labels = pod["metadata"]["labels"]
                 pool, address = Pool(labels[names.POOL]), status["podIP"]
-                self.engines[name] = Engine(labels[names.INSTANCE], address, pool)
+                tls = labels.get(names.TLS) == "true"
+                self.engines[name] = Engine(labels[names.INSTANCE], address, pool, tls=tls)
                 self._set_status(pod, address, ready=True)
 
     def _forget(self, pod: str) -> Engine | None:
@@ -279,15 +304,19 @@ class PlayedDeployment:
         *,
         headers: Mapping[str, str],
         data: bytes | None = None,
-        **_: Any,
+        **options: Any,
     ) -> AsyncIterator[Answer]:
-        found = re.fullmatch(r"http://([^:]+):(\d+)(/.*)", url)
+        found = re.fullmatch(r"(https?)://([^:]+):(\d+)(/.*)", url)
         assert found, url
-        address, port, path = found.groups()
+        scheme, address, port, path = found.groups()
+        if scheme == "https":
+            assert options["server_hostname"] == f"{NAME}.{NAMESPACE}.macroserve.internal"
+            assert options["ssl"].verify_mode is ssl.CERT_REQUIRED
         self.requests.append(f"{method} {path}")
         self.before_request(path)
         if int(port) == names.HEAD_PORT:
-            if not self.head_answers or address != HEAD_ADDRESS:
+            is_right = (scheme, address) == (self.served_tls.scheme, HEAD_ADDRESS)
+            if not self.head_answers or not is_right:
                 raise aiohttp.ClientConnectionError("nobody is there")
             if self.head_token and not _opens(headers, self.head_token):
                 yield Answer(401, b"the admin token is wrong")
@@ -295,7 +324,7 @@ class PlayedDeployment:
             yield self._answer_as_head(method, path, msgspec.json.decode(data or b"{}"))
             return
         engine = next((e for e in self.engines.values() if e.address == address), None)
-        if engine is None:
+        if engine is None or engine.tls != (scheme == "https"):
             raise aiohttp.ClientConnectionError("nobody is there")
         yield _ok(InstanceIdentity(engine.name, engine.address, engine.cell))
 
@@ -330,6 +359,8 @@ class PlayedDeployment:
             return Answer(404, b"there is no such cell")
         if verb == "adopt":
             engine = next(e for e in self.engines.values() if e.address == order["handle"])
+            if engine.tls and not self.served_tls.enabled:
+                return Answer(504, b"the instance sent no status")
             members[engine.name], engine.cell = engine, cell
             return _ok({})
         engine = members.get(order["name"])
@@ -353,7 +384,7 @@ class PlayedDeployment:
             InstanceReport(
                 name=name,
                 pool=engine.pool,
-                address=f"http://{engine.address}:{names.INSTANCE_PORT}",
+                address=engine.url,
                 status=InstanceStatus(
                     seq=1, num_running=int(engine.tokens > 0), remaining_tokens=engine.tokens
                 ),

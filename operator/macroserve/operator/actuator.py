@@ -44,6 +44,7 @@ from macroserve.operator.observation import InstancePod, Observation, Problem
 from macroserve.operator.resources import instance
 from macroserve.operator.resources.blueprint import Blueprint
 from macroserve.operator.times import rfc3339
+from macroserve.operator.tls import Tls
 from macroserve.operator.tokens import Tokens
 
 DRAINED_GRACE_S = 30
@@ -72,6 +73,7 @@ class Actuator:
     observation: Observation
     tokens: Tokens
     head: HeadClient | None
+    tls: Tls | None = None
 
     async def carry_out(self, steps: Iterable[Step | Repair]) -> Effect:
         """In order. Raises ApiError when the API server does not answer or meets a conflict."""
@@ -144,10 +146,10 @@ class Actuator:
                 raise _TakenError(message) from error
 
     async def _adopt(self, name: str, cell: str) -> None:
-        address = self._pod(name).address
-        if address is None:
+        pod = self._pod(name)
+        if pod.address is None:
             raise CallError(f"{name} has no address yet.")
-        told = await identity(self.http, control_url(address), name, self.tokens.ring)
+        told = await identity(self.http, control_url(pod), name, self.tokens.ring, self.tls)
         if told.name != name:
             # An address may have passed to another pod before this one is known to be gone.
             raise CallError(f"At the address of {name} there is {told.name}.")

@@ -16,6 +16,7 @@ from macroserve.operator.names import Key
 from macroserve.operator.objects import Object
 from macroserve.operator.observe import is_being_set_up
 from macroserve.operator.resources.blueprint import Blueprint
+from macroserve.operator.tls import Tls, tls
 from macroserve.operator.tokens import Tokens, tokens
 
 READ_AGAIN = timedelta(seconds=10)
@@ -32,7 +33,7 @@ class Answer:
 
 
 class Contact:
-    """With one MacroInstance's processes. It keeps their tokens."""
+    """With one MacroInstance's processes. It keeps their tokens, and whom to trust."""
 
     def __init__(self, api: Api, http: aiohttp.ClientSession, key: Key) -> None:
         self._log = about(key, __name__)
@@ -40,6 +41,8 @@ class Contact:
         self._http = http
         self._tokens: Tokens | None = None
         self._read_at: datetime | None = None
+        self._tls: Tls | None = None
+        self._tls_read_at: datetime | None = None
 
     async def tokens(self, blueprint: Blueprint, pods: Sequence[Object], now: datetime) -> Tokens:
         """Makes them if there are none. Raises ApiError and TokensError.
@@ -53,11 +56,27 @@ class Contact:
             self._read_at = now
         return self._tokens
 
+    async def tls(self, blueprint: Blueprint, pods: Sequence[Object], now: datetime) -> Tls | None:
+        """None for plain HTTP. Makes the certificate if there is none, and renews it. Raises
+        ApiError and CertificateError. pods: as above."""
+        if not blueprint.tls.enabled:
+            return None
+        is_due = self._tls_read_at is None or not now - self._tls_read_at < READ_AGAIN
+        if self._tls is None or is_due or any(is_being_set_up(pod) for pod in pods):
+            self._tls = await tls(self._api, blueprint, self._tls, now)
+            self._tls_read_at = now
+        return self._tls
+
     async def ask(
-        self, address: str, ring: KeyRing, needs_load: Callable[[Report], bool]
+        self,
+        address: str,
+        ring: KeyRing,
+        needs_load: Callable[[Report], bool],
+        tls: Tls | None = None,
     ) -> Answer | None:
         """address: the head pod's. None when it does not answer as it should."""
-        head = HeadClient(self._http, f"http://{address}:{names.HEAD_PORT}", ring)
+        scheme = "https" if tls else "http"
+        head = HeadClient(self._http, f"{scheme}://{address}:{names.HEAD_PORT}", ring, tls)
         try:
             report = await head.report()
         except CallError as error:

@@ -145,12 +145,12 @@ def _is_lost(pod: InstancePod) -> bool:
 
 
 def _is_same(pod: InstancePod, found: InstanceReport) -> bool:
-    return pod.address is None or found.address == instance_url(pod.address)
+    return pod.address is None or found.address == _url(pod, names.INSTANCE_PORT)
 
 
-def instance_url(address: str) -> str:
-    return f"http://{address}:{names.INSTANCE_PORT}"
+def control_url(pod: InstancePod) -> str:
+    return _url(pod, names.CONTROL_PORT)
 
 
-def control_url(address: str) -> str:
-    return f"http://{address}:{names.CONTROL_PORT}"
+def _url(pod: InstancePod, port: int) -> str:
+    return f"{'https' if pod.tls else 'http'}://{pod.address}:{port}"

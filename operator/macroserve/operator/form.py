@@ -27,6 +27,7 @@ class Form:
             image_pull_policy=options.engine_image_pull_policy,
             operator_namespace=options.namespace,
             network=options.served_network,
+            tls=options.served_tls,
         )
         self.manifest = self.blueprint.manifest
         self.children = Children(self.blueprint, budget)

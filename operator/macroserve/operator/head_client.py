@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -22,6 +22,7 @@ from macroserve.core.orders import (
 )
 from macroserve.core.reports import IDENTITY_PATH, HeadReport, InstanceIdentity, LoadReport
 from macroserve.core.views import Pool
+from macroserve.operator.tls import Tls
 
 REPORT_TIMEOUT = aiohttp.ClientTimeout(total=5)
 ORDER_TIMEOUT = aiohttp.ClientTimeout(total=15)
@@ -45,10 +46,13 @@ class CallError(Exception):
 
 
 class HeadClient:
-    """address: base URL. ring: with keys for ADMIN. Every call raises CallError."""
+    """address: base URL. ring: with keys for ADMIN. tls: for https. Every call raises CallError."""
 
-    def __init__(self, http: aiohttp.ClientSession, address: str, ring: KeyRing) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession, address: str, ring: KeyRing, tls: Tls | None = None
+    ) -> None:
         self._http = http
+        self._tls = tls
         self._base = address + ADMIN_PREFIX
         self._ring = ring
 
@@ -82,7 +86,13 @@ class HeadClient:
 
     async def _get(self, path: str, kind: type[_T]) -> _T:
         body = await _call(
-            self._http, "GET", f"{self._base}/{path}", self._headers(), None, REPORT_TIMEOUT
+            self._http,
+            "GET",
+            f"{self._base}/{path}",
+            self._headers(),
+            None,
+            REPORT_TIMEOUT,
+            self._tls,
         )
         return _decoded(body, kind, path)
 
@@ -93,19 +103,20 @@ class HeadClient:
         order: msgspec.Struct | None = None,
         timeout: aiohttp.ClientTimeout = ORDER_TIMEOUT,
     ) -> None:
-        await _call(self._http, method, f"{self._base}/{path}", self._headers(), order, timeout)
+        url = f"{self._base}/{path}"
+        await _call(self._http, method, url, self._headers(), order, timeout, self._tls)
 
     def _headers(self) -> dict[str, str]:
         return _token(self._ring, Audience(Purpose.ADMIN))
 
 
 async def identity(
-    http: aiohttp.ClientSession, address: str, name: str, ring: KeyRing
+    http: aiohttp.ClientSession, address: str, name: str, ring: KeyRing, tls: Tls | None = None
 ) -> InstanceIdentity:
     """What the instance of that name, at a base URL, says of itself. Raises CallError."""
     url = address + IDENTITY_PATH
     headers = _token(ring, Audience(Purpose.CONTROL, name))
-    body = await _call(http, "GET", url, headers, None, REPORT_TIMEOUT)
+    body = await _call(http, "GET", url, headers, None, REPORT_TIMEOUT, tls)
     return _decoded(body, InstanceIdentity, "identity")
 
 
@@ -121,11 +132,13 @@ async def _call(
     headers: dict[str, str],
     order: msgspec.Struct | None,
     timeout: aiohttp.ClientTimeout,
+    tls: Tls | None,
 ) -> bytes:
     data = None if order is None else msgspec.json.encode(order)
+    named: dict[str, Any] = {"ssl": tls.context, "server_hostname": tls.name} if tls else {}
     with _told(url):
         async with http.request(
-            method, url, headers=headers, data=data, timeout=timeout
+            method, url, headers=headers, data=data, timeout=timeout, **named
         ) as response:
             body = await response.read()
     if response.status == HTTPStatus.UNAUTHORIZED:

@@ -27,6 +27,7 @@ DEPLOYMENT = _kind("apps", "v1", "Deployment", "deployments")
 REPLICA_SET = _kind("apps", "v1", "ReplicaSet", "replicasets")
 LEASE = _kind("coordination.k8s.io", "v1", "Lease", "leases")
 NETWORK_POLICY = _kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+CERTIFICATE = _kind("cert-manager.io", "v1", "Certificate", "certificates")
 BUDGET = _kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 BUDGET_BETA = _kind("policy", "v1beta1", "PodDisruptionBudget", "poddisruptionbudgets")
 """Before Kubernetes 1.21."""

@@ -34,6 +34,9 @@ ROTATED_AT = f"{GROUP}/rotated-at"
 APPLIED = f"{GROUP}/applied"
 """Annotation: hash of an object as the operator applied it."""
 
+TLS = f"{GROUP}/tls"
+"""Label of a pod whose servers talk TLS: ``true``."""
+
 CONTAINER = "engine"
 """The container of each pod that runs Macroserve; a pod template names it to change it."""
 
@@ -94,3 +97,8 @@ def config_map(macroinstance: str) -> str:
 
 def secret(macroinstance: str) -> str:
     return f"{macroinstance}-tokens"
+
+
+def tls_secret(macroinstance: str) -> str:
+    """Of cert-manager's Certificate, too."""
+    return f"{macroinstance}-tls"

@@ -32,7 +32,7 @@ class InstancePod:
     drain_budget_s: what its drain was given when it began. node: empty until it has one.
     excluded_nodes: where its affinity keeps it from running. failed_start: None while it is Ready,
     and after it has served. foreign: of a version that this
-    one's parts cannot talk to.
+    one's parts cannot talk to, or with TLS where they have none. tls: whether it serves with TLS.
     """
 
     instance: str
@@ -53,6 +53,7 @@ class InstancePod:
     excluded_nodes: frozenset[str] = frozenset()
     failed_start: "FailedStart | None" = None
     foreign: bool = False
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

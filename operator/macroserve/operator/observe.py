@@ -21,9 +21,14 @@ from macroserve.operator.starts import failed_start
 from macroserve.operator.times import parsed
 
 
-def instance_pods(pods: Iterable[Object], uid: str) -> tuple[InstancePod, ...]:
-    """In the order of their numbers. One of an earlier MacroInstance of that name is going."""
-    found = [_instance_pod(pod, uid) for pod in of_component(pods, "instance")]
+def instance_pods(
+    pods: Iterable[Object], uid: str, calls_tls: bool = False
+) -> tuple[InstancePod, ...]:
+    """In the order of their numbers. One of an earlier MacroInstance of that name is going.
+
+    calls_tls: whether the other parts know a certificate.
+    """
+    found = [_instance_pod(pod, uid, calls_tls) for pod in of_component(pods, "instance")]
     return tuple(sorted(found, key=lambda pod: (len(pod.instance), pod.instance)))
 
 
@@ -96,9 +101,10 @@ def _states(pod: Object) -> list[Object]:
     return [container.get("state", {}) for container in containers]
 
 
-def _instance_pod(pod: Object, uid: str) -> InstancePod:
+def _instance_pod(pod: Object, uid: str, calls_tls: bool) -> InstancePod:
     metadata, status = pod["metadata"], pod.get("status", {})
     marks, notes = labels(pod), annotations(pod)
+    tls = marks.get(names.TLS) == "true"
     return InstancePod(
         instance=marks.get(names.INSTANCE, metadata["name"]),
         name=metadata["name"],
@@ -117,7 +123,8 @@ def _instance_pod(pod: Object, uid: str) -> InstancePod:
         node=pod.get("spec", {}).get("nodeName", ""),
         excluded_nodes=excluded_nodes(pod),
         failed_start=failed_start(pod),
-        foreign=notes.get(names.PROTOCOL) != names.PROTOCOL_VERSION,
+        foreign=notes.get(names.PROTOCOL) != names.PROTOCOL_VERSION or (tls and not calls_tls),
+        tls=tls,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from macroserve.operator.pod_policy import RESTRICTED, PodPolicy
 from macroserve.operator.resources.served_network import DEFAULT, ServedNetwork
+from macroserve.operator.resources.served_tls import PLAIN, ServedTls
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class OperatorOptions:
     without it no webhook is served. alert_token_file: without it no alerts are taken.
     namespaces: the only ones that it looks after; none: all.
     pod_policy: what pod templates may ask for. served_network: who may reach served pods.
+    served_tls: whether these talk over TLS.
     """
 
     engine_image: str
@@ -32,6 +34,7 @@ class OperatorOptions:
     namespaces: tuple[str, ...] = ()
     pod_policy: PodPolicy = RESTRICTED
     served_network: ServedNetwork = DEFAULT
+    served_tls: ServedTls = PLAIN
 
     @staticmethod
     def from_env(env: Mapping[str, str] = os.environ) -> "OperatorOptions":
@@ -52,6 +55,7 @@ class OperatorOptions:
             namespaces=namespaces(env),
             pod_policy=PodPolicy.from_json(env.get("MACROSERVE_POD_POLICY") or "{}"),
             served_network=ServedNetwork.from_json(env.get("MACROSERVE_SERVED_NETWORK") or "{}"),
+            served_tls=ServedTls.from_json(env.get("MACROSERVE_SERVED_TLS") or "{}"),
         )
 
 

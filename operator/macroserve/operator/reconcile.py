@@ -34,6 +34,7 @@ from macroserve.operator.reporter import Reporter
 from macroserve.operator.rounds import Round
 from macroserve.operator.store import Store
 from macroserve.operator.target import Target, last_target
+from macroserve.operator.tls import CertificateError
 from macroserve.operator.tokens import TokensError
 
 
@@ -111,16 +112,20 @@ class Reconciler:
         # Before the pods that mount them: a kubelet that finds no Secret comes back later.
         try:
             tokens = await self._contact.tokens(form.blueprint, self._pods(), now)
+            tls = await self._contact.tls(form.blueprint, self._pods(), now)
         except TokensError as error:
             problems.append(Problem("TokensUnusable", str(error)))
-            tokens = None
+            tokens = tls = None
+        except CertificateError as error:
+            problems.append(Problem("CertificateUnusable", str(error)))
+            tokens = tls = None
         last = last_target(self._reporter.status, form.manifest)
         problems += await form.children.ensure(world.api, world.store, self._key, last)
         answer = None
         address = self._head_address()
         if tokens and address:
             answer = await self._contact.ask(
-                address, tokens.ring, partial(needs_load, form.manifest)
+                address, tokens.ring, partial(needs_load, form.manifest), tls
             )
         observation = self._observe(resource, form, answer, now)
         target = await world.autoscaler.target(observation, answer.load if answer else None)
@@ -134,7 +139,9 @@ class Reconciler:
         effect = Effect((), ())
         if tokens:
             orders = answer.head if answer else None
-            actuator = Actuator(world.api, world.http, form.blueprint, observation, tokens, orders)
+            actuator = Actuator(
+                world.api, world.http, form.blueprint, observation, tokens, orders, tls
+            )
             effect = await actuator.carry_out((*repairs(observation), *plan.steps))
 
         problems += [*effect.problems, *await self._missing(form, observation)]
@@ -167,7 +174,7 @@ class Reconciler:
             deleting=is_deleting(resource),
             manifest=form.manifest,
             revision=form.revision,
-            pods=instance_pods(pods, self.uid),
+            pods=instance_pods(pods, self.uid, form.blueprint.tls.enabled),
             head=server(deployments.get(head(self._key.name)), of_component(pods, "head")),
             ingress=server(deployments.get(ingress(self._key.name)), of_component(pods, "ingress")),
             report=answer.report if answer else None,

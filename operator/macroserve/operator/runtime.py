@@ -15,6 +15,7 @@ from macroserve.operator.autoscaler import Autoscaler
 from macroserve.operator.kinds import (
     BUDGET,
     BUDGET_BETA,
+    CERTIFICATE,
     CONFIG_MAP,
     DEPLOYMENT,
     MACROINSTANCE,
@@ -22,6 +23,7 @@ from macroserve.operator.kinds import (
     POD,
     REPLICA_SET,
     SERVICE,
+    Kind,
 )
 from macroserve.operator.leader import Leader
 from macroserve.operator.loops import Loops
@@ -46,6 +48,7 @@ class Runtime:
         self._namespaces = options.namespaces or ("*",)
         self._open = AsyncExitStack()
         self._world: World
+        self._issued: tuple[Kind, ...] = ()
         self._task: asyncio.Task[None]
         self._loops = Loops(self._reconciler, self._forget)
 
@@ -59,6 +62,10 @@ class Runtime:
         somewhere = self._namespaces[0]
         if not await api.serves(MACROINSTANCE, somewhere):
             raise RuntimeError("The cluster has no MacroInstances: install the CRD first.")
+        issued = bool(options.served_tls.issuer_ref)
+        if issued and not await api.serves(CERTIFICATE, somewhere):
+            raise RuntimeError("servedTls.issuerRef is set, and the cluster has no cert-manager.")
+        self._issued = (CERTIFICATE,) if issued else ()
         self._world = World(
             api=api,
             http=http,
@@ -122,6 +129,7 @@ class Runtime:
             CONFIG_MAP,
             NETWORK_POLICY,
             world.budget,
+            *self._issued,
         )
         world.store.clear()
         async with asyncio.TaskGroup() as tasks:

@@ -9,14 +9,19 @@ from support.played_deployment import resource
 from macroserve.core.manifest import parse
 from macroserve.core.views import Pool
 from macroserve.operator import names
-from macroserve.operator.kinds import BUDGET
+from macroserve.operator.kinds import BUDGET, CERTIFICATE, DEPLOYMENT
 from macroserve.operator.resources import children, head, ingress, instance, shared
 from macroserve.operator.resources.blueprint import Blueprint, digest
+from macroserve.operator.resources.served_tls import PLAIN, ServedTls
+
+TLS = ServedTls(enabled=True)
 
 
-def blueprint(image: str = "registry.local/engine:1", **spec: Any) -> Blueprint:
+def blueprint(
+    image: str = "registry.local/engine:1", tls: ServedTls = PLAIN, **spec: Any
+) -> Blueprint:
     document = resource(**spec)
-    return Blueprint(parse(document), document, "team", "uid-llama", image, "IfNotPresent")
+    return Blueprint(parse(document), document, "team", "uid-llama", image, "IfNotPresent", tls=tls)
 
 
 def pods(of: Blueprint) -> dict[str, dict[str, Any]]:
@@ -49,6 +54,28 @@ class TestEveryPod:
         args = container(pods(blueprint())[component])["args"]
         file = "/etc/macroserve/manifest/macroinstance.json"
         assert args[:4] == ["run", component, "-f", file]
+
+    def test_with_tls_has_the_certificate_and_not_what_signs_it(self, component: str) -> None:
+        pod = pods(blueprint(tls=TLS))[component]
+        args = container(pod)["args"]
+        assert args[args.index("--tls") + 1] == "/etc/macroserve/tls"
+        assert pod["metadata"]["labels"]["macroserve.io/tls"] == "true"
+        (mount,) = [m for m in container(pod)["volumeMounts"] if m["mountPath"].endswith("/tls")]
+        # A mount of a single file would never change.
+        assert mount["readOnly"] and "subPath" not in mount
+        (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == mount["name"]]
+        assert volume["secret"]["secretName"] == "llama-tls"
+        assert volume["secret"]["defaultMode"] == 0o440
+        items = {item["key"]: item["path"] for item in volume["secret"]["items"]}
+        assert items == {name: name for name in ("tls.crt", "tls.key", "ca.crt")}
+
+    def test_without_tls_knows_of_none(self, component: str) -> None:
+        pod = pods(blueprint())[component]
+        assert "tls" not in json.dumps(pod).lower()
+        assert "scheme" not in json.dumps(pod)
+
+    def test_is_replaced_when_tls_is_switched_on(self, component: str) -> None:
+        assert revisions(blueprint(tls=TLS))[component] != revisions(blueprint())[component]
 
     def test_is_confined(self, component: str) -> None:
         spec = pods(blueprint())[component]["spec"]
@@ -167,6 +194,30 @@ def test_probes_ask_what_the_parts_answer() -> None:
             "readinessProbe": (ready, port),
             "livenessProbe": ("/health", port),
         }
+
+
+def test_probes_ask_by_tls_where_it_is_served() -> None:
+    schemes = {
+        component: {
+            container(pod)[kind]["httpGet"].get("scheme")
+            for kind in ("startupProbe", "readinessProbe", "livenessProbe")
+        }
+        for component, pod in pods(blueprint(tls=TLS)).items()
+    }
+    assert schemes == {"head": {"HTTPS"}, "ingress": {None}, "instance": {"HTTPS"}}
+
+
+@pytest.mark.parametrize(("tls", "scheme"), [(PLAIN, "http"), (TLS, "https")])
+def test_an_ingress_asks_the_head_as_it_listens(tls: ServedTls, scheme: str) -> None:
+    args = container(pods(blueprint(tls=tls))["ingress"])["args"]
+    assert args[args.index("--head") + 1] == f"{scheme}://llama-head:8100"
+
+
+def test_with_an_issuer_the_certificate_is_made_before_what_mounts_it() -> None:
+    issued = ServedTls(enabled=True, issuer_ref={"name": "team"})
+    kinds = [kind for kind, _ in children(blueprint(tls=issued), BUDGET)]
+    assert kinds.index(CERTIFICATE) < kinds.index(DEPLOYMENT)
+    assert CERTIFICATE not in [kind for kind, _ in children(blueprint(tls=TLS), BUDGET)]
 
 
 def test_ports_of_services_are_those_of_pods() -> None:

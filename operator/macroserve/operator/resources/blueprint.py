@@ -9,6 +9,7 @@ from typing import Any
 from macroserve.core.manifest import LIVE_PARTS, Manifest
 from macroserve.operator import names
 from macroserve.operator.resources.served_network import DEFAULT, ServedNetwork
+from macroserve.operator.resources.served_tls import PLAIN, ServedTls
 
 Object = dict[str, Any]
 
@@ -28,6 +29,7 @@ class Blueprint:
     image_pull_policy: str
     operator_namespace: str = "default"
     network: ServedNetwork = DEFAULT
+    tls: ServedTls = PLAIN
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ def deployment(blueprint: Blueprint) -> Object:
     pod = pods.pod(
         blueprint,
         "ingress",
-        args=["--head", f"http://{names.head(blueprint.name)}:{names.HEAD_PORT}"],
+        args=["--head", f"{blueprint.tls.scheme}://{names.head(blueprint.name)}:{names.HEAD_PORT}"],
         # Probed on the private one: clients who take all connections of the other do not end it.
         ports={"private": names.PRIVATE_PORT, "http": names.PUBLIC_PORT},
         readiness="/ready",

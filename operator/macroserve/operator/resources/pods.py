@@ -5,6 +5,7 @@ from typing import Any
 
 from macroserve.core.keys import PURPOSES, Purpose, Role
 from macroserve.operator import names
+from macroserve.operator.certificates import AUTHORITY, CERTIFICATE, KEY
 from macroserve.operator.resources.blueprint import Blueprint, Object
 from macroserve.operator.resources.confinement import CONTAINER_SECURITY, POD_SECURITY
 
@@ -14,6 +15,7 @@ ADMIN_TOKEN = "admin-token"
 """Lets the operator, or who has it, give orders to the head. A person may change it."""
 TOKENS_FOLDER = "/etc/macroserve/tokens"
 API_KEYS_FOLDER = "/etc/macroserve/api-keys"
+TLS_FOLDER = "/etc/macroserve/tls"
 CHAT_TEMPLATE_FOLDER = "/etc/macroserve/chat-template"
 CACHE_FOLDER = "/var/cache/macroserve"
 LEAVE_LOST_NODE_S = 10
@@ -48,6 +50,8 @@ def pod(
     env: ``value`` or ``valueFrom`` by name.
     """
     probed = next(iter(ports))
+    # What an ingress is probed at stays plain: metrics and nothing else.
+    scheme = "HTTP" if component == Role.INGRESS else blueprint.tls.scheme.upper()
     container = {
         "name": names.CONTAINER,
         "image": blueprint.image,
@@ -58,9 +62,9 @@ def pod(
         ],
         "env": [{"name": name, **source} for name, source in (_env() | (env or {})).items()],
         "resources": resources,
-        "startupProbe": _probe("/health", probed, period_s=1, failures=start_s),
-        "readinessProbe": _probe(readiness, probed, period_s=2, failures=2),
-        "livenessProbe": _probe("/health", probed, period_s=10, failures=6),
+        "startupProbe": _probe("/health", probed, scheme, period_s=1, failures=start_s),
+        "readinessProbe": _probe(readiness, probed, scheme, period_s=2, failures=2),
+        "livenessProbe": _probe("/health", probed, scheme, period_s=10, failures=6),
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -94,7 +98,25 @@ def pod(
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": sizes.shm}},
         ],
     }
-    return {"metadata": {"labels": names.labels(blueprint.name, component)}, "spec": spec}
+    labels = names.labels(blueprint.name, component)
+    if blueprint.tls.enabled:
+        labels[names.TLS] = "true"
+        _mount_certificate(blueprint, spec)
+    return {"metadata": {"labels": labels}, "spec": spec}
+
+
+def _mount_certificate(blueprint: Blueprint, spec: Object) -> None:
+    """It changes in the pod when the Secret does. The authority's own key stays outside."""
+    container = spec["containers"][0]
+    container["args"] += ["--tls", TLS_FOLDER]
+    mount = {"name": "served-tls", "mountPath": TLS_FOLDER, "readOnly": True}
+    container["volumeMounts"].append(mount)
+    secret = {
+        "secretName": names.tls_secret(blueprint.name),
+        "items": [{"key": key, "path": key} for key in (CERTIFICATE, KEY, AUTHORITY)],
+        "defaultMode": 0o440,
+    }
+    spec["volumes"].append({"name": "served-tls", "secret": secret})
 
 
 def key_name(purpose: Purpose) -> str:
@@ -130,9 +152,11 @@ def of_label(label: str) -> Object:
     return of_field(f"metadata.labels['{label}']")
 
 
-def _probe(path: str, port: str, period_s: int, failures: int) -> Object:
+def _probe(path: str, port: str, scheme: str, period_s: int, failures: int) -> Object:
+    """A kubelet asks by TLS without a look at the certificate."""
+    way = {} if scheme == "HTTP" else {"scheme": scheme}
     return {
-        "httpGet": {"path": path, "port": port},
+        "httpGet": {"path": path, "port": port, **way},
         "periodSeconds": period_s,
         "timeoutSeconds": 5,
         "failureThreshold": failures,

@@ -1,10 +1,11 @@
-"""What pods of a MacroInstance read: its manifest, its keys and its tokens."""
+"""What pods of a MacroInstance read: its manifest, its keys, its tokens and its certificate."""
 
 import json
 import secrets
 from collections.abc import Iterable, Mapping
 
 from macroserve.core.keys import SHARED, KeyRing, Purpose
+from macroserve.core.tls_name import tls_name
 from macroserve.operator import names
 from macroserve.operator.resources.blueprint import Blueprint, Object
 from macroserve.operator.resources.pods import ADMIN_TOKEN, MANIFEST_FILE, key_name
@@ -41,4 +42,28 @@ def tokens(blueprint: Blueprint, data: Mapping[str, str] | None = None) -> Objec
         "metadata": blueprint.metadata(names.secret(blueprint.name)),
         "type": "Opaque",
         "stringData": dict(data),
+    }
+
+
+def certificates(blueprint: Blueprint, data: Mapping[str, str]) -> Object:
+    """A Secret with the certificate of ``operator.certificates``."""
+    return {
+        "metadata": blueprint.metadata(names.tls_secret(blueprint.name)),
+        "type": "kubernetes.io/tls",
+        "stringData": dict(data),
+    }
+
+
+def certificate(blueprint: Blueprint) -> Object:
+    """cert-manager's, which makes that Secret."""
+    name = names.tls_secret(blueprint.name)
+    return {
+        "metadata": blueprint.metadata(name),
+        "spec": {
+            "secretName": name,
+            "dnsNames": [tls_name(blueprint.namespace, blueprint.name)],
+            "issuerRef": blueprint.tls.issuer_ref,
+            "usages": ["server auth"],
+            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+        },
     }
