@@ -81,6 +81,13 @@ WRONG: list[tuple[str, object, str]] = [
         {"kind": "Issuer"},
         "at '/webhook/certificate/issuerRef': properties 'name' required, if 'kind' exists",
     ),
+    ("servedTls.enabled", "yes", "at '/servedTls/enabled': got string, want boolean"),
+    ("servedTls.issuer", {}, "at '/servedTls': additional properties 'issuer' not allowed"),
+    (
+        "servedTls.issuerRef",
+        {"kind": "Issuer"},
+        "at '/servedTls/issuerRef': properties 'name' required, if 'kind' exists",
+    ),
     (
         "networkPolicy.metricsFrom",
         [{}],

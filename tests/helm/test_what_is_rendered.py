@@ -138,6 +138,8 @@ SERVED_NETWORKS: list[tuple[str, object, str]] = [
     ("metricsFrom", [PEER], served_network(metricsFrom=[PEER])),
 ]
 
+ISSUER = {"name": "ours"}
+
 FIELDS: list[tuple[str, object, str, str, object]] = [
     # path, value, object, path in it, what is there
     ("operator.image.repository", "r/o", OPERATOR, f"{CONTAINER}.image", "r/o:" + VERSION),
@@ -242,6 +244,20 @@ FIELDS: list[tuple[str, object, str, str, object]] = [
         (f"networkPolicy.served.{field}", value, OPERATOR, f"{CONTAINER}.env.5.value", network)
         for field, value, network in SERVED_NETWORKS
     ),
+    *(
+        (f"servedTls.{field}", value, OPERATOR, f"{CONTAINER}.env.6.value", told)
+        for field, value, told in (
+            ("enabled", True, '{"enabled":true,"issuerRef":{}}'),
+            ("issuerRef", ISSUER, '{"enabled":false,"issuerRef":{"name":"ours"}}'),
+        )
+    ),
+    (
+        "servedTls",
+        {"enabled": True, "issuerRef": ISSUER},
+        "ClusterRole/macroserve-operator",
+        "rules.9.apiGroups",
+        ["cert-manager.io"],
+    ),
     ("networkPolicy.apiServerPorts", [1234], POLICY, "spec.egress.1.ports", [{"port": 1234}]),
     (
         "monitoring",
@@ -325,6 +341,29 @@ def test_everything_at_once() -> None:
         "AlertmanagerConfig/macroserve-operator",
         "ServiceMonitor/macroserve-operator",
     }
+
+
+@pytest.mark.parametrize(
+    "served_tls", [{}, {"issuerRef": ISSUER}, {"enabled": True}], ids=["none", "off", "own"]
+)
+def test_only_with_an_issuer_may_the_operator_ask_cert_manager(served_tls: Object) -> None:
+    rules = render({"servedTls": served_tls})["ClusterRole/macroserve-operator"]["rules"]
+    assert not any("cert-manager.io" in rule["apiGroups"] for rule in rules)
+
+
+def test_prometheus_asks_each_instance_as_its_pod_says() -> None:
+    for enabled in (False, True):
+        rendered = render({"monitoring": {"serving": True}, "servedTls": {"enabled": enabled}})
+        for component in ("ingress", "instance"):
+            (endpoint,) = rendered[f"PodMonitor/macroserve-{component}"]["spec"][
+                "podMetricsEndpoints"
+            ]
+            schemes = [r for r in endpoint["relabelings"] if r["targetLabel"] == "__scheme__"]
+            by_label = "__meta_kubernetes_pod_label_macroserve_io_tls"
+            is_asked = enabled and component == "instance"
+            assert [r["sourceLabels"] for r in schemes] == ([[by_label]] if is_asked else [])
+            assert [r["regex"] for r in schemes] == (["true"] if is_asked else [])
+            assert ("tlsConfig" in endpoint) is is_asked
 
 
 def test_namespaced_objects_are_in_the_releases_namespace() -> None:

@@ -62,7 +62,7 @@ class Runtime:
         somewhere = self._namespaces[0]
         if not await api.serves(MACROINSTANCE, somewhere):
             raise RuntimeError("The cluster has no MacroInstances: install the CRD first.")
-        issued = bool(options.served_tls.issuer_ref)
+        issued = options.served_tls.issued
         if issued and not await api.serves(CERTIFICATE, somewhere):
             raise RuntimeError("servedTls.issuerRef is set, and the cluster has no cert-manager.")
         self._issued = (CERTIFICATE,) if issued else ()

@@ -50,7 +50,7 @@ async def tls(api: Api, blueprint: Blueprint, known: Tls | None, now: datetime) 
     """
     secret, name = names.tls_secret(blueprint.name), tls_name(blueprint.namespace, blueprint.name)
     found = await api.get(SECRET, blueprint.namespace, secret)
-    if not blueprint.tls.issuer_ref and (found is None or is_owned(found, blueprint.uid)):
+    if not blueprint.tls.issued and (found is None or is_owned(found, blueprint.uid)):
         data = await _kept(api, blueprint, found, known.data if known else {}, now)
     elif found is None:
         raise CertificateError(

@@ -217,7 +217,8 @@ def test_with_an_issuer_the_certificate_is_made_before_what_mounts_it() -> None:
     issued = ServedTls(enabled=True, issuer_ref={"name": "team"})
     kinds = [kind for kind, _ in children(blueprint(tls=issued), BUDGET)]
     assert kinds.index(CERTIFICATE) < kinds.index(DEPLOYMENT)
-    assert CERTIFICATE not in [kind for kind, _ in children(blueprint(tls=TLS), BUDGET)]
+    for other in (TLS, ServedTls(enabled=False, issuer_ref={"name": "team"})):
+        assert CERTIFICATE not in [kind for kind, _ in children(blueprint(tls=other), BUDGET)]
 
 
 def test_ports_of_services_are_those_of_pods() -> None:

@@ -18,7 +18,7 @@ def children(blueprint: Blueprint, budget: Kind) -> list[tuple[Kind, Object]]:
 
     budget: the kind of disruption budget that the cluster has.
     """
-    issued = [(CERTIFICATE, shared.certificate(blueprint))] if blueprint.tls.issuer_ref else []
+    issued = [(CERTIFICATE, shared.certificate(blueprint))] if blueprint.tls.issued else []
     return [
         (CONFIG_MAP, shared.config_map(blueprint)),
         *issued,

@@ -18,6 +18,11 @@ class ServedTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
         return msgspec.json.decode(text, type=ServedTls)
 
     @property
+    def issued(self) -> bool:
+        """Whether cert-manager makes the certificates."""
+        return self.enabled and bool(self.issuer_ref)
+
+    @property
     def scheme(self) -> str:
         return "https" if self.enabled else "http"
 
