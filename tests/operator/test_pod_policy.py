@@ -222,8 +222,9 @@ def test_secrets_and_capabilities_that_are_listed_may_be_used() -> None:
     assert violations(added, PodPolicy(capabilities=("IPC_LOCK",))) == ()
 
 
-def test_tokens_of_macroinstances_are_never_readable() -> None:
-    template = volume(secret={"secretName": "llama-tokens"})
+@pytest.mark.parametrize("name", ["llama-tokens", "llama-served-tls"])
+def test_tokens_and_keys_of_macroinstances_are_never_readable(name: str) -> None:
+    template = volume(secret={"secretName": name})
     assert len(violations(template, PodPolicy(secrets=("*",)))) == 1
 
 

@@ -30,7 +30,7 @@ def settled(served_tls: ServedTls) -> tuple[PlayedDeployment, Reconciler]:
 
 
 def secret(played: PlayedDeployment) -> Raw | None:
-    found = (s for s in played.api.all(SECRET) if s["metadata"]["name"] == "llama-tls")
+    found = (s for s in played.api.all(SECRET) if s["metadata"]["name"] == "llama-served-tls")
     return next(found, None)
 
 
@@ -41,7 +41,7 @@ def data(played: PlayedDeployment) -> dict[str, str]:
 
 
 def a_persons(played: PlayedDeployment) -> Raw:
-    made = {"metadata": {"name": "llama-tls", "namespace": NAMESPACE}}
+    made = {"metadata": {"name": "llama-served-tls", "namespace": NAMESPACE}}
     pem = certificates({}, NAME, played.now)
     return {**made, "stringData": {k: v for k, v in pem.items() if k != AUTHORITY_KEY}}
 
@@ -134,7 +134,7 @@ def test_a_certificate_that_cannot_be_used_is_told_of(authority: str | None) -> 
     asyncio.run(played.round(played.reconciler()))
     degraded = condition(played, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "CertificateUnusable")
-    assert "The Secret llama-tls must have under the key ca.crt" in degraded["message"]
+    assert "The Secret llama-served-tls must have under the key ca.crt" in degraded["message"]
     assert not played.pods() and not played.requests
 
 
@@ -146,13 +146,13 @@ def test_with_an_issuer_cert_manager_makes_the_secret() -> None:
         asyncio.run(played.round(reconciler))
         played.now += timedelta(seconds=60)
     (wanted,) = played.api.all(CERTIFICATES)
-    assert wanted["spec"]["secretName"] == wanted["metadata"]["name"] == "llama-tls"
+    assert wanted["spec"]["secretName"] == wanted["metadata"]["name"] == "llama-served-tls"
     assert wanted["spec"]["dnsNames"] == [NAME]
     assert wanted["spec"]["issuerRef"] == {"name": "team", "kind": "Issuer"}
     assert wanted["metadata"]["labels"][names.MACROINSTANCE] == "llama"
     degraded = condition(played, "Degraded")
     assert degraded["reason"] == "CertificateUnusable"
-    assert "cert-manager has not made the Secret llama-tls yet" in degraded["message"]
+    assert "cert-manager has not made the Secret llama-served-tls yet" in degraded["message"]
     assert secret(played) is None and not played.pods()
     played.api.put(SECRET, a_persons(played))
     before = data(played)

@@ -100,5 +100,5 @@ def secret(macroinstance: str) -> str:
 
 
 def tls_secret(macroinstance: str) -> str:
-    """Of cert-manager's Certificate, too."""
-    return f"{macroinstance}-tls"
+    """Of cert-manager's Certificate, too. An Ingress's certificate is often called NAME-tls."""
+    return f"{macroinstance}-served-tls"

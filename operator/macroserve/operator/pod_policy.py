@@ -267,15 +267,17 @@ class _Review:
                 yield from self._refuse(f"{path}.{kind}", source, wanted, Allowance.OTHER_VOLUMES)
 
     def _secret(self, source: object, field: str, path: str) -> Iterator[str]:
-        """The tokens of MacroInstances are never a template's to read, whatever they are named."""
+        """What the operator makes for MacroInstances is never a template's to read, whatever these
+        are named."""
         if source is None:
             return
         name = str(_map(source).get(field) or "")
         is_listed = any(fnmatchcase(name, pattern) for pattern in self.policy.secrets)
-        if name.endswith(names.secret("")):
+        own = [end for end in (names.secret(""), names.tls_secret("")) if name.endswith(end)]
+        if own:
             yield (
-                f"{path} is {shown(name)}, must not end with {names.secret('')}, as the Secrets do "
-                "in which the operator keeps the tokens of MacroInstances."
+                f"{path} is {shown(name)}, must not end with {own[0]}, as the Secrets do in which "
+                "the operator keeps the tokens and keys of MacroInstances."
             )
         elif not is_listed:
             yield (

@@ -64,7 +64,7 @@ class TestEveryPod:
         # A mount of a single file would never change.
         assert mount["readOnly"] and "subPath" not in mount
         (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == mount["name"]]
-        assert volume["secret"]["secretName"] == "llama-tls"
+        assert volume["secret"]["secretName"] == "llama-served-tls"
         assert volume["secret"]["defaultMode"] == 0o440
         items = {item["key"]: item["path"] for item in volume["secret"]["items"]}
         assert items == {name: name for name in ("tls.crt", "tls.key", "ca.crt")}
