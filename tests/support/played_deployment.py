@@ -336,7 +336,8 @@ class PlayedDeployment:
             case "GET", "load":
                 return _ok(LoadReport(bucket_s=60.0))
             case "PUT", "cells", cell:
-                named = {e.name: e for e in self.engines.values() if e.cell == cell}
+                found = (e for e in self.engines.values() if e.tls is self.served_tls.enabled)
+                named = {e.name: e for e in found if e.cell == cell}
                 self.cells.setdefault(cell, named)
             case "DELETE", "cells", cell:
                 assert not self.cells.get(cell), "a cell with members was ended"

@@ -22,11 +22,13 @@ from support.pods import Service
 from macroserve.operator import names
 
 EVERY_S = 0.3
+TLS_FILES = ("tls.crt", "tls.key", "ca.crt")
 NUMBERS = {"head": range(10, 20), "instance": range(20, 60), "ingress": range(60, 70)}
 
 
 @dataclass
 class _Running:
+    uid: str
     process: subprocess.Popen[bytes]
     address: str
     probe: str
@@ -68,6 +70,12 @@ class PlayedKubelet:
                 return running.address
         raise LookupError(component)
 
+    @property
+    def schemes(self) -> set[str]:
+        """By which heads and instances are probed."""
+        running = list(self._running.items())
+        return {each.probe.partition(":")[0] for name, each in running if "-ingress-" not in name}
+
     def kill(self, pod: str) -> None:
         """As when its container is out of memory; it is not started again."""
         self._running[pod].process.kill()
@@ -78,7 +86,9 @@ class PlayedKubelet:
     def _run(self) -> None:
         while not self._over.wait(EVERY_S):
             pods = {pod.metadata.name: pod for pod in self._client.list(Pod)}
-            for name in self._running.keys() - pods.keys():
+            # A pod may be made anew under the name of one that has just gone.
+            uids = {pod.metadata.uid for pod in pods.values()}
+            for name in [n for n, running in self._running.items() if running.uid not in uids]:
                 ended = self._running.pop(name).process
                 ended.send_signal(signal.SIGTERM)
                 self._ending.append(ended)
@@ -120,27 +130,37 @@ class PlayedKubelet:
             )
         probe = container.readinessProbe.httpGet
         (port,) = [port.containerPort for port in container.ports if port.name == probe.port]
-        self._running[name] = _Running(process, address, f"http://{address}:{port}{probe.path}")
+        scheme = (probe.scheme or "HTTP").lower()
+        url = f"{scheme}://{address}:{port}{probe.path}"
+        self._running[name] = _Running(pod.metadata.uid, process, address, url)
 
     def _mounted(self, name: str, pod: Any) -> Path:
         """The pod's files, as they are to be now."""
-        macroinstance = pod.metadata.labels[names.MACROINSTANCE]
+        labels = pod.metadata.labels
+        macroinstance = labels[names.MACROINSTANCE]
         folder = self._folder / f"files-{name}"
         manifest = self._client.get(ConfigMap, names.config_map(macroinstance))
         secret = self._client.get(Secret, names.secret(macroinstance))
         (volume,) = [volume.secret for volume in pod.spec.volumes if volume.name == "tokens"]
         tokens = {item.path: (secret.data or {})[item.key] for item in volume.items}
-        for part, data in (("manifest", manifest.data or {}), ("tokens", tokens)):
+        parts = {"manifest": manifest.data or {}, "tokens": tokens}
+        if labels.get(names.TLS):
+            certificate = self._client.get(Secret, names.tls_secret(macroinstance))
+            parts["tls"] = {key: (certificate.data or {})[key] for key in TLS_FILES}
+        for part, data in parts.items():
             (folder / part).mkdir(parents=True, exist_ok=True)
             for key, value in data.items():
-                content = base64.b64decode(value) if part == "tokens" else value.encode()
-                (folder / part / key).write_bytes(content)
+                content = value.encode() if part == "manifest" else base64.b64decode(value)
+                # Whole or not at all: a process may be reading it.
+                made = folder / part / f".{key}"
+                made.write_bytes(content)
+                made.replace(folder / part / key)
         return folder
 
     def _probe(self, name: str) -> None:
         running = self._running[name]
         try:
-            ready = httpx.get(running.probe, timeout=2).status_code == httpx.codes.OK
+            ready = httpx.get(running.probe, timeout=2, verify=False).status_code == httpx.codes.OK
         except httpx.HTTPError:
             ready = False
         if ready == running.ready:
