@@ -128,11 +128,7 @@ class InstanceClient:
                         num_tokens = max(0, met.num_tokens - num_earlier)
                         await self._tell_stopped(instance, address, Stopped(request_id, num_tokens))
                     raise
-        except (
-            UnprovedError,
-            aiohttp.ClientConnectorError,
-            aiohttp.ConnectionTimeoutError,
-        ) as error:
+        except UNREACHABLE as error:
             raise UnreachableError(str(error)) from error
         except aiohttp.SocketTimeoutError as error:
             raise SilentError(f"silent for {self._timeout.sock_read} s") from error
