@@ -15,7 +15,8 @@ from support.pods_load import Load
 
 from macroserve.core.access_token import Audience
 from macroserve.core.keys import Purpose
-from macroserve.operator.certificates import AUTHORITY, certificates
+from macroserve.core.tls import AUTHORITY
+from macroserve.operator.certificates import certificates
 
 pytestmark = pytest.mark.integration
 

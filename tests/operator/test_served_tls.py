@@ -9,8 +9,9 @@ from support.played_api import Raw
 from support.played_deployment import NAMESPACE, PlayedDeployment, resource
 from support.played_rounds import cells, condition, settle
 
+from macroserve.core.tls import AUTHORITY, CERTIFICATE
 from macroserve.operator import names
-from macroserve.operator.certificates import AUTHORITY, AUTHORITY_KEY, CERTIFICATE, certificates
+from macroserve.operator.certificates import AUTHORITY_KEY, certificates
 from macroserve.operator.kinds import CERTIFICATE as CERTIFICATES
 from macroserve.operator.kinds import SECRET
 from macroserve.operator.reconcile import Reconciler

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from macroserve.core.tls_name import tls_name
-from macroserve.operator.certificates import AUTHORITY, CERTIFICATE, KEY, certificates
+from macroserve.core.tls import AUTHORITY, CERTIFICATE, KEY, tls_name
+from macroserve.operator.certificates import certificates
 from macroserve.serving.tls import TlsSource
 
 NAME = tls_name("default", "test")

@@ -25,7 +25,8 @@ from world.waiting import eventually
 
 from macroserve.core.access_token import Audience, issue
 from macroserve.core.keys import KeyRing, Purpose, parse_keys
-from macroserve.operator.certificates import AUTHORITY, certificates
+from macroserve.core.tls import AUTHORITY
+from macroserve.operator.certificates import certificates
 
 SECRET, ADMIN_TOKEN = "the secret", "the admin token"
 PORT, PRIVATE_PORT, HEAD_PORT = 8000, 8001, 8100

@@ -15,7 +15,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-CERTIFICATE, KEY, AUTHORITY, AUTHORITY_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key"
+from macroserve.core.tls import AUTHORITY, CERTIFICATE, KEY
+
+AUTHORITY_KEY = "ca.key"
+"""In the Secret alone: pods do not see it."""
 LIFETIME, RENEW_BEFORE = timedelta(days=90), timedelta(days=30)
 AUTHORITY_LIFETIME, AUTHORITY_RENEW_BEFORE = timedelta(days=3650), timedelta(days=365)
 TRUSTED_BEFORE_USE = timedelta(days=1)

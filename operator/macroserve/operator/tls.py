@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from macroserve.core.tls_name import tls_name
+from macroserve.core.tls import AUTHORITY, client_context, tls_name
 from macroserve.operator import names
 from macroserve.operator.api import Api
-from macroserve.operator.certificates import AUTHORITY, certificates
+from macroserve.operator.certificates import certificates
 from macroserve.operator.kinds import SECRET
 from macroserve.operator.objects import Object, is_owned
 from macroserve.operator.resources import shared
@@ -29,10 +29,7 @@ class Tls:
     @staticmethod
     def of(name: str, data: Mapping[str, str]) -> "Tls":
         """Raises ssl.SSLError or ValueError where there is no certificate of an authority."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # An authority that another one has signed is trusted as well.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context = client_context()
         context.load_verify_locations(cadata=data.get(AUTHORITY, ""))
         return Tls(name, data, context)
 

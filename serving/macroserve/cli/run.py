@@ -24,7 +24,7 @@ from macroserve.cli.pod import (
 )
 from macroserve.core.keys import Role
 from macroserve.core.manifest import Manifest, ManifestError
-from macroserve.core.tls_name import tls_name
+from macroserve.core.tls import tls_name
 from macroserve.core.views import Pool
 from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
 from macroserve.serving.tls import TlsSource

@@ -1,6 +1,6 @@
 """TLS between the parts of a deployment, whose certificate is renewed while they run.
 
-All parts show the same certificate, for one name (``core.tls_name``). A caller wants that name
+All parts show the same certificate, for one name (``core.tls``). A caller wants that name
 from whatever is at an address, proved by the deployment's own authority and by no other.
 """
 
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
+from macroserve.core.tls import AUTHORITY, CERTIFICATE, KEY, client_context
+
 RELOAD_S = 1.0
 TELL_AGAIN_S = 60.0
 MAX_TOLD = 64
@@ -38,11 +39,8 @@ class TlsSource:
         folder = Path(self.folder)
         said = {name: _bytes(folder / name) for name in (CERTIFICATE, KEY, AUTHORITY)}
         server = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
-        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # An authority that another one has signed is trusted as well.
-        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        for context in (server, client):
-            context.minimum_version = ssl.TLSVersion.TLSv1_3
+        server.minimum_version = ssl.TLSVersion.TLSv1_3
+        client = client_context()
         try:
             server.load_cert_chain(folder / CERTIFICATE, folder / KEY, password="")
             client.load_verify_locations(folder / AUTHORITY)

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 
 from macroserve.core.keys import SHARED, KeyRing, Purpose
-from macroserve.core.tls_name import tls_name
+from macroserve.core.tls import tls_name
 from macroserve.operator import names
 from macroserve.operator.resources.blueprint import Blueprint, Object
 from macroserve.operator.resources.pods import ADMIN_TOKEN, MANIFEST_FILE, key_name
