@@ -7,7 +7,6 @@ import grpc
 import httpx
 import psutil
 import pytest
-from openai import OpenAI
 from support.deployment import manifest
 from support.pods import ADMIN_TOKEN, HEAD_PORT, PORT, PRIVATE_PORT, SECRET, Pods, running
 from support.pods_load import Load
@@ -34,17 +33,7 @@ def num_running(pods: Pods, name: str) -> int:
 
 def test_a_chat_is_streamed_by_every_ingress(pods: Pods) -> None:
     for name in ("ingress-0", "ingress-1"):
-        url = f"http://{pods.pods[name].address}:{PORT}/v1"
-        stream = OpenAI(base_url=url, api_key="none", max_retries=0).chat.completions.create(
-            model="tiny-llama",
-            messages=[{"role": "user", "content": "Hello"}],
-            max_tokens=20,
-            stream=True,
-            stream_options={"include_usage": True},
-            extra_body={"ignore_eos": True},
-        )
-        chunks = list(stream)
-        assert chunks[-1].usage and chunks[-1].usage.completion_tokens == 20
+        assert pods.chat(name, num_tokens=20) == 20
 
 
 def test_the_head_tells_of_cells_and_instances(pods: Pods) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from openai import OpenAI
 from support.certificates import NAME, write
 from support.deployment import MACROSERVE, manifest
 from support.pods import CONTROL_PORT, HEAD_PORT, PORT, PRIVATE_PORT, Pods, running
@@ -30,17 +29,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
 
 
 def test_a_chat_is_streamed_from_parts_whose_addresses_are_all_https(pods: Pods) -> None:
-    url = f"http://{pods.pods['ingress-0'].address}:{PORT}/v1"
-    stream = OpenAI(base_url=url, api_key="none", max_retries=0).chat.completions.create(
-        model="tiny-llama",
-        messages=[{"role": "user", "content": "Hello"}],
-        max_tokens=20,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True},
-    )
-    chunks = list(stream)
-    assert chunks[-1].usage and chunks[-1].usage.completion_tokens == 20
+    assert pods.chat("ingress-0", num_tokens=20) == 20
     assert all(found["address"].startswith("https://") for found in pods.instances().values())
     cells = pods.ask_head("GET", "/cells", token=pods.token(Audience(Purpose.CELLS)))["cells"]
     assert cells["cell-0"].startswith("https://")

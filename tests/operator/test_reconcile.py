@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.played_deployment import PlayedDeployment, resource
-from support.played_rounds import cells, condition, events, settle, settled
+from support.played_rounds import cells, condition, events, fewest_staying, settle, settled
 
 from macroserve.operator import names
 from macroserve.operator.api import ApiError
@@ -73,14 +73,7 @@ def test_instances_of_a_version_that_no_cell_can_talk_to_are_replaced_one_by_one
     played.cells["cell-0"].clear()
     for engine in played.engines.values():
         engine.cell = None
-    fewest = 3
-    for _ in range(60):
-        asyncio.run(played.round(reconciler))
-        staying = [p for p in played.pods().values() if "deletionTimestamp" not in p["metadata"]]
-        fewest = min(fewest, len(staying))
-        played.kubelets()
-        played.now += timedelta(seconds=60)
-    assert fewest == 2
+    assert fewest_staying(played, reconciler) == 2
     assert len(played.cells["cell-0"]) == 3
     assert all(
         pod["metadata"]["annotations"][names.PROTOCOL] == names.PROTOCOL_VERSION

@@ -7,27 +7,18 @@ from datetime import timedelta
 import pytest
 from support.played_api import Raw
 from support.played_deployment import NAMESPACE, PlayedDeployment, resource
-from support.played_rounds import cells, condition, settle
+from support.played_rounds import cells, condition, fewest_staying, settle, settled
 
 from macroserve.core.tls import AUTHORITY, CERTIFICATE
 from macroserve.operator import names
 from macroserve.operator.certificates import AUTHORITY_KEY, certificates
 from macroserve.operator.kinds import CERTIFICATE as CERTIFICATES
 from macroserve.operator.kinds import SECRET
-from macroserve.operator.reconcile import Reconciler
 from macroserve.operator.resources.served_tls import PLAIN, ServedTls
 
 TLS = ServedTls(enabled=True)
 ISSUED = ServedTls(enabled=True, issuer_ref={"name": "team", "kind": "Issuer"})
 NAME = f"llama.{NAMESPACE}.macroserve.internal"
-
-
-def settled(served_tls: ServedTls) -> tuple[PlayedDeployment, Reconciler]:
-    played = PlayedDeployment(served_tls=served_tls)
-    played.apply(resource())
-    reconciler = played.reconciler()
-    asyncio.run(settle(played, reconciler))
-    return played, reconciler
 
 
 def secret(played: PlayedDeployment) -> Raw | None:
@@ -52,7 +43,7 @@ def is_ready(played: PlayedDeployment) -> bool:
 
 
 def test_a_macroinstance_gets_a_certificate_of_its_own_and_serves() -> None:
-    played, _ = settled(TLS)
+    played, _ = settled(resource(), TLS)
     found = secret(played)
     assert found is not None and found["type"] == "kubernetes.io/tls"
     assert found["metadata"]["ownerReferences"][0]["uid"] == "uid-llama"
@@ -61,7 +52,7 @@ def test_a_macroinstance_gets_a_certificate_of_its_own_and_serves() -> None:
 
 
 def test_without_tls_there_is_no_certificate_and_nothing_asks_for_one() -> None:
-    played, _ = settled(PLAIN)
+    played, _ = settled(resource(), PLAIN)
     assert secret(played) is None and is_ready(played)
     assert not any(engine.tls for engine in played.engines.values())
 
@@ -70,23 +61,16 @@ def test_without_tls_there_is_no_certificate_and_nothing_asks_for_one() -> None:
 def test_a_switch_replaces_instances_and_most_of_them_stay_meanwhile(
     before: ServedTls, after: ServedTls
 ) -> None:
-    played, _ = settled(before)
+    played, _ = settled(resource(), before)
     reconciler = played.switch(after)
-    fewest = 3
-    for _ in range(60):
-        asyncio.run(played.round(reconciler))
-        staying = [p for p in played.pods().values() if "deletionTimestamp" not in p["metadata"]]
-        fewest = min(fewest, len(staying))
-        played.kubelets()
-        played.now += timedelta(seconds=60)
-    assert fewest >= 2
+    assert fewest_staying(played, reconciler) >= 2
     assert cells(played) == {"cell-0": set(played.pods())}
     assert len(played.engines) == 3 and is_ready(played)
     assert all(engine.tls is after.enabled for engine in played.engines.values())
 
 
 def test_a_certificate_is_renewed_in_time_and_replaces_no_pod() -> None:
-    played, reconciler = settled(TLS)
+    played, reconciler = settled(resource(), TLS)
     before, pods = data(played), set(played.pods())
     played.now += timedelta(days=61)
     asyncio.run(settle(played, reconciler))
@@ -96,14 +80,14 @@ def test_a_certificate_is_renewed_in_time_and_replaces_no_pod() -> None:
 
 
 def test_another_operator_goes_on_with_the_certificate_that_is_there() -> None:
-    played, _ = settled(TLS)
+    played, _ = settled(resource(), TLS)
     before = data(played)
     asyncio.run(settle(played, played.reconciler()))
     assert data(played) == before
 
 
 def test_a_certificate_that_is_lost_is_put_back_for_pods_still_show_it() -> None:
-    played, reconciler = settled(TLS)
+    played, reconciler = settled(resource(), TLS)
     before, found = data(played), secret(played)
     assert found is not None
     played.api.remove(SECRET, found)

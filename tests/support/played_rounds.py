@@ -8,6 +8,7 @@ from support.played_deployment import PlayedDeployment
 
 from macroserve.operator.kinds import EVENT
 from macroserve.operator.reconcile import Reconciler
+from macroserve.operator.resources.served_tls import PLAIN, ServedTls
 
 MAX_ROUNDS = 60
 
@@ -29,12 +30,24 @@ async def settle(played: PlayedDeployment, reconciler: Reconciler) -> None:
     raise AssertionError(f"still busy: {played.api.calls} {orders(played)}")
 
 
+def fewest_staying(played: PlayedDeployment, reconciler: Reconciler) -> int:
+    """Return how many pods at least were not about to end, over MAX_ROUNDS rounds of a minute."""
+    fewest = len(played.pods())
+    for _ in range(MAX_ROUNDS):
+        asyncio.run(played.round(reconciler))
+        staying = [p for p in played.pods().values() if "deletionTimestamp" not in p["metadata"]]
+        fewest = min(fewest, len(staying))
+        played.kubelets()
+        played.now += timedelta(seconds=60)
+    return fewest
+
+
 def orders(played: PlayedDeployment) -> list[str]:
     return [request for request in played.requests if not request.startswith("GET")]
 
 
-def settled(wanted: Raw) -> tuple[PlayedDeployment, Reconciler]:
-    played = PlayedDeployment()
+def settled(wanted: Raw, served_tls: ServedTls = PLAIN) -> tuple[PlayedDeployment, Reconciler]:
+    played = PlayedDeployment(served_tls=served_tls)
     played.apply(wanted)
     reconciler = played.reconciler()
     asyncio.run(settle(played, reconciler))

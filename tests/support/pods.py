@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import psutil
+from openai import OpenAI
 from support.certificates import NAME, write
 from support.deployment import MACROSERVE
 from world.waiting import eventually
@@ -184,6 +185,21 @@ class Pods:
         """A new one, from the secret that the folder holds now."""
         secrets = parse_keys((self.folder / "tokens" / "secret").read_text())
         return issue(KeyRing.derived(secrets, Purpose), audience, time.time(), "a nonce")
+
+    def chat(self, ingress: str, num_tokens: int) -> int:
+        """Return how many tokens a streamed chat of so many has had."""
+        url = f"http://{self.pods[ingress].address}:{PORT}/v1"
+        stream = OpenAI(base_url=url, api_key="none", max_retries=0).chat.completions.create(
+            model="tiny-llama",
+            messages=[{"role": "user", "content": "Hello"}],
+            max_tokens=num_tokens,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body={"ignore_eos": True},
+        )
+        usage = list(stream)[-1].usage
+        assert usage is not None
+        return usage.completion_tokens
 
     def ask_head(self, method: str, path: str, body: Any = None, token: str = ADMIN_TOKEN) -> Any:
         """Raises httpx.HTTPError for anything but 200."""
