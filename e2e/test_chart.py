@@ -86,7 +86,7 @@ def test_an_upgrade_to_other_messages_loses_no_request(
 
 
 def images(served: Served) -> set[str]:
-    """Of all containers that serve."""
+    """Return the images of all containers that serve."""
     return {c["image"] for pod in served.all_pods() for c in pod["spec"]["containers"]}
 
 

@@ -18,7 +18,7 @@ from macroserve.operator.times import rfc3339
 NUM_STARTS = 3
 AVOIDED_FOR = timedelta(hours=1)
 MAX_NODES = 50
-"""Of a pod's affinity and of the status; the newest are kept."""
+"""A pod's affinity and the status name at most so many; the newest are kept."""
 MAX_COUNTED = 100
 
 
@@ -96,14 +96,14 @@ class CountedStarts:
 
 @dataclass(frozen=True, slots=True)
 class Avoidance:
-    """As the status is to have it after a round, the newest last."""
+    """The lists that the status has after a round, the newest last."""
 
     nodes: tuple[AvoidedNode, ...]
     starts: tuple[CountedStarts, ...]
 
 
 def avoided_nodes(observation: Observation) -> tuple[AvoidedNode, ...]:
-    """Those that the status names, and whose hour is not over: pods are made by these."""
+    """Return those that the status names, and whose hour is not over: pods exclude these."""
     entries = map(AvoidedNode.from_status, observation.status.get("avoidedNodes", ()))
     return tuple(
         entry
@@ -117,7 +117,7 @@ def node_names(nodes: Sequence[AvoidedNode]) -> frozenset[str]:
 
 
 def avoidance(observation: Observation) -> Avoidance:
-    """What is avoided and counted once this round's pods are looked at."""
+    """Return what is avoided and counted once this round's pods are looked at."""
     nodes = {entry.node: entry for entry in avoided_nodes(observation)}
     starts = {(entry.instance, entry.node): entry for entry in _counted(observation)}
     for pod in observation.pods:
@@ -152,7 +152,7 @@ def _counted(observation: Observation) -> Iterator[CountedStarts]:
 def _recounted(
     before: CountedStarts | None, pod: InstancePod, start: FailedStart, now: datetime
 ) -> CountedStarts:
-    """Those that nobody watched count as the last one does."""
+    """Count what has failed since. Starts that nobody watched count as the last one does."""
     if before and start.served_until and start.served_until > before.time:
         before = None
     if before and before.pod == pod.uid:

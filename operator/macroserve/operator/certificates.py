@@ -38,7 +38,7 @@ class _Held:
 
 
 def certificates(data: Mapping[str, str], name: str, now: datetime) -> Mapping[str, str]:
-    """What a Secret with this data should hold for that name: the same while nothing is due.
+    """Return what a Secret with this data should hold for that name: the same while nothing is due.
 
     What is not there, cannot be read or does not fit together is made anew. now: with a time zone.
     """
@@ -79,7 +79,7 @@ def _private(text: str) -> ec.EllipticCurvePrivateKey:
 
 
 def _fits(held: _Held, name: str) -> bool:
-    """Whether the certificate is for the name, and by an authority that is trusted."""
+    """Return whether the certificate is for the name, and by an authority that is trusted."""
     try:
         names = held.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         is_named = names.value.get_values_for_type(x509.DNSName) == [name]

@@ -33,7 +33,7 @@ class Answer:
 
 
 class Contact:
-    """With one MacroInstance's processes. It keeps their tokens, and whom to trust."""
+    """Talk with one MacroInstance's processes; keep their tokens, and whom to trust."""
 
     def __init__(self, api: Api, http: aiohttp.ClientSession, key: Key) -> None:
         self._log = about(key, __name__)

@@ -113,7 +113,7 @@ class HeadClient:
 async def identity(
     http: aiohttp.ClientSession, address: str, name: str, ring: KeyRing, tls: Tls | None = None
 ) -> InstanceIdentity:
-    """What the instance of that name, at a base URL, says of itself. Raises CallError."""
+    """Return what the instance of that name, at a base URL, says of itself. Raises CallError."""
     url = address + IDENTITY_PATH
     headers = _token(ring, Audience(Purpose.CONTROL, name))
     body = await _call(http, "GET", url, headers, None, REPORT_TIMEOUT, tls)

@@ -100,5 +100,6 @@ def secret(macroinstance: str) -> str:
 
 
 def tls_secret(macroinstance: str) -> str:
-    """Of cert-manager's Certificate, too. An Ingress's certificate is often called NAME-tls."""
+    """Return the name of the Secret with the certificate, and of cert-manager's Certificate. An
+    Ingress's certificate is often called NAME-tls."""
     return f"{macroinstance}-served-tls"

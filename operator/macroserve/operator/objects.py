@@ -30,5 +30,5 @@ def annotations(obj: Object) -> Mapping[str, str]:
 
 
 def excluded_nodes(pod: Object) -> frozenset[str]:
-    """Those that its affinity was made to exclude."""
+    """Return the nodes that its affinity was made to exclude."""
     return frozenset(filter(None, annotations(pod).get(names.EXCLUDED_NODES, "").split(",")))

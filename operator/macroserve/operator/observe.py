@@ -24,7 +24,8 @@ from macroserve.operator.times import parsed
 def instance_pods(
     pods: Iterable[Object], uid: str, calls_tls: bool = False
 ) -> tuple[InstancePod, ...]:
-    """In the order of their numbers. One of an earlier MacroInstance of that name is going.
+    """Return the instances' pods in the order of their numbers. One of an earlier MacroInstance of
+    that name is going.
 
     calls_tls: whether the other parts know a certificate.
     """

@@ -267,8 +267,8 @@ class _Review:
                 yield from self._refuse(f"{path}.{kind}", source, wanted, Allowance.OTHER_VOLUMES)
 
     def _secret(self, source: object, field: str, path: str) -> Iterator[str]:
-        """What the operator makes for MacroInstances is never a template's to read, whatever these
-        are named."""
+        """Refuse Secrets that are not listed, and always those that the operator makes for
+        MacroInstances, whatever these are named."""
         if source is None:
             return
         name = str(_map(source).get(field) or "")

@@ -29,7 +29,7 @@ async def first_request(endpoint: str, model: str, api_keys: ApiKeySource | None
 
 
 async def _has_chat_template(endpoint: str, model: str, api_keys: ApiKeySource | None) -> bool:
-    """As the endpoint does it: vLLM has templates of its own for some models."""
+    """Ask the endpoint, because vLLM has templates of its own for some models."""
     try:
         headers = bearer(api_keys.read()[0]) if api_keys else {}
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)

@@ -78,7 +78,7 @@ def check(token: str, ring: KeyRing, audience: Audience, now: float) -> bytes:
 
 
 def proof(key: bytes, token: str, status: int) -> str:
-    """By which who answers a call with an HTTP status shows that it holds the key."""
+    """Return the proof, in an answer with that HTTP status, that the answerer holds the key."""
     return _mac(key, "answer", f"{token} {status}")
 
 

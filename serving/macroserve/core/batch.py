@@ -64,7 +64,7 @@ class HandBackReason(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "HandBackReason":
-        """A reason of a later version: the request goes to another instance, as with this one."""
+        """Take a reason of a later version for DRAIN: the request goes to another instance."""
         return cls.DRAIN
 
 

@@ -18,7 +18,7 @@ class Phase(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Phase":
-        """What an instance of a later version calls its work."""
+        """Take what an instance of a later version calls its work for MIXED."""
         return cls.MIXED
 
 
@@ -32,7 +32,7 @@ class Pool(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Pool":
-        """Of a later version: its instances take whatever comes."""
+        """Take a pool of a later version for LP: its instances take whatever comes."""
         return cls.LP
 
 

@@ -94,7 +94,7 @@ class Admission:
     _token: str = field(repr=False)
 
     def headers(self, status: int) -> dict[str, str]:
-        """Of the answer with that status: the proof that it is ours."""
+        """Return those of an answer with that status: the proof that it is ours."""
         return {PROOF_HEADER: proof(self._key, self._token, status)}
 
 

@@ -159,7 +159,7 @@ def _reason(error: OSError) -> str:
 
 
 def base_url(tls: LiveTls | None, host: str, port: int) -> str:
-    """Of a server that listens with it."""
+    """Return the base URL of a server that listens with it."""
     return f"{'https' if tls else 'http'}://{host}:{port}"
 
 

@@ -106,7 +106,7 @@ def pod(
 
 
 def _mount_certificate(blueprint: Blueprint, spec: Object) -> None:
-    """It changes in the pod when the Secret does. The authority's own key stays outside."""
+    """Mount the Secret without the authority's key. The files change when the Secret does."""
     container = spec["containers"][0]
     container["args"] += ["--tls", TLS_FOLDER]
     mount = {"name": "served-tls", "mountPath": TLS_FOLDER, "readOnly": True}
@@ -125,8 +125,8 @@ def key_name(purpose: Purpose) -> str:
 
 
 def _keys(role: Role) -> list[Object]:
-    """What a pod of that role sees of the tokens' Secret, and under which names. It changes in the
-    pod when the Secret does."""
+    """Return what a pod of that role sees of the tokens' Secret, and under which names. It changes
+    in the pod when the Secret does."""
     items = [{"key": key_name(purpose), "path": purpose.value} for purpose in PURPOSES[role]]
     if role is Role.HEAD:
         items.append({"key": ADMIN_TOKEN, "path": ADMIN_TOKEN})

@@ -1,4 +1,4 @@
-"""Whether the served pods talk over TLS, and who signs their certificates."""
+"""The choice whether served pods talk over TLS, and who signs their certificates."""
 
 import msgspec
 

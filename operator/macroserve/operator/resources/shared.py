@@ -29,7 +29,7 @@ def config_map(blueprint: Blueprint) -> Object:
 
 
 def key_data(keys: Mapping[Purpose, Iterable[str]]) -> dict[str, str]:
-    """As pods read them: a key a line, the newest first."""
+    """Return keys as pods read them: a key a line, the newest first."""
     return {key_name(purpose): "".join(f"{k}\n" for k in held) for purpose, held in keys.items()}
 
 
