@@ -12,6 +12,8 @@ from macroserve.engine.settings import EngineSettings
 
 FUZZ_SEED = 1
 FUZZ_CONCURRENCY = 16
+EMULATED_KV_CACHE_BYTES = 8 << 30
+"""The emulated model's cache is as large as that of the model that it stands for."""
 
 
 async def measure(
@@ -54,7 +56,9 @@ async def _measure(engine: str, settings: EngineSettings, num_bodies: int) -> di
             result = await fuzz(deployment.endpoint, MODEL, num_bodies, FUZZ_SEED, FUZZ_CONCURRENCY)
             seen |= {"bodies": result.num_bodies, "status_5xx": result.num_5xx}
     _tell(engine, "a partition")
-    return seen | await partition.measure(replace(settings, emulated=emulated))
+    if emulated:
+        settings = replace(settings, emulated=True, kv_cache_bytes=EMULATED_KV_CACHE_BYTES)
+    return seen | await partition.measure(settings)
 
 
 def _tell(engine: str, what: str) -> None:

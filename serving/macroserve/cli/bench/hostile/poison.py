@@ -8,7 +8,7 @@ that kills the engine for prompts of a certain length.
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,12 +59,14 @@ sys.meta_path.insert(0, Fault())
 """
 
 
-async def measure(engine: str) -> dict[str, float]:
+async def measure(
+    engine: str, prompt_lengths: Sequence[int] = (AT_ONCE, AFTER_A_TOKEN)
+) -> dict[str, float]:
     """``poison_engines_lost``: the most that one request took along; ``poison_streams_broken``:
-    of the bystanders, in all."""
+    of the bystanders, in all. One request for each of ``prompt_lengths``."""
     with faulty_engines() as environment:
         async with served(engine, INSTANCES, environment) as deployment:
-            trials = [await _trial(deployment, length) for length in (AT_ONCE, AFTER_A_TOKEN)]
+            trials = [await _trial(deployment, length) for length in prompt_lengths]
     return {
         "poison_engines_lost": max(trial["engines_lost"] for trial in trials),
         "poison_streams_broken": sum(trial["streams_broken"] for trial in trials),
