@@ -26,6 +26,7 @@ from macroserve.engine.tokens import STOPPED_PATH, Stopped
 from macroserve.serving import wire
 from macroserve.serving.call_guard import CallGuard
 from macroserve.serving.channel import ServerBeat, Started
+from macroserve.serving.engine_gate import EngineGate
 from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.keep_alive import KeepAlive
 from macroserve.serving.key_source import KeySource, LiveKeys
@@ -79,6 +80,7 @@ class TokenServer:
         app.router.routes.append(Route("/metrics", self._metrics))
         app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
         app.add_middleware(KeepAlive)
+        app.add_middleware(EngineGate, fault=lambda: self._engine.fault)
         guarded = CallGuard(app, self._keys, self._audiences)
         self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         # vLLM's handler of a dead engine stops this server.
