@@ -120,8 +120,8 @@ async def _poison(deployment: Served, length: int) -> int:
 
 
 async def _whole_again(deployment: Served) -> None:
-    """As many engines as before, or the time is over."""
+    """As many instances serve as before, or the time is over."""
     for _ in range(RECOVERY_S):
-        if len(await asyncio.to_thread(deployment.engines)) == INSTANCES:
+        if deployment.num_serving == INSTANCES:
             return
         await asyncio.sleep(1)

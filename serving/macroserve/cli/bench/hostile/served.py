@@ -32,10 +32,11 @@ ENGINES: Mapping[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A deployment that serves. endpoint: base URL of the API."""
+    """A deployment that serves. endpoint: base URL of the API. log: what it prints."""
 
     endpoint: str
     process: psutil.Process
+    log: Path
 
     @property
     def completions(self) -> str:
@@ -53,8 +54,13 @@ class Served:
     def engines(self) -> set[int]:
         return self.pids("InstanceActor")
 
+    @property
+    def num_serving(self) -> int:
+        """Instances that have started and are not lost."""
+        return _num_serving(self.log)
+
     def ingress_mb(self) -> float:
-        """Resident memory of the largest ingress replica, with its worker processes."""
+        """Memory of the largest ingress replica with its worker processes, which share pages."""
         return max((_tree_mb(pid) for pid in self.pids("IngressDeployment")), default=0.0)
 
 
@@ -72,7 +78,7 @@ async def served(
         log = Path(folder, "log")
         process = _start(Path(folder), log, port, _manifest(engine, instances), environment or {})
         try:
-            deployment = Served(f"http://127.0.0.1:{port}", psutil.Process(process.pid))
+            deployment = Served(f"http://127.0.0.1:{port}", psutil.Process(process.pid), log)
             await _ready(deployment.endpoint, process, log, instances)
             yield deployment
         finally:
@@ -106,7 +112,7 @@ async def _ready(
                 break
             with contextlib.suppress(aiohttp.ClientError):
                 async with http.get(endpoint + "/ready") as response:
-                    if response.status == 200 and _text(log).count(" serves in ") >= instances:
+                    if response.status == 200 and _num_serving(log) >= instances:
                         return
             await asyncio.sleep(POLL_S)
     raise RuntimeError(f"the deployment is not ready:\n{_text(log)[-2000:]}")
@@ -123,6 +129,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _text(log: Path) -> str:
     return log.read_text(errors="replace")
+
+
+def _num_serving(log: Path) -> int:
+    text = _text(log)
+    return text.count(" serves in ") - text.count(" is gone: ")
 
 
 def _manifest(engine: str, instances: int) -> dict[str, Any]:
@@ -148,5 +159,5 @@ def _tree_mb(pid: int) -> float:
         process = psutil.Process(pid)
         for part in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                total += part.memory_info().rss
+                total += part.memory_full_info().pss
     return total / 2**20
