@@ -33,7 +33,7 @@ from lightkube.resources.core_v1 import Namespace, Pod, PodStatus
 from lightkube.types import PatchType
 from world.figures import report
 
-from macroserve.core.reports import CellReport, HeadReport, InstanceReport
+from macroserve.api.messages import CellReport, HeadReport, InstanceReport
 from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.operator import names
 from macroserve.operator.fleet import instance_url

@@ -100,7 +100,7 @@ def test_nothing_in_it_gives_rights_or_compiles(image: Container) -> None:
 
 @both_images
 def test_python_compiles_nothing_at_the_start(image: Container) -> None:
-    told = image.run("python", "-v", "-c", "import asyncio, pydantic, macroserve.core.manifest")
+    told = image.run("python", "-v", "-c", "import asyncio, pydantic, macroserve.api.manifest")
     assert told.returncode == 0, told.stderr
     read = [line for line in told.stderr.splitlines() if line.startswith("# code object from ")]
     assert len(read) > 100

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from macroserve.api.manifest import ManifestError
 from macroserve.cli.control import ControlServer, OrderRefusedError, send
 from macroserve.cli.state import Deployment
-from macroserve.core.manifest import ManifestError
 
 NOBODY = "127.0.0.1:9"
 """Nothing listens there: what goes there is lost."""

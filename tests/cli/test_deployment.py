@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from support.keys import source
 
+from macroserve.api.manifest import wish
 from macroserve.cli import deployment
 from macroserve.cli.deployment import Deployment
 from macroserve.cli.manifest_file import engine_settings, loads
 from macroserve.cli.messages import Event, Setup
 from macroserve.core.backoff import Backoff
-from macroserve.core.wish import wish
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.ray_cells import DeployError
 from macroserve.serving.ray_cluster import ClusterOptions

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from macroserve.api.manifest import Manifest, ManifestError, changes
 from macroserve.cli.manifest_file import MAX_BYTES, chat_template, load, load_document, loads
-from macroserve.core.manifest import Manifest, ManifestError, changes
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from macroserve.api.manifest import ManifestError
 from macroserve.cli.manifest_file import Saved, read
 from macroserve.cli.manifest_watch import saves
-from macroserve.core.manifest import ManifestError
 
 
 def _in_place(path: Path, text: str) -> None:

@@ -2,8 +2,8 @@
 
 from rich.console import Console
 
+from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.cli.status import table
-from macroserve.core.reports import CellReport, InstanceReport, Report
 from macroserve.core.views import CellView, InstanceStatus, Phase, Pool
 
 STATUS = InstanceStatus(

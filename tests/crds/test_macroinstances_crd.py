@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from support import crd
 
-from macroserve.core.manifest import ManifestError, Spec, parse
+from macroserve.api.manifest import ManifestError, Spec, parse
 from macroserve.core.strategy import STRATEGIES
 from macroserve.operator import admission, names
 

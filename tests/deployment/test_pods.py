@@ -11,8 +11,8 @@ from support.deployment import manifest
 from support.pods import ADMIN_TOKEN, HEAD_PORT, PORT, PRIVATE_PORT, SECRET, Pods, running
 from support.pods_load import Load
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 
 pytestmark = pytest.mark.integration
 

@@ -12,9 +12,9 @@ from support.deployment import MACROSERVE, manifest
 from support.pods import CONTROL_PORT, HEAD_PORT, PORT, PRIVATE_PORT, Pods, running
 from support.pods_load import Load
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
-from macroserve.core.tls import AUTHORITY
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.api.tls import AUTHORITY
 from macroserve.operator.certificates import certificates
 
 pytestmark = pytest.mark.integration

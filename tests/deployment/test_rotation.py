@@ -9,8 +9,8 @@ from support.deployment import manifest
 from support.pods import CONTROL_PORT, HEAD_PORT, PRIVATE_PORT, SECRET, Pods, running
 from support.pods_load import Load
 
-from macroserve.core.access_token import Audience, issue
-from macroserve.core.keys import KeyRing, Purpose
+from macroserve.api.access_token import Audience, issue
+from macroserve.api.keys import KeyRing, Purpose
 
 pytestmark = pytest.mark.integration
 

@@ -6,8 +6,8 @@ import pytest
 from support import vllm_errors
 from support import vllm_names as support
 
-from macroserve.core import api_options, vllm_names
-from macroserve.core.option_names import SENTENCES, place_of
+from macroserve.api import api_options, vllm_names
+from macroserve.api.option_names import SENTENCES, place_of
 
 pytestmark = pytest.mark.integration
 

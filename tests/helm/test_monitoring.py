@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.chart import CHART, ROOT, Object, render
 from support.promtool import promtool
 
-from macroserve.core.manifest import parse
+from macroserve.api.manifest import parse
 from macroserve.core.views import Pool
 from macroserve.operator import metrics as operator_metrics
 from macroserve.operator import names

@@ -7,7 +7,7 @@ import pytest
 from bad_manifests import GOOD, Case, merged, refused_by
 from support import crd
 
-from macroserve.core.manifest import ManifestError
+from macroserve.api.manifest import ManifestError
 from macroserve.operator.admission import manifest_of, review
 
 LLAMA = crd.defaulted(merged(GOOD, {"metadata": {"name": "llama", "namespace": "team"}}))

@@ -4,7 +4,7 @@ import pytest
 from support.rounds import cell, manifest, observation
 from support.scaled_world import AUTOSCALED, World, load_of, told
 
-from macroserve.core.reports import Report
+from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import Need
 from macroserve.operator import evidence
 from macroserve.operator.autoscaler import needs_load

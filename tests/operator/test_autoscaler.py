@@ -17,7 +17,7 @@ from support.scaled_world import (
     wanted,
 )
 
-from macroserve.core.reports import Report
+from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import SETTLE_S
 from macroserve.operator import evidence
 from macroserve.operator.autoscaler import METRICS_MISSING

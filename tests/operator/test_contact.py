@@ -5,7 +5,7 @@ from typing import cast
 import aiohttp
 from support.played_deployment import HEAD_ADDRESS, KEY, PlayedDeployment
 
-from macroserve.core.keys import KeyRing, Purpose
+from macroserve.api.keys import KeyRing, Purpose
 from macroserve.operator.api import Api
 from macroserve.operator.contact import Contact
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.played_deployment import resource
 
-from macroserve.core.manifest import parse
-from macroserve.core.reports import CellReport, InstanceReport, Report
+from macroserve.api.manifest import parse
+from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import Assign, Member, State
 from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.operator.fleet import DrainAgain, Erase, Release, fleet, repairs

@@ -10,7 +10,7 @@ import pytest
 from support.played_deployment import NAME, NAMESPACE, PlayedDeployment, resource
 from support.played_rounds import condition, settle, settled
 
-from macroserve.core.keys import Purpose, derived_key
+from macroserve.api.keys import Purpose, derived_key
 from macroserve.operator import names
 from macroserve.operator.api import ApiError
 from macroserve.operator.kinds import DEPLOYMENT, POD, SECRET, SERVICE

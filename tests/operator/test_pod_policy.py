@@ -8,7 +8,7 @@ import yaml
 from support.chart import CHART, schema
 from support.played_deployment import resource
 
-from macroserve.core.manifest import ManifestError
+from macroserve.api.manifest import ManifestError
 from macroserve.operator.admission import admitted, review
 from macroserve.operator.pod_policy import Allowance, PodPolicy, violations
 

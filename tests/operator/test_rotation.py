@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from macroserve.core.keys import MAX_KEYS, PURPOSES, SHARED, Purpose, Role, derived_key
+from macroserve.api.keys import MAX_KEYS, PURPOSES, SHARED, Purpose, Role, derived_key
 from macroserve.operator.rotation import KEEP_FORMER, Keys, rotated
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

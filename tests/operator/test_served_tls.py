@@ -9,7 +9,7 @@ from support.played_api import Raw
 from support.played_deployment import NAMESPACE, PlayedDeployment, resource
 from support.played_rounds import cells, condition, fewest_staying, settle, settled
 
-from macroserve.core.tls import AUTHORITY, CERTIFICATE
+from macroserve.api.tls import AUTHORITY, CERTIFICATE
 from macroserve.operator import names
 from macroserve.operator.certificates import AUTHORITY_KEY, certificates
 from macroserve.operator.kinds import CERTIFICATE as CERTIFICATES

@@ -9,7 +9,7 @@ import pytest
 from support import crd
 from support.rounds import HYBRID_CACHE, NOW, PROBLEM, a_round, cell, observation, pod, target
 
-from macroserve.core.reports import Report
+from macroserve.api.messages import Report
 from macroserve.operator.conditions import Kind, condition
 from macroserve.operator.decisions import Decision
 from macroserve.operator.observation import Server

@@ -20,7 +20,7 @@ from support.operator_process import OperatorProcess, emulated, wait_for
 from support.played_kubelet import PlayedKubelet
 from world.traffic import Traffic
 
-from macroserve.core.keys import Purpose, derived_key
+from macroserve.api.keys import Purpose, derived_key
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from macroserve.core.manifest import parse
+from macroserve.api.manifest import parse
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "manifests").glob("*.yaml"))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from macroserve.api.auth import bearer
 from macroserve.serving.api_keys import (
     MAX_FILE_BYTES,
     ApiKeysError,
@@ -16,7 +17,6 @@ from macroserve.serving.api_keys import (
     parse_keys,
     read_keys,
 )
-from macroserve.serving.auth import bearer
 
 
 @pytest.mark.parametrize(

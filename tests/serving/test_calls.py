@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from support.keys import live
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.serving.call_guard import CallGuard, guard
 from macroserve.serving.calls import PROOF_HEADER, UnprovedError, session, to
 from macroserve.serving.http_server import HttpServer, bound

@@ -8,8 +8,8 @@ from aiohttp import web
 from support.emulated_world import World, expected_tokens, running, token_request
 from support.keys import live, source
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.core.views import Pool
 from macroserve.serving.call_guard import guard
 from macroserve.serving.calls import UnprovedError

@@ -13,9 +13,9 @@ from aiohttp import web
 from support import certificates
 from support.keys import live, source
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import KeyRing, Purpose
-from macroserve.core.reports import HeadReport, InstanceIdentity
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import KeyRing, Purpose
+from macroserve.api.messages import HeadReport, InstanceIdentity
 from macroserve.operator.head_client import REPORT_TIMEOUT, CallError, HeadClient
 from macroserve.operator.tls import Tls
 from macroserve.serving import head

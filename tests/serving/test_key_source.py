@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from support.keys import source
 
-from macroserve.core.keys import PURPOSES, KeyRing, KeysError, Purpose, Role, derived_key
+from macroserve.api.keys import PURPOSES, KeyRing, KeysError, Purpose, Role, derived_key
 from macroserve.serving.key_source import RELOAD_S, KeySource, LiveKeys
 
 INGRESS = PURPOSES[Role.INGRESS]

@@ -7,8 +7,8 @@ import pytest
 from support.emulated_world import expected_tokens, running, token_request
 from support.keys import live
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool
 from macroserve.serving.calls import session, to

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.reports import LoadBucket, LoadReport
+from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.shapes import DeviceShape
 from macroserve.serving.load import NUM_BUCKETS, SAMPLE_SIZE, LoadRecorder, aged, total
 

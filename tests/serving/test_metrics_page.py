@@ -7,10 +7,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.emulated_world import token_request
 
+from macroserve.api import messages
 from macroserve.core.request import Slo
 from macroserve.core.views import CellView
 from macroserve.engine.tokens import StopStringMet
-from macroserve.serving import wire
 from macroserve.serving.metrics import IngressMetrics, RequestRecord, cell_page, merge
 
 SLO = Slo(1.0, 0.1)
@@ -55,7 +55,7 @@ def test_strange_label_values_survive() -> None:
 def test_cells_are_gauges() -> None:
     cell = CellView("cell-0", ("a", "b"), ("b",), num_waiting=3, num_running=4, num_blocks=10)
     cell = msgspec.structs.replace(cell, num_prefilling=1, num_decoding=3)
-    page = cell_page([wire.CellSummary(cell, late=True)], {"namespace": "ns"})
+    page = cell_page([messages.CellSummary(cell, late=True)], {"namespace": "ns"})
     values = samples(page)
     labels = frozenset({"namespace": "ns", "cell": "cell-0"}.items())
     assert values["macroserve_cell_instances", labels] == 2

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from macroserve.api.client import AdminError
+from macroserve.api.messages import CellReport, InstanceIdentity, InstanceReport, Report
 from macroserve.core.backoff import Backoff
-from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport, Report
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.serving import reconcile
-from macroserve.serving.admin_client import AdminError
 from macroserve.serving.ray_cells import DeployError
 from macroserve.serving.reconcile import Reconciler, StartError
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from macroserve.core.limits import RequestLimits
+from macroserve.api.limits import RequestLimits
 from macroserve.serving.body_limit import BodyLimit
 from macroserve.serving.request_check import RequestCheck
 

@@ -8,12 +8,12 @@ import pytest
 from support.emulated_world import World, adopt, expected_tokens, running, token_request
 from support.keys import live
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.core.request import Slo
 from macroserve.core.views import Pool
 from macroserve.engine.tokens import RefusedError
-from macroserve.serving import wire
 from macroserve.serving.calls import session, to
 from macroserve.serving.cell import CellScheduler
 from macroserve.serving.link import InstanceLink
@@ -322,18 +322,20 @@ async def test_cells_are_asked_in_turn(
 ) -> None:
     asked = []
 
-    def answers(cell: CellScheduler) -> Callable[[wire.RouteQuery], wire.RouteReply]:
-        def route(query: wire.RouteQuery) -> wire.RouteReply:
+    def answers(cell: CellScheduler) -> Callable[[messages.RouteQuery], messages.RouteReply]:
+        def route(query: messages.RouteQuery) -> messages.RouteReply:
             asked.append((cell.name, query.force))
             takes = query.force or cell.name in satisfied
-            return wire.RouteReply(query.route_id, "x" if takes else None, 0.0)
+            return messages.RouteReply(query.route_id, "x" if takes else None, 0.0)
 
         return route
 
     async with running(cells) as world:
         for cell in world.cells.values():
             cell.route = answers(cell)
-        placement = await world.directory.place(wire.RouteQuery("r", 0.0, 10, 10, 10, Slo(1, 1)))
+        placement = await world.directory.place(
+            messages.RouteQuery("r", 0.0, 10, 10, 10, Slo(1, 1))
+        )
     assert asked == expected
     assert placement is not None and placement.cell == expected[-1][0]
 

@@ -19,8 +19,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from support import certificates, keys
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.serving import tls
 from macroserve.serving.call_guard import CallGuard, guard
 from macroserve.serving.calls import session, to

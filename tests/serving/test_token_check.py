@@ -1,6 +1,6 @@
 import pytest
 
-from macroserve.serving.auth import TokenCheck, bearer, new_secret
+from macroserve.api.auth import TokenCheck, bearer, new_secret
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.reports import LoadBucket, LoadReport
 from macroserve.core.request import Slo
+from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.strategy import STRATEGIES
 from macroserve.core.views import Pool

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from macroserve.core.reports import LoadBucket, LoadReport
+from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.sim.traffic import BUSY_S, HEADROOM, WARM_UP_S, Traffic, busiest, expected
 
 LONG_S = 600.0

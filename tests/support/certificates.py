@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from macroserve.core.tls import AUTHORITY, CERTIFICATE, KEY, tls_name
+from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY, tls_name
 from macroserve.operator.certificates import certificates
 from macroserve.serving.tls import TlsSource
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from support.keys import live, source
 
-from macroserve.core.reports import InstanceIdentity
+from macroserve.api.messages import InstanceIdentity
 from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
 from macroserve.core.views import Pool

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from support.keys import live
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.views import Pool
 from macroserve.engine.tokens import GENERATE_PATH, STOPPED_PATH
-from macroserve.serving import wire
 from macroserve.serving.attempt import SILENCE_S
 from macroserve.serving.call_guard import guard
 from macroserve.serving.directory import Placement
@@ -93,14 +93,14 @@ def ends_with(event: str) -> Behaviour:
 class FakeDirectory:
     """Places each request on the first member that is not excluded, or says None."""
 
-    members: dict[str, wire.Member] = field(default_factory=dict)
+    members: dict[str, messages.Member] = field(default_factory=dict)
     explained: frozenset[Run] = frozenset()
     leaving: set[str] = field(default_factory=set)
-    queries: list[wire.RouteQuery] = field(default_factory=list)
+    queries: list[messages.RouteQuery] = field(default_factory=list)
     settled: list[tuple[str, tuple[Run, ...]]] = field(default_factory=list)
     late: bool = False
 
-    async def place(self, query: wire.RouteQuery) -> Placement | None:
+    async def place(self, query: messages.RouteQuery) -> Placement | None:
         self.queries.append(query)
         for member in self.members.values():
             if member.name not in query.exclude:
@@ -152,7 +152,7 @@ async def fakes(
                 stack, name, behaviour, calls, on_stopped, stopped, name in strangers
             )
             address = f"http://127.0.0.1:{port}"
-            directory.members[name] = wire.Member(name, address, Pool.LP, 1)
+            directory.members[name] = messages.Member(name, address, Pool.LP, 1)
         dispatcher = Dispatcher(
             directory,
             Slo(5.0, 0.1),

@@ -1,6 +1,6 @@
 """Keys of the parts of a deployment, for tests that start some of them."""
 
-from macroserve.core.keys import Purpose
+from macroserve.api.keys import Purpose
 from macroserve.serving.key_source import KeySource, LiveKeys
 
 SECRET = "the secret"

@@ -18,15 +18,10 @@ import aiohttp
 import msgspec
 from support.played_api import OWN_GRACE_S, PlayedApi, Raw
 
-from macroserve.core.access_token import AccessTokenError, Audience, check
-from macroserve.core.keys import KeyRing, Purpose
-from macroserve.core.reports import (
-    CellReport,
-    HeadReport,
-    InstanceIdentity,
-    InstanceReport,
-    LoadReport,
-)
+from macroserve.api.access_token import AccessTokenError, Audience, check
+from macroserve.api.keys import KeyRing, Purpose
+from macroserve.api.messages import CellReport, HeadReport, InstanceIdentity, InstanceReport
+from macroserve.core.scaling.load import LoadReport
 from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.operator import names
 from macroserve.operator.api import Api

@@ -24,9 +24,9 @@ from support.certificates import NAME, write
 from support.deployment import MACROSERVE
 from world.waiting import eventually
 
-from macroserve.core.access_token import Audience, issue
-from macroserve.core.keys import KeyRing, Purpose, parse_keys
-from macroserve.core.tls import AUTHORITY
+from macroserve.api.access_token import Audience, issue
+from macroserve.api.keys import KeyRing, Purpose, parse_keys
+from macroserve.api.tls import AUTHORITY
 from macroserve.operator.certificates import certificates
 
 SECRET, ADMIN_TOKEN = "the secret", "the admin token"

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from macroserve.core.manifest import Manifest, parse
-from macroserve.core.reports import CellReport, InstanceReport, Report
+from macroserve.api.manifest import Manifest, parse
+from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.core.views import CellView, InstanceStatus, Pool
 from macroserve.operator.fleet import fleet

@@ -6,8 +6,9 @@ from datetime import UTC, timedelta
 import msgspec
 from support.rounds import NOW, cell, manifest, observation, pod
 
-from macroserve.core.reports import LoadBucket, LoadReport, Report
+from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import Need
+from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.views import InstanceStatus
 from macroserve.engine.emulated import EMULATED_MODEL, PREDICTED_DEVICE
 from macroserve.operator.alert_book import HEARTBEAT, Alert, AlertBook

@@ -1,4 +1,4 @@
-"""The names that ``macroserve.core.vllm_names`` holds, taken from the installed vLLM.
+"""The names that ``macroserve.api.vllm_names`` holds, taken from the installed vLLM.
 
 ``python -m support.vllm_names`` (from tests/) writes the module anew.
 """
@@ -9,7 +9,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
-from macroserve.core import vllm_names
+from macroserve.api import vllm_names
 from macroserve.engine.vllm.environment import prepare_environment
 
 HEADER = '''"""Names in the pinned vLLM, for checks where vLLM is not installed (the operator).

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from macroserve.core.manifest import Manifest, ManifestError, parse
-from macroserve.core.sentences import shown
+from macroserve.api.manifest import Manifest, ManifestError, parse
+from macroserve.api.validation_errors import shown
 from macroserve.operator import names
 from macroserve.operator.objects import Object
 from macroserve.operator.pod_policy import RESTRICTED, PodPolicy, violations

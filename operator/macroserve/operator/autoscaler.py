@@ -16,10 +16,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from macroserve.core.manifest import Autoscaling, Manifest
-from macroserve.core.reports import LoadReport, Report
+from macroserve.api.manifest import Autoscaling, Manifest, leaves_ratio_open
+from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import Limits, Move, Need, Scaling, Signals, decide, resume
-from macroserve.core.wish import leaves_ratio_open
+from macroserve.core.scaling.load import LoadReport
 from macroserve.operator import evidence, metrics
 from macroserve.operator.alert_book import Alert, AlertBook
 from macroserve.operator.names import Key

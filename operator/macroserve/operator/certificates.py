@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from macroserve.core.tls import AUTHORITY, CERTIFICATE, KEY
+from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY
 
 AUTHORITY_KEY = "ca.key"
 """In the Secret alone: pods do not see it."""

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 
 import aiohttp
 
-from macroserve.core.keys import KeyRing
-from macroserve.core.reports import HeadReport, LoadReport, Report
+from macroserve.api.keys import KeyRing
+from macroserve.api.messages import HeadReport, Report
+from macroserve.core.scaling.load import LoadReport
 from macroserve.operator import metrics, names
 from macroserve.operator.api import Api
 from macroserve.operator.head_client import CallError, HeadClient

@@ -1,10 +1,10 @@
 """What one round knows of a MacroInstance's load, as far as scaling depends on it."""
 
+from macroserve.api.manifest import Manifest, wish
+from macroserve.api.messages import Report
 from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.manifest import Manifest
-from macroserve.core.reports import LoadReport, Report
+from macroserve.core.scaling.load import LoadReport
 from macroserve.core.views import Pool
-from macroserve.core.wish import wish
 from macroserve.operator.observation import Observation
 from macroserve.sim.instance import Exact
 from macroserve.sim.survivors import Design

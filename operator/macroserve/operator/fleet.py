@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from macroserve.core.reports import CellReport, InstanceReport
+from macroserve.api.messages import CellReport, InstanceReport
 from macroserve.core.scaling.fleet import Assign, Fleet, Member, State
 from macroserve.operator import names
 from macroserve.operator.avoidance import misplaced

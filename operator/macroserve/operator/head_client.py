@@ -10,17 +10,20 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 
-from macroserve.core.access_token import Audience, issue
-from macroserve.core.keys import KeyRing, Purpose
-from macroserve.core.orders import (
+from macroserve.api.access_token import Audience, issue
+from macroserve.api.keys import KeyRing, Purpose
+from macroserve.api.messages import (
     ADMIN_PREFIX,
+    IDENTITY_PATH,
     AdoptOrder,
     DrainOrder,
+    HeadReport,
+    InstanceIdentity,
     MigrateOrder,
     PoolOrder,
     ReleaseOrder,
 )
-from macroserve.core.reports import IDENTITY_PATH, HeadReport, InstanceIdentity, LoadReport
+from macroserve.core.scaling.load import LoadReport
 from macroserve.core.views import Pool
 from macroserve.operator.tls import Tls
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from macroserve.core.manifest import Manifest
-from macroserve.core.reports import CellReport, InstanceReport, Report
+from macroserve.api.manifest import Manifest
+from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.views import Pool
 
 

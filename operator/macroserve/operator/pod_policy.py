@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from macroserve.core.sentences import shown
+from macroserve.api.validation_errors import shown
 from macroserve.operator import names
 from macroserve.operator import pod_standard as standard
 from macroserve.operator.resources.confinement import CONTAINER_SECURITY, POD_SECURITY

@@ -13,9 +13,8 @@ from functools import partial
 
 import aiohttp
 
-from macroserve.core.manifest import ManifestError
+from macroserve.api.manifest import ManifestError, wish
 from macroserve.core.scaling.fleet import Fleet, FleetPlan, plan_steps
-from macroserve.core.wish import wish
 from macroserve.operator.actuator import Actuator, Effect
 from macroserve.operator.api import Api, ApiError
 from macroserve.operator.autoscaler import Autoscaler, needs_load

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from macroserve.core.keys import MAX_KEYS, SHARED, Purpose, derived_key
+from macroserve.api.keys import MAX_KEYS, SHARED, Purpose, derived_key
 
 KEEP_FORMER = timedelta(minutes=10)
 """Kubelets look at Secrets once a minute, with a cache as old as that at most."""

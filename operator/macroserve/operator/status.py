@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from macroserve.core.reports import CellReport
+from macroserve.api.messages import CellReport
 from macroserve.core.views import Pool
 from macroserve.operator import names
 from macroserve.operator.conditions import conditions, invalid

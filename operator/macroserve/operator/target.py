@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from macroserve.core.manifest import Manifest
+from macroserve.api.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from macroserve.core.tls import AUTHORITY, client_context, tls_name
+from macroserve.api.tls import AUTHORITY, client_context, tls_name
 from macroserve.operator import names
 from macroserve.operator.api import Api
 from macroserve.operator.certificates import certificates

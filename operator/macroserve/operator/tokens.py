@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from macroserve.core.keys import SHARED, KeyRing, KeysError, Purpose, parse_keys
+from macroserve.api.keys import SHARED, KeyRing, KeysError, Purpose, parse_keys
 from macroserve.operator import names
 from macroserve.operator.api import Api, ApiError
 from macroserve.operator.kinds import SECRET

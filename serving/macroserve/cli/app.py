@@ -80,9 +80,9 @@ def up(
     ] = None,
 ) -> None:
     """Run a whole deployment on this machine until Ctrl-C."""
+    from macroserve.api.manifest import ManifestError
     from macroserve.cli.state import NameTakenError
     from macroserve.cli.up import DeploymentError, PortTakenError, UpOptions, run
-    from macroserve.core.manifest import ManifestError
 
     try:
         run(UpOptions(manifest, host, port, private_port, _api_keys(api_keys)), console)
@@ -98,10 +98,10 @@ def status(
     name: Name = None,
 ) -> None:
     """Show cells, instances, phases, queues and attainment."""
+    from macroserve.api.client import AdminError
     from macroserve.cli import state
     from macroserve.cli.status import show_once
     from macroserve.cli.status import watch as follow
-    from macroserve.serving.admin_client import AdminError
 
     try:
         deployment = state.find(name)
@@ -125,8 +125,8 @@ def apply(
     manifest: Annotated[Path, typer.Option("-f", "--file", help="The changed MacroInstance.")],
 ) -> None:
     """Change a running deployment to what a manifest says."""
+    from macroserve.api.manifest import ManifestError
     from macroserve.cli.manifest_file import loads, read
-    from macroserve.core.manifest import ManifestError
 
     try:
         text = read(manifest).text

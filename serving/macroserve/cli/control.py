@@ -5,9 +5,9 @@ from collections.abc import Callable
 import httpx
 from aiohttp import web
 
+from macroserve.api.auth import TokenCheck, bearer
+from macroserve.api.manifest import ManifestError
 from macroserve.cli.state import Deployment
-from macroserve.core.manifest import ManifestError
-from macroserve.serving.auth import TokenCheck, bearer
 
 
 class ControlServer:

@@ -12,9 +12,9 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
+from macroserve.api.client import AdminClient
 from macroserve.cli.messages import Event, Failed, Setup
 from macroserve.engine.exits import die_with_parent
-from macroserve.serving.admin_client import AdminClient
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ray_cells import DeployError, RayLostError
 from macroserve.serving.ray_cluster import RayCluster

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from macroserve.api.auth import bearer
 from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
-from macroserve.serving.auth import bearer
 
 ANSWER_TIMEOUT_S = 10.0
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}

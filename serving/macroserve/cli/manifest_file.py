@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
-from macroserve.core.api_options import JINJA, is_template
-from macroserve.core.manifest import TINY, Manifest, ManifestError, parse
+from macroserve.api.api_options import JINJA, is_template
+from macroserve.api.manifest import TINY, Manifest, ManifestError, parse
 from macroserve.engine.jinja import problem_of
 from macroserve.engine.settings import EngineSettings
 

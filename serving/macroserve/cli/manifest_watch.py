@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from macroserve.api.manifest import ManifestError
 from macroserve.cli.manifest_file import Saved, read
-from macroserve.core.manifest import ManifestError
 
 POLL_S = 0.5
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from macroserve.core.keys import PURPOSES, KeysError, Role
+from macroserve.api.keys import PURPOSES, KeysError, Role
 from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.tls import TlsError, TlsSource
 

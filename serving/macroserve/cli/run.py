@@ -13,6 +13,9 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
+from macroserve.api.keys import Role
+from macroserve.api.manifest import Manifest, ManifestError
+from macroserve.api.tls import tls_name
 from macroserve.cli.manifest_file import chat_template, engine_settings, load, model_folder
 from macroserve.cli.pod import (
     LiveToken,
@@ -22,9 +25,6 @@ from macroserve.cli.pod import (
     serve,
     use_cpu_limit,
 )
-from macroserve.core.keys import Role
-from macroserve.core.manifest import Manifest, ManifestError
-from macroserve.core.tls import tls_name
 from macroserve.core.views import Pool
 from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
 from macroserve.serving.tls import TlsSource

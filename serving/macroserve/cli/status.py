@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from macroserve.api.client import AdminClient
+from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.cli.state import Deployment
-from macroserve.core.reports import CellReport, InstanceReport, Report
-from macroserve.serving.admin_client import AdminClient
 
 REFRESH_S = 0.5
 PHASE_STYLES = {"prefill": "bold yellow", "decode": "green", "mixed": "cyan", "idle": "dim"}

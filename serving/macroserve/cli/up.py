@@ -11,6 +11,9 @@ from pathlib import Path
 import aiohttp
 from rich.console import Console
 
+from macroserve.api.auth import new_secret
+from macroserve.api.keys import Purpose
+from macroserve.api.manifest import Manifest, ManifestError, changes, wish
 from macroserve.cli import state
 from macroserve.cli.control import ControlServer
 from macroserve.cli.deployment_process import DeploymentProcess
@@ -27,13 +30,9 @@ from macroserve.cli.manifest_watch import saves
 from macroserve.cli.messages import Setup
 from macroserve.cli.progress import Progress
 from macroserve.core.backoff import Backoff
-from macroserve.core.keys import Purpose
-from macroserve.core.manifest import Manifest, ManifestError, changes
 from macroserve.core.scaling.fleet import Wish
-from macroserve.core.wish import wish
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.api_keys import ApiKeySource
-from macroserve.serving.auth import new_secret
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.key_source import KeySource
 from macroserve.serving.ray_cluster import ClusterOptions

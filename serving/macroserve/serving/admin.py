@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import KeyRing, Purpose
-from macroserve.core.orders import ADMIN_PREFIX, MigrateOrder, ReleaseOrder
-from macroserve.serving.auth import TokenCheck
+from macroserve.api.access_token import Audience
+from macroserve.api.auth import TokenCheck
+from macroserve.api.keys import KeyRing, Purpose
+from macroserve.api.messages import ADMIN_PREFIX, MigrateOrder, ReleaseOrder
 from macroserve.serving.calls import admission, to
 from macroserve.serving.guard import error_response
 

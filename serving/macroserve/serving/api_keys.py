@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from macroserve.serving.auth import TokenCheck, bearer
+from macroserve.api.auth import TokenCheck, bearer
 
 RELOAD_S = 2.0
 MAX_FILE_BYTES = 1 << 20

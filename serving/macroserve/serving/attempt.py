@@ -15,9 +15,9 @@ import aiohttp
 import msgspec
 from aiohttp.connector import AddrInfoType
 
-from macroserve.core.access_token import Audience
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.core.batch import HandBackReason
-from macroserve.core.keys import Purpose
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX
 from macroserve.engine.tokens import (
     GENERATE_PATH,

@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from macroserve.core.access_token import Audience
+from macroserve.api.access_token import Audience
 from macroserve.serving.calls import Admission, admission
 from macroserve.serving.key_source import LiveKeys
 

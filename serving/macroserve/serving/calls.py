@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 from aiohttp import ClientHandlerType
 
-from macroserve.core.access_token import (
+from macroserve.api.access_token import (
     AccessTokenError,
     Audience,
     check,
@@ -23,8 +23,8 @@ from macroserve.core.access_token import (
     issue,
     proof,
 )
-from macroserve.core.keys import KeyRing, Purpose
-from macroserve.serving.auth import bearer, bearer_token
+from macroserve.api.auth import bearer, bearer_token
+from macroserve.api.keys import KeyRing, Purpose
 from macroserve.serving.key_source import LiveKeys
 from macroserve.serving.tls import tell_refused
 

@@ -15,15 +15,16 @@ from dataclasses import replace
 import aiohttp
 import msgspec
 
-from macroserve.core.handle import HandleError, InstanceHandle, sign, verify
-from macroserve.core.reports import CellReport, InstanceIdentity, InstanceReport, LoadReport
+from macroserve.api import messages
+from macroserve.api.handle import HandleError, InstanceHandle, sign, verify
+from macroserve.api.messages import CellReport, InstanceIdentity, InstanceReport
 from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.scaling.load import LoadReport
 from macroserve.core.strategy import Strategy
 from macroserve.core.views import InstanceStatus, Pool
-from macroserve.serving import wire
 from macroserve.serving.busy import BusyMeter
 from macroserve.serving.calls import session
 from macroserve.serving.key_source import LiveKeys
@@ -141,7 +142,7 @@ class CellScheduler:
 
     # -- decisions
 
-    def route(self, query: wire.RouteQuery) -> wire.RouteReply:
+    def route(self, query: messages.RouteQuery) -> messages.RouteReply:
         now = self._clock()
         request = RouteRequest(
             query.request(now),
@@ -159,7 +160,7 @@ class CellScheduler:
         if instance and query.first:
             self._load.add(query.num_prompt_tokens, query.predicted_new_tokens, now)
         handle = self._links[instance].handle if instance else None
-        return wire.RouteReply(
+        return messages.RouteReply(
             query.route_id,
             instance,
             self._ledger.waiting_prefill_s,
@@ -170,7 +171,7 @@ class CellScheduler:
         )
 
     def settle(self, route_id: str, explained: tuple[Run, ...] = ()) -> None:
-        """explained: see ``wire.Settled``."""
+        """explained: see ``messages.Settled``."""
         self._ledger.settle(route_id)
         if explained:
             self._explained.extend(explained)
@@ -178,9 +179,9 @@ class CellScheduler:
 
     # -- how it stands
 
-    def summary(self, ingresses: Iterable[str]) -> wire.CellSummary:
+    def summary(self, ingresses: Iterable[str]) -> messages.CellSummary:
         members = tuple(
-            wire.Member(
+            messages.Member(
                 view.name,
                 self._links[view.name].handle.address,
                 view.pool,
@@ -190,7 +191,7 @@ class CellScheduler:
             for view in self._ledger.views
         )
         cell = self._ledger.cell_view(self.name)
-        return wire.CellSummary(
+        return messages.CellSummary(
             cell,
             members,
             self._late(),
@@ -239,10 +240,10 @@ class CellScheduler:
         told = next(filter(None, answers), None)
         return msgspec.structs.replace(report, **msgspec.structs.asdict(told)) if told else report
 
-    async def _latency(self, link: InstanceLink) -> wire.LatencyAnswer | None:
+    async def _latency(self, link: InstanceLink) -> messages.LatencyAnswer | None:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
             async with asyncio.timeout(LATENCY_TIMEOUT_S):
-                return msgspec.convert(await link.command("latency"), wire.LatencyAnswer)
+                return msgspec.convert(await link.command("latency"), messages.LatencyAnswer)
         return None
 
     async def _keep_history(self) -> None:

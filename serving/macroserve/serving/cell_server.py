@@ -15,12 +15,12 @@ import aiohttp
 import msgspec
 from aiohttp import WSMsgType, web
 
-from macroserve.core.access_token import Audience
-from macroserve.core.handle import HandleError
-from macroserve.core.keys import Purpose
-from macroserve.core.orders import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.handle import HandleError
+from macroserve.api.keys import Purpose
+from macroserve.api.messages import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
 from macroserve.core.views import Pool
-from macroserve.serving import wire
 from macroserve.serving.call_guard import Handler, guard
 from macroserve.serving.cell import CellScheduler, UnknownInstanceError
 from macroserve.serving.key_source import LiveKeys
@@ -109,7 +109,7 @@ class CellServer:
         try:
             async for message in socket:
                 is_data = message.type in (WSMsgType.TEXT, WSMsgType.BINARY)
-                if is_data and (told := wire.decode_to_cell(message.data)):
+                if is_data and (told := messages.decode_to_cell(message.data)):
                     await self._answer(socket, told)
         except msgspec.MsgspecError:
             await socket.close(code=1003)
@@ -117,13 +117,13 @@ class CellServer:
             self._ingresses.pop(socket, None)
         return socket
 
-    async def _answer(self, socket: web.WebSocketResponse, message: wire.ToCell) -> None:
+    async def _answer(self, socket: web.WebSocketResponse, message: messages.ToCell) -> None:
         match message:
-            case wire.RouteQuery():
-                await socket.send_bytes(wire.encode(self._scheduler.route(message)))
-            case wire.Settled(route_id=route_id, explained=explained):
+            case messages.RouteQuery():
+                await socket.send_bytes(messages.encode(self._scheduler.route(message)))
+            case messages.Settled(route_id=route_id, explained=explained):
                 self._scheduler.settle(route_id, explained)
-            case wire.Hello(address=address):
+            case messages.Hello(address=address):
                 self._ingresses[socket] = address
                 self._scheduler.changed.set()
 
@@ -134,7 +134,7 @@ class CellServer:
             scheduler.changed.clear()
             scheduler.members_changed.clear()
             known = filter(None, self._ingresses.values())
-            summary = wire.encode(scheduler.summary(known))
+            summary = messages.encode(scheduler.summary(known))
             await asyncio.gather(*(self._send(socket, summary) for socket in self._ingresses))
             await _wait(scheduler.members_changed, SUMMARY_MIN_S)
 
@@ -148,11 +148,11 @@ class CellServer:
     # -- orders
 
     async def _report(self, request: web.Request) -> web.Response:
-        body = wire.encode(self._scheduler.report())
+        body = messages.encode(self._scheduler.report())
         return web.Response(body=body, content_type="application/json")
 
     async def _load(self, request: web.Request) -> web.Response:
-        body = wire.encode(await self._scheduler.load())
+        body = messages.encode(await self._scheduler.load())
         return web.Response(body=body, content_type="application/json")
 
     async def _adopt(self, request: web.Request) -> web.Response:

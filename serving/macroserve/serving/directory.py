@@ -11,12 +11,12 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.cells import turns
 from macroserve.core.views import CellView
-from macroserve.serving import wire
 from macroserve.serving.calls import session, to
 from macroserve.serving.key_source import LiveKeys
 
@@ -53,11 +53,11 @@ class CellLine:
     ) -> None:
         self.name = name
         self.url = url
-        self.summary: wire.CellSummary | None = None
+        self.summary: messages.CellSummary | None = None
         self._asked_tokens = 0
         self._socket = socket
         self._on_change = on_change
-        self._waiting: dict[str, asyncio.Future[wire.RouteReply]] = {}
+        self._waiting: dict[str, asyncio.Future[messages.RouteReply]] = {}
         self._reader = asyncio.create_task(self._read())
 
     @property
@@ -73,7 +73,7 @@ class CellLine:
         asked_s = self._asked_tokens * cell.prefill_s_per_token
         return replace(cell, waiting_prefill_s=cell.waiting_prefill_s + asked_s)
 
-    async def route(self, query: wire.RouteQuery) -> wire.RouteReply:
+    async def route(self, query: messages.RouteQuery) -> messages.RouteReply:
         """Raises ConnectionError or TimeoutError when the scheduler does not answer."""
         if not self.open:
             raise ConnectionResetError(f"{self.name} is gone")
@@ -82,15 +82,15 @@ class CellLine:
         self._asked_tokens += query.num_prompt_tokens
         try:
             async with asyncio.timeout(REPLY_TIMEOUT_S):
-                await self._socket.send_bytes(wire.encode(query))
+                await self._socket.send_bytes(messages.encode(query))
                 return await future
         finally:
             self._asked_tokens -= query.num_prompt_tokens
             del self._waiting[query.route_id]
 
-    async def send(self, message: wire.ToCell) -> None:
+    async def send(self, message: messages.ToCell) -> None:
         with contextlib.suppress(ConnectionError):
-            await self._socket.send_bytes(wire.encode(message))
+            await self._socket.send_bytes(messages.encode(message))
 
     async def close(self) -> None:
         self._reader.cancel()
@@ -99,7 +99,7 @@ class CellLine:
     async def _read(self) -> None:
         try:
             async for message in self._socket:
-                if told := wire.decode_to_ingress(message.data):
+                if told := messages.decode_to_ingress(message.data):
                     self._take(told)
         except (msgspec.MsgspecError, TypeError):
             await self._socket.close()
@@ -109,9 +109,9 @@ class CellLine:
                     future.set_exception(ConnectionResetError(f"{self.name} is gone"))
             self._on_change()
 
-    def _take(self, message: wire.ToIngress) -> None:
+    def _take(self, message: messages.ToIngress) -> None:
         match message:
-            case wire.RouteReply():
+            case messages.RouteReply():
                 future = self._waiting.get(message.route_id)
                 if future and not future.done():
                     future.set_result(message)
@@ -120,7 +120,7 @@ class CellLine:
                     self.summary = replace(
                         self.summary, cell=cell, queue_wait_s=message.queue_wait_s
                     )
-            case wire.CellSummary():
+            case messages.CellSummary():
                 self.summary = message
                 self._on_change()
 
@@ -142,7 +142,7 @@ class CellDirectory:
         self._keys = keys
         self._address = address
         self._lines: dict[str, CellLine] = {}
-        self._last_members: dict[str, tuple[wire.Member, ...]] = {}
+        self._last_members: dict[str, tuple[messages.Member, ...]] = {}
         self._explained: deque[Run] = deque(maxlen=MAX_EXPLAINED)
         self._draining: dict[Run, bool] = {}  # of lost instances, too
         self._changed = asyncio.Event()
@@ -161,11 +161,11 @@ class CellDirectory:
     # -- what is there
 
     @property
-    def summaries(self) -> list[wire.CellSummary]:
+    def summaries(self) -> list[messages.CellSummary]:
         return [line.summary for line in self._lines.values() if line.open and line.summary]
 
     @property
-    def members(self) -> dict[str, wire.Member]:
+    def members(self) -> dict[str, messages.Member]:
         """Every instance that some cell holds or, where its scheduler is away, last held."""
         return {m.name: m for members in self._last_members.values() for m in members}
 
@@ -201,7 +201,7 @@ class CellDirectory:
 
     # -- where a request goes
 
-    async def place(self, query: wire.RouteQuery) -> Placement | None:
+    async def place(self, query: messages.RouteQuery) -> Placement | None:
         """The least loaded cell that meets the constraints, else the least loaded one; None
         when no instance is known anywhere."""
         views = [view for line in self._lines.values() if line.open and (view := line.view)]
@@ -217,7 +217,9 @@ class CellDirectory:
                 return Placement(run, reply.address, name, reply.reason)
         return self._without_scheduler(query, answered)
 
-    def _without_scheduler(self, query: wire.RouteQuery, answered: set[str]) -> Placement | None:
+    def _without_scheduler(
+        self, query: messages.RouteQuery, answered: set[str]
+    ) -> Placement | None:
         """Instances schedule themselves safely, so a missing cell scheduler costs order only.
 
         answered: the cells that are not missing, whose word holds.
@@ -236,10 +238,10 @@ class CellDirectory:
     async def settle(
         self, placement: Placement, route_id: str, explained: tuple[Run, ...] = ()
     ) -> None:
-        """explained: see ``wire.Settled``."""
+        """explained: see ``messages.Settled``."""
         self._explained.extend(explained)
         if line := self._lines.get(placement.cell or ""):
-            await line.send(wire.Settled(route_id, explained))
+            await line.send(messages.Settled(route_id, explained))
 
     # -- connections
 
@@ -281,4 +283,4 @@ class CellDirectory:
                 if line is not None:
                     await line.close()
                 self._lines[name] = line = CellLine(name, url, socket, self._on_change)
-                await line.send(wire.Hello(self._address))
+                await line.send(messages.Hello(self._address))

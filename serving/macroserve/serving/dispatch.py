@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from macroserve.api import messages
 from macroserve.core.batch import HandBackReason
 from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.request import Request, Slo
@@ -26,7 +27,6 @@ from macroserve.core.routing.avoid import AvoidList
 from macroserve.core.routing.queue_wait import retry_after_s
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
-from macroserve.serving import wire
 from macroserve.serving.attempt import (
     SILENCE_S,
     BrokenError,
@@ -169,8 +169,8 @@ class Dispatcher:
 
     def _query(
         self, request: Request, num_emitted: int, attempts: Attempts, offloaded: bool
-    ) -> wire.RouteQuery:
-        return wire.RouteQuery(
+    ) -> messages.RouteQuery:
+        return messages.RouteQuery(
             route_id=uuid.uuid4().hex,
             age_s=self._clock() - request.arrival_s,
             num_prompt_tokens=request.num_prompt_tokens + num_emitted,
@@ -183,7 +183,7 @@ class Dispatcher:
             trial=attempts.is_suspect(self._directory.explained),
         )
 
-    async def _place(self, query: wire.RouteQuery, give_up_s: float) -> Placement:
+    async def _place(self, query: messages.RouteQuery, give_up_s: float) -> Placement:
         """An instance, waiting for one if there is none, and a moment if all have failed it.
 
         Raises RefusedError (503) when the clock is past ``give_up_s``.
@@ -198,7 +198,9 @@ class Dispatcher:
                 return placement
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "no instance could take the request")
 
-    def _excluding(self, query: wire.RouteQuery, failed: tuple[str, ...]) -> wire.RouteQuery:
+    def _excluding(
+        self, query: messages.RouteQuery, failed: tuple[str, ...]
+    ) -> messages.RouteQuery:
         """Without the instances that have failed it, and those that cannot be reached from here."""
         runs = [member.run for member in self._directory.members.values()]
         avoided = self._avoid.names(runs, self._clock())
@@ -208,7 +210,7 @@ class Dispatcher:
         self,
         request: TokenRequest,
         placement: Placement,
-        query: wire.RouteQuery,
+        query: messages.RouteQuery,
         attempts: Attempts,
         emitted: list[int],
     ) -> AsyncIterator[Choice]:
@@ -253,7 +255,7 @@ class Dispatcher:
         request: TokenRequest,
         attempts: Attempts,
         placement: Placement,
-        query: wire.RouteQuery,
+        query: messages.RouteQuery,
     ) -> None:
         """Raises RefusedError (500) when the request has no attempt left."""
         explained = self._directory.explained
@@ -295,7 +297,7 @@ class Dispatcher:
                     self._client.break_off(name)
 
 
-def _body(request: TokenRequest, query: wire.RouteQuery, emitted: list[int]) -> dict[str, Any]:
+def _body(request: TokenRequest, query: messages.RouteQuery, emitted: list[int]) -> dict[str, Any]:
     """vLLM's ``GenerateRequest``, with what was emitted already as part of the prompt."""
     tag = RequestTag(query.route_id, query.age_s, query.slo, query.num_streamed_tokens)
     sampling = {

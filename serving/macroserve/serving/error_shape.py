@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from macroserve.core.option_names import in_manifest_words
+from macroserve.api.option_names import in_manifest_words
 from macroserve.serving.guard import error_response
 from macroserve.serving.public_routes import is_anthropic
 

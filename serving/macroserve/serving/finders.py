@@ -15,9 +15,9 @@ import ray
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
-from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
 from macroserve.serving.calls import session, to
 from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.tls import base_url

@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
-from macroserve.core.orders import ADMIN_PREFIX
-from macroserve.serving import wire
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.api.messages import ADMIN_PREFIX
 from macroserve.serving.admin import AdminApi, OrderError
 from macroserve.serving.call_guard import CallGuard
 from macroserve.serving.calls import session
@@ -137,7 +137,7 @@ class HeadServer:
     async def _cell_urls(self, request: Request) -> Response:
         if not self._ready:
             return await self._ready_endpoint(request)
-        body = wire.encode(HeadCells(dict(await cell_urls())))
+        body = messages.encode(HeadCells(dict(await cell_urls())))
         return Response(body, media_type="application/json")
 
     async def _report(self, request: Request) -> Response:
@@ -166,7 +166,7 @@ class HeadServer:
         return JSONResponse({})
 
     async def _load_report(self, request: Request) -> Response:
-        return Response(wire.encode(await self._load.report()), media_type="application/json")
+        return Response(messages.encode(await self._load.report()), media_type="application/json")
 
     async def _urls(self) -> Mapping[str, str]:
         """Of all cells, or of none: some may have no scheduler yet while the head starts."""

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import aiohttp
 import msgspec
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.serving.calls import session, to
 from macroserve.serving.key_source import LiveKeys
 

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 import aiohttp
 import msgspec
 
-from macroserve.core.access_token import Audience
-from macroserve.core.keys import Purpose
-from macroserve.core.reports import LoadReport
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.core.scaling.load import LoadReport
 from macroserve.serving.admin import ANSWER_TIMEOUT
 from macroserve.serving.calls import to
 from macroserve.serving.load import aged, total

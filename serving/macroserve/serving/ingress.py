@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from macroserve.core.limits import RequestLimits
+from macroserve.api.limits import RequestLimits
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi

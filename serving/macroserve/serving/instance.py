@@ -27,15 +27,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from macroserve.core.access_token import Audience
-from macroserve.core.handle import InstanceHandle, sign
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.handle import InstanceHandle, sign
+from macroserve.api.keys import Purpose
+from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
 from macroserve.core.health import Beat, HealthJudge
-from macroserve.core.keys import Purpose
-from macroserve.core.reports import IDENTITY_PATH, InstanceIdentity
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
-from macroserve.serving import wire
 from macroserve.serving.call_guard import CallGuard
 from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.http_server import HttpServer, bound
@@ -126,9 +126,9 @@ class InstanceServer:
         )
         app = Starlette(
             routes=[
-                Route(wire.STATUS_PATH, self._status),
+                Route(messages.STATUS_PATH, self._status),
                 Route(IDENTITY_PATH, self._identity),
-                Route(wire.COMMAND_PATH, self._command, methods=["POST"]),
+                Route(messages.COMMAND_PATH, self._command, methods=["POST"]),
                 Route("/health", self._health),
             ]
         )
@@ -220,11 +220,11 @@ class InstanceServer:
         return StreamingResponse(self._feed.read(), media_type="application/x-ndjson")
 
     async def _identity(self, request: Request) -> Response:
-        return Response(wire.encode(self.identity()), media_type="application/json")
+        return Response(messages.encode(self.identity()), media_type="application/json")
 
     async def _command(self, request: Request) -> Response:
         try:
-            order = msgspec.json.decode(await request.body(), type=wire.CommandOrder)
+            order = msgspec.json.decode(await request.body(), type=messages.CommandOrder)
             result = await self._tokens.command(order.verb, order.argument)
         except (msgspec.MsgspecError, ValueError) as error:
             return JSONResponse({"error": str(error)}, status_code=400)

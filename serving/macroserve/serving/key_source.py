@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from macroserve.core.keys import KeyRing, KeysError, Purpose, parse_keys
+from macroserve.api.keys import KeyRing, KeysError, Purpose, parse_keys
 from macroserve.serving.tls import LiveTls, TlsSource
 
 RELOAD_S = 1.0

@@ -8,15 +8,15 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from macroserve.core.access_token import Audience
-from macroserve.core.handle import InstanceHandle
-from macroserve.core.keys import Purpose
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.handle import InstanceHandle
+from macroserve.api.keys import Purpose
 from macroserve.core.views import InstanceStatus
 from macroserve.engine.status import decode
-from macroserve.serving import wire
 from macroserve.serving.calls import to
 
-SILENCE_S = 5 * wire.HEARTBEAT_S
+SILENCE_S = 5 * messages.HEARTBEAT_S
 """An instance that sends nothing for this long is taken for dead."""
 RETRIES = 5
 RETRY_DELAY_S = 0.2
@@ -64,8 +64,8 @@ class InstanceLink:
     async def command(self, verb: str, argument: str | bool | None = None) -> Any:
         """The engine's answer. Raises aiohttp.ClientError or TimeoutError if the instance does not
         take the order."""
-        body = wire.encode(wire.CommandOrder(verb, argument))
-        url = self.handle.control + wire.COMMAND_PATH
+        body = messages.encode(messages.CommandOrder(verb, argument))
+        url = self.handle.control + messages.COMMAND_PATH
         timeout = aiohttp.ClientTimeout(total=10)
         headers = to(self._audience)
         async with self._http.post(url, data=body, timeout=timeout, headers=headers) as response:
@@ -97,7 +97,7 @@ class InstanceLink:
     async def _statuses(self) -> AsyncIterator[InstanceStatus]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=SILENCE_S)
         async with self._http.get(
-            self.handle.control + wire.STATUS_PATH,
+            self.handle.control + messages.STATUS_PATH,
             params={"cell": self._cell},
             timeout=timeout,
             headers=to(self._audience),
@@ -126,4 +126,4 @@ class InstanceLink:
 
     async def _probe(self) -> None:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            await self.command(wire.PROBE)
+            await self.command(messages.PROBE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from macroserve.core.reports import LoadBucket, LoadReport
+from macroserve.core.scaling.load import LoadBucket, LoadReport
 
 BUCKET_S = 10
 NUM_BUCKETS = 60

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from macroserve.api import messages
 from macroserve.core.request import Slo
 from macroserve.engine.tokens import TokenRequest, stop_string_met
-from macroserve.serving import wire
 
 LATENCY_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60)
 TPOT_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
@@ -149,7 +149,7 @@ class IngressMetrics:
         return generate_latest(self.registry).decode()
 
 
-def cell_page(summaries: Iterable[wire.CellSummary], names: dict[str, str]) -> str:
+def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) -> str:
     """The cells as gauges, from what their schedulers pushed last."""
     registry = CollectorRegistry()
     labels = (*names, "cell")

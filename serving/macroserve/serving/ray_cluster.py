@@ -11,9 +11,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from macroserve.core.handle import InstanceHandle, verify
-from macroserve.core.keys import PURPOSES, KeyRing, Purpose, Role
-from macroserve.core.reports import InstanceIdentity
+from macroserve.api.handle import InstanceHandle, verify
+from macroserve.api.keys import PURPOSES, KeyRing, Purpose, Role
+from macroserve.api.messages import InstanceIdentity
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.deployments import INGRESS_APP, IngressDeployment, InstanceActor

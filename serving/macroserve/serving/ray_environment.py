@@ -6,7 +6,7 @@ over its own HTTP servers and its Ray is of one machine, so nobody else is let i
 
 import os
 
-from macroserve.serving.auth import new_secret
+from macroserve.api.auth import new_secret
 
 DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",

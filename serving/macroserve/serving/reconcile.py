@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import Callable
 from typing import assert_never
 
+from macroserve.api.client import AdminClient, AdminError
+from macroserve.api.messages import InstanceIdentity, InstanceReport, Report
 from macroserve.core.backoff import Backoff, Retries
-from macroserve.core.reports import InstanceIdentity, InstanceReport, Report
 from macroserve.core.scaling.commands import Add, Command, told
 from macroserve.core.scaling.drain import drain_budget_s
 from macroserve.core.scaling.fleet import (
@@ -32,7 +33,6 @@ from macroserve.core.scaling.fleet import (
     plan_steps,
 )
 from macroserve.core.views import Pool
-from macroserve.serving.admin_client import AdminClient, AdminError
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ray_cells import DeployError
 from macroserve.serving.ray_cluster import RayCluster

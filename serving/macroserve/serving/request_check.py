@@ -5,8 +5,8 @@ from http import HTTPStatus
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from macroserve.core.excess import excess, excess_of_bytes
-from macroserve.core.limits import RequestLimits
+from macroserve.api.excess import excess, excess_of_bytes
+from macroserve.api.limits import RequestLimits
 from macroserve.serving.guard import error_response
 
 CHECKED_PREFIXES = ("/v1", "/tokenize", "/detokenize", "/generative_scoring")

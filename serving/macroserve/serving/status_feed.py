@@ -5,8 +5,8 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 
+from macroserve.api import messages
 from macroserve.engine.status import decode
-from macroserve.serving import wire
 
 
 class StatusFeed:
@@ -46,5 +46,5 @@ class StatusFeed:
             self._changed.clear()
             yield b"".join(line + b"\n" for line in lines)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wire.HEARTBEAT_S):
+                async with asyncio.timeout(messages.HEARTBEAT_S):
                     await self._changed.wait()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from macroserve.core.tls import AUTHORITY, CERTIFICATE, KEY, client_context
+from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY, client_context
 
 RELOAD_S = 1.0
 TELL_AGAIN_S = 60.0

@@ -19,7 +19,7 @@ from typing import Any, assert_never
 import msgspec
 import uvloop
 
-from macroserve.core.option_names import in_manifest_words
+from macroserve.api.option_names import in_manifest_words
 from macroserve.core.views import Pool
 from macroserve.engine.exits import die_with_parent, ended, num_oom_kills
 from macroserve.engine.settings import EngineSettings

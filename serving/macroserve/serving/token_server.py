@@ -16,14 +16,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from macroserve.core.access_token import Audience
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.core.health import BEAT_S
-from macroserve.core.keys import Purpose
 from macroserve.core.views import Pool
 from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import STOPPED_PATH, Stopped
-from macroserve.serving import wire
 from macroserve.serving.call_guard import CallGuard
 from macroserve.serving.channel import ServerBeat, Started
 from macroserve.serving.engine_gate import EngineGate
@@ -107,7 +107,7 @@ class TokenServer:
     async def command(self, verb: str, argument: Any = None) -> Any:
         """``probe``: generate one token. Others: see ``engine.commands``; raises ValueError for
         what is no order."""
-        if verb == wire.PROBE:
+        if verb == messages.PROBE:
             return await self._engine.probe()
         return await self._engine.command(verb, argument)
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from macroserve.core.reports import LoadReport
 from macroserve.core.scaling.autoscale import Need
+from macroserve.core.scaling.load import LoadReport
 from macroserve.sim.survivors import Design, Estimate, attainment
 from macroserve.sim.traffic import Traffic, busiest, expected
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
-from macroserve.core.reports import LoadBucket, LoadReport
 from macroserve.core.scaling.forecast import Demand, forecast
+from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.sim.arrivals import Arrival, Lengths, poisson, scaled
 
 HORIZON_S = 60.0

@@ -7,8 +7,8 @@ import yaml
 from typer import Typer
 from typer.testing import CliRunner
 
+from macroserve.api.manifest import parse
 from macroserve.cli.plan.command import plan
-from macroserve.core.manifest import parse
 
 MANIFEST = {
     "apiVersion": "macroserve.io/v1alpha1",

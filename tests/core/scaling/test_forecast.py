@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.reports import LoadBucket, LoadReport
 from macroserve.core.scaling.forecast import CAP, forecast
+from macroserve.core.scaling.load import LoadBucket, LoadReport
 
 BUCKET_S = 10.0
 

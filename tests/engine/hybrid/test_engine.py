@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from macroserve.api.handle import MAX_NAME_CHARS
 from macroserve.cli.tiny_model import ensure_tiny_model
-from macroserve.core.handle import MAX_NAME_CHARS
 from macroserve.core.latency import LatencyModel
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.views import Pool

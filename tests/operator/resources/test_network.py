@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.played_deployment import resource
 
-from macroserve.core.manifest import parse
+from macroserve.api.manifest import parse
 from macroserve.core.views import Pool
 from macroserve.operator import names
 from macroserve.operator.resources import head, ingress, instance, network

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from macroserve.core.manifest import LIVE_PARTS, Manifest
+from macroserve.api.manifest import LIVE_PARTS, Manifest
 from macroserve.operator import names
 from macroserve.operator.resources.served_network import DEFAULT, ServedNetwork
 from macroserve.operator.resources.served_tls import PLAIN, ServedTls

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from macroserve.core.keys import PURPOSES, Purpose, Role
-from macroserve.core.tls import AUTHORITY, CERTIFICATE, KEY
+from macroserve.api.keys import PURPOSES, Purpose, Role
+from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY
 from macroserve.operator import names
 from macroserve.operator.resources.blueprint import Blueprint, Object
 from macroserve.operator.resources.confinement import CONTAINER_SECURITY, POD_SECURITY

@@ -4,8 +4,8 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 
-from macroserve.core.keys import SHARED, KeyRing, Purpose
-from macroserve.core.tls import tls_name
+from macroserve.api.keys import SHARED, KeyRing, Purpose
+from macroserve.api.tls import tls_name
 from macroserve.operator import names
 from macroserve.operator.resources.blueprint import Blueprint, Object
 from macroserve.operator.resources.pods import ADMIN_TOKEN, MANIFEST_FILE, key_name

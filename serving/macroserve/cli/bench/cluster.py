@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from macroserve.core.handle import InstanceHandle
-from macroserve.core.keys import Purpose
+from macroserve.api.auth import new_secret
+from macroserve.api.client import AdminClient, AdminError
+from macroserve.api.handle import InstanceHandle
+from macroserve.api.keys import Purpose
 from macroserve.core.views import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.serving.admin_client import AdminClient, AdminError
-from macroserve.serving.auth import new_secret
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.key_source import KeySource, LiveKeys
 from macroserve.serving.ray_cluster import ClusterOptions, RayCluster

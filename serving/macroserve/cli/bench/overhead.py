@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import aiohttp
 
+from macroserve.api.access_token import Audience
+from macroserve.api.handle import InstanceHandle
+from macroserve.api.keys import Purpose
 from macroserve.cli.bench.cluster import free_port, running
 from macroserve.cli.bench.streams import completion, stream, tokens_per_s
-from macroserve.core.access_token import Audience
-from macroserve.core.handle import InstanceHandle
-from macroserve.core.keys import Purpose
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import GENERATE_PATH
 from macroserve.engine.vllm.environment import DEFAULTS

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from macroserve.api.units import parse_seconds
 from macroserve.cli.load.lengths import SYNTAX, LengthDistribution, parse_lengths
 from macroserve.cli.load.trace import TimeUnit, read_trace
 from macroserve.cli.load.workload import Load, SyntheticLoad, TraceLoad
-from macroserve.core.units import parse_seconds
 
 DEFAULT_LENGTH = "128"
 

@@ -11,11 +11,11 @@ import typer
 import yaml
 from rich.console import Console
 
+from macroserve.api.manifest import ManifestError
 from macroserve.cli.load import options
 from macroserve.cli.manifest_file import load as load_manifest
 from macroserve.cli.manifest_file import load_document
 from macroserve.cli.simulate import options as where
-from macroserve.core.manifest import ManifestError
 
 DEFAULT_DURATION = "5m"
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from macroserve.api.manifest import ManifestError
 from macroserve.cli.manifest_file import engine_settings, load, model_folder
-from macroserve.core.manifest import ManifestError
 
 STEADY = 1.5
 """Rounds of a quiet machine are not further apart than so many times."""

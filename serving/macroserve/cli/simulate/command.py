@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from macroserve.api.manifest import ManifestError, wish
 from macroserve.cli.load import options
 from macroserve.cli.manifest_file import load as load_manifest
 from macroserve.cli.simulate import options as where
-from macroserve.core.manifest import ManifestError
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.wish import wish
 
 DEFAULT_DURATION = "10m"
 WARM_UP_S = 30.0

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from macroserve.api.manifest import Manifest
 from macroserve.cli.manifest_file import model_folder
-from macroserve.core.manifest import Manifest
 from macroserve.core.shapes import ModelShape
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.devices import DEVICES

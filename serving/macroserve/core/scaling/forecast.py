@@ -11,7 +11,7 @@ from itertools import combinations
 from math import sqrt
 from statistics import fmean, median
 
-from macroserve.core.reports import LoadBucket, LoadReport
+from macroserve.core.scaling.load import LoadBucket, LoadReport
 
 LEVEL_S = 60.0
 """The level is the mean over this long."""

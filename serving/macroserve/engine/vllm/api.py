@@ -16,7 +16,7 @@ from vllm.entrypoints.serve.tokenize.api_router import attach_router as attach_t
 from vllm.renderers.chat_utils import load_chat_template
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-from macroserve.core.limits import RequestLimits, limits_for
+from macroserve.api.limits import RequestLimits, limits_for
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.chat_template import template_variables
 

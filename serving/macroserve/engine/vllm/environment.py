@@ -2,7 +2,7 @@
 
 import os
 
-from macroserve.core.limits import RequestLimits
+from macroserve.api.limits import RequestLimits
 
 DEFAULTS = {
     # On a CPU the worker then lives in the engine's process: one process fewer, half the start.

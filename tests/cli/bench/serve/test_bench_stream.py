@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.cli.bench.serve.sse import SseParser
+from macroserve.api.sse import SseParser
 from macroserve.cli.bench.serve.stream import MalformedStreamError, StreamError, StreamMeter
 
 payload_lines = st.binary(max_size=20).filter(lambda b: b"\n" not in b and b"\r" not in b)

@@ -4,10 +4,10 @@ import asyncio
 import time
 from dataclasses import replace
 
+from macroserve.api.handle import sign
 from macroserve.cli.bench.cluster import running
 from macroserve.cli.bench.hostile.bystanders import bystanders
 from macroserve.cli.bench.hostile.lossy import LossyPath, lossy_path
-from macroserve.core.handle import sign
 from macroserve.engine.settings import EngineSettings
 
 CELL = "cell-0"

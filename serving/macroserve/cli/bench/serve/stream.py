@@ -4,7 +4,7 @@ from array import array
 
 import msgspec
 
-from macroserve.cli.bench.serve.sse import SseParser
+from macroserve.api.sse import SseParser
 
 
 class StreamError(Exception):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from macroserve.core.manifest import Manifest, ManifestError, changes, parse
+from macroserve.api.manifest import Manifest, ManifestError, changes, parse
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
 

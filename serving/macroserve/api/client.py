@@ -5,18 +5,18 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from macroserve.core.orders import (
+from macroserve.api import messages
+from macroserve.api.auth import bearer
+from macroserve.api.messages import (
     ADMIN_PREFIX,
     AdoptOrder,
     DrainOrder,
     MigrateOrder,
     PoolOrder,
     ReleaseOrder,
+    Report,
 )
-from macroserve.core.reports import Report
 from macroserve.core.views import Pool
-from macroserve.serving import wire
-from macroserve.serving.auth import bearer
 
 
 class AdminError(Exception):
@@ -60,7 +60,7 @@ class AdminClient:
         return await self._call("POST", f"/cells/{cell}/{order}", body)
 
     async def _call(self, method: str, path: str, body: Any = None) -> bytes:
-        data = None if body is None else wire.encode(body)
+        data = None if body is None else messages.encode(body)
         try:
             async with self._http.request(method, self._base + path, data=data) as response:
                 content = await response.read()

@@ -10,7 +10,7 @@ import msgspec
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.shapes import DeviceShape, ModelShape
-from macroserve.core.views import CellView, Pool
+from macroserve.core.views import CellView, InstanceStatus, Pool
 
 _T = TypeVar("_T")
 
@@ -167,3 +167,93 @@ class _Decoder(Generic[_T]):
 
 decode_to_cell = _Decoder[ToCell](RouteQuery, Settled, Hello).decode
 decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary).decode
+
+
+ADMIN_PREFIX = "/admin/v1"
+"""Of every path of the API."""
+
+
+class AdoptOrder(msgspec.Struct, frozen=True):
+    """handle: signed. It is also the answer to a release."""
+
+    handle: str
+
+
+class ReleaseOrder(msgspec.Struct, frozen=True):
+    name: str
+
+
+class PoolOrder(msgspec.Struct, frozen=True):
+    """pool: one that is known, since ``Pool`` takes unknown ones for LP."""
+
+    name: str
+    pool: str
+
+    def __post_init__(self) -> None:
+        if self.pool not in list(Pool):
+            raise ValueError(f"pool must be one of {', '.join(Pool)}")
+
+
+class DrainOrder(msgspec.Struct, frozen=True):
+    name: str
+    draining: bool
+
+
+class MigrateOrder(msgspec.Struct, frozen=True):
+    """source, target: cells."""
+
+    instance: str
+    source: str
+    target: str
+
+
+IDENTITY_PATH = "/macroserve/identity"
+"""Where an instance answers with its InstanceIdentity."""
+
+
+class InstanceReport(msgspec.Struct, frozen=True):
+    """One instance in a cell's report. age_s: of its last status. hybrid_cache: as its handle's."""
+
+    name: str
+    pool: Pool
+    address: str
+    status: InstanceStatus
+    age_s: float
+    in_flight: int
+    draining: bool = False
+    hybrid_cache: str = ""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs or waits there, and nothing is on its way."""
+        return not (self.status.num_running + self.status.num_waiting + self.in_flight)
+
+
+class CellReport(msgspec.Struct, frozen=True):
+    """recent_*: of the last minute. decisions: routing decisions so far, by reason."""
+
+    cell: CellView
+    instances: tuple[InstanceReport, ...]
+    recent_finished: int = 0
+    recent_attained: int = 0
+    decisions: dict[str, int] = {}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Of all cells that answered, by name."""
+
+    cells: tuple[CellReport, ...]
+
+
+class HeadReport(Report, frozen=True):
+    """running: the cells that have a scheduler, whether it answered or not."""
+
+    running: frozenset[str]
+
+
+class InstanceIdentity(msgspec.Struct, frozen=True):
+    """What an instance says of itself: its signed handle, and the cell that it belongs to."""
+
+    name: str
+    handle: str
+    cell: str | None

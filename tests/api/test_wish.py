@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from macroserve.core.manifest import parse
+from macroserve.api.manifest import leaves_ratio_open, parse, wish
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.wish import leaves_ratio_open, wish
 
 
 def document(**spec: Any) -> dict[str, Any]:

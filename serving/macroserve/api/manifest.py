@@ -18,13 +18,15 @@ from pydantic import (
     field_validator,
 )
 
-from macroserve.core.api_options import Api
-from macroserve.core.engine_args import EngineArgs
-from macroserve.core.part import Part as _Part
+from macroserve.api.api_options import Api
+from macroserve.api.engine_args import EngineArgs
+from macroserve.api.part import Part as _Part
+from macroserve.api.units import parse_bytes, parse_seconds
+from macroserve.api.validation_errors import must_be, sentences, shown
 from macroserve.core.request import Slo
-from macroserve.core.sentences import must_be, sentences, shown
+from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import STRATEGIES, Strategy
-from macroserve.core.units import parse_bytes, parse_seconds
 
 TINY = "tiny"
 """As ``spec.model.source``: the small test model that Macroserve builds itself."""
@@ -295,3 +297,26 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, object]]:
         return
     for key, inner in value.items():
         yield from _leaves(f"{path}.{key}" if path else key, inner)
+
+
+def wish(manifest: Manifest, instances: int | None = None, auto_ratio: float | None = None) -> Wish:
+    """instances: instead of the manifest's own number, where something else scales.
+    auto_ratio: share of HP instances where the manifest leaves it open, instead of the strategy's.
+    """
+    ratio = manifest.spec.priority.high_priority_ratio
+    if not manifest.strategy.uses_pools:
+        ratio = 0.0
+    elif ratio == "Auto":
+        ratio = manifest.strategy.high_priority_ratio if auto_ratio is None else auto_ratio
+    mitosis = manifest.spec.mitosis
+    return Wish(
+        manifest.spec.instances if instances is None else instances,
+        Bounds(mitosis.lower_bound, mitosis.upper_bound),
+        float(ratio),
+    )
+
+
+def leaves_ratio_open(manifest: Manifest) -> bool:
+    """Whether it is for others to find the share of HP instances."""
+    is_auto = manifest.spec.priority.high_priority_ratio == "Auto"
+    return is_auto and manifest.strategy.uses_pools

@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields, replace
 
 import msgspec
 
-from macroserve.core.access_token import LEEWAY_S
-from macroserve.core.keys import KeyRing, Purpose
+from macroserve.api.access_token import LEEWAY_S
+from macroserve.api.keys import KeyRing, Purpose
 from macroserve.core.views import Pool
 
 MAX_HANDLE_CHARS = 4096

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.access_token import LEEWAY_S
-from macroserve.core.handle import (
+from macroserve.api.access_token import LEEWAY_S
+from macroserve.api.handle import (
     LIFETIME_S,
     MAX_HANDLE_CHARS,
     HandleError,
@@ -19,7 +19,7 @@ from macroserve.core.handle import (
     sign,
     verify,
 )
-from macroserve.core.keys import KeyRing, Purpose
+from macroserve.api.keys import KeyRing, Purpose
 from macroserve.core.views import Pool
 
 KEY = "a key that both sides hold"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from macroserve.core.keys import KeyRing, Purpose
+from macroserve.api.keys import KeyRing, Purpose
 
 LIFETIME_S = 300
 LEEWAY_S = 60

@@ -1,7 +1,7 @@
 """Each kind of message between pods, with an example and what its decoder accepts, as JSON.
 
-``python tests/support/wire_examples.py > tests/serving/wire_before.json`` at a release records what
-the next version is held against.
+``python tests/support/message_examples.py > tests/api/messages_before.json`` at a release records
+what the next version is held against.
 """
 
 import json
@@ -10,24 +10,25 @@ import typing
 import msgspec
 from msgspec import inspect
 
-from macroserve.core import orders, reports
-from macroserve.core.handle import InstanceHandle
+from macroserve.api import messages
+from macroserve.api import messages as orders
+from macroserve.api import messages as reports
+from macroserve.api.handle import InstanceHandle
 from macroserve.core.views import InstanceStatus
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Stopped, TokenChunk
-from macroserve.serving import wire
 from macroserve.serving.head_cells import HeadCells
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        wire.RouteQuery,
-        wire.Settled,
-        wire.Hello,
-        wire.RouteReply,
-        wire.CellSummary,
-        wire.CommandOrder,
-        wire.LatencyAnswer,
+        messages.RouteQuery,
+        messages.Settled,
+        messages.Hello,
+        messages.RouteReply,
+        messages.CellSummary,
+        messages.CommandOrder,
+        messages.LatencyAnswer,
         InstanceStatus,
         InstanceHandle,
         RequestTag,

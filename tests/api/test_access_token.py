@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.access_token import (
+from macroserve.api.access_token import (
     LEEWAY_S,
     LIFETIME_S,
     AccessTokenError,
@@ -14,7 +14,7 @@ from macroserve.core.access_token import (
     issue,
     proof,
 )
-from macroserve.core.keys import KeyRing, Purpose
+from macroserve.api.keys import KeyRing, Purpose
 
 OLD, NEW, BOTH, OTHER = (
     KeyRing.derived(secrets, Purpose) for secrets in (["old"], ["new"], ["new", "old"], ["other"])

@@ -8,8 +8,8 @@ import re
 
 from pydantic.alias_generators import to_camel
 
-from macroserve.core import api_options, engine_args
-from macroserve.core.vllm_names import ENGINE_ARGS
+from macroserve.api import api_options, engine_args
+from macroserve.api.vllm_names import ENGINE_ARGS
 
 SENTENCES = {
     "As of transformers v4.44, default chat template is no longer allowed": (

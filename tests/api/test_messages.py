@@ -7,17 +7,16 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from support.wire_examples import KINDS, MAPPING_KEY, example
+from support.message_examples import KINDS, MAPPING_KEY, example
 
+from macroserve.api import messages
+from macroserve.api.messages import PoolOrder, RouteQuery, decode_to_cell, decode_to_ingress, encode
 from macroserve.core.batch import HandBackReason
-from macroserve.core.orders import PoolOrder
 from macroserve.core.request import Slo
 from macroserve.core.views import InstanceStatus, Phase, Pool
 from macroserve.engine.tag import RequestTag
-from macroserve.serving import wire
-from macroserve.serving.wire import RouteQuery, decode_to_cell, decode_to_ingress, encode
 
-BEFORE = json.loads(Path(__file__).with_name("wire_before.json").read_text())
+BEFORE = json.loads(Path(__file__).with_name("messages_before.json").read_text())
 """Of the version before: a message of each kind, and what its decoder accepts as JSON schema."""
 
 
@@ -74,7 +73,7 @@ def test_unknown_words_have_a_meaning_that_is_safe() -> None:
     status = b'{"seq": 1, "phase": "later"}'
     assert msgspec.json.decode(status, type=InstanceStatus).phase is Phase.MIXED
     member = b'{"name": "a", "address": "b", "pool": "later"}'
-    assert msgspec.json.decode(member, type=wire.Member).pool is Pool.LP
+    assert msgspec.json.decode(member, type=messages.Member).pool is Pool.LP
     assert HandBackReason("later") is HandBackReason.DRAIN
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from macroserve.core.option_names import in_manifest_words, place_of
+from macroserve.api.option_names import in_manifest_words, place_of
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, PlainValidator
 from pydantic.alias_generators import to_camel, to_snake
 
-from macroserve.core import api_options
-from macroserve.core.json_value import json_value
-from macroserve.core.sentences import must_be, nearest
-from macroserve.core.vllm_names import ENGINE_ARGS
+from macroserve.api import api_options
+from macroserve.api.json_value import json_value
+from macroserve.api.validation_errors import must_be, nearest
+from macroserve.api.vllm_names import ENGINE_ARGS
 
 DECIDED_BY = {
     "model": "spec.model.source",

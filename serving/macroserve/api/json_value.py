@@ -2,7 +2,7 @@
 
 import math
 
-from macroserve.core.sentences import must_be
+from macroserve.api.validation_errors import must_be
 
 MAX_DEPTH = 8
 MAX_VALUES = 1000

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from macroserve.core.json_size import (
+from macroserve.api.json_size import (
     length,
     long_lists,
     long_strings,
@@ -19,7 +19,7 @@ from macroserve.core.json_size import (
     number,
     objects,
 )
-from macroserve.core.limits import MAX_INTEGER, RequestLimits
+from macroserve.api.limits import MAX_INTEGER, RequestLimits
 
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator
 
-from macroserve.core.json_value import json_value
-from macroserve.core.part import Part
-from macroserve.core.sentences import must_be, nearest
-from macroserve.core.units import parse_seconds
-from macroserve.core.vllm_names import REASONING_PARSERS, TOOL_CALL_PARSERS
+from macroserve.api.json_value import json_value
+from macroserve.api.part import Part
+from macroserve.api.units import parse_seconds
+from macroserve.api.validation_errors import must_be, nearest
+from macroserve.api.vllm_names import REASONING_PARSERS, TOOL_CALL_PARSERS
 
 NOT_EMPTY = "a string that is not empty"
 DNS_NAME = "a DNS name: up to 253 of a-z, 0-9, - and ., a letter or digit at either end"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from macroserve.core.keys import (
+from macroserve.api.keys import (
     MAX_KEYS,
     PURPOSES,
     SHARED,
