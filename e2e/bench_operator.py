@@ -34,7 +34,7 @@ from lightkube.types import PatchType
 from world.figures import report
 
 from macroserve.api.messages import CellReport, HeadReport, InstanceReport
-from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator import names
 from macroserve.operator.fleet import instance_url
 from macroserve.operator.kinds import MACROINSTANCE

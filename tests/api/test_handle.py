@@ -20,7 +20,7 @@ from macroserve.api.handle import (
     verify,
 )
 from macroserve.api.keys import KeyRing, Purpose
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 
 KEY = "a key that both sides hold"
 RING = KeyRing({Purpose.HANDLES: (KEY,)})

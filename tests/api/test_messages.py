@@ -13,7 +13,7 @@ from macroserve.api import messages
 from macroserve.api.messages import PoolOrder, RouteQuery, decode_to_cell, decode_to_ingress, encode
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
-from macroserve.core.views import InstanceStatus, Phase, Pool
+from macroserve.core.status import InstanceStatus, Phase, Pool
 from macroserve.engine.tag import RequestTag
 
 BEFORE = json.loads(Path(__file__).with_name("messages_before.json").read_text())

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.cli.status import table
-from macroserve.core.views import CellView, InstanceStatus, Phase, Pool
+from macroserve.core.status import CellView, InstanceStatus, Phase, Pool
 
 STATUS = InstanceStatus(
     seq=1,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.emulated_world import SETTINGS
 
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.emulated import EmulatedEngine
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from macroserve.core.health import BEAT_S, Beat
 from macroserve.core.request import Slo
+from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategy import STRATEGIES, Batching
-from macroserve.core.views import InstanceStatus, Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver, decode
 from macroserve.engine.tag import RequestTag

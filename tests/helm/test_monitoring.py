@@ -15,7 +15,7 @@ from support.chart import CHART, ROOT, Object, render
 from support.promtool import promtool
 
 from macroserve.api.manifest import parse
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator import metrics as operator_metrics
 from macroserve.operator import names
 from macroserve.operator.resources import head, ingress, instance

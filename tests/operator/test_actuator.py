@@ -21,7 +21,7 @@ from macroserve.core.scaling.fleet import (
     Step,
     Stop,
 )
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator import names
 from macroserve.operator.actuator import DRAINED_GRACE_S, Actuator, Effect
 from macroserve.operator.api import ApiError

@@ -11,7 +11,7 @@ from support.rounds import NOW, PROBLEM, a_round, manifest, observation, pod, ta
 
 from macroserve.core.scaling.commands import SetPriority
 from macroserve.core.scaling.fleet import FleetPlan
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator.conditions import Kind, Reason, condition, conditions, invalid
 from macroserve.operator.observation import Problem, Server
 from macroserve.operator.rounds import Round

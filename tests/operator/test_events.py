@@ -21,7 +21,7 @@ from macroserve.core.scaling.fleet import (
     Step,
     Stop,
 )
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator.conditions import conditions, invalid
 from macroserve.operator.events import MAX_MESSAGE_CHARS, Recorder
 from macroserve.operator.observation import Problem, Server

@@ -10,7 +10,7 @@ from support.played_deployment import resource
 from macroserve.api.manifest import parse
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import Assign, Member, State
-from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.fleet import DrainAgain, Erase, Release, fleet, repairs
 from macroserve.operator.observation import InstancePod, Observation, Problem
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from macroserve.core.scaling.drain import MAX_BUDGET_S
-from macroserve.core.views import Pool
+from macroserve.core.scaling.fleet import MAX_BUDGET_S
+from macroserve.core.status import Pool
 from macroserve.operator import names
 from macroserve.operator.observe import head_address, instance_pods, server
 

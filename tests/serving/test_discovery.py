@@ -10,7 +10,7 @@ from support.keys import live, source
 
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.serving.call_guard import guard
 from macroserve.serving.calls import UnprovedError
 from macroserve.serving.cell_server import CellServer

@@ -9,8 +9,8 @@ from support.keys import live
 
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
+from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.core.views import Pool
 from macroserve.serving.calls import session, to
 from macroserve.serving.cell import CellScheduler
 

@@ -9,7 +9,7 @@ from support.emulated_world import token_request
 
 from macroserve.api import messages
 from macroserve.core.request import Slo
-from macroserve.core.views import CellView
+from macroserve.core.status import CellView
 from macroserve.engine.tokens import StopStringMet
 from macroserve.serving.metrics import IngressMetrics, RequestRecord, cell_page, merge
 

@@ -8,7 +8,7 @@ from support.emulated_world import World, expected_tokens, running, token_reques
 
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.serving.link import InstanceLink
 
 LP, HP = Pool.LP, Pool.HP

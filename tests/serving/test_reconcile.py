@@ -12,7 +12,7 @@ from macroserve.api.messages import CellReport, InstanceIdentity, InstanceReport
 from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import Wish
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.serving import reconcile
 from macroserve.serving.ray_cells import DeployError
 from macroserve.serving.reconcile import Reconciler, StartError

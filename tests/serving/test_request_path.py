@@ -12,7 +12,7 @@ from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.request import Slo
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.tokens import RefusedError
 from macroserve.serving.calls import session, to
 from macroserve.serving.cell import CellScheduler

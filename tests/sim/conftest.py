@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.request import Slo
 from macroserve.core.scaling.load import LoadBucket, LoadReport
+from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import DeviceShape, ModelShape
+from macroserve.core.status import Pool
 from macroserve.core.strategy import STRATEGIES
-from macroserve.core.views import Pool
 from macroserve.sim.instance import Exact
 from macroserve.sim.survivors import Design
 

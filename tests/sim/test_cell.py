@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from macroserve.core.batch import BatchKind, HandBackReason
-from macroserve.core.instance.scheduler import InstanceScheduler
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.strategy import STRATEGIES, Routing
 from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
 from macroserve.sim.arrivals import Arrival, poisson

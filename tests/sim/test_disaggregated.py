@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
+from macroserve.core.status import Pool
 from macroserve.core.strategy import DISAGGREGATED
-from macroserve.core.views import Pool
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.disaggregated import DisaggregatedCell
 from macroserve.sim.fabric import Fabric

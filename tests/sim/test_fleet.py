@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.fleet import GrowingFleet, SimulatedFleet
 from macroserve.sim.instance import Engine

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine

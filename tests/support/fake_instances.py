@@ -13,7 +13,7 @@ from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.tokens import GENERATE_PATH, STOPPED_PATH
 from macroserve.serving.attempt import SILENCE_S
 from macroserve.serving.call_guard import guard

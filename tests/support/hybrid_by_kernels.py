@@ -26,8 +26,8 @@ from support.offline_engine import (  # noqa: E402
 )
 from support.small_models import SIZES, build  # noqa: E402
 
-from macroserve.core.instance.cache import Cache  # noqa: E402
 from macroserve.core.request import Slo  # noqa: E402
+from macroserve.core.scheduler.blocks import Cache  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
 from macroserve.engine.vllm.hybrid import by_kernels, layer  # noqa: E402
 from macroserve.kernels.attend_hidden import attend_hidden  # noqa: E402

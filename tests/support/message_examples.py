@@ -11,10 +11,9 @@ import msgspec
 from msgspec import inspect
 
 from macroserve.api import messages
-from macroserve.api import messages as orders
-from macroserve.api import messages as reports
 from macroserve.api.handle import InstanceHandle
-from macroserve.core.views import InstanceStatus
+from macroserve.core.scaling.load import LoadReport
+from macroserve.core.status import InstanceStatus
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Stopped, TokenChunk
 from macroserve.serving.head_cells import HeadCells
@@ -35,15 +34,15 @@ KINDS: dict[str, type] = {
         TokenChunk,
         Stopped,
         HeadCells,
-        reports.InstanceIdentity,
-        reports.CellReport,
-        reports.HeadReport,
-        reports.LoadReport,
-        orders.AdoptOrder,
-        orders.ReleaseOrder,
-        orders.PoolOrder,
-        orders.DrainOrder,
-        orders.MigrateOrder,
+        messages.InstanceIdentity,
+        messages.CellReport,
+        messages.HeadReport,
+        LoadReport,
+        messages.AdoptOrder,
+        messages.ReleaseOrder,
+        messages.PoolOrder,
+        messages.DrainOrder,
+        messages.MigrateOrder,
     )
 }
 MAPPING_KEY = "a key"

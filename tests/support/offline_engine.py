@@ -13,13 +13,13 @@ from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from macroserve.core.instance.cache import Cache
-from macroserve.core.instance.composers import adaptive
-from macroserve.core.instance.knapsack import Candidates
-from macroserve.core.instance.running import Running
-from macroserve.core.instance.sequence import Sequence
+from macroserve.core.scheduler.batching import aptserve
+from macroserve.core.scheduler.batching.knapsack import Candidates
+from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.running import Running
+from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.core.views import Pool
 from macroserve.engine.hybrid_cache import judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
@@ -180,5 +180,5 @@ def chosen_caches(choose: Callable[[int], Cache]) -> Iterator[None]:
         return caches
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adaptive, "choose", chosen)
+        patch.setattr(aptserve, "choose", chosen)
         yield

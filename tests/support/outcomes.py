@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from macroserve.core.instance import scheduler
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.scheduler import scheduler
 from macroserve.core.strategy import STRATEGIES, Strategy
 from macroserve.sim.arrivals import bursty
 from macroserve.sim.deployment import Deployment

@@ -22,7 +22,7 @@ from macroserve.api.access_token import AccessTokenError, Audience, check
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import CellReport, HeadReport, InstanceIdentity, InstanceReport
 from macroserve.core.scaling.load import LoadReport
-from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator import names
 from macroserve.operator.api import Api
 from macroserve.operator.autoscaler import Autoscaler

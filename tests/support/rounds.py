@@ -6,7 +6,7 @@ from typing import Any
 from macroserve.api.manifest import Manifest, parse
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import FleetPlan
-from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.fleet import fleet
 from macroserve.operator.observation import InstancePod, Observation, Problem, Server
 from macroserve.operator.rounds import Round

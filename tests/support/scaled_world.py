@@ -9,7 +9,7 @@ from support.rounds import NOW, cell, manifest, observation, pod
 from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import Need
 from macroserve.core.scaling.load import LoadBucket, LoadReport
-from macroserve.core.views import InstanceStatus
+from macroserve.core.status import InstanceStatus
 from macroserve.engine.emulated import EMULATED_MODEL, PREDICTED_DEVICE
 from macroserve.operator.alert_book import HEARTBEAT, Alert, AlertBook
 from macroserve.operator.autoscaler import Autoscaler, Findings

@@ -11,7 +11,6 @@ from typing import assert_never
 
 import aiohttp
 
-from macroserve.core.scaling.drain import drain_budget_s
 from macroserve.core.scaling.fleet import (
     Adopt,
     Assign,
@@ -23,8 +22,9 @@ from macroserve.core.scaling.fleet import (
     Start,
     Step,
     Stop,
+    drain_budget_s,
 )
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator import names
 from macroserve.operator.api import Api, ApiError
 from macroserve.operator.avoidance import avoided_nodes, node_names

@@ -2,9 +2,9 @@
 
 from macroserve.api.manifest import Manifest, wish
 from macroserve.api.messages import Report
-from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.scaling.load import LoadReport
-from macroserve.core.views import Pool
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.status import Pool
 from macroserve.operator.observation import Observation
 from macroserve.sim.instance import Exact
 from macroserve.sim.survivors import Design

@@ -24,7 +24,7 @@ from macroserve.api.messages import (
     ReleaseOrder,
 )
 from macroserve.core.scaling.load import LoadReport
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator.tls import Tls
 
 REPORT_TIMEOUT = aiohttp.ClientTimeout(total=5)

@@ -11,7 +11,7 @@ from typing import Any
 
 from macroserve.api.manifest import Manifest
 from macroserve.api.messages import CellReport, InstanceReport, Report
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
-from macroserve.core.scaling.drain import MAX_BUDGET_S
-from macroserve.core.views import Pool
+from macroserve.core.scaling.fleet import MAX_BUDGET_S
+from macroserve.core.status import Pool
 from macroserve.operator import names
 from macroserve.operator.objects import (
     Object,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from macroserve.api.messages import CellReport
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator import names
 from macroserve.operator.conditions import conditions, invalid
 from macroserve.operator.decisions import MAX_KEPT, Decision

@@ -16,7 +16,7 @@ from macroserve.api.messages import (
     ReleaseOrder,
     Report,
 )
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 
 
 class AdminError(Exception):

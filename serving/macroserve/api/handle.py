@@ -17,7 +17,7 @@ import msgspec
 
 from macroserve.api.access_token import LEEWAY_S
 from macroserve.api.keys import KeyRing, Purpose
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 
 MAX_HANDLE_CHARS = 4096
 MAX_NAME_CHARS = 253

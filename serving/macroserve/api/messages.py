@@ -10,7 +10,7 @@ import msgspec
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.shapes import DeviceShape, ModelShape
-from macroserve.core.views import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, InstanceStatus, Pool
 
 _T = TypeVar("_T")
 

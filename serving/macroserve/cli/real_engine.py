@@ -11,7 +11,7 @@ from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
 from macroserve.core.request import Slo
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.engine import VllmEngine

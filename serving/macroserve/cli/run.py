@@ -25,7 +25,7 @@ from macroserve.cli.pod import (
     serve,
     use_cpu_limit,
 )
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
 from macroserve.serving.tls import TlsSource
 

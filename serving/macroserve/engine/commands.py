@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from macroserve.core.instance.scheduler import InstanceScheduler
-from macroserve.core.views import Pool
+from macroserve.core.scheduler.scheduler import InstanceScheduler
+from macroserve.core.status import Pool
 
 
 def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:

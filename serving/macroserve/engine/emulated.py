@@ -18,12 +18,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult
-from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.instance.scheduler import InstanceScheduler
 from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.shapes import DeviceShape, ModelShape
+from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.core.views import Pool
 from macroserve.engine.commands import carry_out
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.hybrid_cache import Found, judge

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from macroserve.core.health import BEAT_S, Beat
-from macroserve.core.views import InstanceStatus
+from macroserve.core.status import InstanceStatus
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(InstanceStatus)

@@ -23,8 +23,8 @@ from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.load import LoadReport
+from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategy import Strategy
-from macroserve.core.views import InstanceStatus, Pool
 from macroserve.serving.busy import BusyMeter
 from macroserve.serving.calls import session
 from macroserve.serving.key_source import LiveKeys

@@ -20,7 +20,7 @@ from macroserve.api.access_token import Audience
 from macroserve.api.handle import HandleError
 from macroserve.api.keys import Purpose
 from macroserve.api.messages import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.serving.call_guard import Handler, guard
 from macroserve.serving.cell import CellScheduler, UnknownInstanceError
 from macroserve.serving.key_source import LiveKeys

@@ -9,7 +9,7 @@ from typing import Any
 
 from ray import serve
 
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress import IngressOptions, IngressServer

@@ -16,7 +16,7 @@ from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.cells import turns
-from macroserve.core.views import CellView
+from macroserve.core.status import CellView
 from macroserve.serving.calls import session, to
 from macroserve.serving.key_source import LiveKeys
 

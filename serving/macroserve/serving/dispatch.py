@@ -20,11 +20,11 @@ import msgspec
 
 from macroserve.api import messages
 from macroserve.core.batch import HandBackReason
-from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import Attempts
 from macroserve.core.routing.avoid import AvoidList
 from macroserve.core.routing.queue_wait import retry_after_s
+from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
 from macroserve.serving.attempt import (

@@ -33,7 +33,7 @@ from macroserve.api.handle import InstanceHandle, sign
 from macroserve.api.keys import Purpose
 from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
 from macroserve.core.health import Beat, HealthJudge
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
 from macroserve.serving.call_guard import CallGuard

@@ -12,7 +12,7 @@ from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.handle import InstanceHandle
 from macroserve.api.keys import Purpose
-from macroserve.core.views import InstanceStatus
+from macroserve.core.status import InstanceStatus
 from macroserve.engine.status import decode
 from macroserve.serving.calls import to
 

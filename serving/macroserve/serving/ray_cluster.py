@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 from macroserve.api.handle import InstanceHandle, verify
 from macroserve.api.keys import PURPOSES, KeyRing, Purpose, Role
 from macroserve.api.messages import InstanceIdentity
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.deployments import INGRESS_APP, IngressDeployment, InstanceActor
 from macroserve.serving.finders import ANSWER_TIMEOUT_S, RayInstances

@@ -14,7 +14,6 @@ from macroserve.api.client import AdminClient, AdminError
 from macroserve.api.messages import InstanceIdentity, InstanceReport, Report
 from macroserve.core.backoff import Backoff, Retries
 from macroserve.core.scaling.commands import Add, Command, told
-from macroserve.core.scaling.drain import drain_budget_s
 from macroserve.core.scaling.fleet import (
     Adopt,
     Assign,
@@ -30,9 +29,10 @@ from macroserve.core.scaling.fleet import (
     Step,
     Stop,
     Wish,
+    drain_budget_s,
     plan_steps,
 )
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ray_cells import DeployError
 from macroserve.serving.ray_cluster import RayCluster

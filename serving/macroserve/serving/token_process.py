@@ -20,7 +20,7 @@ import msgspec
 import uvloop
 
 from macroserve.api.option_names import in_manifest_words
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.exits import die_with_parent, ended, num_oom_kills
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.channel import (

@@ -20,7 +20,7 @@ from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.health import BEAT_S
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import STOPPED_PATH, Stopped

@@ -8,12 +8,12 @@ from math import inf
 from statistics import fmean
 
 from macroserve.core.batch import HandBackReason
-from macroserve.core.instance.length import LengthPredictor
 from macroserve.core.request import Request
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.ledger import CellLedger
-from macroserve.core.scaling.priority import high_priority_count
-from macroserve.core.views import Pool
+from macroserve.core.scaling.mitosis import high_priority_count
+from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.core.status import Pool
 from macroserve.sim.arrivals import Arrival
 from macroserve.sim.events import EventQueue
 from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, Settled, SimulatedInstance

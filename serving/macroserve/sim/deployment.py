@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from random import Random
 
-from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import ModelShape
+from macroserve.core.status import Pool
 from macroserve.core.strategy import Strategy
-from macroserve.core.views import Pool
 from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.host import VLLM_HOST, Host

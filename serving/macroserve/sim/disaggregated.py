@@ -4,8 +4,8 @@ from collections import deque
 from functools import partial
 
 from macroserve.core.routing.decision import RouteRequest
-from macroserve.core.scaling.priority import high_priority_count
-from macroserve.core.views import Pool
+from macroserve.core.scaling.mitosis import high_priority_count
+from macroserve.core.status import Pool
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.fabric import Fabric, Transfers
 from macroserve.sim.instance import Engine, Settled, SimulatedInstance

@@ -9,10 +9,10 @@ from operator import mul
 from typing import NamedTuple
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason
-from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.instance.scheduler import InstanceScheduler, Refusal
 from macroserve.core.latency import LatencyModel, Work
-from macroserve.core.views import InstanceStatus, Pool
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
+from macroserve.core.status import InstanceStatus, Pool
 from macroserve.sim.hardware.pipeline import Pipeline
 from macroserve.sim.record import Record
 from macroserve.sim.streams import Streams

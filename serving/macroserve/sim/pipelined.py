@@ -1,7 +1,7 @@
 """An instance whose devices form a pipeline."""
 
 from macroserve.core.batch import Batch
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.sim.hardware.pipeline import Pipeline
 from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Settled, SimulatedInstance
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 from random import Random
 
-from macroserve.core.instance.config import InstanceConfig
+from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine, Exact
 from macroserve.sim.outcome import Extent

@@ -3,7 +3,7 @@
 import pytest
 
 from macroserve.core.routing.cells import turns
-from macroserve.core.views import CellView
+from macroserve.core.status import CellView
 
 
 def cell(name: str, num_ready: int = 2, wait_s: float = 0.0, num_running: int = 0) -> CellView:

@@ -9,7 +9,7 @@ from macroserve.core.routing.queue_wait import (
     queue_wait_s,
     retry_after_s,
 )
-from macroserve.core.views import UNHEARD, InstanceStatus, InstanceView, Pool
+from macroserve.core.status import UNHEARD, InstanceStatus, InstanceView, Pool
 
 
 def view(

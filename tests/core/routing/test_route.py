@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
 from macroserve.core.routing.route import route
+from macroserve.core.status import InstanceStatus, InstanceView, Pool
 from macroserve.core.strategy import DISAGGREGATED, STRATEGIES, Routing, strategy
-from macroserve.core.views import InstanceStatus, InstanceView, Pool
 
 # 512 tokens: half a second of prefill against a target of 2 s; 640 tokens: 40 blocks.
 NOW = 100.0

@@ -16,7 +16,7 @@ from macroserve.core.scaling.commands import (
     in_order,
     told,
 )
-from macroserve.core.views import CellView, Pool
+from macroserve.core.status import CellView, Pool
 
 A = Cell("cell-0", ("a", "b", "c"), ("b",))
 B = Cell("cell-1", ("x", "y"), ("x",))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.scaling.drain import MAX_BUDGET_S, MIN_BUDGET_S, drain_budget_s
+from macroserve.core.scaling.fleet import MAX_BUDGET_S, MIN_BUDGET_S, drain_budget_s
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from macroserve.core.scaling.fleet import (
     plan_steps,
 )
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 
 LP, HP = Pool.LP, Pool.HP
 ONE_CELL, TWO_CELLS = frozenset({"cell-0"}), frozenset({"cell-0", "cell-1"})

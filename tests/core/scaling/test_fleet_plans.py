@@ -23,9 +23,8 @@ from macroserve.core.scaling.fleet import (
     Wish,
     plan_steps,
 )
-from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.scaling.priority import high_priority_count
-from macroserve.core.views import Pool
+from macroserve.core.scaling.mitosis import Bounds, high_priority_count
+from macroserve.core.status import Pool
 
 LP, HP = Pool.LP, Pool.HP
 

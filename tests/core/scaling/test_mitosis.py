@@ -16,9 +16,8 @@ from macroserve.core.scaling.commands import (
     Split,
     apply,
 )
-from macroserve.core.scaling.mitosis import Bounds, plan
-from macroserve.core.scaling.priority import high_priority_count
-from macroserve.core.views import Pool
+from macroserve.core.scaling.mitosis import Bounds, high_priority_count, plan
+from macroserve.core.status import Pool
 
 FIGURE = Bounds(lower=3, upper=6)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.scaling.priority import high_priority_count, priority_changes
-from macroserve.core.views import Pool
+from macroserve.core.scaling.mitosis import high_priority_count, priority_changes
+from macroserve.core.status import Pool
 
 
 @pytest.mark.parametrize(

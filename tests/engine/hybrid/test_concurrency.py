@@ -5,7 +5,7 @@ from statistics import mean
 
 import pytest
 
-from macroserve.core.instance.cache import Cache
+from macroserve.core.scheduler.blocks import Cache
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from macroserve.core.instance.cache import Cache
+from macroserve.core.scheduler.blocks import Cache
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()

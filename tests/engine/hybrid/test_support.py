@@ -5,8 +5,8 @@ import json
 import pytest
 
 from macroserve.core.request import Slo
+from macroserve.core.status import Pool
 from macroserve.core.strategy import STRATEGIES, strategy
-from macroserve.core.views import Pool
 from macroserve.engine.hybrid_cache import judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from macroserve.core.instance.cache import Cache
+from macroserve.core.scheduler.blocks import Cache
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()

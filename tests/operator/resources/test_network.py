@@ -6,7 +6,7 @@ import pytest
 from support.played_deployment import resource
 
 from macroserve.api.manifest import parse
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator import names
 from macroserve.operator.resources import head, ingress, instance, network
 from macroserve.operator.resources.blueprint import Blueprint

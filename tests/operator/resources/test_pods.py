@@ -7,7 +7,7 @@ import pytest
 from support.played_deployment import resource
 
 from macroserve.api.manifest import parse
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator import names
 from macroserve.operator.kinds import BUDGET, CERTIFICATE, DEPLOYMENT
 from macroserve.operator.resources import children, head, ingress, instance, shared

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.operator import names
 from macroserve.operator.resources import affinity, pods, template
 from macroserve.operator.resources.blueprint import Blueprint, Object

@@ -12,7 +12,7 @@ from macroserve.api.auth import new_secret
 from macroserve.api.client import AdminClient, AdminError
 from macroserve.api.handle import InstanceHandle
 from macroserve.api.keys import Purpose
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.ingress import IngressOptions
 from macroserve.serving.key_source import KeySource, LiveKeys

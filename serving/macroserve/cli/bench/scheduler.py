@@ -6,12 +6,12 @@ from statistics import median
 from time import perf_counter
 
 from macroserve.core.batch import Batch, BatchResult
-from macroserve.core.instance import InstanceConfig, InstanceScheduler
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request, Slo
+from macroserve.core.scheduler import InstanceConfig, InstanceScheduler
 from macroserve.core.shapes import DeviceShape, ModelShape
+from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.core.views import Pool
 
 LLAMA_30B_TP4 = ModelShape(
     num_layers=60,

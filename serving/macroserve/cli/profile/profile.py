@@ -15,11 +15,11 @@ from statistics import median
 import numpy as np
 
 from macroserve.cli.real_engine import serve, started
-from macroserve.core.instance.config import InstanceConfig
 from macroserve.core.latency import LatencyModel
+from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import DeviceShape, ModelShape
+from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.core.views import Pool
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from macroserve.core.views import CellView
+from macroserve.core.status import CellView
 
 
 class Turn(NamedTuple):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from macroserve.core.routing.decision import RouteRequest
-from macroserve.core.views import InstanceView
+from macroserve.core.status import InstanceView
 
 
 class Check(StrEnum):

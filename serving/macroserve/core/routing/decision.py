@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from macroserve.core.request import Request
+from macroserve.core.status import InstanceView
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,10 @@ class RouteReason(StrEnum):
     def in_turn(self) -> bool:
         """Whether the next request's cyclic order starts from the instance so chosen."""
         return self in (RouteReason.SATISFIES, RouteReason.LEAST_WAIT, RouteReason.ROUND_ROBIN)
+
+
+Choice = tuple[InstanceView, RouteReason]
+"""A policy's choice among instances, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.routing.route import route
+from macroserve.core.status import UNHEARD, CellView, InstanceStatus, InstanceView, Pool
 from macroserve.core.strategy import Strategy
-from macroserve.core.views import UNHEARD, CellView, InstanceStatus, InstanceView, Pool
 
 IN_FLIGHT_TIMEOUT_S = 10.0
 """A decision that no status has acknowledged for so long is taken to have come to nothing."""

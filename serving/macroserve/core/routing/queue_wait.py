@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from macroserve.core.views import InstanceView, Pool
+from macroserve.core.status import InstanceView, Pool
 
 NO_INSTANCE_RETRY_S = 10.0
 """When to come back while no instance takes requests: about half of what a small model takes to

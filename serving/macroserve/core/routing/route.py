@@ -3,20 +3,24 @@
 import math
 from collections.abc import Callable, Sequence
 
-from macroserve.core.routing import balanced, least_load, pools, roles, rolling
 from macroserve.core.routing.constraints import Check, Demand, check, wait_s
-from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
+from macroserve.core.routing.decision import Choice, RouteDecision, RouteReason, RouteRequest
+from macroserve.core.routing.policies.ascendra import ascendra_route
+from macroserve.core.routing.policies.baselines import least_load_route
+from macroserve.core.routing.policies.disaggregated import disaggregated_route
+from macroserve.core.routing.policies.ecoserve import ecoserve_route
+from macroserve.core.routing.policies.unified import unified_route
+from macroserve.core.status import InstanceView
 from macroserve.core.strategy import Routing, Strategy
-from macroserve.core.views import InstanceView
 
-_Policy = Callable[[Sequence[InstanceView], Demand], tuple[InstanceView, RouteReason]]
+_Policy = Callable[[Sequence[InstanceView], Demand], Choice]
 
 _POLICIES: dict[Routing, _Policy] = {
-    Routing.LEAST_LOAD: least_load.choose,
-    Routing.ROLLING: rolling.choose,
-    Routing.POOLS: pools.choose,
-    Routing.BALANCED: balanced.choose,
-    Routing.ROLES: roles.choose,
+    Routing.LEAST_LOAD: least_load_route,
+    Routing.ROLLING: ecoserve_route,
+    Routing.POOLS: ascendra_route,
+    Routing.BALANCED: unified_route,
+    Routing.ROLES: disaggregated_route,
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from macroserve.core.views import CellView, Pool
+from macroserve.core.status import CellView, Pool
 
 
 @dataclass(frozen=True, slots=True)

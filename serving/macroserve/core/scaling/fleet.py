@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from macroserve.core.scaling.commands import Cell, Command, Remove, apply, in_order
 from macroserve.core.scaling.mitosis import Bounds, plan
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,3 +317,19 @@ class _Steps:
     def _is_out_of_reach(self, member: Member) -> bool:
         """It serves, and which cell holds it is not known."""
         return self.fleet.cells is None and member.serves
+
+
+MIN_BUDGET_S = 30.0
+MAX_BUDGET_S = 15 * 60.0
+GENEROSITY = 4.0
+"""Lengths are predictions, and the longest request takes longer than the mean one."""
+
+
+def drain_budget_s(remaining_tokens: int, num_running: int, tpot_s: float) -> float:
+    """Seconds from the start of a drain until what still runs there has to go on elsewhere.
+
+    remaining_tokens: predicted output tokens still owed to its ``num_running`` requests, which
+    get one each every ``tpot_s``, the latency target.
+    """
+    mean_s = remaining_tokens / max(1, num_running) * tpot_s
+    return min(MAX_BUDGET_S, MIN_BUDGET_S + GENEROSITY * mean_s)

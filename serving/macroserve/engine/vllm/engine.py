@@ -11,8 +11,8 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.utils import CoreEngineProcManager
 
+from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.core.views import Pool
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.exits import ended
 from macroserve.engine.hybrid_cache import Verdict, judge

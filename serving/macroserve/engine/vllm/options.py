@@ -14,7 +14,7 @@ from vllm.platforms import current_platform
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
-from macroserve.core.views import Pool
+from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import OPTIONS_KEY
 

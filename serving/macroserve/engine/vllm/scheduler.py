@@ -21,12 +21,12 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from macroserve.core.batch import Batch, BatchResult
-from macroserve.core.instance.config import InstanceConfig
-from macroserve.core.instance.scheduler import InstanceScheduler
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.scheduler import InstanceScheduler
+from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.core.views import Pool
 from macroserve.engine.commands import carry_out
 from macroserve.engine.exits import die_with_parent
 from macroserve.engine.status import Heart, StatusSender

@@ -15,7 +15,7 @@ from macroserve.cli.bench.hostile.poison import AFTER_A_TOKEN, AT_ONCE, faulty_e
 TAKE_IN = """
 import time
 from types import SimpleNamespace
-from macroserve.core.instance.scheduler import InstanceScheduler
+from macroserve.core.scheduler.scheduler import InstanceScheduler
 request = SimpleNamespace(num_prompt_tokens={length}, num_streamed_tokens={streamed})
 try:
     InstanceScheduler.add_request(SimpleNamespace(), request, 0.0)

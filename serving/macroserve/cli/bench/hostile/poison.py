@@ -32,7 +32,7 @@ import importlib.abc, importlib.util, os, sys, threading
 
 class Fault(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "macroserve.core.instance.scheduler":
+        if name != "macroserve.core.scheduler.scheduler":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

@@ -1,0 +1,144 @@
+"""Responses fill the memory, prompts the compute: EconoServe, section 3.
+
+Prompts wait for their prefill, and responses, whose prompt is in, for memory of their own: as much
+as the response is expected to take, at once. While a response fills its memory, what it does not
+need yet may be lent to another that ends before (KV pipelining).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import chain, islice
+from math import ceil
+
+from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.iteration import KV_PADDING, Plan, Resume, Step
+from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.strategy import Ordering
+
+RESERVED_SHARE = 0.03
+"""Of all blocks, left to prompts and to responses that outrun theirs (section 3.2)."""
+
+BUFFER = 0.15
+"""Share of its length by which a guest has to end before its host gets there (section 4.1)."""
+
+RANGES_S = (0.2, 0.5, 2.0)
+"""Deadlines between two of these are equally urgent (section 3.4)."""
+
+MAX_SORTED = 256
+"""So many prompts, those with the nearest deadlines, are looked at."""
+
+
+def econoserve_batch(step: Step) -> Plan:
+    """All responses that have memory, and prompts up to the target forward size.
+
+    Bound: the response that is longest overdue comes first, and waits until others end.
+    """
+    resumes = _responses(step)
+    decodes = (*step.decoding, *[resume.seq.request_id for resume in resumes])
+    budget = min(step.config.chunk_tokens, step.config.max_batch_tokens) - len(decodes)
+    taken = sum([resume.num_blocks for resume in resumes if resume.host is None])
+    if len(resumes) < len(step.running.paused):
+        # Others wait for memory, so prompts have what is reserved and not used yet.
+        resumed = {resume.seq for resume in resumes}
+        queued = [seq for seq in step.running.paused.values() if seq not in resumed]
+        held = sum([step.running.blocks.held_by(seq.request_id) for seq in queued])
+        taken = max(taken, step.running.blocks.free - max(0, _reserved(step) - held))
+    picks = step.pick(budget, held_back_blocks=taken, chosen=_prompts(step))
+    reason = "responses that have memory, and prompts beside them"
+    return Plan(picks, decodes, reason, tuple(resumes))
+
+
+def _reserved(step: Step) -> int:
+    return int(RESERVED_SHARE * step.running.blocks.num_blocks)
+
+
+def _prompts(step: Step) -> dict[Sequence, Cache]:
+    """By deadline the most urgent ones, of those alike the longest first."""
+    first = list(islice(step.waiting, len(step.waiting.resumed) + MAX_SORTED))
+    if _by_urgency(step):
+        first.sort(key=lambda seq: (_range(seq.deadline_s - step.now), -seq.num_prompt))
+    return dict.fromkeys(first, Cache.KV)
+
+
+def _responses(step: Step) -> list[Resume]:
+    """Those that get memory now."""
+    blocks, queue = step.running.blocks, list(step.running.paused.values())
+    if not queue:
+        return []
+    free = blocks.free - _reserved(step)
+    hosts = _Hosts(step.decoding.values()) if step.config.strategy.lending else None
+    resumes: list[Resume] = []
+    for seq in _in_order(step, queue):
+        num_blocks = _needed(step, seq)
+        if num_blocks <= free:
+            free -= num_blocks
+            resumes.append(Resume(seq, num_blocks))
+            if hosts:
+                hosts.add(seq, num_blocks * blocks.block_size)
+        elif hosts and not seq.host and (host := hosts.take(seq, num_blocks * blocks.block_size)):
+            resumes.append(Resume(seq, num_blocks, host))
+    if not (resumes or step.decoding or step.running.prefilling):
+        # None has all that it is expected to need, so one goes on with what there is.
+        for seq in _in_order(step, queue):
+            num_blocks = min(max(1, _needed(step, seq)), blocks.free)
+            if seq.num_tokens < seq.num_slots + num_blocks * blocks.block_size:
+                return [Resume(seq, num_blocks)]
+    return resumes
+
+
+def _needed(step: Step, seq: Sequence) -> int:
+    """Blocks beside those that it holds, for what is expected of it; none if they do."""
+    request, blocks = seq.request, step.running.blocks
+    most = request.num_prompt_tokens + request.max_new_tokens
+    num_tokens = min(most, seq.num_tokens + ceil((1 + KV_PADDING) * seq.num_remaining))
+    return max(0, blocks.blocks_for(num_tokens) - blocks.held_by(seq.request_id))
+
+
+def _in_order(step: Step, queue: Iterable[Sequence]) -> Iterable[Sequence]:
+    """By deadline the most urgent first, of those alike the one with the most memory, then the
+    longest (section 3.4); where they are synced, each with those that end when it does (section
+    3.1)."""
+    blocks = step.running.blocks
+
+    def place(seq: Sequence) -> tuple[int, int, int, int]:
+        left_s = seq.deadline_s + seq.predicted_tokens * seq.tpot_s - step.now
+        held = blocks.held_by(seq.request_id)
+        return _range(left_s), -held, -seq.num_remaining, seq.ordinal
+
+    if _by_urgency(step):
+        queue = sorted(queue, key=place)
+    if not step.config.strategy.synced:
+        return queue
+    groups: dict[int, list[Sequence]] = {}
+    for seq in queue:
+        groups.setdefault(blocks.blocks_for(seq.num_remaining), []).append(seq)
+    return chain.from_iterable(groups.values())
+
+
+def _by_urgency(step: Step) -> bool:
+    return step.config.strategy.ordering is Ordering.EDF
+
+
+def _range(left_s: float) -> int:
+    return bisect_right(RANGES_S, left_s)
+
+
+class _Hosts:
+    """Responses that have slots which they do not need yet."""
+
+    def __init__(self, decoding: Iterable[Sequence]) -> None:
+        self._free = {seq: seq.num_slots - seq.num_tokens for seq in decoding}
+
+    def add(self, seq: Sequence, num_slots: int) -> None:
+        self._free[seq] = num_slots
+
+    def take(self, guest: Sequence, num_slots: int) -> Sequence | None:
+        """The one whose room exceeds the need least: it gets to what it lends after the guest has
+        ended, as far as that is expected."""
+        num_steps = ceil((1 + KV_PADDING + BUFFER) * guest.num_remaining)
+        needed = num_slots + num_steps
+        hosts = [host for host, num_free in self._free.items() if num_free >= needed]
+        best = min(hosts, key=self._free.__getitem__, default=None)
+        if best:
+            self._free[best] -= num_slots
+        return best

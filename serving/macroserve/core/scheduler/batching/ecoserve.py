@@ -1,0 +1,65 @@
+"""Prefill and decode phases in turn, never mixed: EcoServe, section 3.2."""
+
+from macroserve.core.scheduler.iteration import Pick, Plan, Step
+from macroserve.core.status import Phase
+
+
+def ecoserve_batch(step: Step) -> Plan:
+    """Prefill as long as the saved TPOT of those decoding pays for it, else decode.
+
+    As in the paper, TPOT counts from the switch to decode: sequences with nothing but their first
+    token out save nothing yet, and their clock starts with their first decode batch.
+    """
+    config = step.config
+    picks = step.pick(config.max_batch_tokens, whole=True)
+    if config.strategy.mean_slack:
+        saved_s = step.decoding.saved_tpot_mean_s(step.now)
+    else:
+        saved_s = step.decoding.saved_tpot_s(0.1, step.now, step.decode_s)
+    paid = _within(saved_s, step, picks)
+    phase, reason = next_phase(
+        step.phase,
+        can_prefill=bool(picks),
+        can_decode=bool(step.decoding),
+        paid=bool(paid),
+        overdue=step.overdue,
+        spent=step.phase is Phase.PREFILL and step.now - step.phase_since_s >= config.slo.ttft_s,
+    )
+    if phase is Phase.PREFILL:
+        if not step.decoding:
+            return Plan(picks, (), reason)
+        # Overdue prompts may take as long as the decode batch before them, and at least one goes.
+        return Plan(paid or _within(step.decode_s, step, picks) or picks[:1], (), reason)
+    step.decoding.start_clocks(step.now)
+    return Plan((), tuple(step.decoding), reason)
+
+
+def _within(budget_s: float, step: Step, picks: list[Pick]) -> list[Pick]:
+    """As many of the picks as ``budget_s`` pays for."""
+    if not picks or step.predict(picks, with_decodes=False) <= budget_s:
+        return picks
+    context = picks[0].seq.num_computed
+    limit = step.config.max_batch_tokens
+    return step.pick(step.latency.prefill_tokens_within(budget_s, limit, context), whole=True)
+
+
+def next_phase(
+    current: Phase, *, can_prefill: bool, can_decode: bool, paid: bool, overdue: bool, spent: bool
+) -> tuple[Phase, str]:
+    """The phase of the next batch and why: temporal disaggregation (EcoServe, section 3.2).
+
+    paid: saved TPOT covers a prefill batch. overdue: the oldest prompt waited too long.
+    spent: the prefill phase has lasted as long as it may.
+
+    Bounds: an overdue prompt waits for one decode batch at most, and then for those ahead of it;
+    a decode waits for one prefill phase at most.
+    """
+    if not can_prefill:
+        return (Phase.DECODE, "nothing to prefill") if can_decode else (Phase.IDLE, "no work")
+    if not can_decode:
+        return Phase.PREFILL, "nothing to decode"
+    if paid and not spent:
+        return Phase.PREFILL, "saved TPOT pays for prefills"
+    if overdue and current is not Phase.PREFILL:
+        return Phase.PREFILL, "a prompt has waited too long"
+    return Phase.DECODE, "saved TPOT does not pay for prefills"

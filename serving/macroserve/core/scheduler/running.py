@@ -1,0 +1,210 @@
+"""The sequences that hold KV, and what happens when it runs out."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from macroserve.core.scheduler.blocks import BlockLedger, Cache
+from macroserve.core.scheduler.decoding import Decoding
+from macroserve.core.scheduler.sequence import Sequence, State
+
+
+class Running:
+    """prefilling, decoding, paused, moving: sequences by id, in the order in which they got there.
+
+    pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
+        (EconoServe, section 3.2: offload-free pre-emption). Otherwise the latest arrival gives up
+        its KV and is computed again later (vLLM).
+    queue_responses: whose prompt is in, pauses until it is resumed with memory for its response,
+        and so does who outruns it.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        pause_when_full: bool,
+        queue_responses: bool = False,
+        hidden_slots: int | None = None,
+    ) -> None:
+        self.blocks = BlockLedger(num_blocks, block_size, hidden_slots)
+        self.prefilling: dict[str, Sequence] = {}
+        self.decoding = Decoding()
+        self.paused: dict[str, Sequence] = {}
+        self.moving: dict[str, Sequence] = {}
+        self._pause_when_full = pause_when_full
+        self._queue_responses = queue_responses
+
+    def __len__(self) -> int:
+        return len(self.prefilling) + len(self.decoding) + len(self.paused) + len(self.moving)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return chain(self._preemptible(), self.moving.values())
+
+    @property
+    def num_remaining(self) -> int:
+        """Tokens still expected of all that run."""
+        num_remaining = self.decoding.num_remaining
+        for others in (self.prefilling, self.paused, self.moving):
+            if others:
+                num_remaining += sum([seq.num_remaining for seq in others.values()])
+        return num_remaining
+
+    def admit(self, seq: Sequence, num_blocks: int, cache: Cache = Cache.KV) -> None:
+        """Its prefill begins."""
+        seq.move(State.PREFILLING)
+        seq.started = True
+        seq.cache = cache
+        self._grant(seq, num_blocks)
+        self.prefilling[seq.request_id] = seq
+
+    def start_decoding(self, seq: Sequence) -> None:
+        """Its whole prompt is computed. Where responses queue, it waits to be resumed."""
+        seq.num_computed = seq.num_prompt
+        del self.prefilling[seq.request_id]
+        if self._queue_responses:
+            seq.move(State.PAUSED)
+            self.paused[seq.request_id] = seq
+        else:
+            seq.move(State.DECODING)
+            self.decoding.add(seq)
+
+    def resume(self, seq: Sequence, num_blocks: int, host: Sequence | None = None) -> None:
+        """It decodes, in so many more blocks. A host lends them: it gets them back when the guest
+        ends, or when it gets there itself."""
+        if host:
+            self.blocks.transfer(host.request_id, seq.request_id, num_blocks)
+            seq.host, seq.num_borrowed = host, num_blocks
+            host.guests.append(seq)
+            self._resize(host)
+        elif num_blocks:
+            self.blocks.grant(seq.request_id, num_blocks)
+        self._resize(seq)
+        self._go_on(seq)
+
+    def reserve(self, seq: Sequence, num_blocks: int) -> None:
+        """Its KV comes from elsewhere."""
+        seq.move(State.MOVING)
+        seq.started = True
+        self._grant(seq, num_blocks)
+        self.moving[seq.request_id] = seq
+
+    def send(self, seq: Sequence) -> None:
+        """Its whole prompt is computed, for another instance."""
+        seq.move(State.MOVING)
+        seq.num_computed = seq.num_prompt
+        self.moving[seq.request_id] = self.prefilling.pop(seq.request_id)
+
+    def receive(self, seq: Sequence) -> None:
+        """Its KV is here."""
+        seq.move(State.DECODING)
+        seq.num_computed = seq.num_prompt
+        self.decoding.add(self.moving.pop(seq.request_id))
+
+    def remove(self, seq: Sequence, to: State) -> None:
+        """It gives its KV back: for good, or to be computed again."""
+        homes: dict[State, dict[str, Sequence] | Decoding] = {
+            State.PREFILLING: self.prefilling,
+            State.DECODING: self.decoding,
+            State.PAUSED: self.paused,
+            State.MOVING: self.moving,
+        }
+        home = homes[seq.state]
+        seq.move(to)
+        home.pop(seq.request_id)
+        self._settle_loans(seq)
+        self.blocks.release(seq.request_id)
+
+    def make_room(self) -> list[Sequence]:
+        """See that each decoding sequence has a slot for its next token; returns the preempted.
+
+        Those paused come first, unless they wait to be resumed, then the order of ``decoding``.
+        Afterwards something can run unless nothing is here: the earliest arrival is preempted
+        last, and alone it fits. What is left of the preempted ones' blocks is less than the first
+        of them needs to come back, so that none does in the same iteration.
+        """
+        preempted: list[Sequence] = []
+        paused = () if self._queue_responses else tuple(self.paused.values())
+        for seq in (*paused, *self.decoding.short):
+            while seq.state is not State.WAITING and not self._extend(seq):
+                if seq.guests:
+                    preempted.append(self._preempt(seq.guests[-1]))
+                elif self._pause_when_full:
+                    self._pause(seq)
+                    break
+                else:
+                    preempted.append(self._preempt_latest())
+        while self.paused and not (self.prefilling or self.decoding or self._can_resume()):
+            preempted.append(self._preempt_latest())
+            if not self._queue_responses:
+                for seq in tuple(self.paused.values()):
+                    self._extend(seq)
+        return preempted
+
+    def _can_resume(self) -> bool:
+        """Whether one of those that wait for it can have a slot more."""
+        return self._queue_responses and (
+            self.blocks.free > 0
+            or any(seq.num_tokens < seq.num_slots for seq in self.paused.values())
+        )
+
+    def _extend(self, seq: Sequence) -> bool:
+        """Give it the slots for its next token if they are free, and let it go on."""
+        needed = self.blocks.blocks_for(seq.num_tokens + 1)
+        if seq.cache is Cache.HIDDEN:
+            needed = self.blocks.hidden_blocks(needed)
+        missing = needed - self.blocks.held_by(seq.request_id)
+        if missing > self.blocks.free:
+            return False
+        if missing > 0:
+            self._grant(seq, missing)
+        if seq.state is State.PAUSED:
+            self._go_on(seq)
+        return True
+
+    def _go_on(self, seq: Sequence) -> None:
+        seq.move(State.DECODING)
+        self.decoding.add(self.paused.pop(seq.request_id))
+
+    def _grant(self, seq: Sequence, num_blocks: int) -> None:
+        self.blocks.grant(seq.request_id, num_blocks)
+        self._resize(seq)
+
+    def _resize(self, seq: Sequence) -> None:
+        """It has as many slots as its blocks hold."""
+        num_slots = self.blocks.room(seq.request_id, seq.cache)
+        if seq.state is State.DECODING:
+            self.decoding.resize(seq, num_slots)
+        else:
+            seq.num_slots = num_slots
+
+    def _settle_loans(self, seq: Sequence) -> None:
+        """It leaves: what it borrowed goes back, and its guests are its host's, or their own."""
+        host = seq.host
+        for guest in seq.guests:
+            guest.host = host
+            if host:
+                host.guests.append(guest)
+        if host:
+            lent_on = sum([guest.num_borrowed for guest in seq.guests])
+            back = max(0, min(seq.num_borrowed - lent_on, self.blocks.held_by(seq.request_id)))
+            self.blocks.transfer(seq.request_id, host.request_id, back)
+            host.guests.remove(seq)
+            self._resize(host)
+        seq.guests, seq.host, seq.num_borrowed = [], None, 0
+
+    def _pause(self, seq: Sequence) -> None:
+        if seq.state is State.DECODING:
+            seq.move(State.PAUSED)
+            self.paused[seq.request_id] = self.decoding.pop(seq.request_id)
+
+    def _preemptible(self) -> Iterator[Sequence]:
+        return chain(self.prefilling.values(), self.decoding.values(), self.paused.values())
+
+    def _preempt_latest(self) -> Sequence:
+        return self._preempt(max(self._preemptible(), key=lambda seq: (seq.arrival_s, seq.ordinal)))
+
+    def _preempt(self, seq: Sequence) -> Sequence:
+        self.remove(seq, State.WAITING)
+        seq.forget_cache()
+        return seq

@@ -1,0 +1,381 @@
+"""The instance scheduler: requests in, batches out, one iteration at a time.
+
+    batch = scheduler.schedule(now)         # what runs next
+    result = executor.run(batch)            # vLLM, the emulated executor or the simulator
+    scheduler.update(batch, result, now)    # what came of it
+
+A plain synchronous object. Requests may be added and finished between any two calls.
+"""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack, Prefill
+from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.request import Request
+from macroserve.core.scheduler.batching import COMPOSERS
+from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
+from macroserve.core.scheduler.iteration import Pick, Plan, Step
+from macroserve.core.scheduler.prefill_pace import PrefillPace
+from macroserve.core.scheduler.running import Running
+from macroserve.core.scheduler.sequence import Sequence, State
+from macroserve.core.scheduler.snapshot import Tally, snapshot
+from macroserve.core.scheduler.waiting import WaitingQueue
+from macroserve.core.status import InstanceStatus, Phase, Pool
+
+WINDOW_S = 5.0
+"""The share of time that prefills get, and the decodes' pace, are averages over about this long."""
+
+SHARE_FLOOR = 0.1
+"""It is taken for no less, so that a prompt's cost has a bound."""
+
+
+class Refusal(StrEnum):
+    """Why an instance does not take a request."""
+
+    TOO_LONG = "its prompt leaves no room for a response within the model's length"
+    NEVER_FITS = "its prompt and longest response exceed the KV cache"
+    DUPLICATE = "a request of that id is here already"
+
+
+class InstanceScheduler:
+    """One instance's queue, KV ledger and policy.
+
+    latency: predicts batches; every batch that ran as planned teaches it.
+    """
+
+    def __init__(self, config: InstanceConfig, latency: LatencyModel) -> None:
+        self.config = config
+        self.latency = latency
+        self._sequences: dict[str, Sequence] = {}
+        self._waiting = WaitingQueue(config.strategy.ordering)
+        self._running = Running(
+            config.num_blocks,
+            config.block_size,
+            pause_when_full=config.strategy.exact_kv,
+            queue_responses=config.strategy.queues_responses,
+            hidden_slots=config.hidden_slots if config.strategy.keeps_hidden else None,
+        )
+        self._lengths = LengthPredictor()
+        self._inflow = Inflow()
+        self._prefill_pace = PrefillPace()
+        self._tally = Tally()
+        self._num_added = 0
+        self._draining = False
+        self._may_offload = True
+        self._phase = Phase.IDLE
+        self._phase_since_s = 0.0
+        self._phase_prefill_s = 0.0
+        self._prefill_share = 0.5
+        self._pace_s = 0.0
+        self._prefilled_s = 0.0
+        self._in_flight: tuple[Batch, Work] | None = None
+
+    # -- requests in and out
+
+    def add_request(self, request: Request, now: float) -> Refusal | None:
+        """Let it wait here; returns why not if this instance could never run it.
+
+        ``max_new_tokens`` counts from here, without what an earlier instance streamed.
+        """
+        num_prompt, blocks = request.num_prompt_tokens, self._running.blocks
+        if request.request_id in self._sequences:
+            return Refusal.DUPLICATE
+        if num_prompt >= self.config.max_model_len:
+            return Refusal.TOO_LONG
+        if blocks.blocks_for(num_prompt + request.max_new_tokens) > blocks.num_blocks:
+            return Refusal.NEVER_FITS
+        expected = self._lengths.predict(request)
+        prefill_s = self._prefill_s(num_prompt)
+        service_s = prefill_s / self._prefill_share
+        cost_s = max(service_s, self._memory_s(request, expected))
+        sure = self._lengths.at_least(request)
+        seq = Sequence(request, self._num_added, expected, prefill_s, service_s, cost_s, sure)
+        self._num_added += 1
+        self._inflow.add(num_prompt + expected, now)
+        self._sequences[request.request_id] = seq
+        self._waiting.add(seq)
+        self._phase_prefill_s += prefill_s
+        self._tally.admitted.append(request.request_id)
+        return None
+
+    def finish(self, request_id: str, now: float) -> None:
+        """It ended elsewhere or its client left: its blocks are free at once. Unknown ids pass."""
+        if seq := self._sequences.get(request_id):
+            self._end(seq)
+
+    def set_pool(self, pool: Pool) -> None:
+        self.config = replace(self.config, pool=pool)
+
+    def let_offload(self, allowed: bool) -> None:
+        """Whether its cell has an HP instance to take what is offloaded."""
+        self._may_offload = allowed
+
+    def drain(self, draining: bool = True) -> None:
+        """The instance is leaving, or stays after all.
+
+        From the next batch on, whatever has not started is handed back; the others end here.
+        """
+        self._draining = draining
+
+    # -- requests whose KV moves (DistServe, MoonCake)
+
+    @property
+    def sends(self) -> bool:
+        """Whether what it prefills decodes elsewhere."""
+        return self.config.strategy.moves_kv and self.config.pool is Pool.HP
+
+    def expect(self, request: Request) -> bool:
+        """Reserve memory and a seat for one that another instance prefills; whether there is room.
+
+        Its prompt counts the first token, which is out (``Request.num_streamed_tokens``).
+        """
+        running, blocks = self._running, self._running.blocks
+        num_blocks = blocks.blocks_for(request.num_prompt_tokens + 1)
+        if len(running) >= self.config.max_num_seqs or num_blocks > blocks.free:
+            return False
+        seq = Sequence(request, self._num_added, self._lengths.predict(request), 0.0, 0.0, 0.0)
+        self._num_added += 1
+        self._sequences[request.request_id] = seq
+        running.reserve(seq, num_blocks)
+        self._tally.admitted.append(request.request_id)
+        return True
+
+    def receive(self, request_id: str) -> None:
+        """The KV cache of one that was expected is here: it decodes from the next batch on."""
+        self._running.receive(self._running.moving[request_id])
+
+    # -- one iteration
+
+    def schedule(self, now: float) -> Batch:
+        """Decide the next iteration. Preemptions and hand-backs hold for an idle batch as well."""
+        handed_back = self._give_up(now)
+        preempted = self._running.make_room()
+        for seq in preempted:
+            seq.prefill_s = self._prefill_s(seq.num_prompt)
+            self._waiting.add(seq)
+        step = Step(
+            now,
+            self.config,
+            self.latency,
+            self._lengths,
+            self._waiting,
+            self._running,
+            phase=self._phase,
+            phase_since_s=self._phase_since_s,
+            prefilled_s=self._prefilled_s,
+            pace_s=self._pace_s,
+            inflow_tokens_per_s=self._inflow.tokens_per_s(now),
+            preempted=preempted,
+        )
+        plan = COMPOSERS[self.config.strategy.batching](step)
+        self._admit(plan, now)
+        handed_back += self._offload(step)
+        work = step.work(plan)
+        batch = Batch(
+            plan.kind,
+            tuple([_prefill(pick) for pick in plan.picks]),
+            plan.decodes,
+            tuple([seq.request_id for seq in preempted]),
+            tuple(handed_back),
+            self.latency.predict(work),
+            plan.reason,
+        )
+        self._enter(batch, step, plan)
+        if batch.kind is BatchKind.IDLE:
+            self._tally.iterations += 1
+        self._in_flight = batch, work
+        return batch
+
+    def update(self, batch: Batch, result: BatchResult, now: float) -> None:
+        """Take in what an executor did of ``batch``; it may be less than was asked."""
+        self._tally.iterations += 1
+        self._learn(batch, result)
+        if batch.prefills or self._waiting:
+            self._prefill_pace.observe(sum(result.prefilled.values()), result.elapsed_s)
+        running = self._running
+        if batch.decodes:
+            self._keep_pace(batch.predicted_s, max(1, result.decoded))
+        if result.decoded:
+            self._advance(batch, result, now)
+        for request_id, num_tokens in result.prefilled.items():
+            if seq := running.prefilling.get(request_id):
+                seq.num_computed = min(seq.num_computed + num_tokens, seq.num_prompt)
+                if seq.num_computed == seq.num_prompt:
+                    self._start_decoding(seq)
+        for request_id, num_tokens in result.emitted.items():
+            seq = self._sequences.get(request_id)
+            if seq is None:
+                continue
+            if seq.state is State.PREFILLING and num_tokens:
+                self._start_decoding(seq)  # a token came out, so its prompt is in
+            if seq.state in (State.MOVING, State.PAUSED):
+                seq.emit(num_tokens, now)
+            elif seq.state is State.DECODING and running.decoding.emit_one(seq, num_tokens, now):
+                self._expect_more(seq)
+        for request_id in result.finished:
+            seq = self._sequences.get(request_id)
+            if seq and seq.state is not State.WAITING:
+                self._end(seq)
+                if seq.request.probe:
+                    continue
+                self._lengths.observe(seq.request, seq.num_emitted)
+                self._tally.finished += 1
+                self._tally.attained += seq.attained(now)
+
+    def status(self, now: float) -> InstanceStatus:
+        """A snapshot for the cell scheduler, with the ids taken in since the last one."""
+        return snapshot(
+            now,
+            self._waiting,
+            self._running,
+            self.latency,
+            self._tally,
+            self._prefill_pace,
+            phase=self._phase,
+            phase_prefill_s=self._phase_prefill_s,
+            max_batch_tokens=self.config.max_batch_tokens,
+            draining=self._draining,
+        )
+
+    # -- parts of an iteration
+
+    def _give_up(self, now: float) -> list[HandedBack]:
+        """Waiting requests that have no business here any more: all of them, or the late ones."""
+        if self._draining:
+            leaving = [seq for seq in self._waiting if not seq.started]
+            return self._hand_back(leaving, HandBackReason.DRAIN)
+        if self.config.drop_late:
+            num_late = self._waiting.num_due_before(now)
+            late = self._waiting.by_deadline.seqs[:num_late]
+            self._tally.finished += num_late
+            return self._hand_back(late, HandBackReason.DROP)
+        return []
+
+    def _offload(self, step: Step) -> list[HandedBack]:
+        """Requests about to miss their TTFT here, early enough for an HP instance to make it.
+
+        Offload when the slack left, beside what their prefill takes, is below the threshold plus a
+        full batch (Ascendra, section 5.3): there they wait for one at worst, and here for one
+        before they are looked at again. With triage, only those that it gives up: the others will
+        be in time here.
+        """
+        allowed = self.config.strategy.offload and self._may_offload
+        if not allowed or self.config.pool is Pool.HP or not self._waiting:
+            return []
+        full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + step.decode_s
+        horizon_s = step.now + self.config.offload_threshold_s + full_step_s
+        longest_s = self.latency.prefill_s(self.config.max_model_len)
+        num_late = self._waiting.num_due_before(step.now)
+        num_near = self._waiting.num_due_before(horizon_s + longest_s)
+        leaving = [
+            seq
+            for seq in self._waiting.by_deadline.seqs[num_late:num_near]
+            if step.now <= seq.deadline_s - seq.prefill_s < horizon_s
+            and (not self.config.strategy.triage or seq.cost_s in step.hopeless)
+        ]
+        return self._hand_back(leaving, HandBackReason.OFFLOAD)
+
+    def _hand_back(self, leaving: list[Sequence], reason: HandBackReason) -> list[HandedBack]:
+        for seq in leaving:
+            self._end(seq)
+        return [HandedBack(seq.request_id, reason) for seq in leaving]
+
+    def _admit(self, plan: Plan, now: float) -> None:
+        for seq, _, num_blocks, cache in plan.picks:
+            if seq.state is State.WAITING:
+                self._waiting.remove(seq)
+                self._running.admit(seq, num_blocks, cache)
+        for seq, num_blocks, host in plan.resumes:
+            self._running.resume(seq, num_blocks, host)
+        if plan.picks:
+            self._prefilled_s = now
+            self._keep_promise(plan, now)
+
+    def _keep_promise(self, plan: Plan, now: float) -> None:
+        """Late requests earn a share of what is prefilled, for as long as there are any."""
+        begun = self._running.prefilling.values()
+        if self._waiting.num_due_before(now) or any(seq.is_late(now) for seq in begun):
+            late = [pick.num_tokens for pick in plan.picks if pick.seq.is_late(now)]
+            self._waiting.promise(sum([pick.num_tokens for pick in plan.picks]), sum(late))
+        else:
+            self._waiting.promised_tokens = 0.0
+
+    def _enter(self, batch: Batch, step: Step, plan: Plan) -> None:
+        """Keep track of the phase, and of what prefills get of the time while some wait for it,
+        not for memory or a seat."""
+        phase = Phase(batch.kind.value)
+        if phase is not self._phase:
+            self._phase, self._phase_since_s = phase, step.now
+            if phase in (Phase.DECODE, Phase.IDLE):
+                self._phase_prefill_s = 0.0
+        if phase is Phase.MIXED:  # no phases, so what waits is what is pending
+            self._phase_prefill_s = self._waiting.prefill_s
+        if self._waiting and batch.predicted_s and (plan.picks or plan.unpaid):
+            decode_s = step.decode_s if batch.decodes else 0.0
+            share = max(0.0, 1 - decode_s / batch.predicted_s)
+            weight = batch.predicted_s / (batch.predicted_s + WINDOW_S)
+            self._prefill_share += weight * (max(share, SHARE_FLOOR) - self._prefill_share)
+
+    def _learn(self, batch: Batch, result: BatchResult) -> None:
+        """Teach the latency model, if this is the batch last planned and it ran as planned."""
+        if self._in_flight and self._in_flight[0] is batch:
+            work, self._in_flight = self._in_flight[1], None
+            if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
+                self.latency.observe(work, result.elapsed_s)
+
+    def _keep_pace(self, step_s: float, num_steps: int) -> None:
+        """What a token takes each of the decodes, in the mean."""
+        older = (WINDOW_S / (step_s + WINDOW_S)) ** num_steps
+        self._pace_s = older * self._pace_s + (1 - older) * step_s
+
+    def _start_decoding(self, seq: Sequence) -> None:
+        """Here, or elsewhere where the strategy moves KV caches."""
+        if self.sends:
+            self._running.send(seq)
+        else:
+            self._running.start_decoding(seq)
+
+    def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
+        """The batch's decodes have their tokens, but those that the result names."""
+        decoding = self._running.decoding
+        apart = [request_id for request_id in result.emitted if request_id in decoding]
+        if len(decoding) != len(batch.decodes):
+            decodes = {*batch.decodes, *apart}
+            apart += [request_id for request_id in decoding if request_id not in decodes]
+        for seq in decoding.emit(result.decoded, now, apart):
+            self._expect_more(seq)
+
+    def _expect_more(self, seq: Sequence) -> None:
+        expected = self._lengths.predict(seq.request, seq.num_emitted)
+        self._running.decoding.expect(seq, expected)
+
+    def _end(self, seq: Sequence) -> None:
+        del self._sequences[seq.request_id]
+        if seq.state is State.WAITING:
+            self._waiting.remove(seq)
+            seq.move(State.FINISHED)
+        else:
+            self._running.remove(seq, State.FINISHED)
+
+    def _prefill_s(self, num_tokens: int) -> float:
+        return self.latency.batched_prefill_s(num_tokens, self.config.max_batch_tokens)
+
+    def _memory_s(self, request: Request, num_new_tokens: int) -> float:
+        """Time that others lose by the memory that it holds for as long as its response takes; 0
+        where there is enough for all that wait."""
+        blocks, waiting = self._running.blocks, self._waiting
+        num_tokens = request.num_prompt_tokens + num_new_tokens
+        claimed = waiting.num_tokens + waiting.predicted_tokens + num_tokens
+        if claimed <= blocks.free * blocks.block_size:
+            return 0.0
+        pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
+        decoding = self._running.decoding
+        work = self.latency.work((), len(decoding), decoding.num_tokens)
+        return pool_share * num_new_tokens * self.latency.predict(work)
+
+
+def _prefill(pick: Pick) -> Prefill:
+    return Prefill(pick.seq.request_id, pick.num_tokens, pick.cache is Cache.HIDDEN)

@@ -1,0 +1,210 @@
+"""One request inside an instance: the scheduler's own mutable record of it."""
+
+from enum import Enum
+from math import inf
+
+from macroserve.core.request import Request
+from macroserve.core.scheduler.blocks import Cache
+
+
+class State(Enum):
+    WAITING = "waiting"
+    """Holds no KV: new, or preempted and to be computed again."""
+    PREFILLING = "prefilling"
+    DECODING = "decoding"
+    PAUSED = "paused"
+    """Outran its KV reservation while nothing was free, or waits for one; keeps what it has."""
+    MOVING = "moving"
+    """Holds KV that is on its way: prefilled here, to decode elsewhere, or the other way round."""
+    FINISHED = "finished"
+
+
+_NEXT: dict[State, frozenset[State]] = {
+    State.WAITING: frozenset({State.PREFILLING, State.MOVING, State.FINISHED}),
+    State.PREFILLING: frozenset(
+        {State.DECODING, State.PAUSED, State.MOVING, State.WAITING, State.FINISHED}
+    ),
+    State.MOVING: frozenset({State.DECODING, State.FINISHED}),
+    State.DECODING: frozenset({State.PAUSED, State.WAITING, State.FINISHED}),
+    State.PAUSED: frozenset({State.DECODING, State.WAITING, State.FINISHED}),
+    State.FINISHED: frozenset(),
+}
+
+
+class IllegalMoveError(Exception):
+    """A sequence was to make a move that its state does not allow; it stays as it was."""
+
+
+class Sequence:
+    """Progress of one request.
+
+    ordinal: place in the order in which this instance took its requests; unique.
+    num_prompt: tokens to compute before the next one comes out: the prompt and, once preempted,
+        what was emitted since. num_computed: how many of them are done.
+    num_tokens: prompt and emitted tokens, ``most_tokens`` in the end at most. num_slots: tokens
+        that its KV blocks have room for.
+    predicted_tokens: expected length of the response from here, emitted ones included.
+    sure_tokens: of these, how many it gets for nearly sure.
+    prefill_s: predicted time of its prefill as part of a full batch.
+    service_s: how long its prefill takes beside the decodes, once it is its turn.
+    cost_s: time that those behind it lose by it, at least as long. The ordinal stretches it a
+        little, so that no two are equal and a cost names its sequence.
+    paid_until_s: until when the tokens out keep the pace of its TPOT target; minus now, this is
+        the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
+    started: whether its prefill was ever begun here.
+    pending_since_s: since when its reader waits: for its first token, then for the next.
+    patience_s: how long from then on, with the targets still met; for no time at all once the
+        first token was late.
+    num_slow: its tokens that came later after the one before than its target allows.
+    cache: what is kept of it while it runs.
+    host, num_borrowed: whose blocks it lives in, and how many of them. guests: who lives in its.
+    place, as_of_step, as_of_slow, due_step, pace_key: ``Decoding``'s, while it decodes.
+    """
+
+    __slots__ = (
+        "arrival_s",
+        "as_of_slow",
+        "as_of_step",
+        "cache",
+        "cost_s",
+        "deadline_s",
+        "due_step",
+        "first_token_s",
+        "guests",
+        "host",
+        "most_tokens",
+        "num_borrowed",
+        "num_computed",
+        "num_emitted",
+        "num_prompt",
+        "num_slots",
+        "num_slow",
+        "num_tokens",
+        "ordinal",
+        "pace_key",
+        "paid_until_s",
+        "patience_s",
+        "pending_since_s",
+        "place",
+        "predicted_tokens",
+        "prefill_s",
+        "request",
+        "request_id",
+        "service_s",
+        "started",
+        "state",
+        "sure_tokens",
+        "tpot_s",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        ordinal: int,
+        predicted_tokens: int,
+        prefill_s: float,
+        service_s: float,
+        cost_s: float,
+        sure_tokens: int = 0,
+    ) -> None:
+        self.request = request
+        self.request_id = request.request_id
+        self.arrival_s = request.arrival_s
+        self.deadline_s = request.deadline_s
+        self.tpot_s = request.slo.tpot_s
+        self.ordinal = ordinal
+        self.state = State.WAITING
+        self.started = False
+        self.num_prompt = request.num_prompt_tokens
+        self.most_tokens = request.num_prompt_tokens + request.max_new_tokens
+        self.num_computed = 0
+        self.num_tokens = request.num_prompt_tokens
+        self.num_slots = 0
+        self.num_emitted = 0
+        self.num_slow = 0
+        self.predicted_tokens = predicted_tokens
+        self.sure_tokens = sure_tokens
+        self.prefill_s = prefill_s
+        self.service_s = service_s
+        self.cost_s = cost_s * (1 + 1e-12 * ordinal)
+        self.first_token_s = 0.0
+        self.paid_until_s = 0.0
+        self.pending_since_s = request.arrival_s
+        self.patience_s = self.tpot_s if self.is_streaming else self.deadline_s - self.arrival_s
+        self.cache = Cache.KV
+        self.host: Sequence | None = None
+        self.num_borrowed = 0
+        self.guests: list[Sequence] = []
+        self.place = 0
+        self.as_of_step = 0
+        self.as_of_slow = 0
+        self.due_step = 0
+        self.pace_key = 0.0
+
+    @property
+    def num_to_prefill(self) -> int:
+        return self.num_prompt - self.num_computed
+
+    @property
+    def cost_left_s(self) -> float:
+        """Of its cost, the share of what is still to be prefilled."""
+        return self.cost_s * self.num_to_prefill / self.num_prompt
+
+    @property
+    def start_by_s(self) -> float:
+        """When its prefill has to begin or go on, to be done by its deadline."""
+        return self.deadline_s - self.service_s * self.num_to_prefill / self.num_prompt
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether its reader has seen a token, here or from an earlier instance."""
+        return self.num_emitted > 0 or self.request.num_streamed_tokens > 0
+
+    def is_late(self, now: float) -> bool:
+        """Whether its first token can no longer be in time."""
+        return self.deadline_s < now and not self.is_streaming
+
+    @property
+    def num_remaining(self) -> int:
+        """Tokens still expected of it, at least one."""
+        return max(1, self.predicted_tokens - self.num_emitted)
+
+    def move(self, to: State) -> None:
+        """Raises IllegalMoveError for a move that is not in the table."""
+        if to not in _NEXT[self.state]:
+            raise IllegalMoveError(f"{self.request_id} cannot go from {self.state} to {to}")
+        self.state = to
+
+    def emit(self, num_tokens: int, now: float) -> None:
+        """Count tokens that became visible at ``now``."""
+        if not num_tokens:
+            return
+        if self.num_emitted:
+            self.num_slow += self.request.slo.is_slow(now - self.pending_since_s)
+        else:
+            self.first_token_s = self.paid_until_s = now
+            self.paid_until_s -= self.tpot_s
+            self.patience_s = self.tpot_s if now <= self.deadline_s else -inf
+        self.num_emitted += num_tokens
+        self.num_tokens += num_tokens
+        self.paid_until_s += num_tokens * self.tpot_s
+        self.pending_since_s = now
+
+    def forget_cache(self) -> None:
+        """Its KV is gone: everything up to the last token out has to be computed again."""
+        self.num_prompt = self.num_tokens
+        self.num_computed = 0
+        self.num_slots = 0
+        self.cache = Cache.KV
+
+    def attained(self, end_s: float) -> bool:
+        """Whether it met its targets, as its reader saw it, if its last token came at ``end_s``.
+
+        A request continued from another instance had its first token there.
+        """
+        if not self.num_emitted:
+            return False
+        is_continued = self.request.num_streamed_tokens > 0
+        ttft_s = 0.0 if is_continued else self.first_token_s - self.arrival_s
+        after_s = end_s - self.first_token_s
+        return self.request.slo.is_met(ttft_s, after_s, self.num_emitted - 1, self.num_slow)

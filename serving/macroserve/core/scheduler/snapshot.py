@@ -1,0 +1,81 @@
+"""What an instance tells its cell scheduler of itself."""
+
+from math import isinf
+
+from macroserve.core.latency import LatencyModel
+from macroserve.core.scheduler.prefill_pace import PrefillPace
+from macroserve.core.scheduler.running import Running
+from macroserve.core.scheduler.waiting import WaitingQueue
+from macroserve.core.status import InstanceStatus, Phase
+
+
+class Tally:
+    """What a status counts since the start, and the ids taken in since the last status."""
+
+    def __init__(self) -> None:
+        self.num_statuses = 0
+        self.iterations = 0
+        self.finished = 0
+        self.attained = 0
+        self.admitted: list[str] = []
+
+
+def snapshot(
+    now: float,
+    waiting: WaitingQueue,
+    running: Running,
+    latency: LatencyModel,
+    tally: Tally,
+    pace: PrefillPace,
+    *,
+    phase: Phase,
+    phase_prefill_s: float,
+    max_batch_tokens: int,
+    draining: bool,
+) -> InstanceStatus:
+    """The next status; it takes the admitted ids out of ``tally``.
+
+    Requests with nothing but their first token out save no TPOT yet and are left out of it.
+    """
+    decoding = running.decoding
+    context, hidden = decoding.num_tokens, decoding.num_hidden_tokens
+    decode_s = latency.predict(latency.work((), len(decoding), context, hidden))
+    full_prefill_s = latency.prefill_s(max_batch_tokens)
+    saved_mean_s = decoding.saved_tpot_mean_s(now)
+    saves = not isinf(saved_mean_s)
+    waiting_tokens, prefill_s = waiting.num_tokens, waiting.prefill_s
+    oldest_s = waiting.oldest_arrival_s()
+    for seq in running.prefilling.values():
+        waiting_tokens += seq.num_to_prefill
+        prefill_s += seq.prefill_s * seq.num_to_prefill / seq.num_prompt
+        oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
+    # However few the tokens, a batch reads all weights.
+    one_batch_s = latency.prefill_s(1)
+    prefill_s_per_token = full_prefill_s / max_batch_tokens
+    admitted, tally.admitted = tuple(tally.admitted), []
+    tally.num_statuses += 1
+    return InstanceStatus(
+        seq=tally.num_statuses,
+        phase=phase,
+        num_waiting=len(waiting),
+        num_running=len(running),
+        num_decoding=len(decoding),
+        waiting_tokens=waiting_tokens,
+        waiting_prefill_s=max(prefill_s, one_batch_s) if waiting_tokens else 0.0,
+        phase_prefill_s=max(phase_prefill_s, one_batch_s) if phase_prefill_s else 0.0,
+        saved_tpot_mean_s=saved_mean_s if saves else None,
+        saved_tpot_p10_s=decoding.saved_tpot_s(0.1, now) if saves else None,
+        decode_step_s=decode_s,
+        prefill_s_per_token=prefill_s_per_token,
+        queue_s_per_token=pace.s_per_token(prefill_s_per_token),
+        remaining_tokens=waiting.predicted_tokens + running.num_remaining,
+        free_blocks=running.blocks.free,
+        num_blocks=running.blocks.num_blocks,
+        block_size=running.blocks.block_size,
+        oldest_wait_s=0.0 if oldest_s is None else max(0.0, now - oldest_s),
+        admitted=admitted,
+        finished=tally.finished,
+        attained=tally.attained,
+        draining=draining,
+        iterations=tally.iterations,
+    )

@@ -1,0 +1,155 @@
+"""The requests that wait for their prefill, kept in order as they come and go."""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator
+from heapq import heapify, heappop
+from itertools import islice
+
+from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.strategy import Ordering
+
+LATE_SHARE = 0.02
+"""Of the tokens prefilled while late requests wait, this share is promised to them."""
+
+
+class Line:
+    """Sequences sorted by a key; of equal keys, the earlier added first.
+
+    keys, costs_s, starts_s, seqs are parallel. Flat arrays, since triage reads all of them in
+    each iteration and would wait for memory if it had to visit the sequences.
+    """
+
+    __slots__ = ("costs_s", "keys", "seqs", "starts_s")
+
+    def __init__(self) -> None:
+        self.keys = array("d")
+        self.costs_s = array("d")
+        self.starts_s = array("d")
+        self.seqs: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def add(self, key: float, seq: Sequence) -> None:
+        index = bisect_right(self.keys, key)
+        self.keys.insert(index, key)
+        self.costs_s.insert(index, seq.cost_s)
+        self.starts_s.insert(index, seq.start_by_s)
+        self.seqs.insert(index, seq)
+
+    def remove(self, key: float, seq: Sequence) -> None:
+        index = self.seqs.index(seq, bisect_left(self.keys, key))
+        for column in (self.keys, self.costs_s, self.starts_s, self.seqs):
+            del column[index]
+
+
+class WaitingQueue:
+    """Orders of the same requests, so that no iteration sorts.
+
+    ``by_deadline`` and ``by_arrival`` hold the requests that have not started; ``resumed`` those
+    that had (preempted here, or begun elsewhere): they go first, a reader may wait in mid-stream.
+    The sums are over all of them: ``num_tokens`` to prefill, ``prefill_s`` their predicted time,
+    ``cost_s`` what triage counts them as, ``predicted_tokens`` expected of their responses.
+    ``promised_tokens`` may be prefilled of late requests before all others.
+    """
+
+    def __init__(self, ordering: Ordering) -> None:
+        self.by_arrival = Line()
+        self.by_deadline = Line()
+        self.resumed = Line()
+        self.num_tokens = 0
+        self.prefill_s = 0.0
+        self.cost_s = 0.0
+        self.predicted_tokens = 0
+        self._by_length = Line()
+        self._sign = -1 if ordering is Ordering.LJF else 1
+        self._ordered = {
+            Ordering.FCFS: self.by_arrival,
+            Ordering.EDF: self.by_deadline,
+            Ordering.SJF: self._by_length,
+            Ordering.LJF: self._by_length,
+        }[ordering]
+        self.promised_tokens = 0.0
+
+    def __len__(self) -> int:
+        return len(self.by_arrival.seqs) + len(self.resumed.seqs)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """In the strategy's order."""
+        yield from self.resumed.seqs
+        yield from self._ordered.seqs
+
+    def add(self, seq: Sequence) -> None:
+        if _is_resumed(seq):
+            self.resumed.add(seq.arrival_s, seq)
+        else:
+            self.by_arrival.add(seq.arrival_s, seq)
+            self.by_deadline.add(seq.deadline_s, seq)
+            if self._ordered is self._by_length:
+                self._by_length.add(self._sign * seq.num_prompt, seq)
+        self.num_tokens += seq.num_prompt
+        self.prefill_s += seq.prefill_s
+        self.cost_s += seq.cost_s
+        self.predicted_tokens += seq.num_remaining
+
+    def remove(self, seq: Sequence) -> None:
+        if _is_resumed(seq):
+            self.resumed.remove(seq.arrival_s, seq)
+        else:
+            self.by_arrival.remove(seq.arrival_s, seq)
+            self.by_deadline.remove(seq.deadline_s, seq)
+            if self._ordered is self._by_length:
+                self._by_length.remove(self._sign * seq.num_prompt, seq)
+        self.num_tokens -= seq.num_prompt
+        self.prefill_s = self.prefill_s - seq.prefill_s if self else 0.0
+        self.cost_s = self.cost_s - seq.cost_s if self else 0.0
+        self.predicted_tokens -= seq.num_remaining
+
+    def promise(self, num_tokens: int, num_late_tokens: int) -> None:
+        """``num_tokens`` are prefilled, ``num_late_tokens`` of them of late requests. All the late
+        ones together earn a share of them."""
+        earned = LATE_SHARE * num_tokens - num_late_tokens
+        self.promised_tokens = max(0.0, self.promised_tokens + earned)
+
+    def oldest_arrival_s(self) -> float | None:
+        heads = [keys[0] for keys in (self.by_arrival.keys, self.resumed.keys) if keys]
+        return min(heads, default=None)
+
+    def num_due_before(self, moment_s: float) -> int:
+        """How many of ``by_deadline`` are due before that; 'late' if it is now."""
+        return bisect_left(self.by_deadline.keys, moment_s)
+
+    def by_response_ratio(self, now: float) -> Iterator[Sequence]:
+        """Those that have waited longest, for each token of their responses and for what they cost.
+
+        Smith's rule lowers the mean wait for a token most, and would let a long one wait for ever;
+        with the wait as a factor it is the highest response ratio next (Hansen, 1971).
+        """
+        worth = [
+            ((seq.arrival_s - now) / (seq.cost_s * max(1, seq.predicted_tokens)), seq.ordinal, seq)
+            for seq in self.by_arrival.seqs
+        ]
+        heapify(worth)
+        while worth:
+            yield heappop(worth)[2]
+
+    def kept(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
+        """Those that can be in time, by deadline. hopeless: costs that name the others; the first
+        ``num_late`` are late."""
+        costs_s, seqs = self.by_deadline.costs_s, self.by_deadline.seqs
+        for index in range(num_late, len(seqs)):
+            if costs_s[index] not in hopeless:
+                yield seqs[index]
+
+    def given_up(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
+        """The hopeless, then the late."""
+        costs_s, seqs = self.by_deadline.costs_s, self.by_deadline.seqs
+        for index in range(num_late, len(seqs)):
+            if costs_s[index] in hopeless:
+                yield seqs[index]
+        yield from islice(seqs, num_late)
+
+
+def _is_resumed(seq: Sequence) -> bool:
+    return seq.started or seq.is_streaming

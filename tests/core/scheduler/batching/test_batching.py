@@ -1,0 +1,329 @@
+"""What each way of batching picks: decision tables over a linear clock."""
+
+import pytest
+from support.linear_latency import NOW
+
+from macroserve.core.batch import BatchKind
+from macroserve.core.request import Slo
+from macroserve.core.scheduler.batching import COMPOSERS
+from macroserve.core.status import Phase, Pool
+from macroserve.core.strategy import STRATEGIES, Batching, HybridCache
+
+BY_PERCENTILE = {"mean_slack": False}
+QUEUEING = [
+    name
+    for name, strategy in STRATEGIES.items()
+    if not (strategy.hybrid_cache is HybridCache.VALUE or strategy.queues_responses)
+]
+"""Those that take requests in the order of a queue; the others choose among all that wait."""
+
+
+@pytest.fixture(scope="session")
+def compose(make_step):
+    """What is planned there: ``(kind, picks, decodes, reason)``."""
+
+    def build(*args, **kwargs):
+        step = make_step(*args, **kwargs)
+        plan = COMPOSERS[step.config.strategy.batching](step)
+        picks = [(pick.seq.request_id, pick.num_tokens) for pick in plan.picks]
+        return plan.kind, picks, list(plan.decodes), plan.reason
+
+    return build
+
+
+def test_there_is_a_composer_for_each_way_of_batching():
+    assert set(COMPOSERS) == set(Batching)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("pool", Pool)
+def test_nothing_to_do(compose, strategy, pool):
+    kind, picks, decodes, _ = compose(strategy, pool=pool)
+    assert (kind, picks, decodes) == (BatchKind.IDLE, [], [])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("pool", Pool)
+def test_only_decodes(compose, strategy, pool):
+    kind, picks, decodes, _ = compose(strategy, [0.5, -3.0], pool=pool)
+    assert (kind, picks, decodes) == (BatchKind.DECODE, [], ["d0", "d1"])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("pool", Pool)
+def test_only_prompts(compose, strategy, pool):
+    kind, picks, _, _ = compose(strategy, [], [100, 200], pool=pool)
+    assert kind is BatchKind.PREFILL
+    assert sorted(picks) == [("w0", 100), ("w1", 200)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_begun_prompts_come_first_and_need_no_seat(compose, strategy):
+    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50], max_num_seqs=2)
+    assert picks == [("b0", 50)]
+    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50, 60])
+    assert [name for name, _ in picks][:2] == ["b0", "b1"]
+
+
+@pytest.mark.parametrize("strategy", QUEUEING)
+@pytest.mark.parametrize(
+    "limit", [{"max_num_seqs": 3}, {"num_blocks": 2 * 2 + 25}], ids=["seats", "memory"]
+)
+def test_the_first_that_finds_no_room_keeps_those_behind_it_out(compose, strategy, limit):
+    """w1 does not fit; w2 would."""
+    _, picks, _, _ = compose(strategy, [90.0, 90.0], [20, 400, 20], **limit)
+    assert picks == [("w0", 20)]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "kind", "expected"),
+    [
+        ([300, 200], BatchKind.PREFILL, [("w0", 300), ("w1", 200)]),
+        ([300, 300], BatchKind.PREFILL, [("w0", 300)]),  # whole prompts only
+        ([700, 10], BatchKind.PREFILL, [("w0", 512)]),  # longer than any batch
+        ([300, 700], BatchKind.PREFILL, [("w0", 300), ("w1", 212)]),
+    ],
+)
+def test_separate(compose, waiting, kind, expected):
+    """Prefills alone and first; 512 tokens a batch here."""
+    assert compose("vllm", [-9.0], waiting)[:3] == (kind, expected, [])
+
+
+@pytest.mark.parametrize(
+    ("decodes", "waiting", "expected"),
+    [
+        (2, [300], [("w0", 62)]),  # 64 tokens with the decodes
+        (2, [30, 30, 30], [("w0", 30), ("w1", 30), ("w2", 2)]),
+        (64, [30], []),
+        (70, [30], []),
+    ],
+)
+def test_chunked(compose, decodes, waiting, expected):
+    kind, picks, chosen, _ = compose(
+        "sarathi", [0.0] * decodes, waiting, chunk_tokens=64, max_num_seqs=100
+    )
+    assert (picks, len(chosen)) == (expected, decodes)
+    assert kind is (BatchKind.MIXED if expected else BatchKind.DECODE)
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "expected", "reason"),
+    [
+        # A batch of 300 takes 0.32 s.
+        ({"decoding": [0.33], "waiting": [300]}, BatchKind.PREFILL, [("w0", 300)], "pays"),
+        ({"decoding": [0.31], "waiting": [300]}, BatchKind.DECODE, [], "not pay"),
+        ({"waiting": [300, 300]}, BatchKind.PREFILL, [("w0", 300)], "nothing to decode"),
+        # Less than all that waits, but whole prompts.
+        ({"decoding": [0.33], "waiting": [200, 200]}, BatchKind.PREFILL, [("w0", 200)], "pays"),
+        ({"decoding": [0.33], "waiting": [700]}, BatchKind.PREFILL, [("w0", 310)], "pays"),
+        # The mean counts, or else the tenth percentile.
+        ({"decoding": [0.66, 0.0], "waiting": [300]}, BatchKind.PREFILL, [("w0", 300)], "pays"),
+        ({"decoding": [0.6, 0.0], "waiting": [300]}, BatchKind.DECODE, [], "not pay"),
+        (
+            {"decoding": [9.0] * 9 + [0.1], "waiting": [300], "changes": BY_PERCENTILE},
+            BatchKind.DECODE,
+            [],
+            "not pay",
+        ),
+        (
+            {"decoding": [9.0] * 10 + [0.1], "waiting": [300], "changes": BY_PERCENTILE},
+            BatchKind.PREFILL,
+            [("w0", 300)],
+            "pays",
+        ),
+        # Sequences with one token out have not begun to decode: they do not count.
+        (
+            {"decoding": [0.5], "fresh": 3, "waiting": [300]},
+            BatchKind.PREFILL,
+            [("w0", 300)],
+            "pays",
+        ),
+        (
+            {"fresh": 1, "waiting": [300], "phase": Phase.PREFILL, "phase_s": 0.9},
+            BatchKind.PREFILL,
+            [("w0", 300)],
+            "pays",
+        ),
+        # A prefill phase lasts one TTFT target at most.
+        (
+            {"fresh": 1, "waiting": [300], "phase": Phase.PREFILL, "phase_s": 1.0},
+            BatchKind.DECODE,
+            [],
+            "not pay",
+        ),
+        ({"fresh": 1, "waiting": [300], "phase_s": 1.0}, BatchKind.PREFILL, [("w0", 300)], "pays"),
+        # Overdue: as much as the decode batch took (22 ms), at least one prompt, then decode.
+        (
+            {"decoding": [0.0], "waiting": [300, 10], "waited_s": 2.1},
+            BatchKind.PREFILL,
+            [("w0", 300)],
+            "too long",
+        ),
+        (
+            {"decoding": [0.0] * 16, "waiting": [10, 10, 10], "waited_s": 2.1},
+            BatchKind.PREFILL,
+            [("w0", 10), ("w1", 10), ("w2", 10)],
+            "too long",
+        ),
+        ({"decoding": [0.0], "waiting": [300], "waited_s": 1.9}, BatchKind.DECODE, [], "not pay"),
+        (
+            {"decoding": [0.0], "waiting": [300], "waited_s": 2.1, "phase": Phase.PREFILL},
+            BatchKind.DECODE,
+            [],
+            "not pay",
+        ),
+    ],
+)
+def test_temporal(compose, case, kind, expected, reason):
+    got, picks, decodes, why = compose("ecoserve", max_num_seqs=32, **case)
+    assert (got, picks) == (kind, expected) and reason in why
+    assert bool(decodes) == (kind is BatchKind.DECODE)
+
+
+def test_piggyback_low_priority(compose):
+    """Decodes first, and no more than 128 sequences, whatever the engine holds."""
+    assert compose("ascendra", [0.0] * 12, [600], pool=Pool.LP)[:2] == (
+        BatchKind.MIXED,
+        [("w0", 500)],
+    )
+    fields = {"pool": Pool.LP, "max_num_seqs": 256}
+    assert compose("ascendra", [0.0] * 127, [5, 5], **fields)[1] == [("w0", 5)]
+    assert compose("ascendra", [0.0] * 128, [5], **fields)[1] == []
+
+
+def test_piggyback_high_priority_puts_prefills_first(compose):
+    kind, picks, decodes, _ = compose("ascendra", [0.3, 0.1, 0.2], [510], pool=Pool.HP)
+    assert (kind, picks) == (BatchKind.MIXED, [("w0", 510)])
+    assert decodes == ["d1", "d2"], "those that saved least"
+    kind, picks, decodes, _ = compose("ascendra", [0.3, 0.1], [600], pool=Pool.HP)
+    assert (kind, picks, decodes) == (BatchKind.PREFILL, [("w0", 512)], [])
+    assert len(compose("ascendra", [0.0] * 130, [5], max_num_seqs=256)[1]) == 1, "elastic"
+
+
+@pytest.mark.parametrize(
+    ("decodes", "num_blocks", "admitted"),
+    [
+        (0, 10, True),  # nothing runs: nothing is held back
+        (1, 2 + 8 + 1, True),  # a tenth of the pool, one block, stays free
+        (1, 2 + 8, False),
+        (20, 40 + 8 + 5, True),
+        (20, 40 + 8 + 4, False),
+    ],
+)
+def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks, admitted):
+    """A prompt of 100 takes 8 blocks of 16 with its next one; each decode may grow by 998."""
+    _, picks, _, _ = compose(
+        "ascendra", [0.0] * decodes, [100], num_blocks=num_blocks, max_num_seqs=32
+    )
+    assert bool(picks) is admitted
+
+
+@pytest.mark.parametrize(
+    ("case", "tokens", "reason"),
+    [
+        # A step may take 80 ms: 20 for the batch, 20 for ten decodes, 40 tokens.
+        ({"saved": 0.0}, 40, "pays"),
+        ({"saved": 0.0, "decodes": 1}, 58, "pays"),
+        # A quarter of what was saved, or lost, is added.
+        ({"saved": 0.08}, 60, "pays"),
+        ({"saved": -0.08}, 20, "pays"),
+        ({"saved": -0.16}, 0, "does not pay"),
+        # Where decodes take 70 ms, or 80, 20 more, but never more than 95.
+        ({"saved": 0.0, "decodes": 25}, 20, "pays"),
+        ({"saved": 0.04, "decodes": 25}, 30, "pays"),
+        ({"saved": 0.02, "decodes": 30}, 20, "pays"),
+        ({"saved": 0.0, "decodes": 30}, 0, "does not pay"),
+        # Four targets at most: 360 ms for the prompt.
+        ({"saved": 5.0, "begun": [900]}, 360, "pays"),
+        # Whatever was saved, seven tenths of the target for the time between two tokens.
+        ({"saved": 5.0, "slo": Slo(1.0, 0.1, 0.1)}, 30, "pays"),
+        ({"saved": 0.0, "slo": Slo(1.0, 0.1, 0.2)}, 40, "pays"),
+        # A first token alone saves nothing.
+        ({"decodes": 30, "fresh": 1, "saved": 1.0}, 0, "does not pay"),
+        # Not worth it: 15 tokens.
+        ({"saved": -0.1}, 0, "does not pay"),
+        # A prompt is overdue, but others were prefilled in between; or none was.
+        ({"saved": -1.0, "begun_s": 2.1}, 0, "does not pay"),
+        ({"saved": -1.0, "begun_s": 2.1, "prefilled_s": 2.1}, 300, "too long"),
+    ],
+)
+def test_slack(compose, case, tokens, reason):
+    case = {"begun": [300], **case}
+    decoding = [case.pop("saved")] * case.pop("decodes", 10)
+    num_decodes = len(decoding) + case.get("fresh", 0)
+    got, picks, decodes, why = compose("unified", decoding, max_num_seqs=128, **case)
+    assert sum(n for _, n in picks) == tokens and reason in why
+    assert got is (BatchKind.MIXED if tokens else BatchKind.DECODE)
+    assert len(decodes) == num_decodes
+
+
+@pytest.mark.parametrize(
+    ("saved_s", "waiting", "expected"),
+    [
+        (0.049, [300], [("w0", 32)]),
+        (0.046, [300], []),  # 31 tokens are too few to begin with
+        (0.046, [25, 300], [("w0", 25)]),
+        (0.046, [20, 11], [("w0", 20), ("w1", 11)]),
+    ],
+)
+def test_no_prompt_begins_with_a_small_piece(compose, saved_s, waiting, expected):
+    _, picks, _, _ = compose("unified", [saved_s] * 20, waiting, max_num_seqs=128)
+    assert picks == expected
+
+
+@pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 223)])
+def test_slack_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, tokens):
+    """One has saved nothing: one of fifty counts, and of more than fifty the next one."""
+    _, picks, _, _ = compose("unified", [0.0] + [1.0] * num_rich, [300], max_num_seqs=128)
+    assert sum(n for _, n in picks) == tokens
+
+
+@pytest.mark.parametrize(
+    ("sure", "pace_s", "tokens"),
+    [
+        (0, 0.0, 40),
+        (2, 0.0, 40),  # both are out
+        (6, 0.0, 100),  # four more, at 40 ms as a decode step takes: a quarter of 0.24 s
+        (6, 0.08, 60),  # at the 80 ms that steps take of late: of 0.08 s
+        (6, 0.2, 40),
+        (100, 0.0, 300),
+    ],
+)
+def test_slack_spends_what_responses_will_save_for_sure(make_step, sure, pace_s, tokens):
+    step = make_step("unified", [0.0] * 10, [300], max_num_seqs=128, pace_s=pace_s)
+    for seq in step.decoding.values():
+        seq.sure_tokens = sure
+    plan = COMPOSERS[Batching.SLACK](step)
+    assert sum(pick.num_tokens for pick in plan.picks) == tokens
+
+
+@pytest.mark.parametrize(("spare", "admitted"), [(31, True), (30, False)])
+def test_slack_keeps_memory_for_what_the_decodes_are_to_become(compose, spare, admitted):
+    """Five decodes hold two blocks each and may grow by 998 tokens; a prompt of 100 takes eight."""
+    _, picks, _, _ = compose(
+        "unified", [1.0] * 5, [100], num_blocks=5 * 2 + 8 + spare, max_num_seqs=32
+    )
+    assert bool(picks) is admitted
+
+
+def test_slack_prefills_all_it_can_when_nothing_decodes(compose):
+    kind, picks, _, _ = compose("unified", [], [300, 300])
+    assert (kind, picks) == (BatchKind.PREFILL, [("w0", 300), ("w1", 212)])
+
+
+def test_temporal_counts_tpot_from_the_first_decode_batch(make_step):
+    step = make_step("ecoserve", [-0.2], fresh=1)
+    waiting, begun = step.decoding["d1"], step.decoding["d0"]
+    assert waiting.paid_until_s == pytest.approx(NOW - 1.0)
+    assert COMPOSERS[Batching.TEMPORAL](step).kind is BatchKind.DECODE
+    assert waiting.paid_until_s == NOW
+    assert begun.paid_until_s == NOW - 0.2
+
+
+@pytest.mark.parametrize("begun_s", [1.9, 2.1])
+def test_a_begun_prompt_can_be_overdue_too(compose, begun_s):
+    kind, picks, _, _ = compose("ecoserve", [0.0], begun=[300], begun_s=begun_s)
+    if begun_s < 2:
+        assert kind is BatchKind.DECODE
+    else:
+        assert (kind, picks) == (BatchKind.PREFILL, [("b0", 300)])

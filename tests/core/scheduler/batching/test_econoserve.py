@@ -1,0 +1,292 @@
+"""EconoServe's batches: who gets memory for its response, who borrows it, and which prompts go."""
+
+from dataclasses import replace
+
+import pytest
+
+from macroserve.core.batch import BatchKind, BatchResult
+from macroserve.core.request import Slo
+from macroserve.core.scheduler.sequence import State
+from macroserve.core.strategy import STRATEGIES, Ordering
+
+PATIENT = Slo(ttft_s=60.0, tpot_s=30.0)
+ECONOSERVE = STRATEGIES["econoserve"]
+
+
+@pytest.fixture
+def make(make_scheduler, make_executor):
+    """A scheduler that has seen responses of ``expected`` tokens, and an executor by which they get
+    as long as ``lengths`` says, 40 tokens else. Blocks have 16 tokens."""
+
+    def build(expected=40, lengths=None, strategy=ECONOSERVE, **fields):
+        scheduler = make_scheduler(strategy, **fields)
+        executor = make_executor(scheduler, {f"r{i}": 40 for i in range(100)} | (lengths or {}))
+        for _ in range(9):
+            scheduler._lengths.observe(EXAMPLE, expected)
+        return scheduler, executor
+
+    return build
+
+
+@pytest.fixture(autouse=True)
+def _example(make_request):
+    global EXAMPLE
+    EXAMPLE = make_request("example", prompt=10, new=50)
+
+
+def arrive(executor, make_request, *prompts, slo=PATIENT, new=200):
+    for prompt in prompts:
+        name = f"r{len(executor.requests)}"
+        assert executor.add(make_request(name, executor.now, prompt, new, slo)) is None
+
+
+def held(scheduler, name):
+    return scheduler._running.blocks.held_by(name)
+
+
+def test_a_prompt_gets_its_own_memory_and_its_response_more_at_once(make, make_request):
+    scheduler, executor = make()
+    arrive(executor, make_request, 100)
+    batch = executor.step()
+    assert (batch.kind, held(scheduler, "r0")) == (BatchKind.PREFILL, 7)
+    assert list(scheduler._running.paused) == ["r0"]
+    batch = executor.step()
+    assert batch.decodes == ("r0",)
+    # 101 tokens are there, and 1.15 times the 39 that are expected to come.
+    assert held(scheduler, "r0") == 10
+    blocks = held(scheduler, "r0")
+    executor.drain()
+    assert scheduler._running.blocks.free == scheduler.config.num_blocks >= blocks
+
+
+def test_prompts_fill_what_responses_leave_of_the_forward_size(make, make_request):
+    _, executor = make(chunk_tokens=128)
+    arrive(executor, make_request, 100, 100)
+    executor.step()
+    arrive(executor, make_request, 300)
+    batch = executor.step()
+    # One response, the rest of the second prompt, and as much of the third as is left.
+    assert batch.kind is BatchKind.MIXED and batch.num_tokens == 128
+
+
+def test_responses_come_first_and_leave_prompts_a_reserve(make, make_request):
+    """50 blocks: two prompts of 18 leave 14, of which one response gets its 10, and 1 is kept."""
+    scheduler, executor = make(expected=130, num_blocks=50, strategy=NO_LENDING)
+    arrive(executor, make_request, 288, 288)
+    while len(scheduler._running.paused) < 2:
+        batch = executor.step()
+        if batch.decodes:
+            break
+    arrive(executor, make_request, 60)
+    for _ in range(5):
+        batch = executor.step()
+        assert "r2" not in [prefill.request_id for prefill in batch.prefills]
+    assert sum(scheduler._running.decoding.get(f"r{i}") is not None for i in range(2)) == 1
+
+
+NO_LENDING = replace(ECONOSERVE, lending=False)
+
+
+def starved(make, make_request, **fields):
+    """A long response holds all memory, and a short one with 18 tokens to come waits for some."""
+    scheduler, executor = make(expected=120, lengths={"r0": 120, "r1": 18}, num_blocks=20, **fields)
+    arrive(executor, make_request, 160, new=140)
+    for _ in range(3):
+        executor.step()
+    assert held(scheduler, "r0") == 19
+    arrive(executor, make_request, 14)
+    return scheduler, executor
+
+
+def expect(scheduler, name, num_tokens):
+    """Let its response be expected to get so long."""
+    seq = scheduler._sequences[name]
+    assert seq.state is State.PAUSED
+    seq.predicted_tokens = num_tokens
+
+
+def wait_for_memory(scheduler, executor, name, num_tokens):
+    """Until its response waits, which is then expected to get so long."""
+    while name not in scheduler._running.paused:
+        executor.step()
+    expect(scheduler, name, num_tokens)
+
+
+@pytest.mark.parametrize("lending", [True, False])
+def test_memory_that_is_not_needed_yet_is_lent(make, make_request, lending):
+    scheduler, executor = starved(make, make_request, strategy=replace(ECONOSERVE, lending=lending))
+    wait_for_memory(scheduler, executor, "r1", 18)
+    executor.step()
+    assert (scheduler._running.decoding.get("r1") is not None) == lending
+    if lending:
+        guest, host = scheduler._sequences["r1"], scheduler._sequences["r0"]
+        assert guest.host is host and host.guests == [guest]
+        assert held(scheduler, "r0") + held(scheduler, "r1") == 20
+        assert host.num_slots == 16 * held(scheduler, "r0")
+        while "r1" not in executor.ended:
+            executor.step()
+        assert held(scheduler, "r0") == 19, "it got back what it had lent"
+        assert host.guests == []
+    executor.drain()
+    assert not any(batch.preempted for batch in executor.batches)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "later", "fits"),
+    [
+        (52, 0, True),
+        (62, 0, False),
+        (57, 0, True),
+        (57, 8, False),  # it would just have ended, with no step to spare
+    ],
+)
+def test_a_guest_has_to_end_before_its_host_gets_there(make, make_request, num_tokens, later, fits):
+    """The host has 142 slots left, and ``later`` steps after that fewer: a little less than half of
+    them is the most that it lends."""
+    scheduler, executor = starved(make, make_request)
+    wait_for_memory(scheduler, executor, "r1", 190)
+    for _ in range(later):
+        executor.step()
+    expect(scheduler, "r1", num_tokens)
+    executor.step()
+    assert (scheduler._running.decoding.get("r1") is not None) == fits
+
+
+def test_a_guest_that_is_late_has_to_leave(make, make_request):
+    scheduler, executor = starved(make, make_request)
+    executor.lengths["r1"] = 190
+    wait_for_memory(scheduler, executor, "r1", 18)
+    executor.step()
+    assert scheduler._sequences["r1"].host is not None
+    while "r0" not in executor.ended:
+        executor.step()
+        assert "r0" not in scheduler._running.paused, "the host waits for its guest"
+    assert [i for batch in executor.batches for i in batch.preempted] == ["r1"]
+    executor.drain()
+    assert executor.ended == {"r0": "finished", "r1": "finished"}
+
+
+def test_a_guest_stays_when_its_host_ends_first(make, make_request):
+    scheduler, executor = starved(make, make_request)
+    executor.lengths["r0"] = 12
+    wait_for_memory(scheduler, executor, "r1", 18)
+    while "r0" not in executor.ended:
+        executor.step()
+    guest = scheduler._sequences["r1"]
+    assert guest.host is None and guest.state is State.DECODING
+    executor.drain()
+    assert not any(batch.preempted for batch in executor.batches)
+
+
+def test_what_outruns_its_memory_keeps_it_and_waits_for_more(make, make_request):
+    """Both are expected to take four tokens and take 60, so that the pool of 21 gets full."""
+    scheduler, executor = make(
+        expected=4, lengths={"r0": 60, "r1": 60}, num_blocks=21, strategy=NO_LENDING
+    )
+    arrive(executor, make_request, 144, 144, new=100)
+    paused = set()
+    while len(executor.ended) < 2:
+        executor.step()
+        paused |= {i for i, seq in scheduler._running.paused.items() if seq.num_emitted > 1}
+    assert paused
+    assert executor.ended == {"r0": "finished", "r1": "finished"}
+
+
+@pytest.mark.parametrize(
+    ("urgent", "expected"),
+    [
+        (Slo(60.0, 30.0), ["r2", "r0", "r1"]),  # the one with the most memory
+        (Slo(0.01, 0.001), ["r1", "r2", "r0"]),
+    ],
+)
+def test_the_urgent_come_first_and_then_those_with_the_most_memory(
+    make, make_request, urgent, expected
+):
+    """However much is to come of them: most of the one with the least memory."""
+    scheduler, executor = make(num_blocks=256)
+    for prompt, slo in ((64, PATIENT), (32, urgent), (96, PATIENT)):
+        arrive(executor, make_request, prompt, slo=slo)
+    batch = scheduler.schedule(executor.now)
+    prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
+    executor.now += 0.1
+    result = BatchResult(0.1, prefilled, dict.fromkeys(prefilled, 1))
+    scheduler.update(batch, result, executor.now)
+    expect(scheduler, "r1", 120)
+    assert list(scheduler.schedule(executor.now).decodes) == expected
+
+
+@pytest.mark.parametrize(
+    ("ordering", "synced", "expected"),
+    [
+        (Ordering.EDF, True, ["r1", "r3", "r0", "r2"]),
+        (Ordering.EDF, False, ["r1", "r0", "r2", "r3"]),
+        (Ordering.FCFS, True, ["r0", "r2", "r1", "r3"]),
+        (Ordering.FCFS, False, ["r0", "r1", "r2", "r3"]),
+    ],
+)
+def test_those_that_end_together_go_together(make, make_request, ordering, synced, expected):
+    strategy = replace(ECONOSERVE, ordering=ordering, synced=synced)
+    scheduler, executor = make(num_blocks=256, strategy=strategy)
+    arrive(executor, make_request, 80, 96, 64, 48)
+    batch = scheduler.schedule(0.0)
+    prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
+    scheduler.update(batch, BatchResult(0.1, prefilled, dict.fromkeys(prefilled, 1)), 0.1)
+    for index, num_tokens in enumerate((100, 20, 100, 20)):
+        expect(scheduler, f"r{index}", num_tokens)
+    assert list(scheduler.schedule(0.1).decodes) == expected
+
+
+def test_some_memory_is_left_to_prompts(make, make_request):
+    """Of 100 blocks responses leave 3: the second, which would take the last 44, waits."""
+    scheduler, executor = make(expected=600, strategy=NO_LENDING, num_blocks=100)
+    arrive(executor, make_request, 16, 16, new=850)
+    executor.step()
+    expect(scheduler, "r0", 750)
+    executor.step()
+    assert held(scheduler, "r0") == 55
+    assert "r1" in scheduler._running.paused
+
+
+@pytest.mark.parametrize(
+    ("ordering", "expected"),
+    [(Ordering.EDF, ["r2", "r1", "r0"]), (Ordering.FCFS, ["r0", "r1", "r2"])],
+)
+def test_of_prompts_alike_the_longest_goes_first_and_of_others_the_most_urgent(
+    make, make_request, ordering, expected
+):
+    _, executor = make(strategy=replace(ECONOSERVE, ordering=ordering))
+    arrive(executor, make_request, 40, 90)
+    arrive(executor, make_request, 20, slo=Slo(0.3, 30.0))
+    order = [prefill.request_id for prefill in executor.step().prefills]
+    assert order == expected
+
+
+def test_what_is_lent_is_lent_once(make, make_request):
+    scheduler, executor = make(expected=120, lengths={"r0": 120}, num_blocks=21, max_num_seqs=3)
+    arrive(executor, make_request, 160, new=140)
+    for _ in range(3):
+        executor.step()
+    arrive(executor, make_request, 14, 14)
+    for _ in range(9):
+        executor.step()
+        for name in tuple(scheduler._running.paused):
+            expect(scheduler, name, 190)  # too long to be lent anything
+    assert len(scheduler._running.paused) == 2
+    for name in ("r1", "r2"):
+        expect(scheduler, name, 50)
+    executor.step()
+    assert [scheduler._sequences[name].host is None for name in ("r1", "r2")] == [False, True]
+
+
+def test_a_guest_that_outruns_its_loan_borrows_from_nobody_else(make, make_request):
+    """Nobody could tell any more what to give back to whom."""
+    scheduler, executor = starved(make, make_request)
+    executor.lengths["r1"] = 190
+    wait_for_memory(scheduler, executor, "r1", 18)
+    executor.step()
+    guest, host = scheduler._sequences["r1"], scheduler._sequences["r0"]
+    wait_for_memory(scheduler, executor, "r1", guest.num_emitted + 4)
+    borrowed = guest.num_borrowed
+    executor.step()
+    assert guest.state is State.PAUSED
+    assert (guest.host, guest.num_borrowed, host.guests) == (host, borrowed, [guest])

@@ -1,0 +1,32 @@
+"""How fast requests come: as they did of late."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.scheduler.estimators import WINDOW_S, Inflow
+
+
+def test_a_steady_stream_is_known_after_a_while():
+    inflow = Inflow()
+    for index in range(2000):
+        inflow.add(50, 0.1 * index)
+    assert inflow.tokens_per_s(200.0) == pytest.approx(500.0, rel=0.02)
+
+
+def test_it_fades_when_nothing_comes():
+    inflow = Inflow()
+    assert inflow.tokens_per_s(5.0) == 0.0
+    inflow.add(300, 5.0)
+    assert inflow.tokens_per_s(5.0) == pytest.approx(300 / WINDOW_S)
+    assert inflow.tokens_per_s(5.0 + 10 * WINDOW_S) < 0.001
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.floats(0, 60)), min_size=1))
+def test_it_is_never_more_than_all_in_one_window(stream):
+    inflow, now = Inflow(), 0.0
+    for num_tokens, gap_s in stream:
+        now += gap_s
+        inflow.add(num_tokens, now)
+    total = sum(num_tokens for num_tokens, _ in stream)
+    assert 0 < inflow.tokens_per_s(now) <= total / WINDOW_S * (1 + 1e-9)

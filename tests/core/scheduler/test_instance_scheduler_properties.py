@@ -1,0 +1,126 @@
+"""Whatever comes, under every strategy: nothing is lost, everything fits, everything ends."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macroserve.core.request import Slo
+from macroserve.core.status import Pool
+from macroserve.core.strategy import STRATEGIES, Ordering
+
+VARIANTS = {
+    **STRATEGIES,
+    "sarathi with exact KV": replace(STRATEGIES["sarathi"], exact_kv=True),
+    "ecoserve with exact KV": replace(STRATEGIES["ecoserve"], exact_kv=True),
+    "vllm with triage": replace(STRATEGIES["vllm"], ordering=Ordering.EDF, triage=True),
+    "ecoserve with offload": replace(STRATEGIES["ecoserve"], offload=True),
+    "unified without exact KV": replace(STRATEGIES["unified"], exact_kv=False),
+}
+
+slos = st.builds(Slo, st.sampled_from((0.05, 0.5, 5.0)), st.sampled_from((0.001, 0.03, 0.1)))
+requests = st.fixed_dictionaries(
+    {
+        "gap_s": st.sampled_from((0.0, 0.0, 0.01, 0.3)),
+        "age_s": st.sampled_from((0.0, 0.0, 0.4)),
+        "prompt": st.integers(1, 160),
+        "new": st.integers(1, 60),
+        "length": st.integers(1, 60),
+        "streamed": st.sampled_from((0, 0, 0, 3)),
+        "slo": slos,
+    }
+)
+events = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from(("abort", "drain", "undrain", "hp", "lp"))),
+    max_size=6,
+)
+shortfalls = st.lists(st.tuples(st.sampled_from((0, 0, 1, 30, 500)), st.booleans()), max_size=12)
+limits = st.fixed_dictionaries(
+    {
+        "num_blocks": st.integers(14, 60),
+        "block_size": st.sampled_from((8, 16)),
+        "max_num_seqs": st.integers(1, 8),
+        "max_batch_tokens": st.integers(8, 200),
+        "chunk_tokens": st.integers(4, 64),
+        "drop_late": st.booleans(),
+        "hidden_slots": st.sampled_from([None, 8, 24, 32]),
+        "late_value": st.sampled_from((0.0, 0.4)),
+        "pool": st.sampled_from(Pool),
+        "slo": slos,
+    }
+)
+
+
+def apply(event, executor):
+    match event:
+        case "abort" if executor.alive:
+            executor.finish(executor.alive[len(executor.alive) // 2])
+        case "drain" | "undrain":
+            executor.scheduler.drain(event == "drain")
+        case "hp" | "lp":
+            executor.scheduler.set_pool(Pool(event))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(requests, min_size=1, max_size=25),
+    limits,
+    events,
+    shortfalls,
+    st.sampled_from((0.3, 1, 4)),
+    st.lists(st.integers(1, 30), max_size=4),
+)
+def test_every_request_ends_once_within_all_limits(
+    name,
+    make_scheduler,
+    make_executor,
+    make_request,
+    wanted,
+    fields,
+    events,
+    short,
+    slowdown,
+    seen_lengths,
+):
+    """The executor of these tests checks each batch; here it gets its load."""
+    scheduler = make_scheduler(VARIANTS[name], **fields)
+    for length in seen_lengths:
+        scheduler._lengths.observe(make_request("seen"), length)
+    lengths = {f"r{i}": min(w["length"], w["new"]) for i, w in enumerate(wanted)}
+    executor = make_executor(scheduler, lengths, slowdown=slowdown, shortfalls=short)
+    arrivals, at_s = [], 0.0
+    for index, w in enumerate(wanted):
+        at_s += w["gap_s"]
+        prompt = w["prompt"] + w["streamed"]
+        request = make_request(
+            f"r{index}", at_s - w["age_s"], prompt, w["new"], w["slo"], w["streamed"]
+        )
+        arrivals.append((at_s, request))
+    events = sorted(events, reverse=True)
+    refused, statuses = 0, []
+    for iteration in range(20_000):
+        while arrivals and arrivals[0][0] <= executor.now:
+            refused += executor.add(arrivals.pop(0)[1]) is not None
+        while events and events[-1][0] <= iteration:
+            apply(events.pop()[1], executor)
+        if not executor.alive:
+            if not arrivals:
+                break
+            executor.now = arrivals[0][0]
+            continue
+        executor.step()
+        statuses.append(scheduler.status(executor.now))
+    executor.drain(0)
+
+    assert len(executor.ended) + refused == len(wanted)
+    admitted = [i for status in statuses for i in status.admitted]
+    assert len(admitted) == len(set(admitted)) and set(admitted) <= set(executor.requests)
+    final = scheduler.status(executor.now)
+    assert (final.num_waiting, final.num_running, final.waiting_tokens) == (0, 0, 0)
+    assert final.remaining_tokens == 0 and final.free_blocks == final.num_blocks
+    ends = list(executor.ended.values())
+    assert final.finished == ends.count("finished") + ends.count("drop")
+    assert final.attained <= ends.count("finished")
+    assert scheduler._sequences == {}

@@ -1,0 +1,276 @@
+"""What one iteration can choose from: whom triage gives up, and how much memory is reserved."""
+
+import pytest
+from support.linear_latency import NOW
+
+from macroserve.core.scheduler.batching.unified import unified_batch
+from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.iteration import RESERVED_TTFTS, Plan
+
+
+@pytest.mark.parametrize(
+    ("num_waiting", "begun", "given_up"),
+    [
+        (9, [], 0),  # each costs a little more than 0.1 s, and all are due in 1 s
+        (12, [], 3),
+        (12, [500, 500], 4),  # what is begun takes part, for what is left of it
+    ],
+)
+def test_prompts_alike_are_given_up_one_by_one(make_step, num_waiting, begun, given_up):
+    step = make_step("unified", waiting=[50] * num_waiting, begun=begun, waited_s=0.0)
+    assert len(step.hopeless) == given_up
+
+
+def test_what_goes_before_all_leaves_them_less_time(make_step):
+    """A prompt in mid-stream, half of whose 0.9 s are left, of the second that ten others have."""
+    step = make_step("unified", waiting=[50] * 10, begun=[100], waited_s=0.0)
+    step.running.prefilling["b0"].cost_s = 0.9
+    step.running.prefilling["b0"].emit(1, NOW)
+    assert len(step.hopeless) == 5
+
+
+@pytest.mark.parametrize(("left_s", "given_up"), [(0.041, 1), (0.043, 0)])
+def test_no_prompt_is_in_time_before_the_decodes_of_its_step_are_done(
+    make_step, make_sequence, left_s, given_up
+):
+    """Ten decodes take 40 ms, and the prompt two."""
+    step = make_step("unified", [0.0] * 10)
+    step.waiting.add(make_sequence("w", arrival_s=NOW - 1.0 + left_s, cost_s=0.002))
+    assert len(step.hopeless) == given_up
+
+
+@pytest.mark.parametrize(("left_s", "is_first"), [(0.3, True), (0.32, False)])
+def test_all_are_in_time_only_if_they_are_beside_the_decodes(
+    make_step, make_sequence, left_s, is_first
+):
+    """Two prompts of 0.14 s each, and 30 ms of decodes, while the long one's 0.3 s run out."""
+    step = make_step("unified", [0.0] * 5)
+    step.waiting.add(make_sequence("long", 1, arrival_s=NOW - 1.0 + left_s, cost_s=0.14, new=900))
+    step.waiting.add(make_sequence("short", 2, arrival_s=NOW - 0.6, cost_s=0.14, new=10))
+    assert (order(step)[0] == "long") is is_first
+
+
+@pytest.mark.parametrize(("service_s", "given_up"), [(0.9, 0), (1.1, 1)])
+def test_what_holds_memory_for_long_can_be_in_time_itself(
+    make_step, make_sequence, service_s, given_up
+):
+    step = make_step("unified")
+    step.waiting.add(make_sequence("w", arrival_s=NOW, service_s=service_s, cost_s=3.0))
+    assert len(step.hopeless) == given_up
+
+
+def test_the_late_are_not_triaged(make_step):
+    step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
+    assert step.hopeless == set()
+
+
+@pytest.mark.parametrize(
+    ("exact_kv", "expected"),
+    [
+        # A prompt of 100 and the block of its next token, or 115 more for a response of 100.
+        (False, [8, 2]),
+        (True, [14, 8]),
+    ],
+)
+def test_what_is_reserved(make_step, exact_kv, expected):
+    step = make_step(
+        "unified", waiting=[100, 10], changes={"exact_kv": exact_kv}, lengths=[100], new=400
+    )
+    assert [pick.num_blocks for pick in step.pick(512)] == expected
+
+
+@pytest.mark.parametrize("exact_kv", [False, True])
+def test_no_more_is_reserved_than_the_response_can_take(make_step, exact_kv):
+    step = make_step(
+        "unified", waiting=[100, 10], changes={"exact_kv": exact_kv}, lengths=[100], new=3
+    )
+    assert [pick.num_blocks for pick in step.pick(512)] == [7, 1]
+
+
+def test_a_preempted_response_reserves_what_is_left_of_it(make_step, make_sequence):
+    step = make_step("unified", changes={"exact_kv": True}, lengths=[100])
+    seq = make_sequence("r", prompt=100, new=400)
+    seq.emit(60, NOW)
+    seq.forget_cache()
+    step.waiting.add(seq)
+    # 160 tokens, and 46 for the 40 that it is expected to add.
+    assert [pick.num_blocks for pick in step.pick(512)] == [13]
+
+
+def order(step):
+    return [pick.seq.request_id for pick in step.pick(10_000)]
+
+
+def test_the_order_under_triage(make_step, make_sequence):
+    """In mid-stream; in time, begun or not, by deadline; given up; late."""
+    step = make_step("unified", waiting=[50] * 2, begun=[400, 100], begun_s=0.2)
+    step.waiting.add(make_sequence("streaming", 90, arrival_s=0.0, streamed=3))
+    step.waiting.add(make_sequence("costly", 91, arrival_s=NOW - 0.3, cost_s=5.0))
+    step.waiting.add(make_sequence("late", 92, arrival_s=NOW - 3.0))
+    assert order(step) == ["streaming", "b0", "b1", "w0", "w1", "costly", "late"]
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "expected"),
+    [
+        (0.14, ["b0", "short", "w0", "long", "new"]),
+        (0.16, ["b0", "w0", "long", "short", "new"]),  # 0.61 s for all, and 0.6 s for the first
+    ],
+)
+def test_while_all_are_in_time_the_wait_for_each_token_decides(
+    make_step, make_sequence, cost_s, expected
+):
+    step = make_step("unified", waiting=[50], waited_s=0.4, begun=[100], begun_s=0.4)
+    step.waiting.add(make_sequence("long", 90, arrival_s=NOW - 0.4, cost_s=0.2, new=90))
+    step.waiting.add(make_sequence("short", 91, arrival_s=NOW - 0.3, cost_s=0.1, new=20))
+    step.waiting.add(make_sequence("new", 92, arrival_s=NOW, cost_s=cost_s, new=1))
+    assert order(step) == expected
+
+
+def test_a_begun_prompt_that_is_given_up_lets_others_pass(make_step):
+    step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=1.1)
+    assert order(step) == ["w0", "b0", "b1"]
+
+
+def test_the_oldest_late_one_gets_the_tokens_promised(make_step):
+    step = make_step("unified", waiting=[50, 60], waited_s=3.0)
+    assert order(step) == ["w1", "w0"]
+    step.waiting.promised_tokens = 50
+    assert order(step) == ["w0", "w1"]
+    step = make_step("unified", waiting=[50, 60], begun=[70], begun_s=4.0, waited_s=3.0)
+    step.waiting.promised_tokens = 69
+    assert order(step) == ["w1", "b0", "w0"]
+    step.waiting.promised_tokens = 70
+    assert order(step) == ["b0", "w1", "w0"], "what is begun is late the longest"
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        {"decoding": [1.0] * 6, "batch_s": 0.065},  # 71 of 100 ms
+        {
+            "decoding": [1.0] * 6,
+            "num_blocks": 40,
+            "begun": [10] * 9,
+            "max_num_seqs": 64,
+            "inflow": 1e6,
+        },
+        {"decoding": [1.0] * 6, "max_num_seqs": 8},
+    ],
+)
+def test_who_is_given_up_begins_only_where_there_is_room(make_step, full):
+    common = {"batch_s": 0.01, **full, "waiting": [20, 30], "waited_s": 3.0}
+    assert "w1" in order(make_step("unified", **common))
+    assert "w0" not in order(make_step("unified", **common))
+    roomy = {**common, "decoding": [1.0], "begun": ()}
+    assert order(make_step("unified", **roomy)) == ["w1", "w0"]
+
+
+@pytest.mark.parametrize(("num_blocks", "has_room"), [(10, True), (11, False)])
+def test_memory_is_kept_for_those_who_come_soon(make_step, num_blocks, has_room):
+    common = {"decoding": [1.0] * 6, "waiting": [20], "waited_s": 3.0, "num_blocks": 22}
+    config = make_step("unified", **common).config
+    tokens = num_blocks * config.block_size
+    inflow = tokens / (RESERVED_TTFTS * config.slo.ttft_s)
+    step = make_step("unified", **common, inflow=inflow)
+    assert step.running.blocks.free == 10
+    assert ("w0" in order(step)) == has_room
+
+
+def test_a_backlog_goes_away_where_half_of_the_memory_is_free(make_step):
+    """However many come: a fiftieth of the prefill alone would take for ever."""
+    common = {"decoding": [1.0] * 3, "waiting": [20], "waited_s": 3.0, "inflow": 1e9}
+    assert "w0" not in order(make_step("unified", **common, num_blocks=11))
+    assert "w0" in order(make_step("unified", **common, num_blocks=12))
+
+
+def test_where_nothing_decodes_there_is_room(make_step):
+    """Else what is given up could hold all the memory and wait for it to come free."""
+    step = make_step(
+        "unified", waiting=[500], waited_s=3.0, begun=[10] * 9, begun_s=3.0, num_blocks=20
+    )
+    assert len(order(step)) == 9
+
+
+def test_begun_prompts_go_on_although_nothing_else_can_begin(make_step):
+    """They may stand behind one in the order that finds no memory, which they hold."""
+    step = make_step("unified", waiting=[900], begun=[100], begun_s=0.05, num_blocks=16)
+    assert order(step) == ["b0"]
+
+
+def test_a_begun_prompt_that_is_given_up_lets_those_pass_that_can_be_in_time(make_step):
+    step = make_step("unified", waiting=[50], begun=[500])
+    assert order(step) == ["b0", "w0"]
+    step = make_step("unified", waiting=[50], begun=[500])
+    begun = step.running.prefilling["b0"]
+    begun.service_s = begun.cost_s = 2.0  # which leaves 1.7 s of it, and 0.9 s are left
+    assert order(step) == ["w0", "b0"]
+
+
+def test_what_is_computed_again_in_mid_stream_goes_first(make_step):
+    step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=0.3)
+    step.running.prefilling["b1"].emit(3, NOW - 0.2)
+    assert order(step) == ["b1", "b0", "w0"]
+
+
+SHORT = {"decoding": [1.0] * 6, "waiting": [50], "num_blocks": 23, "hidden_slots": 32}
+"""Eleven blocks of 23 are free, and a pool full of hidden states takes 0.7 ms of a step of 32."""
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "cache"),
+    [
+        ("unified", {}, Cache.HIDDEN),
+        ("unified", {"num_blocks": 24}, Cache.KV),
+        ("unified", {"hidden_slots": None}, Cache.KV),
+        ("unified", {"hidden_slots": 16}, Cache.KV),
+        ("unified", {"hidden_slots": 4000}, Cache.KV),
+        ("vllm", {}, Cache.KV),
+    ],
+    ids=["short", "half is free", "not kept", "not smaller", "too dear", "never"],
+)
+def test_hidden_states_are_kept_where_memory_is_short_and_they_are_cheap(
+    make_step, name, fields, cache
+):
+    (pick,) = make_step(name, **{**SHORT, **fields}).pick(512)
+    assert pick.cache is cache
+    # Fifty tokens and the block of the next one: five blocks of 16.
+    assert pick.num_blocks == (3 if cache is Cache.HIDDEN else 5)
+
+
+@pytest.mark.parametrize(("num_hidden", "cache"), [(0, Cache.HIDDEN), (20_000, Cache.KV)])
+def test_what_hidden_states_take_of_a_step_does_not_make_more_of_them_cheap(
+    make_step, num_hidden, cache
+):
+    """A pool full of them takes 25 ms of a step of 32, of which 20 are theirs already."""
+    step = make_step("unified", **{**SHORT, "hidden_slots": 1087})
+    step.decoding.num_hidden_tokens = num_hidden
+    assert [pick.cache for pick in step.pick(512)] == [cache]
+
+
+def test_who_was_just_preempted_does_not_come_back_hidden_at_once(make_step):
+    step = make_step("unified", **SHORT)
+    step.preempted = tuple(step.waiting)
+    assert [pick.cache for pick in step.pick(512)] == [Cache.KV]
+
+
+def test_hidden_states_leave_less_time_for_prefill(make_step):
+    step = make_step("unified", [0.0] * 2, [500])
+    whole = unified_batch(step).picks[0].num_tokens
+    step.decoding.num_hidden_tokens = 5000
+    assert unified_batch(step).picks[0].num_tokens == whole - 5
+
+
+@pytest.mark.parametrize(
+    ("decodes", "context", "hidden"),
+    [(("d0", "d1", "d2"), 36, 0), (("d0", "d2"), 24, 12), (("d1",), 12, 0), ((), 0, 0)],
+)
+def test_the_work_is_that_of_the_decodes_that_run(
+    make_step, make_latency, decodes, context, hidden
+):
+    step = make_step("ascendra", decoding=[0.5] * 3)
+    step.latency = make_latency()
+    if hidden:
+        step.decoding["d0"].cache = Cache.HIDDEN
+    work = step.work(Plan((), decodes, "these run"))
+    assert work == step.latency.work((), len(decodes), context, hidden)

@@ -1,0 +1,184 @@
+"""Who gets the last blocks: growth, pauses, preemptions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.scheduler.running import Running
+from macroserve.core.scheduler.sequence import State
+
+
+def names(sequences):
+    return [seq.request_id for seq in sequences]
+
+
+@pytest.fixture(scope="session")
+def run_up(make_sequence):
+    """Decoding sequences that used up the blocks granted: ``(name, arrival, blocks)``."""
+
+    def build(num_blocks, *wanted, pause_when_full, prefilling=()):
+        running = Running(num_blocks, 16, pause_when_full=pause_when_full)
+        for ordinal, (name, arrival_s, blocks) in enumerate((*wanted, *prefilling)):
+            prompt = 16 * blocks - 1
+            seq = make_sequence(name, ordinal, arrival_s=arrival_s, prompt=prompt, new=200)
+            running.admit(seq, blocks)
+            if (name, arrival_s, blocks) not in prefilling:
+                seq.emit(1, now=0.0)  # 16 * blocks tokens: the next needs a new block
+                running.start_decoding(seq)
+        return running
+
+    return build
+
+
+@pytest.mark.parametrize("pause_when_full", [False, True])
+def test_each_gets_a_block_while_there_are_some(run_up, pause_when_full):
+    running = run_up(8, ("a", 0, 2), ("b", 1, 2), pause_when_full=pause_when_full)
+    assert running.make_room() == []
+    assert running.blocks.free == 2
+    assert [seq.num_slots for seq in running] == [48, 48]
+    assert running.make_room() == [] and running.blocks.free == 2  # once is enough
+
+
+def test_the_latest_arrival_gives_up_its_cache(run_up):
+    running = run_up(6, ("late", 9, 2), ("a", 1, 2), ("b", 2, 2), pause_when_full=False)
+    preempted = running.make_room()
+    assert names(preempted) == ["late"]
+    assert preempted[0].state is State.WAITING and preempted[0].num_to_prefill == 32
+    assert names(running) == ["a", "b"]
+    assert running.blocks.free == 0
+
+
+def test_a_sequence_may_have_to_preempt_itself(run_up):
+    running = run_up(4, ("a", 1, 2), ("b", 2, 2), pause_when_full=False)
+    running.decoding["a"].num_slots = 99  # a has room; only b is short
+    assert names(running.make_room()) == ["b"]
+    assert names(running) == ["a"]
+
+
+def test_begun_prompts_are_preempted_too(run_up):
+    running = run_up(6, ("a", 1, 2), pause_when_full=False, prefilling=(("p", 5, 4),))
+    assert names(running.make_room()) == ["p"]
+
+
+def test_whoever_finds_no_block_pauses_and_goes_on_later(run_up):
+    running = run_up(5, ("a", 1, 2), ("b", 2, 2), pause_when_full=True)
+    assert running.make_room() == []
+    assert names(running.decoding.values()) == ["a"]
+    assert names(running.paused.values()) == ["b"]
+    assert running.blocks.held_by("b") == 2, "a paused sequence keeps its cache"
+    running.remove(running.decoding["a"], State.FINISHED)
+    assert running.make_room() == []
+    assert names(running.decoding.values()) == ["b"] and not running.paused
+    assert running.decoding["b"].num_slots == 48
+
+
+def test_the_paused_come_before_those_that_run(run_up):
+    running = run_up(6, ("a", 1, 2), ("b", 2, 2), pause_when_full=True, prefilling=(("p", 5, 1),))
+    running.make_room()
+    assert names(running.paused.values()) == ["b"]
+    running.decoding.emit_one(running.decoding["a"], 16, 1.0)  # short again
+    running.remove(running.prefilling["p"], State.FINISHED)
+    running.make_room()
+    assert names(running.paused.values()) == ["a"]
+    assert names(running.decoding.values()) == ["b"]
+
+
+def test_when_all_are_paused_the_latest_is_preempted(run_up):
+    running = run_up(4, ("a", 2, 2), ("b", 1, 2), pause_when_full=True)
+    assert names(running.make_room()) == ["a"]
+    assert names(running.decoding.values()) == ["b"]
+
+
+def test_nobody_is_preempted_while_a_prompt_can_go_on(run_up):
+    running = run_up(6, ("a", 1, 2), pause_when_full=True, prefilling=(("p", 5, 4),))
+    assert running.make_room() == []
+    assert names(running.paused.values()) == ["a"]
+    assert names(running) == ["p", "a"]
+
+
+def test_blocks_come_back_from_every_state(run_up):
+    for name, state in (("p", State.FINISHED), ("a", State.FINISHED), ("b", State.WAITING)):
+        running = run_up(
+            9, ("a", 1, 2), ("b", 2, 3), pause_when_full=True, prefilling=(("p", 5, 4),)
+        )
+        running.make_room()
+        seq = next(seq for seq in running if seq.request_id == name)
+        held = running.blocks.held_by(name)
+        running.remove(seq, state)
+        assert running.blocks.free >= held and running.blocks.held_by(name) == 0
+        running.blocks.check()
+        assert name not in names(running)
+
+
+@pytest.fixture(scope="session")
+def decode(make_sequence):
+    """One more response of a prompt of two blocks, in so many more of its own, or of its host's."""
+
+    def build(running, name, num_blocks, host=None):
+        seq = make_sequence(name, len(running), arrival_s=len(running), prompt=31, new=200)
+        running.admit(seq, 2)
+        seq.emit(1, now=0.0)
+        running.start_decoding(seq)
+        running.resume(seq, num_blocks, host)
+        return seq
+
+    return build
+
+
+def lending(num_blocks):
+    return Running(num_blocks, 16, pause_when_full=True, queue_responses=True)
+
+
+def test_what_a_guest_has_lent_on_comes_back_from_its_own_guest(decode):
+    running = lending(20)
+    host = decode(running, "host", 10)
+    guest = decode(running, "guest", 5, host)
+    nested = decode(running, "nested", 2, guest)
+    held = running.blocks.held_by
+    assert [held(name) for name in ("host", "guest", "nested")] == [7, 5, 4]
+    running.remove(guest, State.FINISHED)
+    assert (held("host"), nested.host, host.guests) == (10, host, [nested])
+    running.remove(nested, State.FINISHED)
+    assert (held("host"), running.blocks.free, host.guests) == (12, 8, [])
+    assert host.num_slots == 12 * 16
+
+
+def test_the_guest_that_came_last_leaves_first(decode):
+    running = lending(16)
+    host = decode(running, "host", 10)
+    for name in ("first", "last"):
+        decode(running, name, 2, host)
+    assert running.blocks.free == 0
+    running.decoding.emit_one(running.decoding["host"], 16 * 6, 1.0)  # it needs what it has lent
+    assert names(running.make_room()) == ["last"]
+    assert names(host.guests) == ["first"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(1, 6)), min_size=5, max_size=40
+    )
+)
+def test_no_host_loses_what_it_lends(decode, moves):
+    """Responses begin, as guests of others where those have as much, and end in any order."""
+    running = lending(60)
+    own = {}
+    for place, other, num_blocks in moves:
+        if seq := running.decoding.get(f"s{place}"):
+            running.remove(seq, State.FINISHED)
+            del own[f"s{place}"]
+        elif (host := running.decoding.get(f"s{other}")) and running.blocks.free >= 2:
+            if running.blocks.held_by(host.request_id) >= num_blocks:
+                decode(running, f"s{place}", num_blocks, host)
+                own[f"s{place}"] = 2
+        elif running.blocks.free >= 2 + num_blocks:
+            decode(running, f"s{place}", num_blocks)
+            own[f"s{place}"] = 2 + num_blocks
+        running.blocks.check()
+        for seq in running:
+            lent = sum(guest.num_borrowed for guest in seq.guests)
+            assert all(guest.host is seq for guest in seq.guests)
+            assert running.blocks.held_by(seq.request_id) + lent >= own[seq.request_id]
+    for seq in tuple(running):
+        running.remove(seq, State.FINISHED)
+    assert running.blocks.free == running.blocks.num_blocks

@@ -1,0 +1,192 @@
+"""No prompt and no decode waits for ever, each for the bound that its composer states."""
+
+import pytest
+
+from macroserve.core.batch import BatchKind
+from macroserve.core.request import Slo
+from macroserve.core.scheduler.config import OVERDUE_TTFTS
+from macroserve.core.strategy import STRATEGIES
+
+
+def just_enough(scheduler):
+    """A pace that decodes can keep, but that saves too little to pay for any prefill."""
+    latency = scheduler.latency
+    step_s = latency.predict(latency.work((), num_decodes=12, decode_context=12 * 1000))
+    return Slo(ttft_s=1.0, tpot_s=1.001 * step_s)
+
+
+def flood(executor, make_request, slo, until_s):
+    """More prompts in each iteration than it can prefill."""
+    index = 0
+    while executor.now < until_s:
+        for _ in range(2):
+            index += 1
+            executor.lengths[f"r{index}"] = 20
+            executor.add(make_request(f"r{index}", executor.now, 300, 20, slo))
+        executor.step()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_overdue_prompt_is_prefilled_though_slack_never_pays(
+    make_scheduler, make_executor, make_request, strategy
+):
+    scheduler = make_scheduler(strategy)
+    executor = make_executor(scheduler, {"long": 900, "prompt": 2})
+    executor.add(make_request("long", 0.0, 50, 900, just_enough(scheduler)))
+    for _ in range(20):
+        executor.step()
+    started_s = executor.now
+    executor.add(make_request("prompt", started_s, 300, 10))
+    while "prompt" not in executor.first_token_s:
+        executor.step()
+    waited_s = executor.first_token_s["prompt"] - started_s
+    step_s = max(batch.predicted_s for batch in executor.batches)
+    assert waited_s <= OVERDUE_TTFTS * scheduler.config.slo.ttft_s + 6 * step_s
+
+
+def test_overdue_prompts_leave_every_other_batch_to_decodes(
+    make_scheduler, make_executor, make_request
+):
+    scheduler = make_scheduler("ecoserve", max_num_seqs=12, num_blocks=2000)
+    executor = make_executor(scheduler, {"long": 900})
+    executor.add(make_request("long", 0.0, 50, 900, just_enough(scheduler)))
+    for _ in range(20):
+        executor.step()
+    for index in range(10):
+        executor.lengths[f"r{index}"] = 900
+        executor.add(make_request(f"r{index}", -5.0, 500, 900, just_enough(scheduler)))
+    first = len(executor.batches)
+    while len(executor.first_token_s) < 11:
+        executor.step()
+    kinds = [batch.kind for batch in executor.batches[first:]]
+    assert kinds == [BatchKind.PREFILL, BatchKind.DECODE] * 9 + [BatchKind.PREFILL]
+
+
+def test_a_prefill_phase_ends_after_one_ttft_target(make_scheduler, make_executor, make_request):
+    """EcoServe, with enough prompts for many phases and nothing that decoded before."""
+    scheduler = make_scheduler("ecoserve", max_num_seqs=200, max_batch_tokens=512, num_blocks=9000)
+    lengths = {f"r{i}": 100 for i in range(150)}
+    executor = make_executor(scheduler, lengths)
+    for index in range(150):
+        executor.add(make_request(f"r{index}", 0.0, 500, 100))
+    while executor.step().kind is BatchKind.PREFILL:
+        pass
+    assert 1.0 <= executor.now < 1.5
+    assert executor.batches[-1].kind is BatchKind.DECODE
+    assert len(executor.first_token_s) < 150
+
+
+def test_prefills_first_let_decodes_in_when_the_seats_are_taken(
+    make_scheduler, make_executor, make_request
+):
+    scheduler = make_scheduler("vllm", max_num_seqs=8, num_blocks=2000)
+    executor = make_executor(scheduler, {f"r{i}": 3 for i in range(40)})
+    for index in range(40):
+        executor.add(make_request(f"r{index}", 0.0, 500, 10))
+    in_a_row = longest = 0
+    while executor.alive:
+        in_a_row = in_a_row + 1 if executor.step().kind is BatchKind.PREFILL else 0
+        longest = max(longest, in_a_row)
+    assert longest == 8
+
+
+def test_late_requests_age_under_a_flood_of_others(make_scheduler, make_executor, make_request):
+    """Triage gives the big one up at once; a share of the prefill brings it in all the same."""
+    slo = Slo(0.3, 0.1)
+    scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
+    executor = make_executor(scheduler, {"big": 2})
+    executor.add(make_request("big", -1.0, 1000, 2, slo))
+    flood(executor, make_request, slo, until_s=20.0)
+    assert "big" in executor.ended
+    before = [
+        prefill.num_tokens
+        for batch in executor.batches
+        for prefill in batch.prefills
+        if prefill.request_id != "big"
+    ]
+    assert sum(before) > 10_000, "the flood kept it busy"
+    reasons = {batch.reason for batch in executor.batches}
+    assert "prompts have waited too long" not in reasons, "for others were prefilled"
+
+
+def test_a_long_one_ages_though_none_is_ever_late(make_scheduler, make_executor, make_request):
+    """Shorter ones pass it, of which some always wait, until it has waited enough."""
+    slo = Slo(1e6, 1e6)
+    scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=4)
+    executor = make_executor(scheduler, {"big": 2})
+    num_short = 0
+
+    def step_with_short_ones_waiting():
+        nonlocal num_short
+        while len(scheduler._waiting) < 6:
+            num_short += 1
+            executor.lengths[f"r{num_short}"] = 20
+            executor.add(make_request(f"r{num_short}", executor.now, 100, 20, slo))
+        executor.step()
+
+    step_with_short_ones_waiting()
+    executor.add(make_request("big", executor.now, 900, 200, slo))
+    while "big" not in executor.first_token_s and executor.now < 100.0:
+        step_with_short_ones_waiting()
+    assert "big" in executor.first_token_s
+    assert num_short > 50, "many passed it"
+
+
+def test_a_late_prompt_that_has_begun_ages_as_well(make_scheduler, make_executor, make_request):
+    slo = Slo(0.3, 0.1)
+    scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
+    executor = make_executor(scheduler, {"big": 2})
+    executor.add(make_request("big", -1.0, 1500, 2, slo))
+    executor.step()
+    assert executor.computed["big"] == 512, "nothing else was there"
+    flood(executor, make_request, slo, until_s=30.0)
+    assert "big" in executor.ended
+
+
+def test_late_ones_are_promised_tokens_as_long_as_there_are_any(
+    make_scheduler, make_executor, make_request
+):
+    """Begun or not; what nobody has claimed is no credit for those who are late much later."""
+    scheduler = make_scheduler("unified", num_blocks=4000)
+    executor = make_executor(scheduler, {"late": 2})
+    executor.add(make_request("late", -1.0, 2000, 2, Slo(0.3, 0.1)))
+    executor.step()
+    assert executor.computed["late"] == 512, "nothing else was there"
+
+    def prefill(name):
+        executor.lengths[name] = 2
+        executor.add(make_request(name, executor.now, 600, 2, Slo(9.0, 0.1)))
+        executor.step()
+        return scheduler._waiting.promised_tokens
+
+    assert prefill("a") > 0
+    executor.finish("late")
+    assert prefill("b") == 0
+
+
+def test_without_ageing_it_would_wait(make_scheduler, make_executor, make_request, monkeypatch):
+    """The same flood, and nothing promised to the late ones: the test above tests something."""
+    monkeypatch.setattr("macroserve.core.scheduler.waiting.LATE_SHARE", 0.0)
+    slo = Slo(0.3, 0.1)
+    scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
+    executor = make_executor(scheduler, {"big": 2})
+    executor.add(make_request("big", -1.0, 1000, 2, slo))
+    flood(executor, make_request, slo, until_s=20.0)
+    assert "big" not in executor.ended
+
+
+def test_a_paused_response_goes_on_when_blocks_are_free(
+    make_scheduler, make_executor, make_request
+):
+    scheduler = make_scheduler("unified", changes={"exact_kv": True}, num_blocks=16)
+    for _ in range(9):
+        scheduler._lengths.observe(make_request("seen"), 2)
+    executor = make_executor(scheduler, {"a": 40, "b": 90, "c": 40})
+    for name in "abc":
+        executor.add(make_request(name, 0.0, 60, 100))
+    paused = 0
+    while executor.alive:
+        executor.step()
+        paused += bool(scheduler._running.paused)
+    assert paused
+    assert set(executor.ended.values()) == {"finished"}

@@ -1,0 +1,114 @@
+"""The waiting queue: two orders, sums, ageing of late requests."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.core.request import Slo
+from macroserve.core.scheduler.waiting import LATE_SHARE, WaitingQueue
+from macroserve.core.strategy import Ordering
+
+
+def names(sequences):
+    return [seq.request_id for seq in sequences]
+
+
+arrivals = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from((1.0, 2.0)), st.booleans(), st.integers(1, 99)),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("ordering", Ordering)
+@given(arrivals, st.lists(st.integers(0, 29)))
+def test_orders_and_sums_are_those_of_a_sorted_list(make_sequence, ordering, wanted, leaving):
+    queue, model = WaitingQueue(ordering), []
+    for index, (arrival_s, ttft_s, streaming, prompt) in enumerate(wanted):
+        seq = make_sequence(
+            f"r{index}",
+            index,
+            arrival_s=arrival_s,
+            prompt=prompt + 1,
+            slo=Slo(ttft_s, 0.1),
+            streamed=int(streaming),
+        )
+        queue.add(seq)
+        model.append(seq)
+    for index in leaving:
+        if index < len(model):
+            queue.remove(model.pop(index))
+
+    def place(seq):
+        if seq.is_streaming:
+            return (0, seq.arrival_s, seq.ordinal)
+        key = {
+            Ordering.FCFS: seq.arrival_s,
+            Ordering.EDF: seq.deadline_s,
+            Ordering.SJF: seq.num_prompt,
+            Ordering.LJF: -seq.num_prompt,
+        }[ordering]
+        return (1, key, seq.ordinal)
+
+    assert names(queue) == names(sorted(model, key=place))
+    assert len(queue) == len(model)
+    assert queue.num_tokens == sum(seq.num_prompt for seq in model)
+    assert queue.prefill_s == pytest.approx(sum(seq.prefill_s for seq in model))
+    assert queue.cost_s == pytest.approx(sum(seq.cost_s for seq in model))
+    assert queue.predicted_tokens == sum(seq.num_remaining for seq in model)
+    assert queue.oldest_arrival_s() == min((seq.arrival_s for seq in model), default=None)
+    fresh = [seq for seq in model if not seq.is_streaming]
+    for moment_s in (0.0, 2.0, 3.5):
+        assert queue.num_due_before(moment_s) == sum(s.deadline_s < moment_s for s in fresh)
+
+
+def late_and_on_time(make_sequence, num_late=2):
+    """A queue at time 10: late ones l0, l1..., then a, b, c, and one in mid-stream."""
+    queue = WaitingQueue(Ordering.EDF)
+    for index in range(num_late):
+        queue.add(make_sequence(f"l{index}", index, arrival_s=float(index), prompt=100))
+    for index, name in enumerate("abc"):
+        arrival_s = 9.1 + 0.1 * index
+        queue.add(make_sequence(name, 10 + index, arrival_s=arrival_s, cost_s=1.0 + index))
+    queue.add(make_sequence("streaming", 20, arrival_s=0.0, streamed=3))
+    return queue
+
+
+def test_triage_parts_those_that_can_be_in_time_from_the_others(make_sequence):
+    queue = late_and_on_time(make_sequence)
+    assert queue.num_due_before(10.0) == 2
+    hopeless = {queue.by_deadline.costs_s[2]}
+    assert names(queue.kept(2, set())) == ["a", "b", "c"]
+    assert names(queue.kept(2, hopeless)) == ["b", "c"]
+    assert names(queue.given_up(2, set())) == ["l0", "l1"]
+    assert names(queue.given_up(2, hopeless)) == ["a", "l0", "l1"]
+
+
+def test_who_has_waited_longest_for_each_token_and_cost_is_next(make_sequence):
+    queue = WaitingQueue(Ordering.EDF)
+    for ordinal, (name, waited_s, cost_s, predicted) in enumerate(
+        [
+            ("patient", 8.0, 1.0, 100),  # 0.08
+            ("costly", 2.0, 4.0, 10),  # 0.05
+            ("short", 2.0, 1.0, 10),  # 0.2
+            ("long", 2.0, 1.0, 50),  # 0.04
+            ("silent", 0.3, 1.0, 0),  # 0.3: nothing is expected of it, and something will come
+        ]
+    ):
+        arrival_s = 10.0 - waited_s
+        seq = make_sequence(name, ordinal, arrival_s=arrival_s, cost_s=cost_s, predicted=predicted)
+        queue.add(seq)
+    ordered = names(queue.by_response_ratio(10.0))
+    assert ordered == ["silent", "short", "patient", "costly", "long"]
+    assert names(queue.by_response_ratio(1e6))[0] == "silent", "and a long wait outweighs all"
+    assert len(queue) == 5
+
+
+def test_late_requests_earn_a_share_of_what_is_prefilled_of_others():
+    queue = WaitingQueue(Ordering.EDF)
+    tokens = round(100 / LATE_SHARE)
+    queue.promise(tokens, 0)
+    assert queue.promised_tokens == pytest.approx(100)
+    queue.promise(tokens, 60)
+    assert queue.promised_tokens == pytest.approx(140)
+    queue.promise(0, 500)
+    assert queue.promised_tokens == 0, "what they got beyond it is no debt"
