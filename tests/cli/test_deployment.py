@@ -12,9 +12,9 @@ from macroserve.cli.deployment import Deployment
 from macroserve.cli.manifest_file import engine_settings, loads
 from macroserve.cli.messages import Event, Setup
 from macroserve.core.backoff import Backoff
-from macroserve.serving.ingress import IngressOptions
-from macroserve.serving.ray_cells import DeployError
-from macroserve.serving.ray_cluster import ClusterOptions
+from macroserve.serving.ingress.server import IngressOptions
+from macroserve.serving.ray.cells import DeployError
+from macroserve.serving.ray.cluster import ClusterOptions
 
 
 @dataclass

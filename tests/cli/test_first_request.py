@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from macroserve.cli.first_request import first_request
-from macroserve.serving.api_keys import ApiKeySource
+from macroserve.serving.ingress.api_keys import ApiKeySource
 
 KEYS = ApiKeySource(keys=("right",))
 

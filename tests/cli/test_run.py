@@ -131,8 +131,9 @@ def test_a_port_that_is_taken(folder: Path) -> None:
 def test_an_emulated_instance_imports_no_engine_and_no_ray(folder: Path) -> None:
     """It has to be there soon, and small."""
     program = (
-        "import sys; from macroserve.serving.token_server import build_engine; "
-        "import macroserve.cli.run, macroserve.engine.emulated, macroserve.serving.instance; "
+        "import sys; from macroserve.serving.instance.token_server import build_engine; "
+        "import macroserve.cli.run, macroserve.engine.emulated; "
+        "import macroserve.serving.instance.server; "
         "print(sorted({'ray', 'vllm', 'torch'} & set(sys.modules)))"
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

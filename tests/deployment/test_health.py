@@ -13,7 +13,7 @@ from world.traffic import Traffic
 pytestmark = pytest.mark.integration
 
 BLOCKED_S = 20
-SERVER_MODULE = "macroserve.serving.token_process"
+SERVER_MODULE = "macroserve.serving.instance.token_process"
 
 # Holds the server's process for a while, as one request's grammar or regular expression would:
 # a C call that does not let go of Python's lock, so that no thread of it runs either.

@@ -200,7 +200,7 @@ def busiest(up: Up) -> int:
     port = int(instance["address"].rsplit(":", 1)[1])
     return next(
         process.pid
-        for process in up.processes("macroserve.serving.token_process")
+        for process in up.processes("macroserve.serving.instance.token_process")
         if any(c.laddr.port == port for c in process.net_connections() if c.status == "LISTEN")
     )
 

@@ -15,7 +15,7 @@ from macroserve.engine.tokens import TokenRequest
 from macroserve.operator.alert_book import AlertBook
 from macroserve.operator.alerts import AlertServer
 from macroserve.operator.names import Key
-from macroserve.serving.metrics import IngressMetrics
+from macroserve.serving.ingress.metrics import IngressMetrics
 
 RULES = sorted((Path(__file__).parents[2] / "helm" / "macroserve" / "rules").glob("*.yaml"))
 LLAMA = Key("team", "llama")

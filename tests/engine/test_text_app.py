@@ -23,7 +23,7 @@ from macroserve.engine.vllm.api import text_app  # noqa: E402
 from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config  # noqa: E402
-from macroserve.serving.error_shape import ErrorShape  # noqa: E402
+from macroserve.serving.ingress.error_shape import ErrorShape  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from macroserve.operator import metrics as operator_metrics
 from macroserve.operator import names
 from macroserve.operator.resources import head, ingress, instance
 from macroserve.operator.resources.blueprint import Blueprint
-from macroserve.serving.metrics import IngressMetrics, cell_page
+from macroserve.serving.ingress.metrics import IngressMetrics, cell_page
 
 RULE_FILES = sorted(CHART.glob("rules/*.yaml"))
 assert operator_metrics.ROUNDS  # importing the module registers them

@@ -11,11 +11,11 @@ from support.keys import live, source
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
-from macroserve.serving.call_guard import guard
-from macroserve.serving.calls import UnprovedError
-from macroserve.serving.cell_server import CellServer
-from macroserve.serving.finders import DnsInstances
-from macroserve.serving.head_cells import CELLS_PATH, cells_of
+from macroserve.serving.cell.server import CellServer
+from macroserve.serving.discovery import DnsInstances
+from macroserve.serving.head.cells import CELLS_PATH, cells_of
+from macroserve.serving.security.call_guard import guard
+from macroserve.serving.security.calls import UnprovedError
 
 LP = Pool.LP
 

@@ -14,7 +14,7 @@ from macroserve.core.scaling.fleet import Wish
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.serving import reconcile
-from macroserve.serving.ray_cells import DeployError
+from macroserve.serving.ray.cells import DeployError
 from macroserve.serving.reconcile import Reconciler, StartError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY, tls_name
 from macroserve.operator.certificates import certificates
-from macroserve.serving.tls import TlsSource
+from macroserve.serving.security.tls import TlsSource
 
 NAME = tls_name("default", "test")
 

@@ -13,13 +13,13 @@ from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import TokenRequest
-from macroserve.serving.cell import CellScheduler
-from macroserve.serving.cell_server import CellServer
-from macroserve.serving.directory import CellDirectory
-from macroserve.serving.dispatch import Dispatcher
-from macroserve.serving.instance import InstanceOptions, InstanceServer
-from macroserve.serving.metrics import IngressMetrics
-from macroserve.serving.token_server import TokenServer
+from macroserve.serving.cell.scheduler import CellScheduler
+from macroserve.serving.cell.server import CellServer
+from macroserve.serving.ingress.cell_directory import CellDirectory
+from macroserve.serving.ingress.dispatcher import Dispatcher
+from macroserve.serving.ingress.metrics import IngressMetrics
+from macroserve.serving.instance.server import InstanceOptions, InstanceServer
+from macroserve.serving.instance.token_server import TokenServer
 
 KEYS = source()
 SETTINGS = EngineSettings(

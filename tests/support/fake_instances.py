@@ -15,11 +15,11 @@ from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.status import Pool
 from macroserve.engine.tokens import GENERATE_PATH, STOPPED_PATH
-from macroserve.serving.attempt import SILENCE_S
-from macroserve.serving.call_guard import guard
-from macroserve.serving.directory import Placement
-from macroserve.serving.dispatch import Dispatcher
-from macroserve.serving.metrics import IngressMetrics
+from macroserve.serving.ingress.attempt import SILENCE_S
+from macroserve.serving.ingress.cell_directory import Placement
+from macroserve.serving.ingress.dispatcher import Dispatcher
+from macroserve.serving.ingress.metrics import IngressMetrics
+from macroserve.serving.security.call_guard import guard
 
 Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

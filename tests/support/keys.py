@@ -1,7 +1,7 @@
 """Keys of the parts of a deployment, for tests that start some of them."""
 
 from macroserve.api.keys import Purpose
-from macroserve.serving.key_source import KeySource, LiveKeys
+from macroserve.serving.security.key_source import KeySource, LiveKeys
 
 SECRET = "the secret"
 

@@ -16,7 +16,7 @@ from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import InstanceStatus
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Stopped, TokenChunk
-from macroserve.serving.head_cells import HeadCells
+from macroserve.serving.head.cells import HeadCells
 
 KINDS: dict[str, type] = {
     kind.__name__: kind

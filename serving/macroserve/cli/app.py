@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
-    from macroserve.serving.api_keys import ApiKeySource
+    from macroserve.serving.ingress.api_keys import ApiKeySource
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -150,7 +150,7 @@ def _order(name: str | None, order: str, body: str) -> None:
 
 def _api_keys(path: Path | None) -> "ApiKeySource | None":
     """From the file or the environment: never from the command line, where others can read it."""
-    from macroserve.serving.api_keys import (
+    from macroserve.serving.ingress.api_keys import (
         ENVIRONMENT,
         ApiKeysError,
         ApiKeySource,

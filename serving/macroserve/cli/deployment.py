@@ -16,8 +16,8 @@ from macroserve.api.client import AdminClient
 from macroserve.cli.messages import Event, Failed, Setup
 from macroserve.engine.exits import die_with_parent
 from macroserve.serving.causes import cause_of
-from macroserve.serving.ray_cells import DeployError, RayLostError
-from macroserve.serving.ray_cluster import RayCluster
+from macroserve.serving.ray.cells import DeployError, RayLostError
+from macroserve.serving.ray.cluster import RayCluster
 from macroserve.serving.reconcile import BACKOFF, MAX_FIRST_FAILURES, Reconciler, StartError
 
 

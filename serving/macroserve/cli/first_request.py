@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from macroserve.api.auth import bearer
-from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
+from macroserve.serving.ingress.api_keys import ApiKeysError, ApiKeySource
 
 ANSWER_TIMEOUT_S = 10.0
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}

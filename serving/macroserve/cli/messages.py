@@ -7,7 +7,7 @@ ends are of one version and one user.
 from dataclasses import dataclass, field
 
 from macroserve.core.scaling.fleet import Wish
-from macroserve.serving.ray_cluster import ClusterOptions
+from macroserve.serving.ray.cluster import ClusterOptions
 
 
 @dataclass(frozen=True, slots=True)

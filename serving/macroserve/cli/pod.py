@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from macroserve.api.keys import PURPOSES, KeysError, Role
-from macroserve.serving.key_source import KeySource, LiveKeys
-from macroserve.serving.tls import TlsError, TlsSource
+from macroserve.serving.security.key_source import KeySource, LiveKeys
+from macroserve.serving.security.tls import TlsError, TlsSource
 
 TERMINATION_LOG = Path("/dev/termination-log")
 """What a container writes there, Kubernetes shows as the reason of its end."""

@@ -26,8 +26,8 @@ from macroserve.cli.pod import (
     use_cpu_limit,
 )
 from macroserve.core.status import Pool
-from macroserve.serving.api_keys import ApiKeysError, ApiKeySource
-from macroserve.serving.tls import TlsSource
+from macroserve.serving.ingress.api_keys import ApiKeysError, ApiKeySource
+from macroserve.serving.security.tls import TlsSource
 
 ADMIN_TOKEN = "admin-token"
 
@@ -98,9 +98,9 @@ def head(
         admin_token = LiveToken(tokens, ADMIN_TOKEN)
         services = instances_service or f"{resource.name}-instances:8001"
 
-        from macroserve.serving.finders import DnsInstances
-        from macroserve.serving.head import HeadOptions, HeadServer
-        from macroserve.serving.ray_cells import CellOptions, RayCells
+        from macroserve.serving.discovery import DnsInstances
+        from macroserve.serving.head.server import HeadOptions, HeadServer
+        from macroserve.serving.ray.cells import CellOptions, RayCells
 
         finder = DnsInstances(tuple(services.split(",")), keys)
         cells = RayCells(
@@ -157,9 +157,9 @@ def ingress(
         scheme = "https" if tls else "http"
         head_url = (head or f"{scheme}://{resource.name}-head:8100").rstrip("/")
 
-        from macroserve.serving.head_cells import cells_of
-        from macroserve.serving.ingress import IngressOptions, IngressServer
-        from macroserve.serving.key_source import LiveKeys
+        from macroserve.serving.head.cells import cells_of
+        from macroserve.serving.ingress.server import IngressOptions, IngressServer
+        from macroserve.serving.security.key_source import LiveKeys
 
         options = IngressOptions(
             host=listen,
@@ -203,8 +203,8 @@ def instance(
         settings = engine_settings(resource, _model(resource))
         use_cpu_limit()
 
-        from macroserve.serving.instance import InstanceOptions, InstanceServer
-        from macroserve.serving.token_process import TokenProcess
+        from macroserve.serving.instance.server import InstanceOptions, InstanceServer
+        from macroserve.serving.instance.token_process import TokenProcess
 
         server = TokenProcess(settings, name, pool, host, port, keys)
         options = InstanceOptions(

@@ -32,10 +32,10 @@ from macroserve.cli.progress import Progress
 from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import Wish
 from macroserve.engine.settings import EngineSettings
-from macroserve.serving.api_keys import ApiKeySource
-from macroserve.serving.ingress import IngressOptions
-from macroserve.serving.key_source import KeySource
-from macroserve.serving.ray_cluster import ClusterOptions
+from macroserve.serving.ingress.api_keys import ApiKeySource
+from macroserve.serving.ingress.server import IngressOptions
+from macroserve.serving.ray.cluster import ClusterOptions
+from macroserve.serving.security.key_source import KeySource
 
 BACKOFF = Backoff()
 PRIVATE_HOST = "127.0.0.1"

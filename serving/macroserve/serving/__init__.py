@@ -1,11 +1,13 @@
-"""HTTP and Ray around the policies: ingress, cell schedulers, instances.
+"""HTTP and Ray around the policies, a package per process: ingress, cell, instance, head.
 
-A request's way, module by module: ``ingress`` (text to tokens) → ``dispatch`` (keeps it until its
-last token) → ``directory`` (which cell) → ``cell`` (which instance) → ``instance`` (the engine) and
-straight back to ``dispatch``.
+A request's way: ``ingress.server`` (text to tokens) → ``ingress.dispatcher`` (keeps it until its
+last token) → ``ingress.cell_directory`` (which cell) → ``cell.scheduler`` (which instance) →
+``instance.token_server`` (the engine) and straight back to ``ingress.dispatcher``. What the
+processes share: ``http`` (servers), ``security`` (tokens and TLS between them), ``discovery``.
+``ray`` has all imports of Ray.
 """
 
-from macroserve.serving.ray_environment import prepare_environment
+from macroserve.serving.ray.environment import prepare_environment
 
 # Here, because no module of this package must be able to import Ray before.
 prepare_environment()

@@ -22,8 +22,8 @@ from macroserve.api.access_token import Audience
 from macroserve.api.auth import TokenCheck
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import ADMIN_PREFIX, MigrateOrder, ReleaseOrder
-from macroserve.serving.calls import admission, to
-from macroserve.serving.guard import error_response
+from macroserve.serving.http.middleware import error_response
+from macroserve.serving.security.calls import admission, to
 
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=3)
 """Of a cell's word on itself: well under the time that the operator gives the head for all."""

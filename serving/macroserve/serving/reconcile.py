@@ -34,8 +34,8 @@ from macroserve.core.scaling.fleet import (
 )
 from macroserve.core.status import Pool
 from macroserve.serving.causes import cause_of
-from macroserve.serving.ray_cells import DeployError
-from macroserve.serving.ray_cluster import RayCluster
+from macroserve.serving.ray.cells import DeployError
+from macroserve.serving.ray.cluster import RayCluster
 
 ROUND_S = 0.5
 MAX_FIRST_FAILURES = 3

@@ -14,9 +14,9 @@ from macroserve.api.handle import InstanceHandle
 from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.serving.ingress import IngressOptions
-from macroserve.serving.key_source import KeySource, LiveKeys
-from macroserve.serving.ray_cluster import ClusterOptions, RayCluster
+from macroserve.serving.ingress.server import IngressOptions
+from macroserve.serving.ray.cluster import ClusterOptions, RayCluster
+from macroserve.serving.security.key_source import KeySource, LiveKeys
 
 READY_TIMEOUT_S = 180.0
 

@@ -22,7 +22,7 @@ from macroserve.cli.bench.streams import completion, stream, tokens_per_s
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import GENERATE_PATH
 from macroserve.engine.vllm.environment import DEFAULTS
-from macroserve.serving.calls import session, to
+from macroserve.serving.security.calls import session, to
 
 TTFT_ROUNDS = 60
 THROUGHPUT_ROUNDS = 7

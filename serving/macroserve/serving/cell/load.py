@@ -1,0 +1,154 @@
+"""What was asked for lately: how often, and how long. Forecasts and simulations start from it."""
+
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from macroserve.core.scaling.load import LoadBucket, LoadReport
+
+BUCKET_S = 10
+NUM_BUCKETS = 60
+SAMPLE_SIZE = 256
+
+
+@dataclass(slots=True)
+class _Second:
+    number: int
+    requests: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+
+class LoadRecorder:
+    """Requests placed in one cell during the last ten minutes, and a sample of their lengths.
+
+    start_s: on the clock of every ``now``.
+    """
+
+    def __init__(self, start_s: float, chance: random.Random) -> None:
+        self._start_s = start_s
+        self._chance = chance
+        self._seconds: deque[_Second] = deque()
+        self._num_recent = 0
+        self._lengths: list[tuple[int, int]] = []
+
+    def add(self, prompt_tokens: int, output_tokens: int, now: float) -> None:
+        """A request that was placed. output_tokens: as predicted."""
+        number = int(now)
+        while self._seconds and self._seconds[0].number < number - NUM_BUCKETS * BUCKET_S:
+            self._num_recent -= self._seconds.popleft().requests
+        if not self._seconds or self._seconds[-1].number != number:
+            self._seconds.append(_Second(number))
+        second = self._seconds[-1]
+        second.requests += 1
+        second.prompt_tokens += prompt_tokens
+        second.output_tokens += output_tokens
+        self._num_recent += 1
+        self._sample((prompt_tokens, output_tokens))
+
+    def _sample(self, lengths: tuple[int, int]) -> None:
+        """A reservoir that forgets: each request takes a random place, with a probability that
+        makes the mean age of the sample half the time that the buckets span."""
+        if len(self._lengths) < SAMPLE_SIZE:
+            self._lengths.append(lengths)
+        elif self._chance.random() * self._num_recent < 2 * SAMPLE_SIZE:
+            self._lengths[self._chance.randrange(SAMPLE_SIZE)] = lengths
+
+    def report(self, now: float) -> LoadReport:
+        """Only whole buckets, and none from before the start."""
+        count = max(0, min(NUM_BUCKETS, int(now - self._start_s) // BUCKET_S))
+        sums = [[0, 0, 0] for _ in range(count)]
+        for second in self._seconds:
+            # The present second is not over.
+            index = (int(now) - 1 - second.number) // BUCKET_S
+            if 0 <= index < count:
+                sums[index][0] += second.requests
+                sums[index][1] += second.prompt_tokens
+                sums[index][2] += second.output_tokens
+        buckets = (LoadBucket(i * BUCKET_S, *values) for i, values in enumerate(sums))
+        return LoadReport(BUCKET_S, tuple(buckets), tuple(self._lengths))
+
+
+def aged(report: LoadReport, age_s: float) -> LoadReport:
+    """A report as it was made ``age_s`` ago; what is too old by now is gone."""
+    buckets = (
+        msgspec.structs.replace(bucket, age_s=bucket.age_s + age_s) for bucket in report.buckets
+    )
+    kept = tuple(bucket for bucket in buckets if bucket.age_s < NUM_BUCKETS * BUCKET_S)
+    return msgspec.structs.replace(report, buckets=kept, lengths=report.lengths if kept else ())
+
+
+def total(reports: Sequence[LoadReport], chance: random.Random) -> LoadReport:
+    """The sum over cells; of the lengths a sample in which each cell has the share of its
+    requests. The latency model is the first that is told.
+
+    Buckets go from the newest to the oldest that any cell tells, those between them too.
+    """
+    sums: dict[int, list[int]] = {}
+    for bucket in (bucket for report in reports for bucket in report.buckets):
+        values = sums.setdefault(int(bucket.age_s // BUCKET_S), [0, 0, 0])
+        values[0] += bucket.requests
+        values[1] += bucket.prompt_tokens
+        values[2] += bucket.output_tokens
+    ages = range(min(sums), max(sums) + 1) if sums else ()
+    buckets = (LoadBucket(i * BUCKET_S, *sums.get(i, (0, 0, 0))) for i in ages)
+    known = next((report for report in reports if report.coefficients), LoadReport(BUCKET_S))
+    return msgspec.structs.replace(
+        known, bucket_s=BUCKET_S, buckets=tuple(buckets), lengths=_joined(reports, chance)
+    )
+
+
+def _joined(reports: Iterable[LoadReport], chance: random.Random) -> tuple[tuple[int, int], ...]:
+    sampled = [report for report in reports if report.lengths]
+    weights = [1 + sum(bucket.requests for bucket in report.buckets) for report in sampled]
+    lengths: list[tuple[int, int]] = []
+    for report, weight in zip(sampled, weights, strict=True):
+        share = round(SAMPLE_SIZE * weight / sum(weights))
+        lengths += chance.sample(report.lengths, min(share, len(report.lengths)))
+    return tuple(lengths)
+
+
+WINDOW_S = 15
+"""About as long as Prometheus waits between two looks."""
+
+
+class BusyMeter:
+    """An instance is busy from a status that shows a request, running or waiting, until one that
+    shows none; it is counted as long as it is in sight."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[bool, float]] = {}
+        self._busy_s = 0.0
+        self._time_s = 0.0
+        self._history: deque[tuple[float, float]] = deque([(0.0, 0.0)], maxlen=WINDOW_S + 1)
+
+    def observe(self, name: str, busy: bool, now: float) -> None:
+        """Its newest status. The clock never goes back."""
+        self._advance(name, now)
+        self._last[name] = busy, now
+
+    def forget(self, name: str) -> None:
+        """It is in sight no more."""
+        self._last.pop(name, None)
+
+    def tick(self, now: float) -> None:
+        """To be called every second."""
+        for name in self._last:
+            self._advance(name, now)
+        self._history.append((self._busy_s, self._time_s))
+
+    @property
+    def share(self) -> float:
+        """Of the last WINDOW_S seconds, from 0 to 1; 0 where there was no instance."""
+        (busy_from, time_from), (busy_s, time_s) = self._history[0], self._history[-1]
+        return (busy_s - busy_from) / (time_s - time_from) if time_s > time_from else 0.0
+
+    def _advance(self, name: str, now: float) -> None:
+        if name in self._last:
+            busy, since = self._last[name]
+            self._time_s += now - since
+            self._busy_s += now - since if busy else 0.0
+            self._last[name] = busy, now

@@ -1,0 +1,308 @@
+"""A cell scheduler: which instance of the cell takes a request.
+
+All its state is soft: the handles it holds, the statuses pushed to it, the decisions in flight.
+Restarted, it asks the instances which of them are its own. It never sees a token.
+"""
+
+import asyncio
+import collections
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import aiohttp
+import msgspec
+
+from macroserve.api import messages
+from macroserve.api.handle import HandleError, InstanceHandle, sign, verify
+from macroserve.api.messages import CellReport, InstanceIdentity, InstanceReport
+from macroserve.core.request import Slo
+from macroserve.core.routing.attempts import Run
+from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.scaling.load import LoadReport
+from macroserve.core.status import InstanceStatus, Pool
+from macroserve.core.strategy import Strategy
+from macroserve.serving.cell.instance_link import InstanceLink
+from macroserve.serving.cell.load import BusyMeter, LoadRecorder
+from macroserve.serving.security.calls import session
+from macroserve.serving.security.key_source import LiveKeys
+
+RECENT_S = 60
+JOIN_TIMEOUT_S = 10.0
+LATENCY_TIMEOUT_S = 1.0
+TELL_AGAIN_S = 0.5
+MAX_EXPLAINED = 64
+"""Of the breaks whose cause is known, ingresses are told the latest."""
+
+
+class UnknownInstanceError(LookupError):
+    """The cell holds no instance of that name."""
+
+
+class CellScheduler:
+    """Its members, followed by a link each, and the ledger that routes over them.
+
+    changed: set whenever a summary would differ. members_changed: whenever the members do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        strategy: Strategy,
+        slo: Slo,
+        keys: LiveKeys,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.changed = asyncio.Event()
+        self.members_changed = asyncio.Event()
+        self._slo = slo
+        self._keys = keys
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._ledger = CellLedger(strategy)
+        self._links: dict[str, InstanceLink] = {}
+        self._draining: frozenset[str] = frozenset()
+        self._pools_changed = asyncio.Event()
+        self._decisions: collections.Counter[str] = collections.Counter()
+        self._history: collections.deque[tuple[int, int]] = collections.deque(maxlen=RECENT_S)
+        self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
+        self._busy = BusyMeter()
+        self._load = LoadRecorder(clock(), random.Random())
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, identities: Iterable[InstanceIdentity]) -> None:
+        """Take back the instances that say that they are ours."""
+        self._http = session(self._keys, {"limit": 0})
+        for identity in identities:
+            if identity.cell == self.name:
+                with contextlib.suppress(HandleError):
+                    self._link(self._verified(identity.handle))
+        self._tasks = [
+            asyncio.create_task(self._keep_history()),
+            asyncio.create_task(self._keep_told()),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for link in list(self._links.values()):
+            await link.close()
+        await self._http.close()
+
+    # -- orders
+
+    async def adopt(self, signed_handle: str) -> bool:
+        """Whether the instance has sent a status in time. Raises HandleError."""
+        handle = self._verified(signed_handle)
+        link = self._links.get(handle.name)
+        if link is not None and link.handle.incarnation < handle.incarnation:
+            # What ran under that name is gone, though its link has yet to give it up.
+            self._lose(handle.name)
+            await link.close()
+            link = None
+        return await (link or self._link(handle)).joined(JOIN_TIMEOUT_S)
+
+    async def release(self, name: str) -> str:
+        """Let an instance go; its handle, signed anew, for the cell that takes it."""
+        link = self._member(name)
+        self._lose(name)
+        await link.close()
+        return sign(link.handle, self._keys.ring, self._wall_clock())
+
+    async def set_pool(self, name: str, pool: Pool) -> None:
+        """Raises aiohttp.ClientError or TimeoutError if the instance does not follow."""
+        link = self._member(name)
+        await link.command("set_pool", pool)
+        link.handle = replace(link.handle, pool=pool)
+        self._ledger.set_pool(name, pool)
+        self._note_members()
+
+    async def drain(self, name: str, draining: bool) -> None:
+        """Raises aiohttp.ClientError or TimeoutError if the instance does not follow: it gets no
+        requests all the same, and goes on telling that it does not drain."""
+        link = self._member(name)
+        self._draining = self._draining | {name} if draining else self._draining - {name}
+        self.changed.set()
+        await link.command("drain", draining)
+
+    def _verified(self, signed_handle: str) -> InstanceHandle:
+        return verify(signed_handle, self._keys.ring, self._wall_clock())
+
+    def _member(self, name: str) -> InstanceLink:
+        try:
+            return self._links[name]
+        except KeyError:
+            raise UnknownInstanceError(f"{name} is not in {self.name}") from None
+
+    # -- decisions
+
+    def route(self, query: messages.RouteQuery) -> messages.RouteReply:
+        now = self._clock()
+        request = RouteRequest(
+            query.request(now),
+            query.predicted_new_tokens,
+            query.offloaded,
+            self._draining.union(query.exclude),
+            trial=query.trial,
+        )
+        decision = self._ledger.assign(request, now)
+        self._decisions[decision.reason] += 1
+        instance = decision.instance
+        if instance and not (decision.satisfied or query.force):
+            self._ledger.settle(query.route_id)
+            instance = None
+        if instance and query.first:
+            self._load.add(query.num_prompt_tokens, query.predicted_new_tokens, now)
+        handle = self._links[instance].handle if instance else None
+        return messages.RouteReply(
+            query.route_id,
+            instance,
+            self._ledger.waiting_prefill_s,
+            handle.address if handle else "",
+            decision.reason,
+            handle.incarnation if handle else 0,
+            self._ledger.queue_wait_s,
+        )
+
+    def settle(self, route_id: str, explained: tuple[Run, ...] = ()) -> None:
+        """explained: see ``messages.Settled``."""
+        self._ledger.settle(route_id)
+        if explained:
+            self._explained.extend(explained)
+            self.changed.set()
+
+    # -- how it stands
+
+    def summary(self, ingresses: Iterable[str]) -> messages.CellSummary:
+        members = tuple(
+            messages.Member(
+                view.name,
+                self._links[view.name].handle.address,
+                view.pool,
+                self._links[view.name].handle.incarnation,
+                view.heard and view.status.draining,
+            )
+            for view in self._ledger.views
+        )
+        cell = self._ledger.cell_view(self.name)
+        return messages.CellSummary(
+            cell,
+            members,
+            self._late(),
+            self._busy.share,
+            tuple(ingresses),
+            explained=tuple(self._explained),
+            queue_wait_s=self._ledger.queue_wait_s,
+        )
+
+    def _late(self) -> bool:
+        """Whether whatever comes now waits longer than its TTFT target for its prefill."""
+        waits = [
+            view.status.waiting_prefill_s + view.in_flight_prefill_s for view in self._ledger.views
+        ]
+        return bool(waits) and min(waits) > self._slo.ttft_s
+
+    def report(self) -> CellReport:
+        now = self._clock()
+        cell = self._ledger.cell_view(self.name)
+        instances = tuple(
+            InstanceReport(
+                name=view.name,
+                pool=view.pool,
+                address=self._links[view.name].handle.address,
+                status=view.status,
+                age_s=now - view.as_of_s,
+                in_flight=view.in_flight_requests,
+                draining=view.heard and view.status.draining,
+                hybrid_cache=self._links[view.name].handle.hybrid_cache,
+            )
+            for view in self._ledger.views
+        )
+        finished, attained = self._history[0] if self._history else (0, 0)
+        return CellReport(
+            cell,
+            instances,
+            cell.finished - finished,
+            cell.attained - attained,
+            dict(self._decisions),
+        )
+
+    async def load(self) -> LoadReport:
+        """With what one instance's latency model is made of, if one tells."""
+        report = self._load.report(self._clock())
+        answers = await asyncio.gather(*map(self._latency, self._links.values()))
+        told = next(filter(None, answers), None)
+        return msgspec.structs.replace(report, **msgspec.structs.asdict(told)) if told else report
+
+    async def _latency(self, link: InstanceLink) -> messages.LatencyAnswer | None:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+            async with asyncio.timeout(LATENCY_TIMEOUT_S):
+                return msgspec.convert(await link.command("latency"), messages.LatencyAnswer)
+        return None
+
+    async def _keep_history(self) -> None:
+        while True:
+            cell = self._ledger.cell_view(self.name)
+            self._history.append((cell.finished, cell.attained))
+            self._busy.tick(self._clock())
+            await asyncio.sleep(1)
+
+    # -- members
+
+    def _link(self, handle: InstanceHandle) -> InstanceLink:
+        name = handle.name
+
+        def on_status(status: InstanceStatus) -> None:
+            if name not in self._ledger:
+                self._take_in(link)
+            self._ledger.observe(name, status, self._clock(), handle.incarnation)
+            working = status.num_running + status.num_waiting > 0
+            self._busy.observe(name, working, self._clock())
+            self.changed.set()
+
+        link = InstanceLink(handle, self.name, self._http, on_status, self._lose_sight, self._lose)
+        self._links[name] = link
+        self._take_in(link)
+        return link
+
+    def _take_in(self, link: InstanceLink) -> None:
+        handle = link.handle
+        self._ledger.add(handle.name, handle.pool, handle.max_num_seqs, handle.incarnation)
+        self._note_members()
+
+    def _lose_sight(self, name: str) -> None:
+        """Out of the rotation at once; its link goes on trying."""
+        self._ledger.remove(name)
+        self._busy.forget(name)
+        self._note_members()
+
+    def _lose(self, name: str) -> None:
+        if self._links.pop(name, None):
+            self._draining -= {name}
+            self._lose_sight(name)
+
+    def _note_members(self) -> None:
+        for event in (self.changed, self.members_changed, self._pools_changed):
+            event.set()
+
+    async def _keep_told(self) -> None:
+        """Every instance knows whether there is an HP instance here to offload to."""
+        while True:
+            await self._pools_changed.wait()
+            self._pools_changed.clear()
+            allowed = any(view.pool is Pool.HP for view in self._ledger.views)
+            links = [link for link in self._links.values() if link.may_offload != allowed]
+            await asyncio.gather(*(self._tell(link, allowed) for link in links))
+
+    async def _tell(self, link: InstanceLink, allowed: bool) -> None:
+        try:
+            await link.command("let_offload", allowed)
+            link.may_offload = allowed
+        except (aiohttp.ClientError, TimeoutError):
+            await asyncio.sleep(TELL_AGAIN_S)
+            self._pools_changed.set()

@@ -1,0 +1,199 @@
+"""A cell scheduler's HTTP server, for calls with a token for it (``calls``).
+
+``GET /ingress`` is a WebSocket: an ingress asks for decisions and is told how the cell stands.
+``GET /report``, ``GET /load`` and ``POST /{adopt,release,pool,drain}`` are for the admin API.
+"""
+
+import asyncio
+import contextlib
+import errno
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+from aiohttp import WSMsgType, web
+
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.handle import HandleError
+from macroserve.api.keys import Purpose
+from macroserve.api.messages import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
+from macroserve.core.status import Pool
+from macroserve.serving.cell.scheduler import CellScheduler, UnknownInstanceError
+from macroserve.serving.security.call_guard import Handler, guard
+from macroserve.serving.security.key_source import LiveKeys
+from macroserve.serving.security.tls import base_url
+
+T = TypeVar("T")
+
+SUMMARY_MIN_S = 0.1
+"""Between two summaries, unless the members change: replies carry what matters in between."""
+SUMMARY_MAX_S = 1.0
+INGRESS_PATH = "/ingress"
+SEND_TIMEOUT_S = 2.0
+"""An ingress that takes nothing for so long is cut off, so that the others hear on time."""
+
+
+def cell_ports(cell: str, ports: range) -> list[int]:
+    """All of the ports, in the order in which a cell tries them: by its number first, so that it
+    mostly has a port of its own, and then on, where its predecessor still holds that one."""
+    digits = re.search(r"[0-9]+$", cell)
+    first = int(digits[0]) % len(ports) if digits else 0
+    return [*ports[first:], *ports[:first]]
+
+
+class CellServer:
+    """ports: to listen on, the first of them that is free; 0 stands for any."""
+
+    def __init__(
+        self,
+        scheduler: CellScheduler,
+        keys: LiveKeys,
+        host: str = "127.0.0.1",
+        ports: Sequence[int] = (0,),
+    ) -> None:
+        self._scheduler = scheduler
+        self._keys = keys
+        self._host = host
+        self._ports = ports
+        self._ingresses: dict[web.WebSocketResponse, str] = {}
+
+    async def start(self) -> str:
+        """The base URL. Raises OSError when no port is free."""
+        app = web.Application(middlewares=[_told_apart])
+        guard(app, self._keys, self._audiences)
+        app.add_routes(
+            [
+                web.get(INGRESS_PATH, self._serve_ingress),
+                web.get("/report", self._report),
+                web.get("/load", self._load),
+                web.post("/adopt", self._adopt),
+                web.post("/release", self._release),
+                web.post("/pool", self._set_pool),
+                web.post("/drain", self._drain),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        await self._listen()
+        self._broadcaster = asyncio.create_task(self._broadcast())
+        return base_url(self._keys.tls, self._host, self._runner.addresses[0][1])
+
+    async def _listen(self) -> None:
+        tls = self._keys.tls.server if self._keys.tls else None
+        for port in self._ports:
+            try:
+                await web.TCPSite(self._runner, self._host, port, ssl_context=tls).start()
+                return
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or port == self._ports[-1]:
+                    raise
+
+    def _audiences(self, path: str) -> tuple[Audience, ...]:
+        purpose = Purpose.ROUTING if path == INGRESS_PATH else Purpose.ORDERS
+        return (Audience(purpose, self._scheduler.name),)
+
+    async def stop(self) -> None:
+        self._broadcaster.cancel()
+        await self._runner.cleanup()
+
+    # -- ingresses
+
+    async def _serve_ingress(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=5, compress=False)
+        await socket.prepare(request)
+        self._ingresses[socket] = ""
+        self._scheduler.changed.set()
+        try:
+            async for message in socket:
+                is_data = message.type in (WSMsgType.TEXT, WSMsgType.BINARY)
+                if is_data and (told := messages.decode_to_cell(message.data)):
+                    await self._answer(socket, told)
+        except msgspec.MsgspecError:
+            await socket.close(code=1003)
+        finally:
+            self._ingresses.pop(socket, None)
+        return socket
+
+    async def _answer(self, socket: web.WebSocketResponse, message: messages.ToCell) -> None:
+        match message:
+            case messages.RouteQuery():
+                await socket.send_bytes(messages.encode(self._scheduler.route(message)))
+            case messages.Settled(route_id=route_id, explained=explained):
+                self._scheduler.settle(route_id, explained)
+            case messages.Hello(address=address):
+                self._ingresses[socket] = address
+                self._scheduler.changed.set()
+
+    async def _broadcast(self) -> None:
+        scheduler = self._scheduler
+        while True:
+            await _wait(scheduler.changed, SUMMARY_MAX_S)
+            scheduler.changed.clear()
+            scheduler.members_changed.clear()
+            known = filter(None, self._ingresses.values())
+            summary = messages.encode(scheduler.summary(known))
+            await asyncio.gather(*(self._send(socket, summary) for socket in self._ingresses))
+            await _wait(scheduler.members_changed, SUMMARY_MIN_S)
+
+    async def _send(self, socket: web.WebSocketResponse, summary: bytes) -> None:
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await socket.send_bytes(summary)
+        except (ConnectionError, RuntimeError, TimeoutError):
+            self._ingresses.pop(socket, None)
+
+    # -- orders
+
+    async def _report(self, request: web.Request) -> web.Response:
+        body = messages.encode(self._scheduler.report())
+        return web.Response(body=body, content_type="application/json")
+
+    async def _load(self, request: web.Request) -> web.Response:
+        body = messages.encode(await self._scheduler.load())
+        return web.Response(body=body, content_type="application/json")
+
+    async def _adopt(self, request: web.Request) -> web.Response:
+        order = await _order(request, AdoptOrder)
+        if not await self._scheduler.adopt(order.handle):
+            raise web.HTTPGatewayTimeout(text="the instance sent no status")
+        return web.json_response({})
+
+    async def _release(self, request: web.Request) -> web.Response:
+        order = await _order(request, ReleaseOrder)
+        return web.json_response({"handle": await self._scheduler.release(order.name)})
+
+    async def _set_pool(self, request: web.Request) -> web.Response:
+        order = await _order(request, PoolOrder)
+        await self._scheduler.set_pool(order.name, Pool(order.pool))
+        return web.json_response({})
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        order = await _order(request, DrainOrder)
+        await self._scheduler.drain(order.name, order.draining)
+        return web.json_response({})
+
+
+@web.middleware
+async def _told_apart(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Whose fault it is: the caller's, or the instance's that did not follow an order."""
+    try:
+        return await handler(request)
+    except (msgspec.MsgspecError, HandleError) as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+    except UnknownInstanceError as error:
+        raise web.HTTPNotFound(text=str(error)) from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise web.HTTPBadGateway(text=f"the instance did not take the order: {error}") from error
+
+
+async def _order(request: web.Request, kind: type[T]) -> T:
+    return msgspec.json.decode(await request.read(), type=kind)
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()

@@ -1,0 +1,79 @@
+"""Where the instances are, for whoever (re)starts and has to learn which of them are its own.
+
+Instances are the only truth of who is in which cell. On Kubernetes they are found by DNS, on one
+machine by their actors (``ray.instances``).
+"""
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+import msgspec
+
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
+from macroserve.serving.security.calls import session, to
+from macroserve.serving.security.key_source import KeySource, LiveKeys
+from macroserve.serving.security.tls import base_url
+
+RESOLVE_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 2.0
+
+
+class InstanceFinder(Protocol):
+    """Plain data, so that it can go to another process."""
+
+    async def find(self) -> list[InstanceIdentity]:
+        """What the instances say of themselves; those that do not serve yet are left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DnsInstances:
+    """Whatever listens at the addresses of names such as a headless Service's.
+
+    services: ``host:port`` each.
+    """
+
+    services: tuple[str, ...]
+    keys: KeySource
+
+    async def find(self) -> list[InstanceIdentity]:
+        resolved = await asyncio.gather(*map(_resolve, self.services))
+        keys = LiveKeys(self.keys)
+        headers = to(Audience(Purpose.CONTROL))
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        async with session(keys, timeout=timeout) as http:
+
+            async def ask(host: str, port: int) -> InstanceIdentity | None:
+                url = base_url(keys.tls, host, port) + IDENTITY_PATH
+                try:
+                    async with http.get(url, headers=headers) as response:
+                        response.raise_for_status()
+                        return msgspec.json.decode(await response.read(), type=InstanceIdentity)
+                except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+                    return None
+
+            addresses = {address for addresses in resolved for address in addresses}
+            return answered(await asyncio.gather(*(ask(*each) for each in addresses)))
+
+
+async def _resolve(service: str) -> list[tuple[str, int]]:
+    """Hosts and ports; none where the name does not resolve, as a Service's without pods."""
+    host, _, port = service.rpartition(":")
+    try:
+        async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, family=socket.AF_INET, type=socket.SOCK_STREAM
+            )
+    except (OSError, TimeoutError):
+        return []
+    return [(str(address[0]), int(address[1])) for *_, address in found]
+
+
+def answered(answers: list[InstanceIdentity | None]) -> list[InstanceIdentity]:
+    """Return the answers of those that gave one."""
+    return [identity for identity in answers if identity is not None]

@@ -1,0 +1,33 @@
+"""Where the cell schedulers are, for an ingress that shares no Ray with them: their head knows."""
+
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.serving.security.calls import session, to
+from macroserve.serving.security.key_source import LiveKeys
+
+CELLS_PATH = "/cells"
+TIMEOUT = aiohttp.ClientTimeout(total=2)
+
+
+class HeadCells(msgspec.Struct, frozen=True):
+    """The cells by name, each with the base URL of its scheduler."""
+
+    cells: dict[str, str]
+
+
+async def cells_of(head: str, keys: LiveKeys) -> Mapping[str, str]:
+    """Asks the head at that base URL, wherever its name leads now.
+
+    Raises aiohttp.ClientError, TimeoutError or msgspec.MsgspecError when it does not tell.
+    """
+    async with (
+        session(keys, timeout=TIMEOUT) as http,
+        http.get(head + CELLS_PATH, headers=to(Audience(Purpose.CELLS))) as response,
+    ):
+        response.raise_for_status()
+        return msgspec.json.decode(await response.read(), type=HeadCells).cells

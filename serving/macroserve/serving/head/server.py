@@ -1,0 +1,184 @@
+"""The head of a deployment whose parts are pods: a Ray for the cell schedulers, and their control.
+
+Nothing but schedulers depends on it. While it is away, ingresses send requests to the instances
+that they know; when it comes back, the instances say which cells there were.
+
+- ``GET /health``, ``GET /ready``: open.
+- ``GET /cells``: for ingresses, with a token (``calls``); where the cell schedulers are.
+- ``/admin/v1``: with the admin token, as in ``admin``, and ``GET /cells`` (a HeadReport),
+  ``PUT`` and ``DELETE`` of ``/cells/{cell}``, ``GET /load``.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.api.messages import ADMIN_PREFIX
+from macroserve.serving.admin import AdminApi, OrderError
+from macroserve.serving.discovery import InstanceFinder
+from macroserve.serving.head.cells import CELLS_PATH, HeadCells
+from macroserve.serving.head.load import DeploymentLoad
+from macroserve.serving.http.middleware import error_response
+from macroserve.serving.http.server import HttpServer, bound
+from macroserve.serving.ray.cells import DeployError, RayCells
+from macroserve.serving.ray.registry import cell_urls
+from macroserve.serving.security.call_guard import CallGuard
+from macroserve.serving.security.calls import session
+from macroserve.serving.security.key_source import KeySource, LiveKeys
+
+CELL_NAME = re.compile(r"cell-[0-9]{1,9}")
+DEPLOY_TIMEOUT_S = 60.0
+HEALTH_TIMEOUT_S = 5.0
+STOP_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadOptions:
+    """admin_token: the one for /admin that holds now."""
+
+    host: str
+    port: int
+    keys: KeySource
+    admin_token: Callable[[], str]
+
+
+class HeadServer:
+    def __init__(self, cells: RayCells, finder: InstanceFinder, options: HeadOptions) -> None:
+        self._cells = cells
+        self._finder = finder
+        self._options = options
+        self._keys = LiveKeys(options.keys)
+        self._ready = False
+
+    async def start(self) -> None:
+        """Ready when it returns: the cells that instances name have their schedulers again."""
+        self._http = session(self._keys)
+        guarded = CallGuard(self._application(), self._keys, _audiences)
+        self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
+        await self._server.start(bound(self._options.host, self._options.port))
+        try:
+            await asyncio.to_thread(self._cells.start)
+            named = {identity.cell for identity in await self._finder.find()}
+            await asyncio.gather(*(self._restore(cell) for cell in named if cell))
+        except BaseException:
+            self._cells.stop()
+            raise
+        self._ready = True
+
+    async def _restore(self, cell: str) -> None:
+        # One that does not start now is missing; whoever watches over the fleet has it deployed.
+        with contextlib.suppress(DeployError, TimeoutError):
+            await self._start_cell(cell)
+
+    async def _start_cell(self, cell: str) -> None:
+        """Raises DeployError, and TimeoutError when it takes long: it goes on all the same."""
+        async with asyncio.timeout(DEPLOY_TIMEOUT_S):
+            await asyncio.shield(self._cells.deploy_cell(cell))
+
+    async def leave(self) -> None:
+        """Nothing that was accepted depends on the head."""
+        self._ready = False
+
+    async def stop(self) -> None:
+        await self._server.stop()
+        await asyncio.to_thread(self._cells.stop)
+        await self._http.close()
+
+    def check(self) -> None:
+        """Raises RuntimeError when the head can serve no more."""
+        if not self._server.alive:
+            raise RuntimeError("the HTTP server has ended")
+
+    def _application(self) -> Starlette:
+        self._admin = admin = AdminApi(self._urls, self._http, self._options.admin_token)
+        self._load = DeploymentLoad(self._urls, self._http)
+        cells, cell = ADMIN_PREFIX + "/cells", ADMIN_PREFIX + "/cells/{cell}"
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/ready", self._ready_endpoint),
+                Route(CELLS_PATH, self._cell_urls),
+                Route(ADMIN_PREFIX + "/load", admin.guarded(self._load_report)),
+                Route(cells, admin.guarded(self._report)),
+                Route(cell, admin.guarded(self._deploy), methods=["PUT"]),
+                Route(cell, admin.guarded(self._delete), methods=["DELETE"]),
+                *admin.routes(),
+            ]
+        )
+
+    # -- endpoints
+
+    async def _health(self, request: Request) -> Response:
+        """503 when Ray does not answer: only a new head helps then."""
+        if self._ready:
+            try:
+                async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                    await cell_urls()
+            except Exception as error:  # whatever Ray raises
+                return error_response(HTTPStatus.SERVICE_UNAVAILABLE, f"Ray is gone: {error!r}")
+        return Response()
+
+    async def _ready_endpoint(self, request: Request) -> Response:
+        if self._ready:
+            return Response()
+        return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")
+
+    async def _cell_urls(self, request: Request) -> Response:
+        if not self._ready:
+            return await self._ready_endpoint(request)
+        body = messages.encode(HeadCells(dict(await cell_urls())))
+        return Response(body, media_type="application/json")
+
+    async def _report(self, request: Request) -> Response:
+        """All that the operator looks at in each of its rounds."""
+        reports, running = await self._admin.cells(), await self._cells.cells()
+        return JSONResponse({"cells": reports, "running": sorted(running)})
+
+    async def _deploy(self, request: Request) -> Response:
+        self._check_ready()
+        cell = request.path_params["cell"]
+        if not CELL_NAME.fullmatch(cell):
+            raise OrderError(HTTPStatus.BAD_REQUEST, "a cell's name is cell- and a number")
+        try:
+            await self._start_cell(cell)
+        except TimeoutError:
+            raise OrderError(HTTPStatus.GATEWAY_TIMEOUT, f"{cell} is still starting") from None
+        except DeployError as error:
+            raise OrderError(HTTPStatus.BAD_GATEWAY, f"{cell} does not start: {error}") from error
+        return JSONResponse({})
+
+    async def _delete(self, request: Request) -> Response:
+        self._check_ready()
+        cell = request.path_params["cell"]
+        await self._load.remember(cell)
+        await self._cells.delete_cell(cell)
+        return JSONResponse({})
+
+    async def _load_report(self, request: Request) -> Response:
+        return Response(messages.encode(await self._load.report()), media_type="application/json")
+
+    async def _urls(self) -> Mapping[str, str]:
+        """Of all cells, or of none: some may have no scheduler yet while the head starts."""
+        self._check_ready()
+        return await cell_urls()
+
+    def _check_ready(self) -> None:
+        """Raises OrderError."""
+        if not self._ready:
+            raise OrderError(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")
+
+
+def _audiences(path: str) -> tuple[Audience, ...] | None:
+    """The admin API has a token of its own."""
+    return (Audience(Purpose.CELLS),) if path == CELLS_PATH else None

@@ -1,0 +1,1 @@
+"""HTTP servers and what holds of every connection and body."""

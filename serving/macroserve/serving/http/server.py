@@ -1,0 +1,82 @@
+"""An ASGI application on sockets that are bound already, in a process that does other things."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from macroserve.serving.http.descriptors import affordable_connections
+from macroserve.serving.http.protocol import HttpLimits, bounded_protocol
+from macroserve.serving.security.tls import LiveTls
+
+KEEP_ALIVE_S = 75
+DEFAULT_LIMITS = HttpLimits()
+
+
+class HttpServer(uvicorn.Server):
+    """grace_s: how long requests may take that are under way when it stops. limits: of these, the
+    number of connections is lower where the process has no descriptors for as many. tls: None for
+    plain HTTP."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        grace_s: float,
+        limits: HttpLimits = DEFAULT_LIMITS,
+        tls: LiveTls | None = None,
+    ) -> None:
+        affordable = affordable_connections(limits.max_connections)
+        limits = replace(limits, max_connections=affordable)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=bounded_protocol(limits),
+                # No route is a WebSocket, and its protocol would know none of the limits.
+                ws="none",
+                # Its warnings tell what clients did, who could fill the log with them.
+                log_level="error",
+                access_log=False,
+                lifespan="off",
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=round(grace_s),
+                ssl_context_factory=(lambda _, __: tls.server) if tls else None,
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self, *sockets: socket.socket) -> None:
+        """Listening when it returns."""
+        self._serving = asyncio.create_task(self.serve(list(sockets)))
+        while not self.started:
+            if self._serving.done():
+                self._serving.result()
+                raise RuntimeError("the HTTP server ended while it started")
+            await asyncio.sleep(0.01)
+
+    @property
+    def alive(self) -> bool:
+        return self._serving is not None and not self._serving.done()
+
+    async def stop(self) -> None:
+        self.should_exit = True
+        if self._serving is not None:
+            await self._serving
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are for the process, which knows what else there is to end."""
+        yield
+
+
+def bound(host: str, port: int, shared: bool = False) -> socket.socket:
+    """shared: several processes may listen there. Raises OSError when the address is taken."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind((host, port))
+    return sock

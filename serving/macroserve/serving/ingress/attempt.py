@@ -1,0 +1,214 @@
+"""One attempt of a request: tokens straight from an instance, and how it ends if it does not.
+
+Instances send a sign of life every second while a stream is open (``keep_alive``). A path that is
+silent for SILENCE_S is broken, however long the queue may be.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import aiohttp
+import msgspec
+from aiohttp.connector import AddrInfoType
+
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.core.batch import HandBackReason
+from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX
+from macroserve.engine.tokens import (
+    GENERATE_PATH,
+    STOPPED_PATH,
+    Choice,
+    EventParser,
+    RefusedError,
+    Stopped,
+    stop_string_met,
+)
+from macroserve.serving.http import keep_alive
+from macroserve.serving.security.calls import UnprovedError, session, to
+from macroserve.serving.security.key_source import LiveKeys
+
+CONNECT_TIMEOUT_S = 2.0
+SILENCE_S = 10 * keep_alive.INTERVAL_S
+"""Ten missed signs of life: a busy machine delays one or two, and what is left of the 15 s that a
+stream may pause in a partition is enough to begin anew elsewhere."""
+STOPPED_TIMEOUT_S = 1.0
+"""For the notice of a stop string: its client has the answer already, only metrics wait for it."""
+KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 5, 2, 3
+
+
+UNREACHABLE = (UnprovedError, aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+
+
+class HandedBackError(Exception):
+    """The instance gave the request up."""
+
+    def __init__(self, reason: HandBackReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class UnreachableError(Exception):
+    """The instance did not take the request in, or something that does not prove to be the
+    instance is at its address."""
+
+
+class BrokenError(Exception):
+    """The instance took the request in, and died, hung or failed before its end."""
+
+
+class SilentError(BrokenError):
+    """Nothing came from the instance for SILENCE_S."""
+
+
+class InstanceClient:
+    """Streams tokens from instances; all connections to them are here."""
+
+    def __init__(self, keys: LiveKeys, silence_s: float) -> None:
+        self._keys = keys
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s
+        )
+        self._open: defaultdict[str, set[aiohttp.ClientResponse]] = defaultdict(set)
+        self._http: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        self._http = session(
+            self._keys,
+            {"limit": 0, "keepalive_timeout": 60, "socket_factory": _guarded_socket},
+            timeout=self._timeout,
+            read_bufsize=1 << 18,
+        )
+
+    async def stop(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    @property
+    def streaming(self) -> frozenset[str]:
+        """Names of the instances that stream at present."""
+        return frozenset(name for name, responses in self._open.items() if responses)
+
+    def break_off(self, instance: str) -> None:
+        """End all streams from an instance; each raises BrokenError."""
+        for response in list(self._open.pop(instance, ())):
+            response.close()
+
+    async def stream(
+        self, instance: str, address: str, body: bytes, request_id: str, num_earlier: int
+    ) -> AsyncIterator[Choice]:
+        """The choices as they come; one without tokens first, when the instance has taken the
+        request in. Raises HandedBackError, UnreachableError, BrokenError or RefusedError.
+
+        request_id: the body's. num_earlier: tokens of the stream from other instances.
+        """
+        assert self._http is not None, "the client is not started"
+        try:
+            async with self._http.post(
+                address + GENERATE_PATH,
+                data=body,
+                headers={
+                    "Content-Type": "application/json",
+                    **to(Audience(Purpose.GENERATION, instance)),
+                },
+                allow_redirects=False,
+            ) as response:
+                if response.status != HTTPStatus.OK:
+                    await _refuse(response)
+                yield Choice()
+                try:
+                    async for choice in self._choices(response, instance):
+                        yield choice
+                except asyncio.CancelledError as end:
+                    if met := stop_string_met(end):
+                        num_tokens = max(0, met.num_tokens - num_earlier)
+                        await self._tell_stopped(instance, address, Stopped(request_id, num_tokens))
+                    raise
+        except UNREACHABLE as error:
+            raise UnreachableError(str(error)) from error
+        except aiohttp.SocketTimeoutError as error:
+            raise SilentError(f"silent for {self._timeout.sock_read} s") from error
+        except (aiohttp.ClientError, OSError, msgspec.MsgspecError) as error:
+            raise BrokenError(repr(error)) from error
+
+    async def _tell_stopped(self, instance: str, address: str, stopped: Stopped) -> None:
+        """Let the instance count the request as ended. When its stream is just closed, the request
+        is one whose client has left, which no metric of vLLM counts."""
+        assert self._http is not None, "the client is not started"
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            async with asyncio.timeout(STOPPED_TIMEOUT_S):
+                async with self._http.post(
+                    address + STOPPED_PATH,
+                    data=msgspec.json.encode(stopped),
+                    headers=to(Audience(Purpose.GENERATION, instance)),
+                    allow_redirects=False,
+                ):
+                    pass
+
+    async def _choices(
+        self, response: aiohttp.ClientResponse, instance: str
+    ) -> AsyncIterator[Choice]:
+        self._open[instance].add(response)
+        try:
+            parser = EventParser()
+            while data := await response.content.readany():
+                for chunk in parser.feed(data):
+                    if chunk.error is not None:
+                        raise BrokenError(chunk.error.message)
+                    for choice in chunk.choices:
+                        _check_ended(choice)
+                        yield choice
+                        if choice.finish_reason:
+                            return
+            raise BrokenError("the stream ended early")
+        finally:
+            self._open[instance].discard(response)
+
+
+def _guarded_socket(address: AddrInfoType) -> socket.socket:
+    """Neither an idle nor a sending connection outlives a peer that does not acknowledge."""
+    family, kind, protocol, _, _ = address
+    sock = socket.socket(family=family, type=kind, proto=protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEP_ALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", KEEP_ALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", KEEP_ALIVE_PROBES),
+        ("TCP_USER_TIMEOUT", round(SILENCE_S * 1000)),
+    ):
+        with contextlib.suppress(AttributeError):  # not on every system
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return sock
+
+
+async def _refuse(response: aiohttp.ClientResponse) -> None:
+    """A fault of the request ends it; a fault of the instance sends it elsewhere."""
+    text = await response.text()
+    if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        raise UnreachableError("HTTP 503")
+    if response.status < 500:
+        try:
+            message = msgspec.json.decode(text)["error"]["message"]
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            message = text[:500]
+        raise RefusedError(response.status, message)
+    raise BrokenError(f"HTTP {response.status}: {text[:200]}")
+
+
+def _check_ended(choice: Choice) -> None:
+    if choice.finish_reason != "abort":
+        return
+    reason = str(choice.stop_reason or "")
+    if reason.startswith(HAND_BACK_PREFIX):
+        raise HandedBackError(HandBackReason(reason.removeprefix(HAND_BACK_PREFIX)))
+    if reason == DEAD_END:
+        raise RefusedError(
+            HTTPStatus.BAD_REQUEST,
+            "the schema or grammar leaves the model no token to go on with; the text so far cannot "
+            "be completed",
+        )
+    raise BrokenError("the instance aborted the request")

@@ -1,0 +1,316 @@
+"""The ingress's side of a request: it is held here until its last token.
+
+An attempt streams straight from an instance. When the instance dies, offloads or drains, the same
+tokens plus those already streamed go to another one, so the client sees one unbroken stream.
+Attempts that end broken are bounded (``core.routing.attempts``), the search for an instance by
+time.
+"""
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from math import inf
+from typing import Any
+
+import msgspec
+
+from macroserve.api import messages
+from macroserve.core.batch import HandBackReason
+from macroserve.core.request import Request, Slo
+from macroserve.core.routing.attempts import Attempts
+from macroserve.core.routing.avoid import AvoidList
+from macroserve.core.routing.queue_wait import retry_after_s
+from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.engine.tag import RequestTag
+from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
+from macroserve.serving.ingress.attempt import (
+    SILENCE_S,
+    BrokenError,
+    HandedBackError,
+    InstanceClient,
+    SilentError,
+    UnreachableError,
+)
+from macroserve.serving.ingress.cell_directory import CellDirectory, Placement
+from macroserve.serving.ingress.metrics import IngressMetrics
+from macroserve.serving.security.key_source import LiveKeys
+
+GIVE_UP_S = 60.0
+"""A request that looked for an instance for so long since its last token ends with 503. Time in an
+instance's queue does not count."""
+RETRY_S = 0.5
+"""Before a request goes again to instances that all have failed it."""
+PATIENCE_S = 5.0
+"""How long a stream is trusted when no cell knows its instance (it may be on its way between)."""
+EXPLAIN_S = 1.0
+"""How long a request waits before it is ended for what another one may have caused."""
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Implements ``engine.tokens.TokenStreamer`` over the instances that a directory finds.
+
+    max_queue_wait_s: what would begin later is refused. silence_s: an attempt of which nothing is
+    heard for so long is broken.
+    """
+
+    def __init__(
+        self,
+        directory: CellDirectory,
+        slo: Slo,
+        keys: LiveKeys,
+        metrics: IngressMetrics,
+        drop_late: bool = False,
+        max_queue_wait_s: float = inf,
+        silence_s: float = SILENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._directory = directory
+        self._slo = slo
+        self._metrics = metrics
+        self._drop_late = drop_late
+        self._max_queue_wait_s = max_queue_wait_s
+        self._clock, self._sleep = clock, sleep
+        self._lengths = LengthPredictor()
+        self._silence_s = silence_s
+        self._client = InstanceClient(keys, silence_s)
+        self._avoid = AvoidList()
+
+    async def start(self) -> None:
+        await self._client.start()
+        self._watcher = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        self._watcher.cancel()
+        await self._client.stop()
+
+    def admit(self) -> None:
+        """Raises RefusedError (429) when every queue is too long."""
+        wait_s = self._directory.queue_wait_s
+        if wait_s is not None and wait_s > self._max_queue_wait_s:
+            self._metrics.refused("queue_wait")
+            raise RefusedError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"the queue takes about {wait_s:.0f} s, and spec.scheduling.maxQueueWait is "
+                f"{self._max_queue_wait_s:.0f} s; retry later",
+            )
+        if self._drop_late and self._directory.late:
+            self._metrics.refused("late")
+            raise RefusedError(
+                HTTPStatus.TOO_MANY_REQUESTS, "every queue is past its latency target; retry later"
+            )
+
+    def retry_after_s(self) -> int:
+        """When a client that was refused now should come back."""
+        bound_s = self._slo.ttft_s if self._drop_late else self._max_queue_wait_s
+        return retry_after_s(self._directory.queue_wait_s, bound_s, random.random())
+
+    async def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
+        """Raises RefusedError: the client's fault, no instance (503), or broken too often (500)."""
+        arrival = self._clock()
+        accepted = Request(
+            request.request_id, arrival, len(request.token_ids), request.max_new_tokens, self._slo
+        )
+        emitted: list[int] = []
+        attempts = Attempts()
+        offloaded = False
+        searched_s = 0.0
+        with self._metrics.request(arrival, request, self._slo) as record:
+            while True:
+                query = self._query(accepted, len(emitted), attempts, offloaded)
+                began = self._clock()
+                placement = await self._place(query, give_up_s=began + GIVE_UP_S - searched_s)
+                searched_s += self._clock() - began
+                began = self._clock()
+                try:
+                    async for choice in self._attempt(request, placement, query, attempts, emitted):
+                        if choice.token_ids:
+                            emitted += choice.token_ids
+                            record.tokens(len(choice.token_ids), self._clock())
+                            searched_s = 0.0
+                        yield choice
+                        if choice.finish_reason:
+                            self._lengths.observe(accepted, len(emitted))
+                            return
+                except HandedBackError as handed_back:
+                    self._metrics.rerouted(handed_back.reason)
+                    if handed_back.reason == HandBackReason.DROP:
+                        raise RefusedError(
+                            HTTPStatus.TOO_MANY_REQUESTS, "the latency target has passed"
+                        ) from None
+                    offloaded = offloaded or handed_back.reason == HandBackReason.OFFLOAD
+                    attempts = attempts.handed_back(placement.instance)
+                except UnreachableError:
+                    self._metrics.rerouted("unreachable")
+                    self._avoid.note(placement.run, self._clock())
+                    attempts = attempts.unreachable(placement.instance)
+                    await self._sleep(attempts.back_off_s * random.uniform(0.5, 1))
+                    searched_s += self._clock() - began
+                except BrokenError as error:
+                    self._metrics.rerouted("broken")
+                    attempts = self._broken(attempts, placement, error, self._clock() - began)
+                    if emitted and not request.restartable:
+                        raise RefusedError(
+                            HTTPStatus.SERVICE_UNAVAILABLE,
+                            "the instance failed while it generated under a grammar; retry",
+                        ) from error
+                    await self._check_over(request, attempts, placement, query)
+                if len(emitted) >= request.max_new_tokens:
+                    yield Choice([], "length")
+                    return
+
+    # -- one attempt
+
+    def _query(
+        self, request: Request, num_emitted: int, attempts: Attempts, offloaded: bool
+    ) -> messages.RouteQuery:
+        return messages.RouteQuery(
+            route_id=uuid.uuid4().hex,
+            age_s=self._clock() - request.arrival_s,
+            num_prompt_tokens=request.num_prompt_tokens + num_emitted,
+            max_new_tokens=max(1, request.max_new_tokens - num_emitted),
+            predicted_new_tokens=self._lengths.predict(request, num_emitted) - num_emitted,
+            slo=request.slo,
+            num_streamed_tokens=num_emitted,
+            exclude=tuple(attempts.failed),
+            offloaded=offloaded,
+            trial=attempts.is_suspect(self._directory.explained),
+        )
+
+    async def _place(self, query: messages.RouteQuery, give_up_s: float) -> Placement:
+        """An instance, waiting for one if there is none, and a moment if all have failed it.
+
+        Raises RefusedError (503) when the clock is past ``give_up_s``.
+        """
+        while self._clock() < give_up_s:
+            placement = await self._directory.place(self._excluding(query, query.exclude))
+            if placement is None:
+                await self._directory.changed(RETRY_S)
+                placement = await self._directory.place(self._excluding(query, ()))
+            if placement is not None:
+                self._metrics.placed(placement.reason)
+                return placement
+        raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "no instance could take the request")
+
+    def _excluding(
+        self, query: messages.RouteQuery, failed: tuple[str, ...]
+    ) -> messages.RouteQuery:
+        """Without the instances that have failed it, and those that cannot be reached from here."""
+        runs = [member.run for member in self._directory.members.values()]
+        avoided = self._avoid.names(runs, self._clock())
+        return msgspec.structs.replace(query, exclude=(*failed, *avoided.difference(failed)))
+
+    async def _attempt(
+        self,
+        request: TokenRequest,
+        placement: Placement,
+        query: messages.RouteQuery,
+        attempts: Attempts,
+        emitted: list[int],
+    ) -> AsyncIterator[Choice]:
+        body = msgspec.json.encode(_body(request, query, emitted))
+        explained = self._directory.explained
+        acquitted_s = self._clock() + attempts.probation_s(explained)
+        on_trial, arrived = query.trial, False
+        try:
+            async for choice in self._client.stream(
+                placement.instance,
+                placement.address,
+                body,
+                query.route_id,
+                query.num_streamed_tokens,
+            ):
+                if not arrived:
+                    arrived = True
+                    self._avoid.clear(placement.run)
+                    continue
+                if on_trial and self._clock() > acquitted_s:
+                    on_trial = False
+                    await self._directory.settle(placement, query.route_id)
+                yield choice
+        finally:
+            if on_trial or not arrived:
+                await self._directory.settle(placement, query.route_id)
+
+    # -- after an attempt that broke
+
+    def _broken(
+        self, attempts: Attempts, placement: Placement, error: BrokenError, held_s: float
+    ) -> Attempts:
+        if isinstance(error, SilentError):
+            self._avoid.note(placement.run, self._clock())
+            held_s -= self._silence_s
+        if self._directory.is_leaving(placement.run):
+            return attempts.handed_back(placement.instance)  # cut off at the end of its grace
+        return attempts.broken(placement.run, max(0.0, held_s))
+
+    async def _check_over(
+        self,
+        request: TokenRequest,
+        attempts: Attempts,
+        placement: Placement,
+        query: messages.RouteQuery,
+    ) -> None:
+        """Raises RefusedError (500) when the request has no attempt left."""
+        explained = self._directory.explained
+        if not attempts.is_over(explained):
+            return
+        *_, last = attempts.breaks
+        if query.trial and last.lasted_s <= attempts.probation_s(explained):
+            runs = tuple(found.run for found in attempts.counted(explained))
+            await self._directory.settle(placement, query.route_id, runs)
+        else:
+            await self._sleep(EXPLAIN_S)
+            if not attempts.is_over(self._directory.explained):
+                return
+        self._metrics.poisoned()
+        names = ", ".join(found.run.instance for found in attempts.breaks)
+        logger.error(
+            "Request %r ends with 500: these instances broke while they had it: %s",
+            request.request_id,
+            names,
+        )
+        raise RefusedError(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            f"{len(attempts.breaks)} instances failed while they had the request; it is not "
+            "tried again",
+        )
+
+    async def _watch(self) -> None:
+        """Break off streams from instances that no cell has known for a while: their engine may
+        hang while their server goes on."""
+        missing_since: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(1)
+            now, members = self._clock(), self._directory.members
+            missing_since = {
+                name: missing_since.get(name, now) for name in self._client.streaming - set(members)
+            }
+            for name, since in missing_since.items():
+                if now - since > PATIENCE_S:
+                    self._client.break_off(name)
+
+
+def _body(request: TokenRequest, query: messages.RouteQuery, emitted: list[int]) -> dict[str, Any]:
+    """vLLM's ``GenerateRequest``, with what was emitted already as part of the prompt."""
+    tag = RequestTag(query.route_id, query.age_s, query.slo, query.num_streamed_tokens)
+    sampling = {
+        **request.sampling,
+        "max_tokens": query.max_new_tokens,
+        "extra_args": {**(request.sampling.get("extra_args") or {}), **tag.to_args()},
+    }
+    if "min_tokens" in sampling:
+        sampling["min_tokens"] = max(0, sampling["min_tokens"] - len(emitted))
+    return {
+        **request.options,
+        "request_id": query.route_id,
+        "token_ids": [*request.token_ids, *emitted],
+        "sampling_params": sampling,
+        "stream": True,
+    }

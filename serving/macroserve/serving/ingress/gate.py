@@ -1,0 +1,74 @@
+"""Who may call what on the public endpoint, decided from the request's head alone."""
+
+import re
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from macroserve.serving.http.middleware import error_response
+from macroserve.serving.ingress.api_keys import KeyRing
+from macroserve.serving.ingress.public_routes import Access, PublicRoute, find_route, is_anthropic
+
+REQUEST_ID = re.compile(r"[!-~]{1,128}")
+"""Request ids go to logs, other processes and back to the client."""
+
+
+class Gate:
+    """404 for what is no public route, 405 for another method, 401 without a key.
+
+    A refusal is sent before one byte of the body is read. Without ``keys`` everyone may call.
+    """
+
+    def __init__(self, app: ASGIApp, keys: KeyRing | None) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            # No public route is a WebSocket; a close before it is accepted is a 403.
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = Headers(scope=scope)
+        route = find_route(scope["path"])
+        refusal = self._refusal(route, scope["method"], headers)
+        if refusal is not None:
+            if "expect" in headers:
+                # The client keeps its body to itself now, and the connection has no next request.
+                refusal.headers["connection"] = "close"
+            await refusal(scope, receive, send)
+        elif _is_open(route):
+            await self._app(scope, _no_body(), send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _refusal(self, route: PublicRoute | None, method: str, headers: Headers) -> Response | None:
+        if route is None:
+            return error_response(404, "there is no such path")
+        if method not in route.methods:
+            allowed = ", ".join(route.methods)
+            return error_response(405, f"{route.path} takes {allowed} only", {"allow": allowed})
+        if route.access is Access.OPEN:
+            return None
+        if self._keys and not self._keys.allows(headers, is_anthropic(route.path)):
+            message = "the API key is missing or not known"
+            return error_response(401, message, {"www-authenticate": "Bearer"})
+        if not all(map(REQUEST_ID.fullmatch, headers.getlist("x-request-id"))):
+            return error_response(
+                400, "X-Request-Id is not 1 to 128 printable ASCII characters without spaces"
+            )
+        return None
+
+
+def _is_open(route: PublicRoute | None) -> bool:
+    return route is not None and route.access is Access.OPEN
+
+
+def _no_body() -> Receive:
+    """What anyone may call reads no body."""
+    messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def first_empty() -> Message:
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    return first_empty

@@ -1,0 +1,252 @@
+"""An ingress replica: text in, text out; tokens inside.
+
+Replicas on one machine listen on the same port (SO_REUSEPORT: the kernel spreads connections, no
+proxy stands between a client and its tokens), and each on one of its own for its peers. The public
+port serves the API, ``/health`` and ``/ready``; metrics and orders are on the private ports only.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from macroserve.api.limits import RequestLimits
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tokens import RefusedError, TokenRequest
+from macroserve.serving.admin import AdminApi
+from macroserve.serving.http.middleware import Farewell, RetryAfter, error_response
+from macroserve.serving.http.protocol import HttpLimits
+from macroserve.serving.http.server import HttpServer, bound
+from macroserve.serving.ingress.api_keys import ApiKeySource, KeyRing
+from macroserve.serving.ingress.body_limit import BodyLimit
+from macroserve.serving.ingress.cell_directory import CellDirectory
+from macroserve.serving.ingress.cors import with_cors
+from macroserve.serving.ingress.dispatcher import Dispatcher
+from macroserve.serving.ingress.error_shape import ErrorShape
+from macroserve.serving.ingress.gate import Gate
+from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge, scrape
+from macroserve.serving.ingress.request_check import RequestCheck
+from macroserve.serving.security.calls import session
+from macroserve.serving.security.key_source import KeySource, LiveKeys
+
+METRICS_PATH = "/macroserve/metrics"
+"""What one replica knows, the cells included: for a Prometheus that scrapes every replica."""
+REQUEST_METRICS_PATH = "/macroserve/metrics/requests"
+"""What one replica counted itself: for its peers."""
+PRIVATE_GRACE_S = 5.0
+PRIVATE_LIMITS = HttpLimits(max_connections=256)
+"""For the kubelet, Prometheus, the operator and the other replicas."""
+LEAVING_S = 5.0
+"""How long a replica that leaves goes on taking requests: until nobody sends it any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressOptions:
+    """private_host, private_port: where peers and Prometheus reach this replica; any free port by
+    default. shared_private_port: another one on private_host, of all replicas on one machine.
+    admin_token: for /admin, which is not served without.
+    api_keys: None lets everyone call. attainment: the share of requests that should meet the
+    targets. grace_s: how long accepted requests may take when it stops.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    private_host: str = "127.0.0.1"
+    private_port: int = 0
+    shared_private_port: int | None = None
+    namespace: str = "default"
+    macroinstance: str
+    keys: KeySource
+    admin_token: str | None = field(default=None, repr=False)
+    api_keys: ApiKeySource | None = None
+    attainment: float = 0.9
+    grace_s: float = 30.0
+
+
+class IngressServer:
+    """discover: as ``CellDirectory``'s."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        options: IngressOptions,
+        discover: Callable[[], Awaitable[Mapping[str, str]]],
+    ) -> None:
+        self._settings = settings
+        self._options = options
+        self._discover = discover
+        self._metrics = IngressMetrics(options.namespace, options.macroinstance, options.attainment)
+        self._ready = False
+
+    async def start(self) -> None:
+        """Listening when it returns; ready (``/ready``) once a token came back from an instance.
+
+        Raises ApiKeysError when API keys were asked for and there are none.
+        """
+        source = self._options.api_keys
+        self._api_keys = KeyRing(source) if source else None
+        keys = LiveKeys(self._options.keys)
+        public = bound(self._options.host, self._options.port, shared=True)
+        private = [bound(self._options.private_host, self._options.private_port)]
+        port = private[0].getsockname()[1]
+        if shared_port := self._options.shared_private_port:
+            private.append(bound(self._options.private_host, shared_port, shared=True))
+        self._own_address = f"http://{self._options.private_host}:{port}"
+        self._directory = CellDirectory(self._discover, keys, self._own_address)
+        self._dispatcher = Dispatcher(
+            self._directory,
+            self._settings.slo,
+            keys,
+            self._metrics,
+            self._settings.drop_late,
+            self._settings.max_queue_wait_s,
+        )
+        await self._directory.start()
+        await self._dispatcher.start()
+        self._http = session(keys)
+        app, limits = await self._application()
+        checked = BodyLimit(RequestCheck(app, limits))
+        self._farewell = Farewell(ErrorShape(Gate(checked, self._api_keys)))
+        answering = RetryAfter(self._farewell, self._dispatcher.retry_after_s)
+        self._server = HttpServer(with_cors(answering, self._settings.api), self._options.grace_s)
+        # vLLM's error handlers look for it there.
+        app.state.server = self._server
+        self._private_server = HttpServer(
+            self._private_application(), PRIVATE_GRACE_S, PRIVATE_LIMITS
+        )
+        await self._private_server.start(*private)
+        await self._server.start(public)
+        self._readiness = asyncio.create_task(self._become_ready())
+        self._reloading = asyncio.create_task(self._api_keys.follow()) if self._api_keys else None
+
+    async def leave(self) -> None:
+        """Not ready any more, but there until those who send requests have noticed."""
+        self._farewell.leaving = True
+        await asyncio.sleep(LEAVING_S)
+
+    async def stop(self) -> None:
+        """Accepted requests are finished first, within the grace."""
+        self._readiness.cancel()
+        if self._reloading:
+            self._reloading.cancel()
+        await self._server.stop()
+        await self._private_server.stop()
+        await self._grammars.stop()
+        await self._dispatcher.stop()
+        await self._directory.stop()
+        await self._http.close()
+
+    def check(self) -> None:
+        """Raises RuntimeError when the replica can serve no more."""
+        if not (self._server.alive and self._private_server.alive):
+            raise RuntimeError("the HTTP server has ended")
+
+    async def _application(self) -> tuple[Starlette, RequestLimits]:
+        from macroserve.engine.vllm.environment import prepare_environment
+
+        prepare_environment()
+        from macroserve.engine.vllm.api import limits_of, text_app
+        from macroserve.engine.vllm.frontend import RemoteLLM
+        from macroserve.engine.vllm.grammar import GrammarChecks
+        from macroserve.engine.vllm.options import frontend_config
+
+        self._grammars = GrammarChecks(self._settings)
+        self._grammars.install()
+        config = frontend_config(self._settings)
+        llm = RemoteLLM(config, self._dispatcher, self._dispatcher.admit, self._grammars)
+        app = await text_app(llm, self._settings)
+        app.router.routes.extend(self._probes())
+        return app, limits_of(llm, app)
+
+    def _private_application(self) -> Starlette:
+        routes = [
+            *self._probes(),
+            Route("/metrics", self._metrics_endpoint),
+            Route(METRICS_PATH, self._own_metrics),
+            Route(REQUEST_METRICS_PATH, self._request_metrics),
+        ]
+        if token := self._options.admin_token:
+            routes.extend(AdminApi(self._discover, self._http, lambda: token).routes())
+        return Starlette(routes=routes)
+
+    def _probes(self) -> list[Route]:
+        return [Route("/health", self._health), Route("/ready", self._ready_endpoint)]
+
+    async def _become_ready(self) -> None:
+        """One real token, by the way that every request goes."""
+        request = TokenRequest(
+            request_id="ready",
+            token_ids=(1,),
+            max_new_tokens=1,
+            sampling={"temperature": 0.0, "ignore_eos": True, "detokenize": False},
+            options={},
+            restartable=True,
+        )
+        while not self._ready:
+            with contextlib.suppress(RefusedError):
+                async for choice in self._dispatcher.stream(request):
+                    self._ready = self._ready or bool(choice.token_ids)
+            await asyncio.sleep(0.05)
+        # Not before: it imports as much as the ingress itself, which a start would wait for.
+        await self._grammars.start()
+
+    # -- endpoints
+
+    async def _health(self, request: Request) -> Response:
+        return Response()
+
+    async def _ready_endpoint(self, request: Request) -> Response:
+        if self._farewell.leaving:
+            return error_response(503, "this replica is about to stop")
+        if self._ready and self._directory.members:
+            return Response()
+        return error_response(503, "no instance has generated a token yet")
+
+    async def _request_metrics(self, request: Request) -> Response:
+        return _metrics_response(self._metrics.page())
+
+    async def _own_metrics(self, request: Request) -> Response:
+        pages = [(self._metrics.page(), {}), (self._cell_page(), {})]
+        return _metrics_response(merge(pages))
+
+    async def _metrics_endpoint(self, request: Request) -> Response:
+        """All ingress replicas', the cells' and the instances', whichever replica is asked."""
+        peers = {a for s in self._directory.summaries for a in s.ingresses} - {self._own_address}
+        members = self._directory.members.values()
+        peer_pages, instance_pages = await asyncio.gather(
+            asyncio.gather(*(scrape(self._http, peer + REQUEST_METRICS_PATH) for peer in peers)),
+            asyncio.gather(*(scrape(self._http, m.address + "/metrics") for m in members)),
+        )
+        pages = [
+            (self._metrics.page(), {"ingress": _replica(self._own_address)}),
+            *((page, {"ingress": _replica(a)}) for page, a in zip(peer_pages, peers, strict=True)),
+            (self._cell_page(), {}),
+            *(
+                (page, {**self._names, "instance": m.name, "pool": m.pool.value})
+                for page, m in zip(instance_pages, members, strict=True)
+            ),
+        ]
+        return _metrics_response(merge(pages))
+
+    def _cell_page(self) -> str:
+        return cell_page(self._directory.summaries, self._names)
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return {
+            "namespace": self._options.namespace,
+            "macroinstance": self._options.macroinstance,
+        }
+
+
+def _metrics_response(page: str) -> Response:
+    return PlainTextResponse(page, media_type="text/plain; version=0.0.4")
+
+
+def _replica(address: str) -> str:
+    return address.removeprefix("http://")

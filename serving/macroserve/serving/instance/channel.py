@@ -1,0 +1,105 @@
+"""What an instance's control process and its server process tell each other: JSON lines over a
+socket pair."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from macroserve.serving.security.key_source import KeySource
+
+MAX_LINE_BYTES = 1 << 20
+
+T = TypeVar("T")
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The first line to the server process. settings: of the engine, as its ``to_dict``."""
+
+    settings: dict[str, Any]
+    name: str
+    pool: str
+    host: str
+    port: int
+    keys: KeySource
+    status_path: str | None
+
+
+class Order(msgspec.Struct, frozen=True, tag="order"):
+    """See ``token_server.TokenServer.command``."""
+
+    number: int
+    verb: str
+    argument: str | bool | None = None
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """End the server process in order."""
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """The server listens at ``address``. The rest: of its process and its engine's shape."""
+
+    pid: int
+    address: str
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    hybrid_cache: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The server does not start. kind: the exception's name."""
+
+    kind: str
+    message: str
+
+
+class ServerBeat(msgspec.Struct, frozen=True, tag="beat"):
+    """The server's loop turns. fault: why it can serve no more."""
+
+    num_unfinished: int
+    fault: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
+    """To the order of that number. error: why it was not carried out."""
+
+    number: int
+    result: Any = None
+    error: str | None = None
+
+
+ToServer = Order | Stop
+ToControl = Started | Failed | ServerBeat | Answer
+
+decode_to_server = msgspec.json.Decoder(ToServer).decode
+decode_to_control = msgspec.json.Decoder(ToControl).decode
+
+
+class Channel:
+    """One end of the socket pair."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> "Channel":
+        return cls(*await asyncio.open_connection(sock=sock, limit=MAX_LINE_BYTES))
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Never waits; what the other end no longer reads is lost with it."""
+        self._writer.write(msgspec.json.encode(message) + b"\n")
+
+    async def messages(self, decode: Callable[[bytes], T]) -> AsyncIterator[T]:
+        """Until the other end is gone."""
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while line := await self._reader.readline():
+                yield decode(line)
+
+    def close(self) -> None:
+        self._writer.close()

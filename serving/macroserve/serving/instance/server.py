@@ -1,0 +1,240 @@
+"""An instance: an engine behind HTTP in a process of its own, and the control process beside it.
+
+The server process (``token_server``) takes requests, and one of them may hold its loop for seconds.
+The control process, which starts it, is reached by no client: it says how the instance stands, and
+ends the instance when its engine makes no progress (``core.health``). On its own port it serves, to
+calls with a token for it (``calls``):
+
+- ``GET /macroserve/status?cell=NAME``: joins the instance to that cell; the answer is an endless
+  stream of statuses, a JSON line each, repeated once a second while nothing happens.
+- ``GET /macroserve/identity``: freshly signed handle and current cell.
+- ``POST /macroserve/command``: orders for the engine's scheduler.
+
+and to everybody ``GET /health``.
+"""
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.handle import InstanceHandle, sign
+from macroserve.api.keys import Purpose
+from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
+from macroserve.core.health import Beat, HealthJudge
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.status import StatusReceiver
+from macroserve.serving.http.server import HttpServer, bound
+from macroserve.serving.instance.channel import ServerBeat, Started
+from macroserve.serving.instance.status_feed import StatusFeed
+from macroserve.serving.security.call_guard import CallGuard
+from macroserve.serving.security.key_source import KeySource, LiveKeys
+from macroserve.serving.security.tls import base_url
+
+STOP_GRACE_S = 1.0
+"""For answers of the control server; status streams are ended before."""
+JUDGE_S = 0.5
+OPEN_PATHS = ("/health",)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceOptions:
+    """incarnation: grows with every start under that name. host, control_port: where the control
+    server listens, at any free port by default. grace_s: how long requests may take when it
+    leaves."""
+
+    name: str
+    namespace: str
+    incarnation: int
+    keys: KeySource
+    pool: Pool = Pool.LP
+    host: str = "127.0.0.1"
+    control_port: int = 0
+    grace_s: float = 30.0
+
+
+class Tokens(Protocol):
+    """A TokenServer in this process or in one of its own."""
+
+    async def start(
+        self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
+    ) -> Started: ...
+
+    @property
+    def fault(self) -> str | None: ...
+
+    async def command(self, verb: str, argument: Any = None) -> Any: ...
+
+    async def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class InstanceServer:
+    """The control process's part. tokens: the engine and its server."""
+
+    def __init__(self, settings: EngineSettings, options: InstanceOptions, tokens: Tokens) -> None:
+        self._settings = settings
+        self._options = options
+        self._tokens = tokens
+        self._keys = LiveKeys(options.keys)
+        self._feed = StatusFeed()
+        self._cell: str | None = None
+        self._handle: InstanceHandle | None = None
+        self._judge: HealthJudge | None = None
+        self._fault: str | None = None
+        self._server: HttpServer | None = None
+        self._receiver: asyncio.BaseTransport | None = None
+        self._judging: asyncio.Task[None] | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="macroserve-")
+
+    async def start(self) -> InstanceIdentity:
+        """Returns once a real token has been generated and both servers listen."""
+        options = self._options
+        listener = bound(options.host, options.control_port)
+        path = f"{self._folder.name}/status"
+        self._receiver = await StatusReceiver.listen(path, self._feed.publish, self._observe_engine)
+        started = await self._tokens.start(path, self._observe_server)
+        self._judge = HealthJudge(started.pid, _now())
+        print(f"Hybrid cache {started.hybrid_cache}", flush=True)
+        self._handle = InstanceHandle(
+            name=options.name,
+            namespace=options.namespace,
+            incarnation=options.incarnation,
+            address=started.address,
+            pool=options.pool,
+            hybrid_cache=started.hybrid_cache,
+            tensor_parallel=self._settings.tensor_parallel,
+            pipeline_parallel=self._settings.pipeline_parallel,
+            num_blocks=started.num_blocks,
+            block_size=started.block_size,
+            max_model_len=self._settings.max_model_len,
+            max_num_seqs=started.max_num_seqs,
+            control=base_url(self._keys.tls, options.host, listener.getsockname()[1]),
+        )
+        app = Starlette(
+            routes=[
+                Route(messages.STATUS_PATH, self._status),
+                Route(IDENTITY_PATH, self._identity),
+                Route(messages.COMMAND_PATH, self._command, methods=["POST"]),
+                Route("/health", self._health),
+            ]
+        )
+        guarded = CallGuard(app, self._keys, self._audiences)
+        self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
+        await self._server.start(listener)
+        self._judging = asyncio.create_task(self._keep_judging())
+        return self.identity()
+
+    def identity(self) -> InstanceIdentity:
+        """Raises RuntimeError when the instance can serve no more."""
+        assert self._handle is not None, "the instance is not started"
+        self.check()
+        handle = sign(self._handle, self._keys.ring, time.time())
+        return InstanceIdentity(self._options.name, handle, self._cell)
+
+    @property
+    def fault(self) -> str | None:
+        """Why the instance can serve no more, as the end of a sentence; None while it can."""
+        if self._fault is None and (self._server is None or not self._server.alive):
+            return "its control server has ended"
+        return self._fault
+
+    @property
+    def healthy(self) -> bool:
+        return self.fault is None
+
+    def check(self) -> None:
+        """Raises RuntimeError when the instance can serve no more."""
+        if fault := self.fault:
+            raise RuntimeError(fault)
+
+    async def leave(self) -> None:
+        """Take no more requests, hand back those that wait, and let the others end within the
+        grace: what is still there then goes on elsewhere."""
+        with contextlib.suppress(TimeoutError, ValueError):
+            async with asyncio.timeout(self._options.grace_s):
+                await self._tokens.command("drain", True)
+                while self.healthy and not self._feed.idle:  # noqa: ASYNC110 - only statuses tell
+                    await asyncio.sleep(0.1)
+
+    async def stop(self) -> None:
+        if self._fault is None and self._judging is not None:
+            self._judging.cancel()
+        await self._close()
+        if self._fault is None:
+            await self._tokens.stop()
+        if self._receiver is not None:
+            self._receiver.close()
+        self._folder.cleanup()
+
+    async def _close(self) -> None:
+        self._feed.close()
+        if self._server is not None:
+            await self._server.stop()
+
+    # -- health
+
+    def _observe_engine(self, beat: Beat) -> None:
+        if self._judge is not None:
+            self._judge.observe_engine(beat, _now())
+
+    def _observe_server(self, beat: ServerBeat) -> None:
+        if self._judge is not None:
+            self._judge.observe_server(beat.num_unfinished, _now())
+
+    async def _keep_judging(self) -> None:
+        assert self._judge is not None
+        judge = self._judge
+        while not (fault := self._tokens.fault or judge.fault(_now())):  # noqa: ASYNC110 - by time
+            await asyncio.sleep(JUDGE_S)
+        # The process that does not work must not answer once more: first it, then its cell's link.
+        self._fault = fault
+        self._tokens.kill()
+        print(f"{self._options.name} ends itself: {fault}", flush=True)
+        await self._close()
+
+    # -- endpoints
+
+    def _audiences(self, path: str) -> tuple[Audience, ...] | None:
+        if path in OPEN_PATHS:
+            return None
+        own = Audience(Purpose.CONTROL, self._options.name)
+        # Who looks for instances knows no names yet.
+        return (own, Audience(Purpose.CONTROL)) if path == IDENTITY_PATH else (own,)
+
+    async def _status(self, request: Request) -> Response:
+        self._cell = request.query_params.get("cell")
+        return StreamingResponse(self._feed.read(), media_type="application/x-ndjson")
+
+    async def _identity(self, request: Request) -> Response:
+        return Response(messages.encode(self.identity()), media_type="application/json")
+
+    async def _command(self, request: Request) -> Response:
+        try:
+            order = msgspec.json.decode(await request.body(), type=messages.CommandOrder)
+            result = await self._tokens.command(order.verb, order.argument)
+        except (msgspec.MsgspecError, ValueError) as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        if order.verb == "set_pool" and self._handle is not None:
+            self._handle = replace(self._handle, pool=Pool(order.argument))
+        return JSONResponse({"result": result})
+
+    async def _health(self, request: Request) -> Response:
+        return Response(status_code=200 if self.healthy else 503)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,240 @@
+"""An instance's server process, and the control process's hold on it.
+
+Run as ``python -m macroserve.serving.instance.token_process FD``, FD being the process's end of a
+socket pair. It leads a process group of its own, in which everything that the engine starts is:
+what does not work any more is killed as a whole.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, assert_never
+
+import msgspec
+import uvloop
+
+from macroserve.api.option_names import in_manifest_words
+from macroserve.core.status import Pool
+from macroserve.engine.exits import die_with_parent, ended, num_oom_kills
+from macroserve.engine.settings import EngineSettings
+from macroserve.serving.instance.channel import (
+    Answer,
+    Channel,
+    Failed,
+    Order,
+    ServerBeat,
+    Setup,
+    Started,
+    Stop,
+    decode_to_control,
+    decode_to_server,
+)
+from macroserve.serving.instance.token_server import STOP_GRACE_S, TokenServer
+from macroserve.serving.security.key_source import KeySource
+
+END_TIMEOUT_S = STOP_GRACE_S + 10
+"""For an engine to end in order, before it is killed."""
+KILL_TIMEOUT_S = 2.0
+
+
+class StartError(Exception):
+    """The server process did not start. kind: the name of the exception there."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class TokenProcess:
+    """A TokenServer in a process of its own; the arguments and methods are that class's."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        name: str,
+        pool: Pool,
+        host: str,
+        port: int,
+        keys: KeySource,
+    ) -> None:
+        self._settings, self._name, self._pool = settings, name, pool
+        self._host, self._port, self._keys = host, port, keys
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._started: asyncio.Future[Started] | None = None
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count()
+        self._told_fault: str | None = None
+        self._oom_kills = num_oom_kills()
+
+    async def start(
+        self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
+    ) -> Started:
+        """Raises StartError with the cause when the process does not come up."""
+        self._channel = await Channel.over(self._spawn())
+        self._channel.send(
+            Setup(
+                self._settings.to_dict(),
+                self._name,
+                self._pool.value,
+                self._host,
+                self._port,
+                self._keys,
+                status_path,
+            )
+        )
+        self._started = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read(self._channel, on_beat))
+        try:
+            return await self._started
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def fault(self) -> str | None:
+        return self._death() or self._told_fault
+
+    async def command(self, verb: str, argument: Any = None) -> Any:
+        """Raises ValueError with the reason when the order is not carried out."""
+        assert self._channel is not None
+        if self._death():
+            raise ValueError("the instance has ended")
+        number = next(self._numbers)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        self._channel.send(Order(number, verb, argument))
+        try:
+            return await self._answers[number]
+        finally:
+            del self._answers[number]
+
+    async def stop(self) -> None:
+        if self._channel is None or self._process is None:
+            return
+        self._channel.send(Stop())
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, END_TIMEOUT_S)
+        self.kill()
+
+    def _spawn(self) -> socket.socket:
+        """Our end of the socket pair. The kernel ends the process with the thread that starts it,
+        so that is the one that lasts: the event loop's."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+            )
+        return ours
+
+    def kill(self) -> None:
+        """At once, with everything that it started."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        # One that hangs in a driver does not end before that lets it go.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_TIMEOUT_S)
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._channel is not None:
+            self._channel.close()
+
+    def _death(self) -> str | None:
+        code = self._process.poll() if self._process is not None else None
+        if code is None:
+            return None
+        if code == -signal.SIGKILL and num_oom_kills() > self._oom_kills:
+            return "its server's process was killed by the kernel for lack of memory"
+        return f"its server's process {ended(code)}"
+
+    async def _read(self, channel: Channel, on_beat: Callable[[ServerBeat], None]) -> None:
+        assert self._process is not None and self._started is not None
+        async for message in channel.messages(decode_to_control):
+            match message:
+                case Started():
+                    self._started.set_result(message)
+                case Failed(kind=kind, message=text):
+                    self._started.set_exception(StartError(kind, text))
+                case ServerBeat():
+                    self._told_fault = message.fault
+                    on_beat(message)
+                case Answer(number=number, result=result, error=error):
+                    if (future := self._answers.get(number)) and not future.done():
+                        if error is None:
+                            future.set_result(result)
+                        else:
+                            future.set_exception(ValueError(error))
+                case _:
+                    assert_never(message)
+        await asyncio.to_thread(self._process.wait)
+        if not self._started.done():
+            self._started.set_exception(StartError("RuntimeError", self._death() or ""))
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(ValueError("the instance has ended"))
+
+
+# -- the server process's own side
+
+
+async def _serve(sock: socket.socket, setup: Setup) -> None:
+    channel = await Channel.over(sock)
+    settings, pool = EngineSettings.from_dict(setup.settings), Pool(setup.pool)
+    try:
+        server = TokenServer(settings, setup.name, pool, setup.host, setup.port, setup.keys)
+        channel.send(await server.start(setup.status_path, channel.send))
+    except Exception as error:
+        # Whatever an engine raises; the control process says it.
+        cause = in_manifest_words(str(error)) or type(error).__name__
+        channel.send(Failed(type(error).__name__, cause))
+        return
+    tasks: set[asyncio.Task[None]] = set()
+    async for message in channel.messages(decode_to_server):
+        if isinstance(message, Stop):
+            await server.stop()
+            return
+        tasks.add(task := asyncio.create_task(_carry_out(server, channel, message)))
+        task.add_done_callback(tasks.discard)
+
+
+async def _carry_out(server: TokenServer, channel: Channel, order: Order) -> None:
+    try:
+        result = await server.command(order.verb, order.argument)
+    except Exception as error:
+        channel.send(Answer(order.number, error=f"{type(error).__name__}: {error}"))
+    else:
+        channel.send(Answer(order.number, result))
+
+
+def _setup(sock: socket.socket) -> Setup:
+    """The first line, which the control process sends before anything else."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += sock.recv(1)
+    return msgspec.json.decode(line, type=Setup)
+
+
+def main(fd: int) -> None:
+    die_with_parent()
+    # What it is told comes over the channel; a terminal's Ctrl-C is for the control process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sock = socket.socket(fileno=fd)
+    setup = _setup(sock)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(sock, setup))
+    # An engine's threads do not keep a process that has nothing to do.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,149 @@
+"""An instance's engine and its token endpoint: what runs in the instance's server process.
+
+``POST /inference/v1/generate``, ``POST /macroserve/stopped`` (its text has met a stop string) and
+``GET /metrics``; nothing here is asked whether the instance works, for one request may hold this
+process's loop for seconds (see ``instance``).
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.core.health import BEAT_S
+from macroserve.core.status import Pool
+from macroserve.engine.engine import Engine
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tokens import STOPPED_PATH, Stopped
+from macroserve.serving.http.keep_alive import KeepAlive
+from macroserve.serving.http.server import HttpServer, bound
+from macroserve.serving.instance.channel import ServerBeat, Started
+from macroserve.serving.instance.engine_gate import EngineGate
+from macroserve.serving.security.call_guard import CallGuard
+from macroserve.serving.security.key_source import KeySource, LiveKeys
+from macroserve.serving.security.tls import base_url
+
+STOP_GRACE_S = 5.0
+"""For responses that are under way when the server stops."""
+
+OPEN_PATHS = ("/metrics",)
+
+
+def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
+    if settings.emulated:
+        from macroserve.engine.emulated import EmulatedEngine
+
+        return EmulatedEngine(settings, pool)
+    from macroserve.engine.vllm.environment import prepare_environment
+
+    prepare_environment()
+    from macroserve.engine.vllm.engine import VllmEngine
+
+    return VllmEngine(settings, pool)
+
+
+class TokenServer:
+    """name: the instance's. host, port: where to listen, at any free port for 0."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        name: str,
+        pool: Pool,
+        host: str,
+        port: int,
+        keys: KeySource,
+    ) -> None:
+        self._host, self._port = host, port
+        self._keys = LiveKeys(keys)
+        self._audience = Audience(Purpose.GENERATION, name)
+        self._engine = build_engine(settings, pool)
+        self._server: HttpServer | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(
+        self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
+    ) -> Started:
+        """Returns once a real token has been generated and the server listens. status_path: as
+        for an engine. on_beat: called every BEAT_S while the loop turns."""
+        listener = bound(self._host, self._port)
+        app = await self._engine.start(status_path)
+        app.router.routes.append(Route("/metrics", self._metrics))
+        app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
+        app.add_middleware(KeepAlive)
+        app.add_middleware(EngineGate, fault=lambda: self._engine.fault)
+        guarded = CallGuard(app, self._keys, self._audiences)
+        self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
+        # vLLM's handler of a dead engine stops this server.
+        app.state.server = self._server
+        await self._server.start(listener)
+        self._beating = asyncio.create_task(self._beat(on_beat))
+        shape = self._engine.shape
+        return Started(
+            pid=os.getpid(),
+            address=base_url(self._keys.tls, self._host, listener.getsockname()[1]),
+            num_blocks=shape.num_blocks,
+            block_size=shape.block_size,
+            max_num_seqs=shape.max_num_seqs,
+            hybrid_cache=shape.hybrid_cache,
+        )
+
+    @property
+    def fault(self) -> str | None:
+        """Why nothing can be served any more, as the end of a sentence."""
+        if self._server is not None and not self._server.alive:
+            return self._engine.fault or "its HTTP server has ended"
+        return self._engine.fault
+
+    async def command(self, verb: str, argument: Any = None) -> Any:
+        """``probe``: generate one token. Others: see ``engine.commands``; raises ValueError for
+        what is no order."""
+        if verb == messages.PROBE:
+            return await self._engine.probe()
+        return await self._engine.command(verb, argument)
+
+    async def stop(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+        if self._server is not None:
+            await self._server.stop()
+        await self._engine.stop()
+
+    def kill(self) -> None:
+        """At once: nothing listens any more, and connections are reset."""
+        assert self._server is not None
+        if self._beating is not None:
+            self._beating.cancel()
+        for listener in self._server.servers:
+            listener.close()
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+
+    async def _beat(self, on_beat: Callable[[ServerBeat], None]) -> None:
+        while True:
+            on_beat(ServerBeat(self._engine.num_unfinished, self.fault))
+            await asyncio.sleep(BEAT_S)
+
+    async def _stopped(self, request: Request) -> Response:
+        try:
+            stopped = msgspec.json.decode(await request.body(), type=Stopped)
+        except msgspec.MsgspecError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        await self._engine.end_stopped(stopped)
+        return Response(status_code=204)
+
+    def _audiences(self, path: str) -> tuple[Audience, ...] | None:
+        return None if path in OPEN_PATHS else (self._audience,)
+
+    async def _metrics(self, request: Request) -> Response:
+        """What the engine registered: vLLM's own metrics under their own names."""
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,170 @@
+"""A Ray of this machine that runs the cell schedulers of one deployment, as Serve applications."""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Never
+
+import ray
+from ray import serve
+from ray._private import worker
+from ray.serve.schema import ApplicationStatus
+
+from macroserve.core.request import Slo
+from macroserve.serving.causes import cause_of, one_line
+from macroserve.serving.discovery import InstanceFinder
+from macroserve.serving.ray.cell_deployment import CellDeployment
+from macroserve.serving.ray.registry import withdraw
+from macroserve.serving.security.key_source import KeySource
+
+CELL_PREFIX = "cell-"
+OBJECT_STORE_BYTES = 100 << 20
+"""No tensor and no token travels through Ray's object store."""
+PARTS = {"gcs_server": "control store", "raylet": "node manager"}
+"""Of Ray, by the names of their processes, in words: those that it cannot start again."""
+WATCH_S = 1.0
+SILENCE_S = 20.0
+"""Less than Ray's processes wait before they end themselves (60 s), more than a busy machine
+takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOptions:
+    """What every cell scheduler of a deployment is made of.
+
+    host: address that they listen on. ports: those they may listen on, 0 for any. finder: how one
+    that starts again finds its instances.
+    """
+
+    strategy: str
+    slo: Slo
+    finder: InstanceFinder
+    keys: KeySource
+    host: str = "127.0.0.1"
+    ports: range = range(1)
+
+
+class DeployError(Exception):
+    """A server of the deployment does not start; the message says why."""
+
+
+class RayLostError(Exception):
+    """A part of Ray is gone without which nothing can be looked after; the message names it."""
+
+
+class RayCells:
+    """namespace: Ray's, for the names of actors."""
+
+    def __init__(self, namespace: str, options: CellOptions) -> None:
+        self._namespace = namespace
+        self._cell_options = options
+        self._deploying: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def start(self) -> None:
+        """Raises DeployError with what kept Ray from starting."""
+        # They tell of every step of their own; a person watches this terminal.
+        for name in ("ray", "ray.serve"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        try:
+            ray.init(
+                address="local",
+                namespace=self._namespace,
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                num_cpus=1,
+            )
+            # Clients talk to the ingress replicas themselves.
+            serve.start(proxy_location="Disabled")
+        except Exception as error:
+            # A path that is too long, no room for its files, a process that does not come up.
+            raise DeployError(f"Ray: {cause_of(error)}") from error
+
+    def stop(self) -> None:
+        """End every process; safe to call in any state."""
+        # The cluster is ours alone and goes with all its actors: Serve needs no farewell.
+        ray.shutdown()
+
+    async def watch(self) -> Never:
+        """Until cancelled. Raises RayLostError when Ray's own servers end or hang."""
+        answered_s = time.monotonic()
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if lost := _ended_parts():
+                raise RayLostError(f"Ray's {' and '.join(lost)} has ended.")
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    nodes = await asyncio.to_thread(ray.nodes)
+                answered_s = time.monotonic()
+            except Exception as error:
+                if time.monotonic() - answered_s > SILENCE_S:
+                    raise RayLostError("Ray's control store does not answer.") from error
+                continue
+            if not any(node["Alive"] for node in nodes):
+                raise RayLostError("Ray's node manager does not answer.")
+
+    async def deploy_cell(self, name: str) -> None:
+        """Returns when its scheduler runs, at once if it does already; raises DeployError."""
+        options = self._cell_options
+        async with self._deploying[name]:
+            if (await self._applications()).get(name) == ApplicationStatus.RUNNING:
+                return
+            deployment: Any = CellDeployment
+            app = deployment.bind(
+                name,
+                options.strategy,
+                options.slo,
+                options.keys,
+                options.host,
+                options.ports,
+                options.finder,
+            )
+            await asyncio.to_thread(run_application, app, name)
+
+    async def delete_cell(self, name: str) -> None:
+        """Nothing happens when there is none of that name."""
+        async with self._deploying[name]:
+            withdraw(name)
+            if name in await self._applications():
+                await asyncio.to_thread(serve.delete, name)
+
+    async def cells(self) -> frozenset[str]:
+        """Of the cell schedulers that run or are being started again."""
+        return frozenset(
+            name
+            for name, status in (await self._applications()).items()
+            if name.startswith(CELL_PREFIX) and status != ApplicationStatus.DELETING
+        )
+
+    async def _applications(self) -> dict[str, ApplicationStatus]:
+        status = await asyncio.to_thread(serve.status)
+        return {name: app.status for name, app in status.applications.items()}
+
+
+def _ended_parts() -> list[str]:
+    # There is no public way to the processes that ray.init() has started.
+    node: Any = worker._global_node
+    ended = {kind for kind, _ in node.dead_processes()} if node else set[str]()
+    return [name for kind, name in PARTS.items() if kind in ended]
+
+
+def run_application(app: Any, name: str) -> None:
+    """Raises DeployError with what kept the application from starting."""
+    try:
+        serve.run(app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"})
+    except RuntimeError as error:
+        raise DeployError(_last_error(name) or cause_of(error)) from error
+
+
+def _last_error(name: str) -> str:
+    """What a replica's constructor raised, as Serve reports it."""
+    application = serve.status().applications.get(name)
+    if application is None:
+        return ""
+    for deployment in application.deployments.values():
+        if message := one_line(deployment.message):
+            return message
+    return one_line(application.message)

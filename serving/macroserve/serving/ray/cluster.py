@@ -1,0 +1,134 @@
+"""A deployment on a Ray cluster of this machine: starts and stops its parts, nothing more.
+
+What should run, and when, is the reconciler's business.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from macroserve.api.handle import InstanceHandle, verify
+from macroserve.api.keys import PURPOSES, KeyRing, Purpose, Role
+from macroserve.api.messages import InstanceIdentity
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.serving.discovery import ANSWER_TIMEOUT_S
+from macroserve.serving.ingress.server import IngressOptions
+from macroserve.serving.ray.cells import CellOptions, RayCells, run_application
+from macroserve.serving.ray.deployments import INGRESS_APP, IngressDeployment, InstanceActor
+from macroserve.serving.ray.instances import RayInstances
+from macroserve.serving.security.key_source import KeySource
+
+FREE_NAME_TIMEOUT_S = 10.0
+"""How long Ray may take to forget an actor that was killed."""
+KILLED = "its process was killed or has crashed"
+SILENT = "it does not answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """secret: of this deployment; all keys follow from it. threads: compute threads of each
+    instance (its share of the machine's cores)."""
+
+    settings: EngineSettings
+    ingress: IngressOptions
+    ingress_replicas: int
+    threads: int
+    secret: str = field(repr=False)
+
+
+class RayCluster(RayCells):
+    def __init__(self, options: ClusterOptions) -> None:
+        self._options = options
+        namespace = f"macroserve-{options.ingress.macroinstance}"
+        self._instances = RayInstances(namespace)
+        super().__init__(
+            namespace,
+            CellOptions(
+                strategy=options.settings.strategy,
+                slo=options.settings.slo,
+                finder=self._instances,
+                keys=KeySource(PURPOSES[Role.HEAD], secret=options.secret),
+            ),
+        )
+
+    # -- instances
+
+    async def start_instance(self, name: str, pool: Pool) -> InstanceIdentity:
+        """Returns once it has generated a token; raises what kept it from starting.
+
+        Whatever holds that name still, hung or left behind, is in no cell any more and goes.
+        """
+        options = self._options
+        await self._free(name)
+        remote_class: Any = ray.remote(InstanceActor)
+        actor = remote_class.options(
+            name=name,
+            lifetime="detached",
+            num_cpus=0,
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": str(options.threads)}},
+        ).remote(
+            options.settings.to_dict(),
+            name,
+            self._namespace,
+            int(time.time() * 1000),
+            KeySource(PURPOSES[Role.INSTANCE], secret=options.secret),
+            pool.value,
+        )
+        try:
+            return InstanceIdentity(*await actor.start.remote())
+        except BaseException:
+            ray.kill(actor)
+            raise
+
+    async def instances(self) -> list[InstanceIdentity]:
+        return await self._instances.find()
+
+    def pool(self, identity: InstanceIdentity) -> Pool:
+        """That an instance is in, as its handle says."""
+        return self.handle(identity).pool
+
+    def handle(self, identity: InstanceIdentity) -> InstanceHandle:
+        """Raises HandleError."""
+        ring = KeyRing.derived([self._options.secret], [Purpose.HANDLES])
+        return verify(identity.handle, ring, time.time())
+
+    async def instance_names(self) -> set[str]:
+        """Of the actors that live, started or still starting."""
+        return set(await asyncio.to_thread(self._instances.actors))
+
+    async def loss_cause(self, name: str) -> str:
+        """Why an instance does not serve any more, as the end of a sentence."""
+        actor = (await asyncio.to_thread(self._instances.actors)).get(name)
+        if actor is None:
+            return KILLED
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await actor.cause.remote() or SILENT
+        except TimeoutError:
+            return SILENT
+        except RayError:
+            return KILLED
+
+    async def _free(self, name: str) -> None:
+        give_up = time.monotonic() + FREE_NAME_TIMEOUT_S
+        while name in await self.instance_names() and time.monotonic() < give_up:
+            await self.kill_instance(name)
+            await asyncio.sleep(0.2)
+
+    async def kill_instance(self, name: str) -> None:
+        if actor := (await asyncio.to_thread(self._instances.actors)).get(name):
+            ray.kill(actor)
+
+    # -- ingress
+
+    async def deploy_ingress(self) -> None:
+        options = self._options
+        ingress: Any = IngressDeployment
+        deployment = ingress.options(num_replicas=options.ingress_replicas)
+        app = deployment.bind(options.settings.to_dict(), options.ingress)
+        await asyncio.to_thread(run_application, app, INGRESS_APP)

@@ -1,0 +1,44 @@
+"""The instances of one machine, found by their Ray actors."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+
+from macroserve.api.messages import InstanceIdentity
+from macroserve.serving.discovery import ANSWER_TIMEOUT_S, answered
+
+INSTANCE_PREFIX = "instance-"
+
+
+@dataclass(frozen=True, slots=True)
+class RayInstances:
+    """Named actors of a Ray namespace."""
+
+    namespace: str
+
+    def actors(self) -> dict[str, Any]:
+        """Handles of those that live, by name."""
+        names = [name for name in list_named_actors() if name.startswith(INSTANCE_PREFIX)]
+        actors = {}
+        for name in names:
+            # It may have died since it was listed.
+            with contextlib.suppress(ValueError):
+                actors[name] = ray.get_actor(name, namespace=self.namespace)
+        return actors
+
+    async def find(self) -> list[InstanceIdentity]:
+        actors = await asyncio.to_thread(self.actors)
+
+        async def ask(actor: Any) -> InstanceIdentity | None:
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    return InstanceIdentity(*await actor.identity.remote())
+            except (TimeoutError, AssertionError, RayError):
+                return None
+
+        return answered(await asyncio.gather(*map(ask, actors.values())))

@@ -1,0 +1,93 @@
+"""Where a part gets its keys from (``core.keys``), and its certificate; which of them hold now.
+
+Kubernetes mounts them as files, which change while the part runs: it takes over what they say
+within seconds, and nothing has to be started again.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from macroserve.api.keys import KeyRing, KeysError, Purpose, parse_keys
+from macroserve.serving.security.tls import LiveTls, TlsSource
+
+RELOAD_S = 1.0
+SECRET = "secret"
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """Plain data, so that it can go to another process.
+
+    purposes: of the keys that are needed. folder: with a file for each purpose, or one named
+    ``secret`` that they follow from; a key a line, the newest first. secret: instead of a folder.
+    tls: None for plain HTTP.
+    """
+
+    purposes: tuple[Purpose, ...]
+    folder: str | None = None
+    secret: str = field(default="", repr=False)
+    tls: TlsSource | None = None
+
+    def read(self) -> KeyRing:
+        """Raises KeysError with a sentence's end that names the file."""
+        if self.folder is None:
+            return KeyRing.derived([self.secret], self.purposes)
+        folder = Path(self.folder)
+        if (folder / SECRET).exists():
+            return KeyRing.derived(_keys(folder / SECRET), self.purposes)
+        if missing := [p for p in self.purposes if not (folder / p).exists()]:
+            raise KeysError(f"the folder {folder} has neither {SECRET} nor {', '.join(missing)}")
+        return KeyRing({purpose: _keys(folder / purpose) for purpose in self.purposes})
+
+
+def _keys(path: Path) -> tuple[str, ...]:
+    try:
+        return parse_keys(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
+        raise KeysError(f"the keys in {path} cannot be read: {why}") from error
+    except KeysError as error:
+        raise KeysError(f"the keys in {path} cannot be used: {error}") from error
+
+
+class LiveKeys:
+    """The keys that hold now, and the TLS to listen and call with. Raises KeysError and TlsError
+    when there are none at the start.
+
+    Files are looked at again when a key is used, at most every RELOAD_S: they are few, small and in
+    memory. Files that have become unusable are told once, and the former keys go on holding.
+    """
+
+    def __init__(self, source: KeySource, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self._clock = clock
+        self._ring = source.read()
+        self.tls = LiveTls(source.tls) if source.tls else None
+        self._read_at_s = clock()
+        self._problem = ""
+
+    @property
+    def ring(self) -> KeyRing:
+        now = self._clock()
+        if self._source.folder is not None and now - self._read_at_s >= RELOAD_S:
+            self._read_at_s = now
+            self._reload()
+        return self._ring
+
+    def _reload(self) -> None:
+        try:
+            ring = self._source.read()
+        except KeysError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _logger.error("The former keys go on holding: %s", error)
+            return
+        self._problem = ""
+        if ring != self._ring:
+            self._ring = ring
+            _logger.warning("The keys between the parts of the deployment have changed")

@@ -1,0 +1,186 @@
+"""API keys: read so that nothing stands open that was to be guarded, and taken over in time."""
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from macroserve.api.auth import bearer
+from macroserve.serving.ingress.api_keys import (
+    MAX_FILE_BYTES,
+    ApiKeysError,
+    ApiKeySource,
+    KeyRing,
+    environment_source,
+    parse_keys,
+    read_keys,
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        (b"sk-one\nsk-two\n", ("sk-one", "sk-two")),
+        (b"sk-one", ("sk-one",)),
+        (b"\r\n  sk-one \r\n\t\r\nsk-two\r\n", ("sk-one", "sk-two")),
+        (b"\xef\xbb\xbfsk-one\n", ("sk-one",)),
+        (b"# of the team\nsk-one # laptop of a colleague\n#sk-old\n", ("sk-one",)),
+        (b"sk-one\t#x", ("sk-one",)),
+        (b"sk#one", ("sk#one",)),
+        (b"", ()),
+        (b" \n# nothing\n", ()),
+        (b"\xef\xbb\xbf", ()),
+    ],
+)
+def test_file_has_one_key_a_line(content: bytes, keys: tuple[str, ...]) -> None:
+    assert parse_keys(content, "file") == keys
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"sk-secret of a colleague",
+        b"sk-secret sk-other",
+        "sk-secr\u00e9t".encode(),
+        b"sk-sec\x00ret",
+        "\ufeffsk-secret".encode(),
+        "sk-secret\u00a0remark".encode(),
+    ],
+)
+def test_line_that_is_no_key_is_refused_by_its_number_and_never_shown(line: bytes) -> None:
+    with pytest.raises(ApiKeysError, match=r"line 3 of keys\.txt") as refused:
+        parse_keys(b"sk-one\n\n" + line + b"\nsk-two\n", "keys.txt")
+    assert "sk-" not in str(refused.value) and "colleague" not in str(refused.value)
+
+
+def test_text_in_another_encoding_is_refused() -> None:
+    for content in ("sk-one\n".encode("utf-16"), b"sk-\xff"):
+        with pytest.raises(ApiKeysError, match=r"not UTF-8 text|line 1"):
+            parse_keys(content, "file")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \r\n", b"# all revoked\n", b"\xef\xbb\xbf"])
+def test_file_without_a_key_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "keys").write_bytes(content)
+    for path in (tmp_path / "keys", tmp_path):
+        with pytest.raises(ApiKeysError, match="no API key"):
+            read_keys(path)
+
+
+def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(ApiKeysError, match="No such file"):
+        read_keys(tmp_path / "absent")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ApiKeysError, match="not a regular file"):
+        read_keys(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(b"a" * (MAX_FILE_BYTES + 1))
+    with pytest.raises(ApiKeysError, match="larger"):
+        read_keys(tmp_path / "large")
+    with pytest.raises(ApiKeysError, match="no API key"):
+        ApiKeySource().read()
+
+
+@pytest.mark.parametrize("value", ["", " ", ",", " , ,"])
+def test_environment_without_a_key_is_refused(value: str) -> None:
+    with pytest.raises(ApiKeysError, match="MACROSERVE_API_KEYS"):
+        environment_source(value)
+
+
+def test_environment_lists_keys_with_commas_between() -> None:
+    assert environment_source("one, two,").read() == ("one", "two")
+    with pytest.raises(ApiKeysError) as refused:
+        environment_source("one,sk-secret of")
+    assert "sk-secret" not in str(refused.value)
+
+
+def test_keys_are_not_in_the_source_that_is_printed() -> None:
+    assert "sk-one" not in repr(environment_source("sk-one"))
+
+
+def mount(folder: Path, version: str, **files: str) -> None:
+    """As the kubelet mounts a Secret: links to files in a folder that is swapped as a whole."""
+    data = folder / version
+    data.mkdir()
+    for name, content in files.items():
+        (data / name).write_text(content)
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(f"..data/{name}")
+    (folder / "..new").symlink_to(version)
+    (folder / "..new").rename(folder / "..data")
+
+
+def test_keys_are_those_of_all_files_of_a_mounted_secret(tmp_path: Path) -> None:
+    mount(tmp_path, "..1", team_a="a1\na2\n", team_b="b1")
+    assert read_keys(tmp_path) == ("a1", "a2", "b1")
+
+
+def allowed(ring: KeyRing, *keys: str) -> list[bool]:
+    return [ring.allows(bearer(key)) for key in keys]
+
+
+def test_changed_secret_is_taken_over(tmp_path: Path) -> None:
+    mount(tmp_path, "..1", keys="old\n")
+    ring = KeyRing(ApiKeySource(tmp_path))
+    assert allowed(ring, "old", "new") == [True, False]
+    mount(tmp_path, "..2", keys="new\n")
+    asyncio.run(ring.reload())
+    assert allowed(ring, "old", "new") == [False, True]
+
+
+def test_keys_follow_the_file_without_being_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("macroserve.serving.ingress.api_keys.RELOAD_S", 0)
+    path = tmp_path / "keys"
+    path.write_text("old")
+
+    async def run() -> None:
+        ring = KeyRing(ApiKeySource(path))
+        task = asyncio.create_task(ring.follow())
+        path.write_text("new")
+        async with asyncio.timeout(10):
+            while not ring.allows(bearer("new")):  # noqa: ASYNC110 - only the ring tells
+                await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(run())
+
+
+def test_reload_without_a_key_keeps_the_former_ones_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text("one")
+    ring = KeyRing(ApiKeySource(path))
+
+    async def run() -> None:
+        path.write_text("# none\n")
+        for _ in range(3):
+            await ring.reload()
+        assert allowed(ring, "one", "") == [True, False]
+        path.unlink()
+        await ring.reload()
+        assert allowed(ring, "one", "") == [True, False]
+        path.write_text("two")
+        await ring.reload()
+        assert allowed(ring, "one", "two") == [False, True]
+
+    asyncio.run(run())
+    problems = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(problems) == 2 and "no API key" in problems[0] and "No such file" in problems[1]
+
+
+def test_ring_without_a_key_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "keys").touch()
+    with pytest.raises(ApiKeysError):
+        KeyRing(ApiKeySource(tmp_path / "keys"))
+
+
+def test_x_api_key_counts_only_where_anthropic_clients_call() -> None:
+    ring = KeyRing(environment_source("one"))
+    assert ring.allows({"x-api-key": "one"}, takes_x_api_key=True)
+    assert not ring.allows({"x-api-key": "one"})
+    assert not ring.allows({"x-api-key": "other"}, takes_x_api_key=True)
+    assert not ring.allows({}, takes_x_api_key=True)

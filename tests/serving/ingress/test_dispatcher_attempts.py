@@ -1,0 +1,264 @@
+"""What the dispatcher makes of each way in which an attempt can end."""
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+from aiohttp import web
+from support.emulated_world import token_request
+from support.fake_instances import (
+    Behaviour,
+    Fakes,
+    answers,
+    dies,
+    dies_after_a_token,
+    ends_with,
+    fakes,
+    good,
+    hangs,
+    hangs_after_a_token,
+    taken_note,
+    token,
+)
+
+from macroserve.core.routing.attempts import Run
+from macroserve.engine.tag import DEAD_END
+from macroserve.engine.tokens import RefusedError, StopStringMet
+from macroserve.serving.ingress import dispatcher as dispatch
+from macroserve.serving.security.calls import PROOF_HEADER
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "EXPLAIN_S", 0.05)
+
+
+async def tokens(dispatcher: dispatch.Dispatcher, count: int = 5) -> list[int]:
+    stream = dispatcher.stream(token_request("client\nid", count))
+    return [t async for choice in stream for t in choice.token_ids or ()]
+
+
+async def refusal(dispatcher: dispatch.Dispatcher, count: int = 5) -> RefusedError:
+    with pytest.raises(RefusedError) as refused:
+        await tokens(dispatcher, count)
+    return refused.value
+
+
+FAILED = ends_with('{"error": {"message": "Internal server error", "code": 500}}')
+
+
+@pytest.mark.parametrize(
+    "breaks", [dies, dies_after_a_token, answers(500, "{}"), FAILED, ends_with(token(1))]
+)
+async def test_a_request_that_breaks_instances_ends_after_three(
+    breaks: Behaviour, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = dict.fromkeys("abcdef", breaks)
+    with caplog.at_level(logging.ERROR):
+        async with fakes(**names) as world:
+            refused = await refusal(world.dispatcher, 100)
+            assert world.metric("macroserve_requests_poisoned_total") == 1
+            assert world.metric("macroserve_reroutes_total", reason="broken") == 3
+    assert refused.status == 500
+    assert world.calls == ["a", "b", "c"]
+    assert [query.trial for query in world.directory.queries] == [False, False, True]
+    assert world.directory.settled[-1] == ("c", (Run("a", 1), Run("b", 1), Run("c", 1)))
+    [record] = [r for r in caplog.records if r.name == dispatch.__name__]
+    assert "'client\\nid'" in record.getMessage() and "a, b, c" in record.getMessage()
+    assert "1, 2, 3" not in record.getMessage()
+
+
+async def test_grammar_without_a_way_on_ends_after_one_attempt() -> None:
+    dead_end = ends_with(token(8, '"abort"', f'"{DEAD_END}"'))
+    async with fakes(a=dead_end, b=good) as world:
+        refused = await refusal(world.dispatcher)
+        assert (refused.status, world.calls) == (400, ["a"])
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 0
+
+
+async def test_two_broken_attempts_and_a_good_one_make_a_whole_stream() -> None:
+    async with fakes(a=dies_after_a_token, b=dies, c=good) as world:
+        assert await tokens(world.dispatcher) == [7, 1, 2, 3, 4]
+        assert world.metric("macroserve_requests_total", outcome="ok") == 1
+
+
+async def test_breaks_that_another_request_caused_do_not_end_a_stream() -> None:
+    async with fakes(a=dies, b=dies, c=dies, d=good) as world:
+        world.directory.explained = frozenset([Run("b", 1)])
+        assert len(await tokens(world.dispatcher)) == 5
+        assert [query.trial for query in world.directory.queries] == [False, False, False, True]
+
+
+async def test_a_break_after_the_trial_waits_for_an_explanation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("macroserve.core.routing.attempts.MIN_PROBATION_S", 0.0)
+
+    async def explain(seconds: float) -> None:
+        if seconds == dispatch.EXPLAIN_S:
+            world.directory.explained = frozenset([Run("c", 1)])
+
+    async with fakes(sleep=explain, a=dies, b=dies, c=dies_after_a_token, d=good) as world:
+        assert len(await tokens(world.dispatcher)) == 5
+
+
+async def test_instances_that_leave_do_not_count_as_broken() -> None:
+    names = dict.fromkeys("abcde", dies_after_a_token)
+    async with fakes(**names, f=good) as world:
+        world.directory.leaving = set("abcd")
+        assert len(await tokens(world.dispatcher, 20)) == 20
+        assert not any(query.trial for query in world.directory.queries)
+
+
+async def test_hand_backs_do_not_count_as_broken() -> None:
+    drained = ends_with(token(1, '"abort"', '"macroserve:drain"'))
+    async with fakes(**dict.fromkeys("abcde", drained), f=good) as world:
+        assert len(await tokens(world.dispatcher)) == 5
+        assert world.metric("macroserve_reroutes_total", reason="drain") == 5
+        assert not any(query.trial for query in world.directory.queries)
+
+
+async def claims_the_token(request: web.Request) -> web.StreamResponse:
+    """Sends back for a proof what it was sent."""
+    token = request.headers["Authorization"].removeprefix("Bearer ")
+    return web.json_response({}, status=400, headers={PROOF_HEADER: token.split(".")[1]})
+
+
+async def test_a_proved_refusal_is_the_clients_and_is_not_tried_elsewhere() -> None:
+    async with fakes(a=answers(400, '{"error": {"message": "too long"}}'), b=good) as world:
+        assert str(await refusal(world.dispatcher)) == "too long"
+    assert world.calls == ["a"]
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        None,
+        answers(401, '{"error": {"message": "not authorized"}}'),
+        answers(404, "<html>no such page</html>", "text/html"),
+        answers(404, '{"error": {"message": "no such page"}}'),
+        answers(400, "<html>bad</html>", "text/html"),
+        answers(200, "<html>welcome</html>", "text/html"),
+        answers(307, "", "text/plain"),
+        answers(400, '{"error": {"message": "a good imitation"}}'),
+        answers(500, "{}"),
+        answers(503, "{}"),
+        good,
+        claims_the_token,
+    ],
+)
+async def test_unreachable_and_unproved_addresses_lead_to_another_instance(
+    stranger: Behaviour | None,
+) -> None:
+    async with fakes(**dict.fromkeys("abcd", stranger), e=good, strangers="abcd") as world:
+        for _ in range(3):
+            assert len(await tokens(world.dispatcher)) == 5
+        assert world.metric("macroserve_reroutes_total", reason="unreachable") == 4
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 0
+        # Known by now, they are not asked again.
+        assert set(world.directory.queries[-1].exclude) == set("abcd")
+
+
+async def test_unreachable_instances_are_tried_ever_more_slowly_and_for_a_bounded_time() -> None:
+    now = 0.0
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        slept.append(seconds)
+
+    async with fakes(clock=lambda: now, sleep=sleep, a=None) as world:
+        refused = await refusal(world.dispatcher)
+    assert refused.status == 503
+    assert dispatch.GIVE_UP_S <= now < dispatch.GIVE_UP_S + 3
+    assert len(slept) < 100
+    assert max(slept) <= 2.0
+
+
+async def test_a_proved_refusal_is_the_clients_fault_and_is_not_tried_again() -> None:
+    refuses = answers(400, '{"error": {"message": "too long"}}')
+    async with fakes(a=refuses, b=good) as world:
+        refused = await refusal(world.dispatcher)
+    assert (refused.status, refused.message) == (400, "too long")
+    assert world.calls == ["a"]
+
+
+@pytest.mark.parametrize("silent", [hangs, hangs_after_a_token])
+async def test_a_silent_instance_is_left_and_avoided(silent: Behaviour) -> None:
+    async with fakes(silence_s=0.2, a=silent, b=good) as world:
+        assert len(await tokens(world.dispatcher)) == 5
+        assert len(await tokens(world.dispatcher)) == 5
+        assert world.calls == ["a", "b", "b"]
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 1
+
+
+async def test_time_in_a_queue_is_not_time_without_an_instance() -> None:
+    now = 0.0
+
+    async def drained_after_long(request):
+        nonlocal now
+        now += 500.0
+        return await ends_with(token(1, '"abort"', '"macroserve:drain"'))(request)
+
+    async with fakes(clock=lambda: now, a=drained_after_long, b=good) as world:
+        assert len(await tokens(world.dispatcher)) == 5
+
+
+async def test_a_stream_under_a_grammar_does_not_go_on_after_tokens() -> None:
+    request = replace(token_request("r", 5), restartable=False)
+    async with fakes(a=dies_after_a_token, b=good) as world:
+        with pytest.raises(RefusedError) as refused:
+            async for _ in world.dispatcher.stream(request):
+                pass
+    assert refused.value.status == 503 and world.calls == ["a"]
+
+
+async def cancelled_after(world: Fakes, num_tokens: int, message: StopStringMet | None) -> None:
+    """Cancel a stream that has so many tokens, and wait until it has ended."""
+    enough = asyncio.Event()
+
+    async def read() -> None:
+        count = 0
+        async for choice in world.dispatcher.stream(token_request("r", 100)):
+            count += len(choice.token_ids or ())
+            if count >= num_tokens:
+                enough.set()
+
+    task = asyncio.create_task(read())
+    await enough.wait()
+    task.cancel(message)
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_an_instance_is_told_of_a_stop_string_and_of_its_own_tokens_alone() -> None:
+    async with fakes(a=dies_after_a_token, b=hangs_after_a_token) as world:
+        await cancelled_after(world, 2, StopStringMet(2))
+        route_id = world.directory.queries[-1].route_id
+        told = [msgspec.json.decode(body) for body in world.stopped]
+        assert told == [{"request_id": route_id, "num_tokens": 1}]
+        assert world.metric("macroserve_requests_total", outcome="ok") == 1
+
+
+async def test_an_instance_is_not_told_of_a_client_that_leaves() -> None:
+    async with fakes(a=hangs_after_a_token) as world:
+        await cancelled_after(world, 1, None)
+        assert world.stopped == []
+        assert world.metric("macroserve_requests_total", outcome="cancelled") == 1
+
+
+@pytest.mark.parametrize("answer", [hangs, dies, answers(500, "{}"), taken_note])
+async def test_a_notice_of_a_stop_string_is_given_up_in_time(
+    answer: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("macroserve.serving.ingress.attempt.STOPPED_TIMEOUT_S", 0.1)
+    async with fakes(on_stopped=answer, a=hangs_after_a_token) as world:
+        began = time.monotonic()
+        await cancelled_after(world, 1, StopStringMet(1))
+        assert time.monotonic() - began < 5
+        assert len(world.stopped) == 1
+        assert world.metric("macroserve_requests_total", outcome="ok") == 1

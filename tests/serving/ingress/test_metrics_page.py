@@ -1,0 +1,122 @@
+"""One page of several: what Prometheus reads there is what each source counted."""
+
+import asyncio
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.emulated_world import token_request
+
+from macroserve.api import messages
+from macroserve.core.request import Slo
+from macroserve.core.status import CellView
+from macroserve.engine.tokens import StopStringMet
+from macroserve.serving.ingress.metrics import IngressMetrics, RequestRecord, cell_page, merge
+
+SLO = Slo(1.0, 0.1)
+
+
+def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+def counted(requests: int) -> IngressMetrics:
+    metrics = IngressMetrics("ns", "llama", 0.9)
+    for _ in range(requests):
+        with metrics.request(0.0, token_request("r"), SLO) as record:
+            record.tokens(1, 0.5)
+            record.tokens(10, 1.0)
+    return metrics
+
+
+def test_merged_pages_keep_every_sample_under_its_labels() -> None:
+    merged = merge([(counted(2).page(), {"ingress": "a"}), (counted(3).page(), {"ingress": "b"})])
+    names = {"namespace": "ns", "macroinstance": "llama"}
+    values = samples(merged)
+    for ingress, count in (("a", 2), ("b", 3)):
+        labels = frozenset({**names, "outcome": "ok", "ingress": ingress}.items())
+        assert values["macroserve_requests_total", labels] == count
+    heads = [line for line in merged.splitlines() if line.startswith("# TYPE")]
+    assert len(heads) == len(set(heads))
+    assert "# TYPE macroserve_requests_total counter" in heads
+    assert "# TYPE macroserve_ttft_seconds histogram" in heads
+
+
+def test_strange_label_values_survive() -> None:
+    value = 'a"b\\c\nd'
+    page = merge([("# TYPE x gauge\nx 1\n", {"instance": value})])
+    assert samples(page) == {("x", frozenset({("instance", value)})): 1.0}
+
+
+def test_cells_are_gauges() -> None:
+    cell = CellView("cell-0", ("a", "b"), ("b",), num_waiting=3, num_running=4, num_blocks=10)
+    cell = msgspec.structs.replace(cell, num_prefilling=1, num_decoding=3)
+    page = cell_page([messages.CellSummary(cell, late=True)], {"namespace": "ns"})
+    values = samples(page)
+    labels = frozenset({"namespace": "ns", "cell": "cell-0"}.items())
+    assert values["macroserve_cell_instances", labels] == 2
+    assert values["macroserve_cell_high_priority_instances", labels] == 1
+    assert values["macroserve_cell_requests_waiting", labels] == 3
+    assert values["macroserve_cell_requests_running", labels] == 4
+    assert values["macroserve_cell_requests_prefilling", labels] == 1
+    assert values["macroserve_cell_requests_decoding", labels] == 3
+    assert values["macroserve_cell_late", labels] == 1
+
+
+@pytest.mark.parametrize(
+    ("times", "ttft_s", "tpot_s", "attained"),
+    [
+        ([], None, None, False),
+        ([(1, 0.9)], 0.9, None, True),
+        ([(1, 1.1)], 1.1, None, False),
+        ([(1, 0.5), (1, 0.6), (3, 0.9)], 0.5, 0.1, True),
+        ([(1, 0.5), (1, 0.7)], 0.5, 0.2, False),
+        ([(4, 0.5)], 0.5, 0.0, True),
+    ],
+)
+def test_a_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> None:
+    record = RequestRecord(0.0, Slo(1.0, 0.1000001))
+    for count, now in times:
+        record.tokens(count, now)
+    assert record.ttft_s == ttft_s
+    assert record.tpot_s == (None if tpot_s is None else pytest.approx(tpot_s))
+    assert record.attained is attained
+
+
+@pytest.mark.parametrize(("num_slow", "attained"), [(1, True), (2, False)])
+def test_one_slow_gap_in_a_hundred_is_forgiven(num_slow: int, attained: bool) -> None:
+    record, now = RequestRecord(0.0, Slo(1.0, 0.1, 0.2)), 0.5
+    record.tokens(1, now)
+    for index in range(100):
+        now += 0.3 if index < num_slow else 0.05
+        record.tokens(1, now)
+        record.tokens(0, now + 1.0)
+    assert record.attained is attained
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        (None, "ok"),
+        (asyncio.CancelledError(StopStringMet(3)), "ok"),
+        (asyncio.CancelledError(), "cancelled"),
+        (GeneratorExit(), "cancelled"),
+        (RuntimeError("x"), "failed"),
+    ],
+)
+def test_outcomes(end: BaseException | None, outcome: str) -> None:
+    metrics = IngressMetrics("ns", "llama", 0.9)
+    try:
+        with metrics.request(0.0, token_request("r"), SLO):
+            if end is not None:
+                raise end
+    except BaseException as error:
+        assert error is end
+    labels = {"namespace": "ns", "macroinstance": "llama"}
+    value = metrics.registry.get_sample_value
+    assert value("macroserve_requests_total", {**labels, "outcome": outcome}) == 1
+    assert value("macroserve_requests_in_flight", labels) == 0

@@ -1,0 +1,87 @@
+"""What LP instances cannot make in time goes to HP instances, where there are any."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from support.emulated_world import World, expected_tokens, running, token_request
+
+from macroserve.core.batch import HandBackReason
+from macroserve.core.request import Slo
+from macroserve.core.status import Pool
+from macroserve.serving.cell.instance_link import InstanceLink
+
+LP, HP = Pool.LP, Pool.HP
+
+
+async def all_may_offload(world: World) -> bool:
+    return all(i._tokens._engine._policy._may_offload for i in world.instances.values())
+
+
+async def send_until_some_are_offloaded(world: World) -> int:
+    """How many requests it took. 30 long prompts at once are more than LP instances can give a
+    first token within 1 s, but one pause of a busy machine makes all of them late, and what is
+    late is not offloaded: so there are more of them."""
+    await world.until(lambda: all_may_offload(world))
+    for wave in range(1, 6):
+        requests = [token_request(f"r{wave}-{i}", 2, 1500) for i in range(30)]
+        results = await asyncio.gather(*(world.tokens(r) for r in requests))
+        assert results == [expected_tokens(r) for r in requests]
+        if world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD):
+            return 30 * wave
+    raise AssertionError("nothing was offloaded")
+
+
+async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
+    cells = {"cell-0": {"a": LP, "h": HP}}
+    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
+        await send_until_some_are_offloaded(world)
+        assert world.metric("macroserve_route_decisions_total", reason="urgent") > 0
+
+
+async def test_nothing_is_offloaded_where_nobody_could_take_it() -> None:
+    cells = {"cell-0": {"a": LP, "b": LP}}
+    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
+        requests = [token_request(f"r{i}", 2, 1500) for i in range(40)]
+        results = await asyncio.gather(*(world.tokens(r) for r in requests))
+        assert results == [expected_tokens(r) for r in requests]
+        assert world.metric("macroserve_reroutes_total", reason=HandBackReason.OFFLOAD) == 0
+
+
+@pytest.mark.usefixtures("patient")
+async def test_load_tells_of_each_request_once() -> None:
+    # LP instances hand some of the requests over to HP: those are no new ones.
+    cells = {"cell-0": {"a": LP, "h": HP}, "cell-1": {"b": LP, "i": HP}}
+    async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
+        num_requests = await send_until_some_are_offloaded(world)
+        reports = [await cell.load() for cell in world.cells.values()]
+        lengths = [length for report in reports for length in report.lengths]
+        assert lengths == [(1500, 2)] * num_requests
+        assert all(report.model and len(report.coefficients or ()) == 5 for report in reports)
+
+
+async def test_an_instance_that_comes_back_is_told_again_whom_to_offload_to() -> None:
+    async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
+        await world.until(lambda: all_may_offload(world))
+        # As a process that was started anew.
+        world.instances["a"]._tokens._engine._policy.let_offload(False)
+        for connection in list(world.instances["a"]._server.server_state.connections):
+            connection.transport.abort()
+        await world.until(lambda: all_may_offload(world))
+
+
+async def test_an_instance_that_did_not_take_it_in_is_told_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command, orders = InstanceLink.command, []
+
+    async def fails_at_first(link: InstanceLink, verb: str, argument: bool | None = None) -> object:
+        orders.append((link.handle.name, verb, argument))
+        if orders.count(orders[-1]) == 1:
+            raise aiohttp.ClientConnectionError
+        return await command(link, verb, argument)
+
+    monkeypatch.setattr(InstanceLink, "command", fails_at_first)
+    async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
+        await world.until(lambda: all_may_offload(world))
+        assert orders.count(("a", "let_offload", True)) == 2

@@ -1,0 +1,91 @@
+"""Every route of the pinned vLLM is known here, so that a new version brings none unseen."""
+
+import asyncio
+from argparse import Namespace
+
+import pytest
+from starlette.routing import BaseRoute, Mount, Route
+
+from macroserve.engine.vllm.environment import prepare_environment
+from macroserve.serving.ingress.public_routes import PUBLIC_ROUTES
+
+OWN = {"/health", "/ready"}
+"""Served by the ingress itself."""
+NOT_PUBLIC = {
+    "/load": "of one process; the cells' load is on the private port",
+    "/metrics": "on the private port",
+    "/ping": "SageMaker's probe",
+    "/invocations": "SageMaker's way to every other route",
+    "/kv_event_sources": "tells how the engine is built",
+    "/scale_elastic_ep": "an order to the engine",
+    "/is_scaling_elastic_ep": "an order to the engine",
+    "/v1/systemone": "structured decisions: asks the engine's sampler on the spot",
+    "/v1/chat/completions/render": "work for other servers' engines",
+    "/v1/messages/render": "work for other servers' engines",
+    "/v1/completions/render": "work for other servers' engines",
+    "/v1/responses/render": "work for other servers' engines",
+    "/v1/chat/completions/derender": "work for other servers' engines",
+    "/v1/completions/derender": "work for other servers' engines",
+    "/inference/v1/generate": "tokens in, tokens out: from ingress to instance only",
+    "/inference/v1/abort_requests": "an order to the engine",
+    "/openapi.json": "no documentation is served",
+    "/docs": "no documentation is served",
+    "/docs/oauth2-redirect": "no documentation is served",
+    "/redoc": "no documentation is served",
+}
+"""What `vllm serve` has and the public endpoint has not, with the reason."""
+
+
+def paths(routes: list[BaseRoute]) -> dict[str, set[str]]:
+    """Methods by path, with every parameter as ``{id}``."""
+    found: dict[str, set[str]] = {}
+    for route in routes:
+        assert isinstance(route, Route | Mount), f"{route} is of a kind that nobody has decided on"
+        path = route.path.replace("{response_id}", "{id}")
+        found.setdefault(path, set()).update(getattr(route, "methods", None) or ())
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> None:
+    prepare_environment()
+
+
+def stock_paths() -> dict[str, set[str]]:
+    from vllm.entrypoints.launchers.app import build_app
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    args = Namespace()
+    make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", "tiny"], args)
+    return paths(build_app(args, ("generate",), None).routes)
+
+
+def test_every_route_of_vllm_is_either_public_or_left_out_for_a_reason() -> None:
+    public = {route.path for route in PUBLIC_ROUTES}
+    assert not public & set(NOT_PUBLIC)
+    assert set(stock_paths()) | OWN == public | set(NOT_PUBLIC)
+
+
+def test_public_routes_take_the_methods_that_vllm_takes() -> None:
+    stock = stock_paths()
+    for route in PUBLIC_ROUTES:
+        if route.path not in OWN:
+            assert set(route.methods) == stock[route.path], route.path
+
+
+def test_every_route_of_the_ingress_application_is_public(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from unittest.mock import AsyncMock, Mock
+
+    from macroserve.engine.vllm import api
+
+    monkeypatch.setattr(api, "init_app_state", AsyncMock())
+    options = Namespace(enable_request_id_headers=False)
+    monkeypatch.setattr(api, "_arguments", lambda settings: options)
+    app = asyncio.run(api.text_app(Mock(), Mock()))
+    served = paths(app.routes)
+    public = {route.path: set(route.methods) for route in PUBLIC_ROUTES}
+    assert served.items() <= public.items()
+    assert set(public) - set(served) <= OWN

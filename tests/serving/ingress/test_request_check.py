@@ -1,0 +1,72 @@
+"""The check of bodies in front of the application."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from macroserve.api.limits import RequestLimits
+from macroserve.serving.ingress.body_limit import BodyLimit
+from macroserve.serving.ingress.request_check import RequestCheck
+
+
+async def echo(request: Request) -> Response:
+    body = await request.body()
+    return JSONResponse({"body": body.decode()})
+
+
+async def post(path: str, body: bytes) -> httpx.Response:
+    app = Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST"])])
+    checked = BodyLimit(RequestCheck(app, RequestLimits()))
+    transport = httpx.ASGITransport(app=checked)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        return await http.post(path, content=body)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"[]", "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b"{", "not valid JSON"),
+        (b'{"temperature": NaN}', "not valid JSON"),
+        (b'{"prompt": "\\ud800 x"}', "not valid JSON"),
+        (b'{"prompt": "\xff"}', "not valid JSON"),
+        (b'{"seed": ' + b"9" * 100_000 + b"}", "not valid JSON"),
+        (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "nested too deeply"),
+        (b"[" * 20_000, "objects and arrays"),
+        (b'{"n": 1000000}', "n is 1000000"),
+    ],
+)
+async def test_body_that_fails_the_check_gets_400_in_openai_shape(body: bytes, says: str) -> None:
+    for path in ("/v1/chat/completions", "/tokenize", "/generative_scoring"):
+        response = await post(path, body)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert says in error["message"] and error["code"] == 400
+
+
+async def test_application_gets_the_body_that_was_checked() -> None:
+    response = await post("/v1/completions", b'{"n": 1000000, "prompt": "a", "n": 2}')
+    assert json.loads(response.json()["body"]) == {"n": 2, "prompt": "a"}
+
+
+@pytest.mark.parametrize("path", ["/admin/v1/cells", "/other"])
+async def test_other_paths_are_not_checked(path: str) -> None:
+    assert (await post(path, b'{"n": 1000000}')).json() == {"body": '{"n": 1000000}'}
+
+
+async def test_empty_body_goes_through() -> None:
+    assert (await post("/v1/responses/x/cancel", b"")).json() == {"body": ""}
+
+
+@pytest.mark.parametrize("value", [1, "text", [1.5, None, True], {"ä": "\u2028"}])
+async def test_good_body_keeps_its_meaning(value: Any) -> None:
+    body = {"prompt": value, "seed": 2**63 - 1, "temperature": 0.1}
+    response = await post("/v1/completions", json.dumps(body).encode())
+    assert json.loads(response.json()["body"]) == body

@@ -1,0 +1,383 @@
+"""A request's way through dispatcher, cell and instance, and what happens when a part fails."""
+
+import asyncio
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+from support.emulated_world import World, adopt, expected_tokens, running, token_request
+from support.keys import live
+
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.core.request import Slo
+from macroserve.core.status import Pool
+from macroserve.engine.tokens import RefusedError
+from macroserve.serving.cell.instance_link import InstanceLink
+from macroserve.serving.cell.scheduler import CellScheduler
+from macroserve.serving.security.calls import session, to
+
+LP, HP = Pool.LP, Pool.HP
+LP3 = {"cell-0": {"a": LP, "b": LP, "c": LP}}
+
+
+def orders(cell: str) -> dict[str, str]:
+    return to(Audience(Purpose.ORDERS, cell))
+
+
+async def idle(world: World) -> bool:
+    """Every instance has all its blocks back and nothing counts as in flight."""
+    views = [view for cell in world.cells.values() for view in cell._ledger.views]
+    return all(
+        v.status.free_blocks == v.status.num_blocks
+        and v.status.num_running + v.status.num_waiting + v.in_flight_requests == 0
+        for v in views
+    )
+
+
+async def test_tokens_come_back_and_everything_is_given_back() -> None:
+    async with running(LP3) as world:
+        requests = [token_request(f"r{i}", 10 + i, 20 + i) for i in range(30)]
+        results = await asyncio.gather(*(world.tokens(r) for r in requests))
+        assert results == [expected_tokens(r) for r in requests]
+        await world.until(lambda: idle(world))
+        assert world.metric("macroserve_requests_total", outcome="ok") == 30
+        assert world.metric("macroserve_requests_in_flight") == 0
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 0
+
+
+async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
+    async with running(LP3) as world:
+        requests = [token_request(f"r{i}", 150) for i in range(12)]
+        tasks = [asyncio.create_task(world.tokens(r)) for r in requests]
+
+        async def all_decode() -> bool:
+            statuses = [await world.status(n) for n in "abc"]
+            return sum(s.num_decoding for s in statuses) == 12
+
+        await world.until(all_decode)
+        busy = max("abc", key=lambda n: world.cells["cell-0"]._ledger._views[n].status.num_decoding)
+        world.crash(busy)
+        assert await asyncio.gather(*tasks) == [expected_tokens(r) for r in requests]
+        assert world.metric("macroserve_reroutes_total", reason="broken") > 0
+        await world.until(lambda: idle(world))
+        assert busy not in world.directory.members
+
+
+async def test_an_instance_that_was_out_of_sight_comes_back() -> None:
+    async with running(LP3) as world:
+        cell = world.cells["cell-0"]
+        server = world.instances["a"]._server
+        assert server is not None
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+
+        async def sees(names: set[str]) -> bool:
+            return {view.name for view in cell._ledger.views} == names
+
+        await world.until(lambda: sees({"b", "c"}))
+        await world.until(lambda: sees({"a", "b", "c"}))
+        requests = [token_request(f"r{i}", 10) for i in range(6)]
+        assert await asyncio.gather(*(world.tokens(r) for r in requests)) == [
+            expected_tokens(r) for r in requests
+        ]
+
+
+async def test_a_stream_under_a_grammar_cannot_go_on_elsewhere() -> None:
+    async with running(LP3) as world:
+        request = token_request("r", 200)
+        request = type(request)(
+            request.request_id, request.token_ids, 200, request.sampling, {}, restartable=False
+        )
+        task = asyncio.create_task(world.tokens(request))
+
+        async def decodes() -> bool:
+            return sum([(await world.status(n)).num_decoding for n in "abc"]) == 1
+
+        await world.until(decodes)
+        busy = next(
+            n for n, v in world.cells["cell-0"]._ledger._views.items() if v.status.num_decoding
+        )
+        await asyncio.sleep(0.1)
+        world.crash(busy)
+        with pytest.raises(RefusedError, match="grammar") as refusal:
+            await task
+        assert refusal.value.status == 503
+
+
+async def test_a_client_that_leaves_frees_the_blocks() -> None:
+    async with running(LP3) as world:
+        tasks = [asyncio.create_task(world.tokens(token_request(f"r{i}", 4000))) for i in range(6)]
+
+        async def six_decode() -> bool:
+            return sum([(await world.status(n)).num_decoding for n in "abc"]) == 6
+
+        await world.until(six_decode)
+        for task in tasks:
+            task.cancel()
+        await world.until(lambda: idle(world), timeout_s=2)
+        assert world.metric("macroserve_requests_total", outcome="cancelled") == 6
+
+
+async def test_without_its_cell_scheduler_streams_go_on_and_new_ones_start() -> None:
+    async with running(LP3) as world:
+        old = [token_request(f"old{i}", 150) for i in range(4)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in old]
+        await asyncio.sleep(0.2)
+        await world.stop_cell("cell-0")
+        new = [token_request(f"new{i}", 20) for i in range(4)]
+        assert await asyncio.gather(*(world.tokens(r) for r in new)) == [
+            expected_tokens(r) for r in new
+        ]
+        assert world.metric("macroserve_route_decisions_total", reason="no_scheduler") == 4
+        # Restarted, it knows its instances from what they say of themselves.
+        cell = await world.add_cell("cell-0")
+        assert set(cell._ledger._views) == {"a", "b", "c"}
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in old]
+        await world.until(lambda: idle(world))
+
+
+async def test_a_handle_moves_between_cells_under_streams() -> None:
+    async with running({"cell-0": {"a": LP, "b": LP}, "cell-1": {"c": LP}}) as world:
+        requests = [token_request(f"r{i}", 200) for i in range(20)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
+        await asyncio.sleep(0.2)
+        async with session(live()) as http:
+            for source, target in [("cell-0", "cell-1"), ("cell-1", "cell-0")] * 5:
+                url = world.urls[source] + "/release"
+                async with http.post(url, json={"name": "a"}, headers=orders(source)) as response:
+                    assert response.status == 200
+                    handle = await response.read()
+                async with http.post(
+                    world.urls[target] + "/adopt", data=handle, headers=orders(target)
+                ) as response:
+                    assert response.status == 200
+                assert "a" in world.cells[target]._ledger._views
+                assert "a" not in world.cells[source]._ledger._views
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 0
+
+
+@pytest.mark.usefixtures("patient")
+async def test_load_asks_all_instances_at_once() -> None:
+    async with running(LP3) as world:
+        cell = world.cells["cell-0"]
+        all_asked = asyncio.Barrier(3)
+        for link in cell._links.values():
+
+            async def command(verb: str, link: InstanceLink = link) -> object:
+                await all_asked.wait()
+                return await InstanceLink.command(link, verb)
+
+            link.command = command
+        assert (await cell.load()).coefficients
+
+
+async def test_load_does_without_an_instance_that_does_not_answer() -> None:
+    async with running({"cell-0": {"a": LP}}) as world:
+        cell = world.cells["cell-0"]
+        world.crash("a")
+        assert (await cell.load()).coefficients is None
+
+
+async def test_counts_of_a_cell_do_not_fall_when_an_instance_leaves() -> None:
+    async with running(LP3, strategy="vllm") as world:
+        cell = world.cells["cell-0"]
+        requests = [token_request(f"r{i}", 5) for i in range(12)]
+        await asyncio.gather(*(world.tokens(r) for r in requests))
+
+        async def all_counted() -> bool:
+            return cell.report().cell.finished == 12
+
+        await world.until(all_counted)
+        await cell.release("a")
+        assert cell.report().cell.finished == 12
+        assert 0 < cell.report().cell.attained <= 12
+
+
+async def test_a_cell_is_busy_while_it_has_work() -> None:
+    async with running({"cell-0": {"a": LP}}) as world:
+        cell = world.cells["cell-0"]
+        stream = asyncio.create_task(world.tokens(token_request("r", 300)))
+
+        async def is_busy() -> bool:
+            return cell.summary(()).busy > 0.3
+
+        await world.until(is_busy)
+        await stream
+
+
+async def test_overload_is_refused_before_it_is_accepted() -> None:
+    cells = {"cell-0": {"a": LP}}
+    async with running(cells, slo=Slo(0.2, 0.1), drop_late=True) as world:
+        world.dispatcher.admit()
+        flood = [
+            asyncio.create_task(world.tokens(token_request(f"r{i}", 2, 2000))) for i in range(60)
+        ]
+
+        async def late() -> bool:
+            return world.directory.late
+
+        await world.until(late)
+        with pytest.raises(RefusedError) as refusal:
+            world.dispatcher.admit()
+        assert refusal.value.status == 429
+        outcomes = await asyncio.gather(*flood, return_exceptions=True)
+        dropped = [o for o in outcomes if isinstance(o, RefusedError)]
+        assert dropped and all(refusal.status == 429 for refusal in dropped)
+        assert len(dropped) < len(outcomes)
+
+        async def calm() -> bool:
+            return not world.directory.late
+
+        await world.until(calm)
+        world.dispatcher.admit()
+
+
+async def test_what_would_begin_too_late_is_refused_until_the_queue_is_shorter() -> None:
+    async with running({"cell-0": {"a": LP}}, max_queue_wait_s=0.5) as world:
+        assert world.dispatcher.retry_after_s() == 1
+        flood = [
+            asyncio.create_task(world.tokens(token_request(f"r{i}", 2, 2000))) for i in range(60)
+        ]
+
+        async def is_long() -> bool:
+            return (world.directory.queue_wait_s or 0.0) > 0.5
+
+        await world.until(is_long)
+        with pytest.raises(RefusedError, match="maxQueueWait") as refusal:
+            world.dispatcher.admit()
+        assert refusal.value.status == 429
+        # What was accepted is served all the same.
+        assert [len(tokens) for tokens in await asyncio.gather(*flood)] == [2] * 60
+
+        async def is_short() -> bool:
+            return (world.directory.queue_wait_s or 0.0) < 0.5
+
+        await world.until(is_short)
+        world.dispatcher.admit()
+
+
+async def test_without_an_instance_clients_come_back_after_seconds() -> None:
+    async with running({"cell-0": {}}) as world:
+        assert world.directory.queue_wait_s is None
+        world.dispatcher.admit()
+        assert 10 <= world.dispatcher.retry_after_s() <= 15
+
+
+async def test_when_all_instances_die_the_next_one_finishes_their_streams() -> None:
+    async with running(LP3) as world:
+        requests = [token_request(f"r{i}", 100) for i in range(6)]
+        streams = [asyncio.create_task(world.tokens(r)) for r in requests]
+        await asyncio.sleep(0.3)
+        for name in "abc":
+            world.crash(name)
+        await asyncio.sleep(1)
+        await adopt(world.cells["cell-0"], await world.add_instance("d"))
+        assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
+
+
+async def test_a_new_instance_takes_over_the_name_of_a_dead_one() -> None:
+    async with running({"cell-0": {"a": LP}}) as world:
+        cell = world.cells["cell-0"]
+        world.crash("a")
+        # At once: the old one's link has not given up yet.
+        await adopt(cell, await world.add_instance("a", incarnation=2))
+        request = token_request("r")
+        assert await world.tokens(request) == expected_tokens(request)
+
+
+async def test_a_request_waits_for_the_first_instance() -> None:
+    async with running({"cell-0": {}}) as world:
+        request = token_request("r")
+        stream = asyncio.create_task(world.tokens(request))
+        identity = await world.add_instance("a")
+        await adopt(world.cells["cell-0"], identity)
+        assert await stream == expected_tokens(request)
+
+
+async def test_a_refused_request_is_not_tried_again() -> None:
+    async with running(LP3) as world:
+        with pytest.raises(RefusedError, match="length") as refusal:
+            await world.tokens(token_request("r", 10, 5000))
+        assert refusal.value.status == 400
+        await world.until(lambda: idle(world), timeout_s=12)
+
+
+TWO_CELLS = {"cell-0": {"a": LP}, "cell-1": {"b": LP}}
+
+
+@pytest.mark.parametrize(
+    ("cells", "satisfied", "expected"),
+    [
+        (TWO_CELLS, {"cell-0", "cell-1"}, [("cell-0", False)]),
+        (TWO_CELLS, {"cell-1"}, [("cell-0", False), ("cell-1", False)]),
+        (TWO_CELLS, set(), [("cell-0", False), ("cell-1", False), ("cell-0", True)]),
+        ({"cell-0": {"a": LP}}, set(), [("cell-0", True)]),  # who takes it in any case
+    ],
+)
+async def test_cells_are_asked_in_turn(
+    cells: dict[str, dict[str, Pool]], satisfied: set[str], expected: list[tuple[str, bool]]
+) -> None:
+    asked = []
+
+    def answers(cell: CellScheduler) -> Callable[[messages.RouteQuery], messages.RouteReply]:
+        def route(query: messages.RouteQuery) -> messages.RouteReply:
+            asked.append((cell.name, query.force))
+            takes = query.force or cell.name in satisfied
+            return messages.RouteReply(query.route_id, "x" if takes else None, 0.0)
+
+        return route
+
+    async with running(cells) as world:
+        for cell in world.cells.values():
+            cell.route = answers(cell)
+        placement = await world.directory.place(
+            messages.RouteQuery("r", 0.0, 10, 10, 10, Slo(1, 1))
+        )
+    assert asked == expected
+    assert placement is not None and placement.cell == expected[-1][0]
+
+
+async def test_one_of_two_cells_takes_what_the_other_cannot() -> None:
+    async with running(TWO_CELLS) as world:
+        requests = [token_request(f"r{i}", 30, 1000) for i in range(20)]
+        await asyncio.gather(*(world.tokens(r) for r in requests))
+        finished = [(await world.status(n)).finished for n in "ab"]
+        assert min(finished) >= 5 and sum(finished) == 20
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/adopt", b"{}", 400),
+        ("/adopt", b'{"handle": "{}"}', 400),
+        ("/adopt", b"not json", 400),
+        ("/release", b'{"name": "nobody"}', 404),
+        ("/pool", b'{"name": "a", "pool": "middle"}', 400),
+        ("/drain", b'{"name": "nobody", "draining": true}', 404),
+        ("/nothing", b"{}", 404),
+    ],
+)
+async def test_wrong_orders_change_nothing(path: str, body: bytes, status: int) -> None:
+    async with running({"cell-0": {"a": LP}}) as world:
+        url = f"{world.urls['cell-0']}{path}"
+        async with (
+            session(live()) as http,
+            http.post(url, data=body, headers=orders("cell-0")) as response,
+        ):
+            assert response.status == status
+        async with aiohttp.ClientSession() as http:
+            async with http.post(url, data=body) as response:
+                assert response.status == 401
+            address = world.directory.members["a"].address
+            async with http.get(address + "/macroserve/status") as response:
+                assert response.status == 401
+            control = world.cells["cell-0"]._links["a"].handle.control
+            async with http.get(control + "/macroserve/status") as response:
+                assert response.status == 401
+            async with http.get(control + "/health") as response:
+                assert response.status == 200
+        request = token_request("r")
+        assert await world.tokens(request) == expected_tokens(request)
