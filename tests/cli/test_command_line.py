@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from macroserve.cli import state
 from macroserve.cli.app import app, main
-from macroserve.cli.user_folders import cache_folder, state_folder
+from macroserve.local import state
+from macroserve.local.user_folders import cache_folder, state_folder
 
 GOOD = Path("manifests/emulated.yaml").read_text()
 

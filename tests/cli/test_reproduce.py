@@ -7,10 +7,10 @@ from support.experiment import EXPERIMENT
 from typer import Typer
 from typer.testing import CliRunner
 
+from macroserve import papers
 from macroserve.cli.reproduce import command
-from macroserve.sim import papers
-from macroserve.sim.papers.figure import Figure, Row
-from macroserve.sim.papers.measurements import Attainment
+from macroserve.papers.figure import Figure, Row
+from macroserve.papers.measurements import Attainment
 
 SMALL = Figure(
     lambda: [Attainment("calm", EXPERIMENT, 2.0, 2.0)],

@@ -12,7 +12,7 @@ from support.deployment import MACROSERVE, free_port, manifest
 from typer.testing import CliRunner
 
 from macroserve.cli.run import run
-from macroserve.cli.tiny_model import ensure_tiny_model
+from macroserve.local.tiny_model import ensure_tiny_model
 
 KINDS = {"head": (), "ingress": (), "instance": ("--name", "instance-0")}
 

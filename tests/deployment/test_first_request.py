@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.deployment import manifest, running
 
-from macroserve.cli.tiny_model import ensure_tiny_model
+from macroserve.local.tiny_model import ensure_tiny_model
 
 pytestmark = pytest.mark.integration
 

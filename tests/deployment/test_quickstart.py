@@ -16,7 +16,7 @@ import yaml
 from openai import AsyncOpenAI, OpenAI
 from support.deployment import Up, running
 
-from macroserve.cli.bench.hostile.fuzz import fuzz
+from macroserve.bench.hostile.fuzz import fuzz
 
 pytestmark = pytest.mark.integration
 

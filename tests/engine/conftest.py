@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from macroserve.cli.tiny_model import ensure_tiny_model
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
+from macroserve.local.tiny_model import ensure_tiny_model
 
 
 @pytest.fixture(scope="session")

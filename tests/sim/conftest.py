@@ -11,8 +11,8 @@ from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategy import STRATEGIES
+from macroserve.sim.capacity.survivors import Design
 from macroserve.sim.instance import Exact
-from macroserve.sim.survivors import Design
 
 MODEL = ModelShape(32, 4096, 32, 8, 128, 14336, 32000)
 DEVICE = DeviceShape(flops_per_s=40e12, bytes_per_s=0.5e12)

@@ -11,11 +11,11 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.strategy import STRATEGIES, Routing
 from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
-from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine, SimulatedInstance
 from macroserve.sim.outcome import TO_THE_END, Extent
 from macroserve.sim.verdicts import Verdicts
+from macroserve.workload.arrivals import Arrival, poisson
 
 LATE = Arrival(1000.0, 10, 10)
 """Until this one is decided, all others have ended, whether they were late or not."""

@@ -7,12 +7,12 @@ import pytest
 
 from macroserve.core.status import Pool
 from macroserve.core.strategy import DISAGGREGATED
-from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.disaggregated import DisaggregatedCell
 from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.instance import Engine
 from macroserve.sim.verdicts import Verdicts
+from macroserve.workload.arrivals import Arrival, poisson
 
 SLOW = Link("slow", 1e6, 0.0)
 FAST = Link("fast", 1e12, 0.0)

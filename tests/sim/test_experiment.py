@@ -14,7 +14,7 @@ from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.judge import as_client, as_ecoserve
 from macroserve.sim.outcome import TO_THE_END
 from macroserve.sim.setup import Setup
-from macroserve.sim.workloads import WORKLOADS
+from macroserve.workload.datasets import WORKLOADS
 
 LLAMA = Deployment(MODELS["Llama-30B"], L20, PCIE_4, ranks=4, num_instances=2)
 OPT = Deployment(MODELS["OPT-13B"], A100_40GB, NVLINK_3, ranks=1, num_instances=1)

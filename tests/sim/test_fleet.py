@@ -7,10 +7,10 @@ import pytest
 
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.status import Pool
-from macroserve.sim.arrivals import Arrival, poisson
 from macroserve.sim.fleet import GrowingFleet, SimulatedFleet
 from macroserve.sim.instance import Engine
 from macroserve.sim.outcome import TO_THE_END
+from macroserve.workload.arrivals import Arrival, poisson
 
 
 @pytest.fixture

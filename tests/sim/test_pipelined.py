@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from macroserve.core.status import Pool
-from macroserve.sim.arrivals import Arrival
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import Engine
 from macroserve.sim.outcome import TO_THE_END
 from macroserve.sim.record import Record
+from macroserve.workload.arrivals import Arrival
 
 NUM_STAGES = 4
 

@@ -6,9 +6,9 @@ import pytest
 
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.strategy import STRATEGIES
+from macroserve.papers.ascendra.cases import CHAT, STARVED, Case, experiment
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.outcome import TO_THE_END
-from macroserve.sim.papers.ascendra.cases import CHAT, STARVED, Case, experiment
 from macroserve.sim.verdicts import Verdicts
 
 

@@ -18,7 +18,7 @@ import psutil
 import yaml
 from world.waiting import eventually
 
-from macroserve.cli.state import Deployment
+from macroserve.local.state import Deployment
 
 MACROSERVE = [sys.executable, "-c", "from macroserve.cli.entry import main; main()"]
 

@@ -8,7 +8,7 @@ from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.setup import Setup
-from macroserve.sim.workloads import WORKLOADS
+from macroserve.workload.datasets import WORKLOADS
 
 EXPERIMENT = Experiment(
     Setup(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from macroserve.sim.papers.measurements import BestOf, Measurement
+from macroserve.papers.measurements import BestOf, Measurement
 
 
 def made_up(measurements: Iterable[Measurement], value: float) -> dict[str, float]:

@@ -12,7 +12,6 @@ from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.scheduler import scheduler
 from macroserve.core.strategy import STRATEGIES, Strategy
-from macroserve.sim.arrivals import bursty
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import L20
@@ -20,7 +19,8 @@ from macroserve.sim.hardware.links import ETHERNET_100G, PCIE_4
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.outcome import Extent
 from macroserve.sim.setup import Setup
-from macroserve.sim.workloads import WORKLOADS
+from macroserve.workload.arrivals import bursty
+from macroserve.workload.datasets import WORKLOADS
 
 CELL = Deployment(MODELS["Llama-30B"], L20, PCIE_4, 4, 4, fabric=Fabric(2, PCIE_4, ETHERNET_100G))
 SLO = Slo(5.0, 0.1)

@@ -1,6 +1,6 @@
 """A profile that nobody measured, with the settings of its engine."""
 
-from macroserve.cli.profile.profile import Profile
+from macroserve.bench.profile import Profile
 from macroserve.core.request import Slo
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.engine.engine import EngineShape

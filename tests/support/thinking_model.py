@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file, save_file
 
-from macroserve.cli.tiny_model import ensure_tiny_model
+from macroserve.local.tiny_model import ensure_tiny_model
 
 THINK, END_THINK = 2046, 2047
 """The tokens ``<think>`` and ``</think>``: they stand where the two rarest ones were."""

@@ -26,9 +26,9 @@ from macroserve.operator.names import Key
 from macroserve.operator.observation import Observation
 from macroserve.operator.simulations import Simulations
 from macroserve.operator.target import Change, Target, last_target
-from macroserve.sim.capacity import need
-from macroserve.sim.pools import best_ratio
-from macroserve.sim.traffic import expected
+from macroserve.sim.capacity.capacity import need
+from macroserve.sim.capacity.pools import best_ratio
+from macroserve.sim.capacity.traffic import expected
 
 CALLS_FOR_MORE = ("MacroserveSLOAttainmentLow", "MacroserveQueuesLate")
 METRICS_MISSING = "MacroserveMetricsMissing"

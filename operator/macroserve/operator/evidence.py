@@ -6,8 +6,8 @@ from macroserve.core.scaling.load import LoadReport
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.status import Pool
 from macroserve.operator.observation import Observation
+from macroserve.sim.capacity.survivors import Design
 from macroserve.sim.instance import Exact
-from macroserve.sim.survivors import Design
 
 STALE_S = 60.0
 """A load that ended longer ago says nothing of the present one."""

@@ -30,7 +30,7 @@ Name = Annotated[str | None, typer.Option(help="Which deployment, if several run
 
 
 def main() -> None:
-    from macroserve.cli.bench.app import bench
+    from macroserve.cli.bench import bench
     from macroserve.cli.plan.command import plan
     from macroserve.cli.profile.command import profile
     from macroserve.cli.reproduce.command import reproduce
@@ -81,8 +81,8 @@ def up(
 ) -> None:
     """Run a whole deployment on this machine until Ctrl-C."""
     from macroserve.api.manifest import ManifestError
-    from macroserve.cli.state import NameTakenError
-    from macroserve.cli.up import DeploymentError, PortTakenError, UpOptions, run
+    from macroserve.local.state import NameTakenError
+    from macroserve.local.up import DeploymentError, PortTakenError, UpOptions, run
 
     try:
         run(UpOptions(manifest, host, port, private_port, _api_keys(api_keys)), console)
@@ -99,9 +99,9 @@ def status(
 ) -> None:
     """Show cells, instances, phases, queues and attainment."""
     from macroserve.api.client import AdminError
-    from macroserve.cli import state
     from macroserve.cli.status import show_once
     from macroserve.cli.status import watch as follow
+    from macroserve.local import state
 
     try:
         deployment = state.find(name)
@@ -126,7 +126,7 @@ def apply(
 ) -> None:
     """Change a running deployment to what a manifest says."""
     from macroserve.api.manifest import ManifestError
-    from macroserve.cli.manifest_file import loads, read
+    from macroserve.local.manifest_file import loads, read
 
     try:
         text = read(manifest).text
@@ -137,8 +137,8 @@ def apply(
 
 
 def _order(name: str | None, order: str, body: str) -> None:
-    from macroserve.cli import state
-    from macroserve.cli.control import OrderRefusedError, send
+    from macroserve.local import state
+    from macroserve.local.control import OrderRefusedError, send
 
     try:
         console.print(send(state.find(name), order, body))

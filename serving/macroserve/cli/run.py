@@ -16,7 +16,6 @@ import uvloop
 from macroserve.api.keys import Role
 from macroserve.api.manifest import Manifest, ManifestError
 from macroserve.api.tls import tls_name
-from macroserve.cli.manifest_file import chat_template, engine_settings, load, model_folder
 from macroserve.cli.pod import (
     LiveToken,
     PodError,
@@ -26,6 +25,7 @@ from macroserve.cli.pod import (
     use_cpu_limit,
 )
 from macroserve.core.status import Pool
+from macroserve.local.manifest_file import chat_template, engine_settings, load, model_folder
 from macroserve.serving.ingress.api_keys import ApiKeysError, ApiKeySource
 from macroserve.serving.security.tls import TlsSource
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from macroserve.api.client import AdminClient
 from macroserve.api.messages import CellReport, InstanceReport, Report
-from macroserve.cli.state import Deployment
+from macroserve.local.state import Deployment
 
 REFRESH_S = 0.5
 PHASE_STYLES = {"prefill": "bold yellow", "decode": "green", "mixed": "cyan", "idle": "dim"}

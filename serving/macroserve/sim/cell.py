@@ -14,7 +14,6 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.mitosis import high_priority_count
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.status import Pool
-from macroserve.sim.arrivals import Arrival
 from macroserve.sim.events import EventQueue
 from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, Settled, SimulatedInstance
 from macroserve.sim.judge import Judge, as_client
@@ -22,6 +21,7 @@ from macroserve.sim.outcome import DECIDED, Extent, Outcome
 from macroserve.sim.pipelined import PipelinedInstance
 from macroserve.sim.record import Record
 from macroserve.sim.verdicts import Verdicts
+from macroserve.workload.arrivals import Arrival
 
 
 class SimulatedCell:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from random import Random
 
-from macroserve.sim.arrivals import bursty, foreseen
 from macroserve.sim.goodput import goodput
 from macroserve.sim.outcome import DECIDED, Extent, Outcome
 from macroserve.sim.setup import Setup
-from macroserve.sim.workloads import Workload
+from macroserve.workload.arrivals import bursty, foreseen
+from macroserve.workload.datasets import Workload
 
 WARM_UP_S = 30.0
 """Requests of so long come before those that count."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import Strategy
-from macroserve.sim.arrivals import Arrival
 from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
 from macroserve.sim.disaggregated import DisaggregatedCell
@@ -14,6 +13,7 @@ from macroserve.sim.fleet import SimulatedFleet
 from macroserve.sim.instance import Engine
 from macroserve.sim.judge import Judge, as_client
 from macroserve.sim.outcome import DECIDED, Extent, Outcome
+from macroserve.workload.arrivals import Arrival
 
 
 @dataclass(frozen=True, slots=True)

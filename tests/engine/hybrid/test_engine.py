@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from macroserve.api.handle import MAX_NAME_CHARS
-from macroserve.cli.tiny_model import ensure_tiny_model
 from macroserve.core.latency import LatencyModel
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
+from macroserve.local.tiny_model import ensure_tiny_model
 
 prepare_environment()
 

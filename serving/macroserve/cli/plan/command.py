@@ -12,10 +12,10 @@ import yaml
 from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
-from macroserve.cli.load import options
-from macroserve.cli.manifest_file import load as load_manifest
-from macroserve.cli.manifest_file import load_document
+from macroserve.cli import load_options as options
 from macroserve.cli.simulate import options as where
+from macroserve.local.manifest_file import load as load_manifest
+from macroserve.local.manifest_file import load_document
 
 DEFAULT_DURATION = "5m"
 
@@ -63,7 +63,7 @@ def plan(
     from macroserve.cli.plan import report
     from macroserve.cli.simulate import place
     from macroserve.cli.simulate.load import requests
-    from macroserve.sim.planning import Candidate, Need, search
+    from macroserve.sim.capacity.planning import Candidate, Need, search
     from macroserve.sim.setup import Setup
 
     console, tried = Console(highlight=False), list[Candidate]()

@@ -9,7 +9,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from macroserve.sim.planning import Candidate
+from macroserve.sim.capacity.planning import Candidate
 
 NUM_REQUESTS = 1000
 MIB = 2**20

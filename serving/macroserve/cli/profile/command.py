@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
-from macroserve.cli.manifest_file import engine_settings, load, model_folder
+from macroserve.local.manifest_file import engine_settings, load, model_folder
 
 STEADY = 1.5
 """Rounds of a quiet machine are not further apart than so many times."""
@@ -36,7 +36,7 @@ def profile(
     from macroserve.engine.vllm.environment import prepare_environment
 
     prepare_environment()
-    from macroserve.cli.profile.profile import measure
+    from macroserve.bench.profile import measure
     from macroserve.cli.profile.report import document, table
 
     try:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from rich.console import RenderableType
 from rich.table import Table
 
-from macroserve.cli.profile.profile import CONTEXT_TOKENS, Profile
+from macroserve.bench.profile import CONTEXT_TOKENS, Profile
 
 
 def document(profile: Profile) -> Mapping[str, object]:

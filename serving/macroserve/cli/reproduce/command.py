@@ -27,8 +27,8 @@ def reproduce(
     """Measure a paper's figures again in the simulator. What was measured before is kept."""
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.reproduce.report import draw, tables, write
-    from macroserve.sim.papers import PAPERS
-    from macroserve.sim.papers.notebook import Notebook, carry_out
+    from macroserve.papers import PAPERS
+    from macroserve.papers.notebook import Notebook, carry_out
 
     figures = PAPERS.get(paper)
     if figures is None:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from macroserve.sim.papers.figure import Figure, Panel, Row
+from macroserve.papers.figure import Figure, Panel, Row
 
 Results = Mapping[str, tuple[Figure, Sequence[Row]]]
 """By the figures' names."""

@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 
 from macroserve.api.manifest import ManifestError, wish
-from macroserve.cli.load import options
-from macroserve.cli.manifest_file import load as load_manifest
+from macroserve.cli import load_options as options
 from macroserve.cli.simulate import options as where
 from macroserve.core.scaling.mitosis import Bounds
+from macroserve.local.manifest_file import load as load_manifest
 
 DEFAULT_DURATION = "10m"
 WARM_UP_S = 30.0

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from macroserve.cli.load.options import given_load, parse_duration
-from macroserve.cli.load.workload import Bounds, TraceLoad, plan
-from macroserve.sim.arrivals import Arrival
+from macroserve.cli.load_options import given_load, parse_duration
+from macroserve.workload.arrivals import Arrival
+from macroserve.workload.load import Bounds, TraceLoad, plan
 
 
 class Requests(NamedTuple):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from macroserve.api.manifest import Manifest
-from macroserve.cli.manifest_file import model_folder
 from macroserve.core.shapes import ModelShape
+from macroserve.local.manifest_file import model_folder
 from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.links import LINKS

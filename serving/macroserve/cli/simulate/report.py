@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from macroserve.cli.bench.serve.metrics import Distribution
-from macroserve.cli.durations import seconds
+from macroserve.bench.durations import seconds
+from macroserve.bench.serve.metrics import Distribution
 from macroserve.core.request import Slo
 from macroserve.sim.outcome import Outcome
 

@@ -1,0 +1,1 @@
+"""What Macroserve measures: endpoints, its own engines, schedulers and operator, hostile cases."""

@@ -1,0 +1,43 @@
+"""An asymmetric partition: an instance's cell sees it, but no byte reaches it from the ingress."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+from macroserve.api.handle import sign
+from macroserve.bench.cluster import running
+from macroserve.bench.hostile.bystanders import bystanders
+from macroserve.bench.hostile.lossy import LossyPath, lossy_path
+from macroserve.engine.settings import EngineSettings
+
+CELL = "cell-0"
+INSTANCES = 3
+NUM_STREAMS = 9
+NUM_TOKENS = 600
+PARTITION_S = 40.0
+
+
+async def measure(settings: EngineSettings) -> dict[str, float]:
+    """``observe``'s figures, of three instances in one cell."""
+    async with running(settings, [INSTANCES]) as cluster:
+        handle = cluster.handles[0]
+        async with lossy_path(handle.address) as path:
+            await cluster.admin.release(CELL, handle.name)
+            behind = replace(handle, address=path.url)
+            await cluster.admin.adopt(CELL, sign(behind, cluster.keys.ring, time.time()))
+            return await observe(cluster.endpoint, path, PARTITION_S)
+
+
+async def observe(endpoint: str, path: LossyPath, partition_s: float) -> dict[str, float]:
+    """``partition_gap_s``: the longest time that a client waited for its next token, or its first,
+    while one instance of several was out of the ingress's reach; ``partition_streams_broken``.
+
+    path: to that instance; it carries nothing for ``partition_s``."""
+    async with bystanders(endpoint + "/v1/completions", NUM_STREAMS, NUM_TOKENS) as seen:
+        await asyncio.sleep(3)
+        path.lost = True
+        await asyncio.sleep(partition_s)
+    return {
+        "partition_gap_s": max(seen.longest_pause_s, seen.longest_ttft_s),
+        "partition_streams_broken": len(seen.broken),
+    }

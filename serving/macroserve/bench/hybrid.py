@@ -1,0 +1,71 @@
+"""What the hybrid cache is for, and what it costs: requests at a time in the same pool, and tokens
+per second.
+
+Two engines of one model under Apt-Serve's policy, one of which keeps keys and values alone, serve
+the same in turns, so that a slow minute of the machine meets both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from statistics import median
+
+from macroserve.bench.real_engine import Answer, serve, started
+from macroserve.core.request import Slo
+from macroserve.engine.settings import EngineSettings
+from macroserve.workload.arrivals import Arrival
+
+ROUNDS = 3
+BURST = [Arrival(0.0, 200, 60)] * 48
+"""Requests that come at once: many more than there is memory for."""
+
+POOL_BYTES = 76 << 20
+"""A hundred pages of the small OPT."""
+
+NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
+
+
+async def measure(settings: EngineSettings, num_rounds: int = ROUNDS) -> dict[str, float]:
+    """``hybrid.running_ratio``: requests at a time, over those with keys and values alone;
+    ``hybrid.throughput_ratio``, and what they come from.
+
+    Raises RuntimeError where the cache is off for the model, with the reason.
+    """
+    settings = replace(settings, strategy="aptserve", slo=NEVER_LATE, kv_cache_bytes=POOL_BYTES)
+    running: dict[str, list[float]] = {"kv": [], "hybrid": []}
+    rates: dict[str, list[float]] = {"kv": [], "hybrid": []}
+    async with started(settings) as hybrid:
+        if not hybrid.shape.hybrid_cache.startswith("on"):
+            raise RuntimeError(f"the hybrid cache is {hybrid.shape.hybrid_cache}")
+        async with started(replace(settings, hybrid_cache="Off")) as kv:
+            for round_, (name, engine) in product(
+                range(num_rounds), (("kv", kv), ("hybrid", hybrid))
+            ):
+                answers = await serve(engine, BURST, NEVER_LATE, f"round-{round_}")
+                running[name].append(at_a_time(answers))
+                rates[name].append(tokens_per_s(answers))
+            num_pages = kv.shape.num_blocks
+    return {
+        "hybrid.running_ratio": _ratio(running),
+        "hybrid.throughput_ratio": _ratio(rates),
+        "hybrid.pages": num_pages,
+        **{f"hybrid.running.{name}": median(values) for name, values in running.items()},
+        **{f"hybrid.tokens_per_s.{name}": median(values) for name, values in rates.items()},
+    }
+
+
+def at_a_time(answers: Sequence[Answer]) -> float:
+    """Requests between their first and last token, in the mean until the last one begins."""
+    last_s = max(answer.tokens_s[0] for answer in answers)
+    return sum(min(a.tokens_s[-1], last_s) - a.tokens_s[0] for a in answers) / last_s
+
+
+def tokens_per_s(answers: Sequence[Answer]) -> float:
+    num_tokens = sum(len(answer.tokens_s) for answer in answers)
+    return num_tokens / max(answer.tokens_s[-1] for answer in answers)
+
+
+def _ratio(values: dict[str, list[float]]) -> float:
+    return median(
+        ours / theirs for ours, theirs in zip(values["hybrid"], values["kv"], strict=True)
+    )

@@ -1,0 +1,239 @@
+"""A real engine on this machine: what batches take, and Apt-Serve's rho.
+
+The latency model is the engine's own, as it learned it while it served. What steps take beyond that
+is measured: the time between two batches, whatever is no line in the batch's tokens, and that a
+server whose requests come and go is slower than one in which the same ones decode.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from random import Random
+from statistics import median
+
+import numpy as np
+
+from macroserve.bench.real_engine import serve, started
+from macroserve.core.latency import LatencyModel
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.shapes import DeviceShape, ModelShape
+from macroserve.core.status import Pool
+from macroserve.core.strategy import strategy
+from macroserve.engine.engine import EngineShape
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.instance import Engine, Exact
+from macroserve.sim.outcome import TO_THE_END
+from macroserve.workload.arrivals import Arrival
+
+PLAIN, HYBRID = "vllm", "aptserve"
+"""Strategies of the engines that are profiled: one keeps keys and values alone, the other hidden
+states where the settings and the model allow it."""
+
+NUM_TURNS, AT_A_TIME = 5, 4
+"""Requests of all lengths, so many at a time, however slow the engine is."""
+
+PROMPT_TOKENS, OUTPUT_TOKENS = 64, 100
+NUM_DECODES = (1, 2, 4, 8, 16, 32, 64)
+"""Streams that decode together while an engine is profiled, as far as it takes so many."""
+
+NUM_PREFILLED = (8, 32, 128, 512, 1024)
+"""Tokens of prompts that hold up a stream, as far as the engine takes so many."""
+
+NUM_PROMPTS = 8
+"""So many of each, one after the other: far fewer than the stream has tokens."""
+
+NUM_AT_ONCE, SHORT_PROMPT, SHORT_OUTPUT = 200, 100, 60
+"""Requests that come at once, and their tokens at most: wherever one ends, another begins."""
+
+NUM_ROUNDS = 3
+"""All of them in turns, so that a slow minute of the machine meets all."""
+
+CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
+"""Of each of them in the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """shape: of an engine with the hybrid cache, if it can have it. latency: of its batches.
+    decodes_beyond_s, prefills_beyond_s: how much longer it is from one token to the next than that
+    says, by how many decode, and because of prompt tokens, by their number. churn: how many times
+    as long all of it takes while requests come and go. jitter: what steps of one stream took, in
+    turn, as times their median. spread: how many times as long the slowest round of this took as
+    the fastest.
+    """
+
+    shape: EngineShape
+    latency: Exact
+    decodes_beyond_s: Mapping[int, float]
+    prefills_beyond_s: Mapping[int, float]
+    churn: float
+    jitter: tuple[float, ...]
+    spread: float
+
+    @property
+    def step_s(self) -> float:
+        """A decode step of one sequence."""
+        return self.decode_s(1)
+
+    def decode_s(self, num_decodes: int) -> float:
+        """A decode step of so many sequences with ``CONTEXT_TOKENS`` each."""
+        return self.seconds((), num_decodes, num_decodes * CONTEXT_TOKENS)
+
+    def prefill_s(self, num_tokens: int) -> float:
+        """A prompt of so many tokens."""
+        return self.seconds(((num_tokens, 0),), 0, 0)
+
+    def seconds(
+        self, prefills: Sequence[tuple[int, int]], num_decodes: int, context: int, hidden: int = 0
+    ) -> float:
+        """Without churn. Arguments as those of ``LatencyModel.work``."""
+        work = self.latency.work(prefills, num_decodes, context, hidden)
+        seconds = self.latency.predict(work)
+        if num_decodes:
+            seconds += _between(self.decodes_beyond_s, num_decodes)
+        if prefills:
+            num_tokens = sum(num_tokens for num_tokens, _ in prefills)
+            seconds += _between(self.prefills_beyond_s, num_tokens)
+        return seconds
+
+    def engine(self, settings: EngineSettings) -> Engine:
+        """As the simulator has it."""
+        learned, block_size = self.latency, self.shape.block_size
+        hidden_slots = None
+        if learned.rebuild_s_per_token is not None:
+            hidden_slots = block_size * learned.model.kv_size // learned.model.hidden_size
+        config = InstanceConfig(
+            strategy=strategy(settings.strategy),
+            pool=Pool.LP,
+            slo=settings.slo,
+            num_blocks=self.shape.num_blocks,
+            block_size=block_size,
+            max_num_seqs=settings.max_num_seqs,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_model_len=settings.max_model_len,
+            hidden_slots=hidden_slots,
+        )
+        return Engine(
+            config,
+            self.seconds,
+            lambda: LatencyModel(
+                learned.model, learned.device, learned.coefficients, learned.rebuild_s_per_token
+            ),
+            cycle([self.churn * times for times in self.jitter]),
+        )
+
+    def serves_within_s(self, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
+        """When the last of them ends."""
+        engine = self.engine(replace(settings, strategy=PLAIN))
+        verdicts = SimulatedCell(engine, 1).serve(arrivals, extent=TO_THE_END).verdicts
+        return max(verdict.arrival_s + verdict.completion_s for verdict in verdicts)
+
+
+async def measure(settings: EngineSettings) -> Profile:
+    """Of an engine with these settings, whatever their strategy. Starts it twice."""
+    async with started(replace(settings, strategy=PLAIN)) as engine:
+        profile = await measure_engine(engine, settings)
+    async with started(replace(settings, strategy=HYBRID)) as engine:
+        rho_s = (await engine.command("latency"))["rebuild_s_per_token"]
+        shape = engine.shape
+    learned = profile.latency
+    latency = Exact(learned.model, learned.device, learned.coefficients, rho_s)
+    return replace(profile, shape=shape, latency=latency)
+
+
+async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profile:
+    """What its latency model learns, and what it takes beyond that."""
+    random = Random(0)
+    longest = settings.max_model_len // 2
+    at_once = _at_once(min(SHORT_PROMPT, longest), random)
+    nums = [num for num in NUM_DECODES if num <= settings.max_num_seqs]
+    lengths = [num for num in NUM_PREFILLED if num <= longest]
+    decodes: dict[int, list[list[float]]] = {num: [] for num in nums}
+    prefills: dict[int, list[list[float]]] = {num: [] for num in lengths}
+    served_s: list[float] = []
+    for round_ in range(NUM_ROUNDS):
+        for turn in range(NUM_TURNS):
+            mixed = _mixed(longest, random)
+            await serve(engine, mixed, settings.slo, f"mixed-{turn}-round-{round_}")
+        for num in nums:
+            decodes[num].append(await _gaps_s(engine, settings, num, f"round-{round_}"))
+        for num in lengths:
+            prefills[num].append(await _held_up_s(engine, settings, num, f"round-{round_}"))
+        answers = await serve(engine, at_once, settings.slo, f"at-once-{round_}")
+        served_s.append(max(answer.tokens_s[-1] for answer in answers))
+    lone_s = _usual_s(decodes[1])
+    bare = Profile(
+        engine.shape,
+        await _learned(engine),  # at the end: by now it has met every kind of batch
+        decodes_beyond_s={0: 0.0},
+        prefills_beyond_s={0: 0.0},
+        churn=1.0,
+        jitter=tuple(gap_s / lone_s for gaps_s in decodes[1] for gap_s in gaps_s),
+        spread=max(served_s) / min(served_s),
+    )
+    found = replace(
+        bare,
+        decodes_beyond_s={num: _usual_s(decodes[num]) - bare.decode_s(num) for num in nums},
+        prefills_beyond_s={
+            num: _usual_s(prefills[num]) - lone_s - bare.prefill_s(num) for num in lengths
+        },
+    )
+    return replace(found, churn=median(served_s) / found.serves_within_s(settings, at_once))
+
+
+async def _learned(engine: VllmEngine) -> Exact:
+    """The latency model of its scheduler."""
+    learned = await engine.command("latency")
+    return Exact(
+        ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
+    )
+
+
+def _mixed(longest: int, random: Random) -> list[Arrival]:
+    return [
+        Arrival(0.0, random.randrange(1, longest), random.randrange(1, SHORT_OUTPUT))
+        for _ in range(AT_A_TIME)
+    ]
+
+
+def _at_once(longest: int, random: Random) -> list[Arrival]:
+    """Each asks for as many tokens as it gets, in the engine and in the simulator."""
+    outputs = [random.randrange(1, SHORT_OUTPUT) for _ in range(NUM_AT_ONCE)]
+    return [Arrival(0.0, random.randrange(1, longest), num, None, num) for num in outputs]
+
+
+async def _gaps_s(
+    engine: VllmEngine, settings: EngineSettings, num_streams: int, name: str
+) -> list[float]:
+    """What streams that decode together wait for their tokens."""
+    streams = [Arrival(0.0, PROMPT_TOKENS, OUTPUT_TOKENS)] * num_streams
+    answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}-{name}")
+    return [gap_s for answer in answers for gap_s in answer.gaps_s]
+
+
+async def _held_up_s(
+    engine: VllmEngine, settings: EngineSettings, num_tokens: int, name: str
+) -> list[float]:
+    """What a stream waits for its next token where a prompt of so many tokens comes first."""
+
+    async def prompts() -> None:
+        for turn in range(NUM_PROMPTS):
+            prompt = [Arrival(0.0, num_tokens, 1)]
+            await serve(engine, prompt, settings.slo, f"prompt-{num_tokens}-{turn}-{name}")
+
+    gaps_s, _ = await asyncio.gather(
+        _gaps_s(engine, settings, 1, f"beside-{num_tokens}-{name}"), prompts()
+    )
+    return sorted(gaps_s)[-NUM_PROMPTS:]
+
+
+def _usual_s(rounds: Sequence[Sequence[float]]) -> float:
+    return median(median(gaps_s) for gaps_s in rounds)
+
+
+def _between(points: Mapping[int, float], at: int) -> float:
+    """Between two points on their line, beyond them as at the last one."""
+    return float(np.interp(at, list(points), list(points.values())))

@@ -1,0 +1,85 @@
+"""One real engine under a load of known lengths, timed as its client sees it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from time import perf_counter
+
+from vllm.inputs import TokensPrompt
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+from macroserve.core.request import Slo
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tag import RequestTag
+from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.workload.arrivals import Arrival
+
+PATIENCE_S = 300.0
+"""The last answer ends at most so long after the last arrival. What an engine does in twenty
+seconds may take minutes where others use the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """tokens_s: seconds from the arrival to each of its tokens."""
+
+    tokens_s: tuple[float, ...]
+
+    def attained(self, slo: Slo) -> bool:
+        first_s, last_s = self.tokens_s[0], self.tokens_s[-1]
+        num_after, num_slow = len(self.tokens_s) - 1, slo.num_slow(self.gaps_s)
+        return slo.is_met(first_s, last_s - first_s, num_after, num_slow)
+
+    @property
+    def gaps_s(self) -> list[float]:
+        return [after - before for before, after in pairwise(self.tokens_s)]
+
+
+@asynccontextmanager
+async def started(settings: EngineSettings) -> AsyncIterator[VllmEngine]:
+    engine = VllmEngine(settings, Pool.LP)
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.stop()
+
+
+async def serve(
+    engine: VllmEngine, arrivals: Sequence[Arrival], slo: Slo, name: str
+) -> list[Answer]:
+    """Each arrival in its time. Raises TimeoutError where the engine does not get through.
+
+    name: so that no two requests of an engine have one id.
+    """
+    began_s = perf_counter()
+
+    async def answer(index: int, arrival: Arrival) -> Answer:
+        await asyncio.sleep(began_s + arrival.at_s - perf_counter())
+        return await _generate(engine, f"{name}-{index}", arrival, slo, began_s + arrival.at_s)
+
+    async with asyncio.timeout(arrivals[-1].at_s + PATIENCE_S):
+        return await asyncio.gather(*(answer(*each) for each in enumerate(arrivals)))
+
+
+async def _generate(
+    engine: VllmEngine, request_id: str, arrival: Arrival, slo: Slo, arrived_s: float
+) -> Answer:
+    tag = RequestTag(request_id, perf_counter() - arrived_s, slo)
+    params = SamplingParams(
+        max_tokens=arrival.num_output_tokens,
+        temperature=0,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        extra_args=tag.to_args(),
+    )
+    prompt = TokensPrompt(prompt_token_ids=[1] * arrival.num_prompt_tokens)
+    tokens_s: list[float] = []
+    async for output in engine.llm.generate(prompt, params, request_id):
+        at_s = perf_counter() - arrived_s
+        tokens_s += [at_s] * len(output.outputs[0].token_ids)
+    return Answer(tuple(tokens_s))

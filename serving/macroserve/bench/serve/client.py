@@ -1,0 +1,221 @@
+"""The load client: sends a plan open loop and times every token.
+
+Open loop: a request leaves when the plan says, however many answers are still out, as with
+independent users. A client that waits for answers slows down with the endpoint and so hides its
+queues.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Self
+
+import aiohttp
+import msgspec
+
+from macroserve.bench.serve.payload import PayloadMaker
+from macroserve.bench.serve.record import Failure, RequestRecord
+from macroserve.bench.serve.stream import (
+    MalformedStreamError,
+    StreamError,
+    StreamMeter,
+    error_message,
+)
+from macroserve.workload.arrivals import PlannedRequest
+
+KEEPALIVE_S = 3.0
+"""Below the 5 s after which uvicorn closes an idle connection: one that is used again in the moment
+that it closes would look like a failure of the endpoint."""
+
+PREFLIGHT_TIMEOUT_S = 15.0
+MAX_DETAIL = 300
+"""Characters kept of an error's text."""
+
+
+class EndpointError(Exception):
+    """The endpoint cannot be used at all; the message is a sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An OpenAI endpoint. url: without the ``/v1``. timeout_s: bounds each request as a whole."""
+
+    url: str
+    timeout_s: float
+    api_key: str | None = field(default=None, repr=False)
+
+
+class LoadClient:
+    """An asynchronous context manager: one connection pool without limits for all its runs."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        key = target.api_key
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
+            timeout=aiohttp.ClientTimeout(total=target.timeout_s),
+            headers={"Content-Type": "application/json"}
+            | ({"Authorization": f"Bearer {key}"} if key else {}),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def find_model(self, wanted: str | None) -> str:
+        """``wanted``, or else the first model that the endpoint lists.
+
+        Raises EndpointError where the endpoint cannot be reached, refuses the key or lists none.
+        """
+        url = f"{self._target.url}/v1/models"
+        timeout = aiohttp.ClientTimeout(total=PREFLIGHT_TIMEOUT_S)
+        try:
+            async with self._session.get(url, timeout=timeout) as response:
+                status, body = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EndpointError(
+                f"cannot reach {self._target.url}: {error or type(error).__name__}"
+            ) from error
+        if status in (401, 403):
+            raise EndpointError(f"{self._target.url} refuses the API key (HTTP {status})")
+        if wanted:
+            return wanted
+        try:
+            return msgspec.json.decode(body, type=_ModelList).data[0].id
+        except (msgspec.MsgspecError, IndexError):
+            raise EndpointError(
+                f"{url} lists no model (HTTP {status}): name one with --model"
+            ) from None
+
+    async def run(
+        self,
+        plan: Sequence[PlannedRequest],
+        payloads: PayloadMaker,
+        stop: asyncio.Event,
+        on_sent: Callable[[], None],
+        on_done: Callable[[RequestRecord], None],
+    ) -> list[RequestRecord]:
+        """Sends ``plan`` and returns the records of the requests that left, in order of arrival.
+
+        ``stop``, once set, keeps back what has not left and interrupts what is in flight.
+        """
+        records: list[RequestRecord] = []
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+
+        async def send(index: int, planned: PlannedRequest, body: bytes) -> None:
+            on_sent()
+            record = await self._exchange(payloads.endpoint.path, index, planned, body, start)
+            records.append(record)
+            on_done(record)
+
+        async def send_all() -> None:
+            async with asyncio.TaskGroup() as in_flight:
+                for index, planned in enumerate(plan):
+                    # Made before the wait, so that the request leaves on time.
+                    body = payloads.body(index, planned)
+                    await asyncio.sleep(start + planned.arrival_s - loop.time())
+                    in_flight.create_task(send(index, planned, body))
+
+        sending = asyncio.create_task(send_all())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((sending, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending
+        return sorted(records, key=lambda record: record.index)
+
+    async def _exchange(
+        self, path: str, index: int, planned: PlannedRequest, body: bytes, start: float
+    ) -> RequestRecord:
+        clock = asyncio.get_running_loop().time
+        meter = StreamMeter()
+        failure: Failure | None = None
+        detail, status, x_request_id = "", None, None
+        sent = clock()
+        try:
+            async with self._session.post(
+                self._target.url + path, data=body, allow_redirects=False
+            ) as response:
+                status = response.status
+                x_request_id = response.headers.get("x-request-id")
+                if status == 200:
+                    while data := await response.content.readany():
+                        meter.feed(data, clock())
+                else:
+                    failure, detail = Failure.HTTP, _error_detail(await response.read())
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+            StreamError,
+            MalformedStreamError,
+            asyncio.CancelledError,
+        ) as error:
+            if not meter.complete:
+                failure, detail = _classify(error), str(error) or type(error).__name__
+        meter.close()
+        if failure is None and (not meter.complete or meter.first_token_s is None):
+            failure, detail = Failure.TRUNCATED, f"it ended after {meter.num_tokens} tokens"
+        return RequestRecord(
+            index=index,
+            scheduled_s=planned.arrival_s,
+            sent_s=sent - start,
+            ended_s=clock() - start,
+            num_prompt_tokens=meter.num_prompt_tokens or planned.num_prompt_tokens,
+            num_planned_tokens=planned.num_output_tokens,
+            num_tokens=meter.num_tokens,
+            failure=failure,
+            detail=self._without_key(detail)[:MAX_DETAIL],
+            http_status=status,
+            x_request_id=x_request_id,
+            ttft_s=_since(sent, meter.first_token_s),
+            e2e_s=_since(sent, meter.last_token_s),
+            gaps_s=meter.gaps_s,
+        )
+
+    def _without_key(self, text: str) -> str:
+        """Some endpoints quote the key that they refuse."""
+        return text.replace(self._target.api_key, "***") if self._target.api_key else text
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Model]
+
+
+class _ErrorBody(msgspec.Struct):
+    error: object
+
+
+def _error_detail(body: bytes) -> str:
+    try:
+        return error_message(msgspec.json.decode(body, type=_ErrorBody).error)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return body.decode(errors="replace")
+
+
+def _classify(error: BaseException) -> Failure:
+    match error:
+        case asyncio.CancelledError():
+            return Failure.INTERRUPTED
+        case TimeoutError():
+            return Failure.TIMEOUT
+        case aiohttp.ClientConnectorError():
+            return Failure.CONNECT
+        case StreamError():
+            return Failure.STREAM
+        case MalformedStreamError() | aiohttp.ClientResponseError():
+            return Failure.MALFORMED
+        case _:
+            return Failure.DISCONNECT
+
+
+def _since(start: float, moment: float | None) -> float | None:
+    return None if moment is None else moment - start

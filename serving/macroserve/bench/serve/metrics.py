@@ -1,0 +1,136 @@
+"""From the records of a run to the figures of its report."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from macroserve.bench.serve.record import Failure, RequestRecord
+from macroserve.core.request import Slo
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Of a latency, in seconds."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float] | np.ndarray) -> Self | None:
+        """Percentiles with linear interpolation; None without values."""
+        if len(values) == 0:
+            return None
+        p50, p90, p95, p99 = np.percentile(values, (50, 90, 95, 99)).tolist()
+        return cls(float(np.mean(values)), p50, p90, p95, p99, float(np.max(values)))
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """How many requests failed alike. detail: what the first of them said."""
+
+    failure: Failure
+    http_status: int | None
+    count: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of one run.
+
+    num_sent: = num_succeeded + num_failed + num_interrupted.
+    num_short: succeeded with fewer tokens than asked for.
+    elapsed_s: from the start to the end of the last request.
+    offered_rate: planned requests per second up to the last arrival that was sent.
+    ttft, tpot, tbt, e2e: of the requests that succeeded; tbt over the gaps of all of them.
+    attainment, ttft_attainment, tpot_attainment, tbt_attainment: share of requests within their
+        targets, within each alone. Failed requests count as missed, interrupted ones do not count;
+        None when none counts.
+    goodput: requests per second within their targets.
+    send_lag: how late the client itself sent.
+    """
+
+    num_sent: int
+    num_succeeded: int
+    num_failed: int
+    num_interrupted: int
+    num_short: int
+    failures: tuple[FailureCount, ...]
+    elapsed_s: float
+    offered_rate: float
+    request_throughput: float
+    prompt_token_throughput: float
+    output_token_throughput: float
+    ttft: Distribution | None
+    tpot: Distribution | None
+    tbt: Distribution | None
+    e2e: Distribution | None
+    attainment: float | None
+    ttft_attainment: float | None
+    tpot_attainment: float | None
+    tbt_attainment: float | None
+    goodput: float
+    send_lag: Distribution | None
+
+
+def summarise(records: Sequence[RequestRecord], slo: Slo) -> Summary:
+    """The figures of a run from its records, in any order."""
+    counted = [r for r in records if r.failure is not Failure.INTERRUPTED]
+    succeeded = [r for r in counted if r.failure is None]
+    elapsed_s = max((r.ended_s for r in records), default=0.0)
+    last_arrival_s = max((r.scheduled_s for r in records), default=0.0)
+    num_attained = sum(r.meets(slo) for r in counted)
+    return Summary(
+        num_sent=len(records),
+        num_succeeded=len(succeeded),
+        num_failed=len(counted) - len(succeeded),
+        num_interrupted=len(records) - len(counted),
+        num_short=sum(r.num_tokens < r.num_planned_tokens for r in succeeded),
+        failures=_failures(counted),
+        elapsed_s=elapsed_s,
+        offered_rate=_ratio(len(records), last_arrival_s),
+        request_throughput=_ratio(len(succeeded), elapsed_s),
+        prompt_token_throughput=_ratio(sum(r.num_prompt_tokens for r in succeeded), elapsed_s),
+        output_token_throughput=_ratio(sum(r.num_tokens for r in succeeded), elapsed_s),
+        ttft=Distribution.of(_known(r.ttft_s for r in succeeded)),
+        tpot=Distribution.of(_known(r.tpot_s for r in succeeded)),
+        tbt=Distribution.of(np.concatenate([np.empty(0), *(r.gaps_s for r in succeeded)])),
+        e2e=Distribution.of(_known(r.e2e_s for r in succeeded)),
+        attainment=_share(num_attained, counted),
+        ttft_attainment=_share(sum(r.meets_ttft(slo) for r in counted), counted),
+        tpot_attainment=_share(sum(r.meets_tpot(slo) for r in counted), counted),
+        tbt_attainment=_share(sum(r.meets_tbt(slo) for r in counted), counted),
+        goodput=_ratio(num_attained, elapsed_s),
+        send_lag=Distribution.of([r.send_lag_s for r in records]),
+    )
+
+
+def _failures(counted: Iterable[RequestRecord]) -> tuple[FailureCount, ...]:
+    """Most frequent first."""
+    failed = [r for r in counted if r.failure is not None]
+    details = {(r.failure, r.http_status): r.detail for r in reversed(failed)}
+    counts = Counter((r.failure, r.http_status) for r in failed)
+    return tuple(
+        FailureCount(failure, status, count, details[failure, status])
+        for (failure, status), count in counts.most_common()
+        if failure is not None
+    )
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _ratio(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else 0.0
+
+
+def _share(count: int, requests: Sequence[RequestRecord]) -> float | None:
+    return count / len(requests) if requests else None

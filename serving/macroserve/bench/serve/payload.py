@@ -1,0 +1,61 @@
+"""The body of each request, made from a seed."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+
+from macroserve.workload.arrivals import PlannedRequest
+
+FIRST_TOKEN_ID = 10
+"""Ids below it are left out: many vocabularies begin with special tokens."""
+
+_WORDS = ("time", "way", "year", "work", "day", "home", "place", "water", "night", "story", "study")
+"""Words that most tokenizers know as one token each."""
+
+
+class Endpoint(StrEnum):
+    COMPLETIONS = "completions"
+    """Prompts of token ids: lengths are exact whatever the tokenizer."""
+    CHAT = "chat"
+    """Prompts of words: lengths are about right."""
+
+    @property
+    def path(self) -> str:
+        return "/v1/chat/completions" if self is Endpoint.CHAT else "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadMaker:
+    """seed: every run against one endpoint needs another, else its prefix cache answers."""
+
+    model: str
+    endpoint: Endpoint
+    vocab_size: int
+    seed: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.vocab_size <= FIRST_TOKEN_ID:
+            raise ValueError(f"the vocabulary must have more than {FIRST_TOKEN_ID} tokens")
+
+    def body(self, index: int, request: PlannedRequest) -> bytes:
+        """The JSON body of the run's request number ``index``."""
+        rng = np.random.default_rng((*self.seed, index))
+        if self.endpoint is Endpoint.CHAT:
+            words = rng.choice(_WORDS, request.num_prompt_tokens)
+            prompt = {"messages": [{"role": "user", "content": " ".join(words)}]}
+        else:
+            ids = rng.integers(FIRST_TOKEN_ID, self.vocab_size, request.num_prompt_tokens)
+            prompt = {"prompt": ids.tolist()}
+        return msgspec.json.encode(
+            {
+                "model": self.model,
+                **prompt,
+                "max_tokens": request.num_output_tokens,
+                "ignore_eos": True,
+                "temperature": 0,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            }
+        )

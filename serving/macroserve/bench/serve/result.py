@@ -1,0 +1,39 @@
+"""What a session of runs leaves behind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from macroserve.bench.serve.goodput import Goodput
+from macroserve.bench.serve.metrics import Summary
+from macroserve.bench.serve.record import Failure, RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run and what came of it.
+
+    intensity: of the load, see ``workload.Load``. client_cpu: share of one core that the client
+        used.
+    """
+
+    intensity: float
+    num_planned: int
+    records: Sequence[RequestRecord]
+    summary: Summary
+    client_cpu: float
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Not one connection came about."""
+        kinds = {failed.failure for failed in self.summary.failures}
+        return self.summary.num_succeeded == 0 and kinds == {Failure.CONNECT}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """runs: one, or one for each probe of a search. goodput: what a search found, None where it
+    did not end."""
+
+    model: str
+    runs: tuple[Run, ...]
+    goodput: Goodput | None = None

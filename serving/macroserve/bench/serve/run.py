@@ -1,0 +1,124 @@
+"""Runs a load against an endpoint: once, or as often as a search for goodput asks."""
+
+import asyncio
+import resource
+import signal
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from macroserve.bench.serve.client import LoadClient, Target
+from macroserve.bench.serve.goodput import Goodput
+from macroserve.bench.serve.metrics import summarise
+from macroserve.bench.serve.payload import Endpoint, PayloadMaker
+from macroserve.bench.serve.progress import LiveView
+from macroserve.bench.serve.result import Result, Run
+from macroserve.core.request import Slo
+from macroserve.workload.load import Bounds, Load, plan
+
+MAX_OPEN_FILES = 65536
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What to measure. model: None for the first that the endpoint lists."""
+
+    target: Target
+    model: str | None
+    endpoint: Endpoint
+    vocab_size: int
+    load: Load
+    bounds: Bounds
+    slo: Slo
+    seed: int
+
+
+Search = Generator[float, float, Goodput]
+
+
+async def run_bench(bench: Bench, search: Search | None, console: Console) -> Result:
+    """Runs the load as it is, or at the intensities that ``search`` asks for.
+
+    SIGINT and SIGTERM end the run in progress; the result is what there is by then. Raises
+    EndpointError where the endpoint cannot be used at all.
+    """
+    async with LoadClient(bench.target) as client:
+        model = await client.find_model(bench.model)
+        _allow_open_files()
+        with _stop_on_signal() as stop:
+            runner = _Runner(bench, client, model, stop, console)
+            if search is None:
+                return Result(model, (await runner.run(bench.load, number=0),))
+            return await _follow(search, runner)
+
+
+async def _follow(search: Search, runner: "_Runner") -> Result:
+    runs: list[Run] = []
+    intensity = next(search)
+    while True:
+        run = await runner.run(runner.bench.load.at(intensity), number=len(runs))
+        runs.append(run)
+        if runner.stop.is_set() or run.is_unreachable:
+            return Result(runner.model, tuple(runs))
+        try:
+            # A run without requests has shown nothing.
+            intensity = search.send(run.summary.attainment or 0.0)
+        except StopIteration as end:
+            return Result(runner.model, tuple(runs), end.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    bench: Bench
+    client: LoadClient
+    model: str
+    stop: asyncio.Event
+    console: Console
+
+    async def run(self, load: Load, number: int) -> Run:
+        """The run ``number`` of this session: its prompts differ from those of the others."""
+        bench = self.bench
+        planned = plan(load, bench.bounds, bench.seed)
+        payloads = PayloadMaker(self.model, bench.endpoint, bench.vocab_size, (bench.seed, number))
+        label = f"{load.intensity:.4g} {load.unit}"
+        cpu_s, wall_s = time.process_time(), time.monotonic()
+        with LiveView(self.console, label, len(planned), bench.slo) as view:
+            records = await self.client.run(
+                planned, payloads, self.stop, view.on_sent, view.on_done
+            )
+        cpu = (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
+        return Run(load.intensity, len(planned), records, summarise(records, bench.slo), cpu)
+
+
+def _allow_open_files() -> None:
+    """Open loop against a slow endpoint means many connections; the usual limit is 1024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[asyncio.Event]:
+    """An event that the first signal sets; a second one then acts as usual."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def restore() -> None:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+
+    def stop_now() -> None:
+        stop.set()
+        restore()
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop_now)
+    try:
+        yield stop
+    finally:
+        restore()

@@ -1,1 +1,0 @@
-"""`macroserve bench`: measure running endpoints."""

@@ -1,0 +1,191 @@
+"""The command line of `macroserve bench serve`."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from macroserve.bench.serve.client import EndpointError, Target
+from macroserve.bench.serve.goodput import search_goodput
+from macroserve.bench.serve.payload import Endpoint
+from macroserve.bench.serve.report import goodput_report, plan_sentence, run_report, write_json
+from macroserve.bench.serve.result import Result
+from macroserve.bench.serve.run import Bench, run_bench
+from macroserve.cli import load_options as options
+from macroserve.cli.bench_serve_options import (
+    DEFAULT_DURATION_S,
+    check_outputs,
+    choose_duration,
+    parse_api_key,
+    parse_url,
+)
+from macroserve.core.request import Slo
+from macroserve.workload.load import Bounds, TraceLoad, plan
+
+MIN_WIDTH = 100
+"""Columns of the tables where the output goes to a file or a pipe."""
+
+_Endpoint = partial(typer.Option, rich_help_panel="Endpoint")
+_Load = partial(typer.Option, rich_help_panel="Load")
+_Target = partial(typer.Option, rich_help_panel="Targets")
+_Output = partial(typer.Option, rich_help_panel="Output")
+
+
+def serve(
+    context: typer.Context,
+    url: Annotated[
+        str, _Endpoint(help="Base address, with or without /v1.")
+    ] = "http://127.0.0.1:8000",
+    model: Annotated[
+        str | None, _Endpoint(help="Model to ask for; by default the first that it lists.")
+    ] = None,
+    endpoint: Annotated[
+        Endpoint,
+        _Endpoint(help="Prompts of token ids (exact lengths) or chat messages of words."),
+    ] = Endpoint.COMPLETIONS,
+    vocab_size: Annotated[
+        int,
+        _Endpoint(min=11, metavar="N", help="Token ids are drawn from 10 to below this."),
+    ] = 2000,
+    api_key: Annotated[
+        str | None,
+        _Endpoint(envvar="OPENAI_API_KEY", show_default=False, help="Never shown nor stored."),
+    ] = None,
+    timeout: Annotated[
+        str, _Endpoint(metavar="DURATION", help="For each request as a whole.")
+    ] = "10m",
+    trace: options.TraceFile = None,
+    time_scale: options.TimeScale = None,
+    trace_unit: options.TraceUnit = None,
+    lenient: options.Lenient = False,
+    rate: options.Rate = None,
+    arrivals: options.Kind = None,
+    cv: options.Variation = None,
+    prompt_tokens: options.PromptTokens = None,
+    output_tokens: options.OutputTokens = None,
+    length_scale: options.LengthScale = 1.0,
+    max_prompt_tokens: options.MaxPromptTokens = None,
+    max_output_tokens: options.MaxOutputTokens = None,
+    duration: Annotated[
+        str | None,
+        _Load(
+            metavar="DURATION",
+            help="Send for so long. By default the whole trace, --num-requests if given, else "
+            f"{DEFAULT_DURATION_S:.0f}s, as for each probe of --goodput.",
+        ),
+    ] = None,
+    num_requests: Annotated[int | None, _Load(metavar="N", help="Send at most so many.")] = None,
+    seed: Annotated[
+        int,
+        _Load(
+            min=0,
+            metavar="N",
+            help="The same seed sends the same requests: change it between runs where the endpoint "
+            "caches prefixes.",
+        ),
+    ] = 0,
+    ttft: Annotated[str, _Target(metavar="DURATION", help="Time to first token.")] = "5s",
+    tpot: Annotated[
+        str, _Target(metavar="DURATION", help="Mean time per output token after the first.")
+    ] = "100ms",
+    tbt: Annotated[
+        str | None,
+        _Target(
+            metavar="DURATION",
+            help="Time between two output tokens, of 99 % of those of each request. "
+            "By default only their mean counts.",
+        ),
+    ] = None,
+    goodput: Annotated[
+        float | None,
+        _Target(
+            metavar="LEVEL",
+            help="Search the highest load (rate, or time scale of the trace) with at least this "
+            "share of requests within their targets, such as 0.9, beginning with the load given.",
+        ),
+    ] = None,
+    json: Annotated[
+        Path | None, _Output(metavar="FILE", help="Write summary and requests.")
+    ] = None,
+    plot: Annotated[Path | None, _Output(metavar="FILE.png", help="Write a picture.")] = None,
+) -> None:
+    """Send a load to an OpenAI endpoint and report its latencies, SLO attainment and goodput.
+
+    The load is a recorded trace or synthetic arrivals. Requests leave on time however many answers
+    are still out (open loop). Ctrl-C ends the run and reports what there is.
+    """
+    console = Console(stderr=True)
+    try:
+        load = options.given_load(context.params)
+        may_last = goodput is None and (trace is not None or num_requests is not None)
+        duration_s = choose_duration(duration, may_last)
+        bench = Bench(
+            Target(
+                parse_url(url), options.parse_duration("--timeout", timeout), parse_api_key(api_key)
+            ),
+            model,
+            endpoint,
+            vocab_size,
+            load,
+            Bounds(duration_s, num_requests, length_scale, max_prompt_tokens, max_output_tokens),
+            Slo(
+                options.parse_duration("--ttft", ttft),
+                options.parse_duration("--tpot", tpot),
+                None if tbt is None else options.parse_duration("--tbt", tbt),
+            ),
+            seed,
+        )
+        search = None
+        if goodput is not None:
+            highest = load.max_intensity(duration_s)
+            search = search_goodput(load.intensity, goodput, max_load=highest)
+        check_outputs(json, plot)
+        planned = plan(load, bench.bounds, seed)
+        if not planned:
+            raise ValueError("no request arrives within --duration")
+    except ValueError as error:
+        _fail(2, error)
+    if isinstance(load, TraceLoad) and load.trace.num_skipped:
+        console.print(f"{load.trace.num_skipped:,} bad rows of the trace skipped", style="yellow")
+    console.print(plan_sentence(planned), highlight=False)
+    try:
+        result = asyncio.run(run_bench(bench, search, console))
+    except EndpointError as error:
+        _fail(1, error)
+
+    given = {name: value for name, value in context.params.items() if name != "api_key"}
+    if json is not None:
+        write_json(json, given | {"model": result.model}, result, bench.slo)
+    _print_report(result, bench, goodput)
+    if plot is not None:
+        _plot(plot, result, bench, goodput)
+    if not any(run.summary.num_succeeded for run in result.runs):
+        _fail(1, "no request succeeded")
+
+
+def _fail(code: int, reason: object) -> NoReturn:
+    typer.echo(f"macroserve bench serve: {reason}", err=True)
+    raise typer.Exit(code)
+
+
+def _print_report(result: Result, bench: Bench, level: float | None) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, MIN_WIDTH)
+    if level is None:
+        console.print(run_report(result.runs[0], bench.slo))
+    else:
+        console.print(goodput_report(result, bench.load.unit))
+
+
+def _plot(path: Path, result: Result, bench: Bench, level: float | None) -> None:
+    # Imported late: matplotlib comes with an extra and takes a second to load.
+    from macroserve.bench.serve.plot import plot_goodput, plot_run
+
+    if level is None:
+        plot_run(path, result.model, result.runs[0], bench.slo)
+    else:
+        plot_goodput(path, result, level, bench.slo, bench.load.unit)

@@ -1,1 +1,0 @@
-"""Requests that come, as a command line tells of them: recorded, or drawn from distributions."""

@@ -1,0 +1,1 @@
+"""``macroserve up``: a whole deployment on this machine, from one manifest."""

@@ -1,0 +1,131 @@
+"""The deployment behind ``macroserve up``: Ray, what runs on it, and whoever looks after that.
+
+Run as ``python -m macroserve.local.deployment FD``, FD being the process's end of a socket pair. A
+process of its own, for Ray can end the process that has started it, its threads outlive what they
+wait for, and when its control store is lost there is nothing to do but to start anew.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+
+from macroserve.api.client import AdminClient
+from macroserve.engine.exits import die_with_parent
+from macroserve.local.messages import Event, Failed, Setup
+from macroserve.local.reconciler import BACKOFF, MAX_FIRST_FAILURES, Reconciler, StartError
+from macroserve.serving.causes import cause_of
+from macroserve.serving.ray.cells import DeployError, RayLostError
+from macroserve.serving.ray.cluster import RayCluster
+
+
+class Deployment:
+    """parent: takes Events and Failed, sends wishes."""
+
+    def __init__(self, setup: Setup, parent: Connection) -> None:
+        self._setup = setup
+        self._parent = parent
+        self._cluster = RayCluster(setup.cluster)
+
+    async def run(self) -> None:
+        """Until SIGTERM. Ray has ended when it returns or raises."""
+        self._cancel_on_sigterm()
+        try:
+            await asyncio.to_thread(self._cluster.start)
+            # Ray has put a handler of its own in place, which ends the process on the spot.
+            self._cancel_on_sigterm()
+            self._say("Ray and Ray Serve are up")
+            await self._serve()
+        except asyncio.CancelledError:
+            pass
+        except ExceptionGroup as group:
+            # The tasks fall together; the first that fell says why.
+            raise group.exceptions[0] from group
+        finally:
+            await asyncio.to_thread(self._cluster.stop)
+
+    def _cancel_on_sigterm(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+    def _say(self, text: str) -> None:
+        self._parent.send(Event(text))
+
+    async def _serve(self) -> None:
+        setup = self._setup
+        admin = AdminClient(setup.private, setup.admin_token)
+        reconciler = Reconciler(self._cluster, admin, setup.wish, setup.tpot_s, self._say)
+
+        def change() -> None:
+            reconciler.wish = self._parent.recv()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._parent.fileno(), change)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._deploy_ingress())
+                tasks.create_task(reconciler.run())
+                tasks.create_task(self._watch())
+        finally:
+            loop.remove_reader(self._parent.fileno())
+            await admin.close()
+
+    async def _watch(self) -> None:
+        try:
+            await self._cluster.watch()
+        except RayLostError as error:
+            self._parent.send(Failed(str(error)))
+            # Without its servers Ray cannot be ended from here either: the parent kills it.
+            os._exit(1)
+
+    async def _deploy_ingress(self) -> None:
+        """Raises DeployError with the last cause when it does not start in several tries."""
+        for num_failures in range(1, MAX_FIRST_FAILURES + 1):
+            try:
+                await self._cluster.deploy_ingress()
+                break
+            except DeployError as error:
+                if num_failures == MAX_FIRST_FAILURES:
+                    raise
+                delay_s = BACKOFF.delay_s(num_failures)
+                self._say(
+                    f"The ingress did not start: {error} (It is tried again in {delay_s:.0f} s.)"
+                )
+                await asyncio.sleep(delay_s)
+        options = self._setup.cluster
+        endpoint = f"http://{options.ingress.host}:{options.ingress.port}"
+        self._say(f"{options.ingress_replicas} ingress replicas listen on {endpoint}")
+        self._say(f"Metrics are on {self._setup.private}/metrics")
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case StartError():
+            return f"The instances do not start: {error}"
+        case DeployError():
+            return f"The servers do not start: {error}"
+        case _:
+            return cause_of(error)
+
+
+def main(fd: int) -> None:
+    die_with_parent()
+    # A terminal's Ctrl-C is for the parent, which tells.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = Connection(fd)
+    # The parent is gone, or wants nothing of this any more.
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        setup = parent.recv()
+        try:
+            asyncio.run(Deployment(setup, parent).run())
+        except Exception as error:
+            parent.send(Failed(_reason(error)))
+    # Ray's threads do not keep a process that has nothing to do.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,110 @@
+"""The hold of ``macroserve up`` on the process that runs its deployment."""
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+from macroserve.core.scaling.fleet import Wish
+from macroserve.engine.exits import ended
+from macroserve.local.messages import Event, Failed, Setup
+from macroserve.local.process_tree import adopt_orphans, end_descendants, reap_orphans
+
+STOP_TIMEOUT_S = 10.0
+"""For the process to end Ray in order, before everything below this process is killed."""
+REAP_S = 1.0
+
+
+class DeploymentProcess:
+    """on_event: told what happens, a sentence each."""
+
+    def __init__(self, on_event: Callable[[str], None]) -> None:
+        self._on_event = on_event
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._reason: str | None = None
+
+    async def run(self, setup: Setup) -> str:
+        """Return why it ended, as a sentence. No process is left when it returns, nor when it is
+        cancelled."""
+        self._reason = None
+        adopt_orphans()
+        self._connection = self._spawn()
+        try:
+            self._connection.send(setup)
+            await self._closed(self._connection)
+            return self._reason or await self._death()
+        finally:
+            try:
+                await self._end()
+            finally:
+                # Whatever cuts the wait short.
+                end_descendants()
+                self._connection.close()
+                self._connection = None
+
+    def change(self, wish: Wish) -> None:
+        """Nothing happens while none runs: the next one is told when it starts."""
+        if self._connection is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._connection.send(wish)
+
+    def end(self, reason: str) -> None:
+        """Let ``run`` return that."""
+        if self._process is not None:
+            self._reason = reason
+            self._process.terminate()
+
+    def _spawn(self) -> Connection:
+        """Our end of the socket pair. The kernel ends the process with the thread that starts it,
+        so that is the one that lasts: the event loop's."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "macroserve.local.deployment", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+            )
+        return Connection(ours.detach())
+
+    async def _closed(self, connection: Connection) -> None:
+        """Take the process's messages until there are no more."""
+        assert self._process is not None
+        loop = asyncio.get_running_loop()
+        closed = asyncio.Event()
+
+        def read() -> None:
+            try:
+                match connection.recv():
+                    case Event(text=text):
+                        self._on_event(text)
+                    case Failed(reason=reason):
+                        self._reason = reason
+            except (EOFError, OSError):
+                loop.remove_reader(connection.fileno())
+                closed.set()
+
+        loop.add_reader(connection.fileno(), read)
+        try:
+            while not closed.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REAP_S):
+                        await closed.wait()
+                reap_orphans(keep=self._process.pid)
+        finally:
+            loop.remove_reader(connection.fileno())
+
+    async def _death(self) -> str:
+        assert self._process is not None
+        code = await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)
+        return f"The process that runs Ray {ended(code)}."
+
+    async def _end(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)

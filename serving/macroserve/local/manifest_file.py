@@ -1,0 +1,237 @@
+"""Manifests as files: YAML in, a checked ``Manifest`` out, and what the engine needs of it."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.constructor import ConstructorError
+
+from macroserve.api.api_options import JINJA, is_template
+from macroserve.api.manifest import TINY, Manifest, ManifestError, parse
+from macroserve.engine.jinja import problem_of
+from macroserve.engine.settings import EngineSettings
+
+MAX_BYTES = 1 << 20
+"""Kubernetes takes no larger resource either."""
+MAX_NODES = 20_000
+"""Scalars, lists and mappings, with what aliases repeat. A whole pod template has some hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A manifest file as it was saved last: two are equal when nobody saved it in between."""
+
+    text: str
+    inode: int
+    mtime_ns: int
+
+
+def load(path: Path) -> Manifest:
+    """Raises ManifestError for a file that is not there, not YAML, or not a good manifest."""
+    return loads(read(path).text, str(path))
+
+
+def load_document(path: Path) -> Any:
+    """The file's plain data, not checked against the schema. Raises ManifestError as ``load``."""
+    return _document(read(path).text, str(path))
+
+
+def read(path: Path) -> Saved:
+    """Raises ManifestError for what is no readable text file of at most ``MAX_BYTES``."""
+    try:
+        # O_NONBLOCK: a FIFO without a writer is refused, not waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ManifestError((f"{path} is not a regular file.",))
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ManifestError):
+            raise
+        why = getattr(error, "strerror", None) or error
+        raise ManifestError((f"{path} cannot be read: {why}.",)) from error
+    if len(content) > MAX_BYTES:
+        raise ManifestError((f"{path} has more than {MAX_BYTES} bytes.",))
+    try:
+        return Saved(content.decode(), found.st_ino, found.st_mtime_ns)
+    except UnicodeDecodeError as error:
+        raise ManifestError((f"{path} is not a text file.",)) from error
+
+
+def loads(text: str, origin: str) -> Manifest:
+    """Raises ManifestError, and nothing else, for whatever the text holds."""
+    document = _document(text, origin)
+    try:
+        return parse(document)
+    except ManifestError:
+        raise
+    except Exception as error:
+        raise ManifestError((f"{origin} cannot be used: {_problem(error)}.",)) from error
+
+
+def _document(text: str, origin: str) -> Any:
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise ManifestError((f"{origin} has more than {MAX_BYTES} bytes.",))
+    try:
+        loader = _Loader(text)
+        try:
+            return loader.document()
+        finally:
+            loader.dispose()
+    except RecursionError as error:
+        raise ManifestError((f"{origin} is not YAML: it is nested too deeply.",)) from error
+    except Exception as error:
+        # Besides YAMLError, the parser raises whatever Python's own types raise.
+        where = getattr(error, "problem_mark", None)
+        line = f", line {where.line + 1}" if where else ""
+        raise ManifestError((f"{origin}{line} is not YAML: {_problem(error)}.",)) from error
+
+
+def _problem(error: Exception) -> str:
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None)
+    return " ".join(str(problem or "it cannot be parsed").split())[:200]
+
+
+class _Loader(yaml.SafeLoader):
+    """Gives a line to whatever a scalar's constructor raises, and bounds what aliases repeat."""
+
+    def document(self) -> Any:
+        node = self.get_single_node()
+        if node is None:
+            return None
+        _check_size(node)
+        return self.construct_document(node)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{str(node.value)[:60]!r} is not a valid {kind}"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark) from error
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Raises ConstructorError for a node that holds itself, or that aliases make too large."""
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size(node: Any) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        key = id(node)
+        if key in open_nodes:
+            problem = "an alias stands for what holds it"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark)
+        if key not in sizes:
+            open_nodes.add(key)
+            pairs = isinstance(node, yaml.MappingNode)
+            inner = [part for pair in node.value for part in pair] if pairs else node.value
+            sizes[key] = 1 + sum(map(size, inner))
+            open_nodes.discard(key)
+        if sizes[key] > MAX_NODES:
+            problem = f"it holds more than {MAX_NODES} values, aliases counted"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark)
+        return sizes[key]
+
+    size(root)
+
+
+def model_folder(manifest: Manifest) -> str:
+    """The checkpoint to load; makes the built-in one if that is asked for.
+
+    Raises ManifestError when a local folder is named that is no checkpoint.
+    """
+    source = manifest.spec.model.source
+    if source == TINY:
+        from macroserve.local.tiny_model import ensure_tiny_model
+
+        return str(ensure_tiny_model())
+    is_local = source.startswith((".", "/", "~"))
+    path = _expanded(source, "spec.model.source")
+    if is_local and not (path / "config.json").is_file():
+        raise ManifestError(
+            (f"spec.model.source is {source!r}, but there is no checkpoint (config.json) there.",)
+        )
+    return str(path) if is_local else source
+
+
+def chat_template(manifest: Manifest, folder: Path, config_map: Path | None = None) -> str | None:
+    """The text of the chat template, if the manifest names one.
+
+    folder: the manifest's, where relative paths begin. config_map: where the ConfigMap is mounted.
+    Raises ManifestError for a file that cannot be read and for what is no template.
+    """
+    field, text = _template_text(manifest, folder, config_map)
+    if text is not None and (problem := problem_of(text)):
+        raise ManifestError((f"{field} is not a Jinja template: {problem.rstrip('.')}.",))
+    return text
+
+
+def _template_text(
+    manifest: Manifest, folder: Path, config_map: Path | None
+) -> tuple[str, str | None]:
+    """The field of the template and its text."""
+    api = manifest.spec.api
+    if api.chat_template_config_map is not None:
+        field = "spec.api.chatTemplateConfigMap"
+        if config_map is None:
+            raise ManifestError((f"{field} needs Kubernetes: use spec.api.chatTemplateFile.",))
+        path = config_map / api.chat_template_config_map.key
+    elif api.chat_template_file is not None:
+        field = "spec.api.chatTemplateFile"
+        path = folder / _expanded(api.chat_template_file, field)
+    else:
+        return "spec.api.chatTemplate", api.chat_template
+    try:
+        text = path.read_text()
+    except OSError as error:
+        problem = f"{field}: {path} cannot be read: {error.strerror}."
+        raise ManifestError((problem,)) from error
+    except UnicodeDecodeError as error:
+        raise ManifestError((f"{field}: {path} is not a text file.",)) from error
+    if not is_template(text):
+        raise ManifestError((f"{field}: {path} must be {JINJA}.",))
+    return f"{field}: {path}", text
+
+
+def _expanded(path: str, field: str) -> Path:
+    """Raises ManifestError for a ``~`` that is nobody's home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ManifestError((f"{field} is {path!r}, but there is no such home folder.",)) from error
+
+
+def engine_settings(manifest: Manifest, model: str, template: str | None = None) -> EngineSettings:
+    """template: the chat template's text, which ingresses need."""
+    engine = manifest.spec.engine
+    return EngineSettings(
+        model=model,
+        served_name=manifest.served_name,
+        max_model_len=manifest.spec.model.max_model_len,
+        strategy=manifest.strategy.name,
+        slo=manifest.slo,
+        drop_late=manifest.spec.scheduling.drop_late,
+        max_queue_wait_s=manifest.spec.scheduling.max_queue_wait_s,
+        emulated=engine.type == "Emulated",
+        tensor_parallel=engine.tensor_parallel,
+        pipeline_parallel=engine.pipeline_parallel,
+        hybrid_cache=engine.hybrid_cache,
+        dtype=engine.dtype,
+        block_size=engine.block_size,
+        kv_cache_bytes=engine.kv_cache_bytes,
+        max_num_seqs=engine.max_num_seqs,
+        max_batch_tokens=engine.max_batch_tokens,
+        args=dict(engine.args),
+        api={
+            **manifest.spec.api.frontend_options(),
+            "served_model_name": list(manifest.served_names),
+            "chat_template": template,
+        },
+    )

@@ -1,0 +1,97 @@
+"""Where a running deployment on this machine is: a small file that only its user can read."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from macroserve.local.user_folders import state_folder
+
+
+class NotRunningError(Exception):
+    """There is no such deployment on this machine, or there are several."""
+
+
+class NameTakenError(Exception):
+    """A deployment of that name runs on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """endpoint: the OpenAI API. private: metrics and the admin API. control: where ``up`` takes
+    orders. Both tokens are secrets."""
+
+    name: str
+    pid: int
+    endpoint: str
+    private: str
+    admin_token: str = field(repr=False)
+    control: str
+    control_token: str = field(repr=False)
+
+
+@contextmanager
+def claimed(name: str) -> Iterator[None]:
+    """The name is this process's as long as the context lasts, or until the process ends.
+
+    Raises NameTakenError when it is another's, OSError when the folder cannot be written to.
+    """
+    folder = state_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    # The file stays: one who removed it could take it from under the lock of another.
+    descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NameTakenError(
+                f"a deployment {name!r} runs here already: stop it, or change metadata.name"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write(deployment: Deployment) -> None:
+    """Its name must be claimed."""
+    path = _path(deployment.name)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(asdict(deployment)))
+
+
+def remove(name: str) -> None:
+    """Its name must be claimed."""
+    _path(name).unlink(missing_ok=True)
+
+
+def find(name: str | None) -> Deployment:
+    """The running deployment of that name, or the only one; raises NotRunningError."""
+    running = [d for path in sorted(state_folder().glob("*.json")) if (d := _read(path))]
+    chosen = [d for d in running if name in (None, d.name)]
+    if len(chosen) == 1:
+        return chosen[0]
+    if chosen:
+        names = ", ".join(d.name for d in chosen)
+        raise NotRunningError(f"several deployments run here, name one with --name: {names}")
+    wanted = f"no deployment {name!r}" if name else "no deployment"
+    raise NotRunningError(f"{wanted} runs on this machine; start one with: macroserve up")
+
+
+def _path(name: str) -> Path:
+    return state_folder() / f"{name}.json"
+
+
+def _read(path: Path) -> Deployment | None:
+    """None for a file that its process left behind."""
+    try:
+        deployment = msgspec.json.decode(path.read_bytes(), type=Deployment)
+        os.kill(deployment.pid, 0)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return deployment

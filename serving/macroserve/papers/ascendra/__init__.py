@@ -1,0 +1,11 @@
+"""Ascendra, section 8: LP and HP instances against vLLM and Sarathi, on three A100s."""
+
+from macroserve.papers.ascendra import attainment, goodput, overload, strictness, variants
+
+FIGURES = {
+    "goodput": goodput.FIGURE,
+    "variants": variants.FIGURE,
+    "attainment": attainment.FIGURE,
+    "strictness": strictness.FIGURE,
+    "overload": overload.FIGURE,
+}

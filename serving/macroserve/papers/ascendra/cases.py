@@ -1,0 +1,67 @@
+"""What Ascendra was measured with (section 8.2): three models, each on three A100s of 80 GB."""
+
+from dataclasses import dataclass
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import Strategy
+from macroserve.papers.measurements import Goodput
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A100_80GB
+from macroserve.sim.hardware.links import NVLINK_3
+from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.setup import Setup
+from macroserve.workload.datasets import WORKLOADS
+
+LEVEL = 0.9
+DURATION_S = 300.0
+LOWEST = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One of table 2, with what section 8.2 says of it."""
+
+    model: str
+    workload: str
+    slo: Slo
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}, {self.workload}"
+
+
+CHAT = Case("Mistral-7B", "ShareGPT4", Slo(1.0, 0.15))
+SUMMARIES = Case("Llama3.1-8B", "LongBench", Slo(2.5, 0.15))
+STARVED = Case("Qwen-14B", "ShareGPT4", Slo(1.5, 0.15))
+CASES = (CHAT, SUMMARIES, STARVED)
+STRATEGY_NAMES = ("vllm", "sarathi", "ascendra", "unified")
+
+
+def experiment(
+    case: Case,
+    strategy: Strategy,
+    ratio: float | None = None,
+    num_instances: int = 3,
+    *,
+    drop_late: bool = False,
+) -> Experiment:
+    """`case` on `num_instances`, of which `ratio` (without it, the strategy's) are HP."""
+    setup = Setup(
+        Deployment(MODELS[case.model], A100_80GB, NVLINK_3, 1, num_instances),
+        strategy,
+        case.slo,
+        high_priority_ratio=strategy.high_priority_ratio if ratio is None else ratio,
+        drop_late=drop_late,
+    )
+    return Experiment(setup, WORKLOADS[case.workload])
+
+
+def goodput(key: str, experiment: Experiment) -> Goodput:
+    """The rate at which nine in ten of `experiment`'s requests are in time."""
+    return Goodput(key, experiment, LEVEL, DURATION_S, LOWEST)
+
+
+def percent(ours: float, theirs: float) -> float:
+    """By how many percent the rate `ours` is above `theirs`."""
+    return 100 * (ours / max(theirs, LOWEST) - 1)

@@ -1,0 +1,11 @@
+"""EconoServe, section 4: rates served at equal normalised latency, on A100s of 80 GB."""
+
+from macroserve.papers.econoserve import ablation, devices, latency, rate, utilisation
+
+FIGURES = {
+    "rate": rate.FIGURE,
+    "latency": latency.FIGURE,
+    "utilisation": utilisation.FIGURE,
+    "devices": devices.FIGURE,
+    "ablation": ablation.FIGURE,
+}

@@ -1,0 +1,124 @@
+"""What EconoServe was measured with (section 4): models on A100s of 80 GB, traces, systems."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES, Strategy, Transfer, strategy
+from macroserve.sim.deployment import Deployment
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.fabric import Fabric
+from macroserve.sim.hardware import models
+from macroserve.sim.hardware.devices import A100_80GB
+from macroserve.sim.hardware.links import ETHERNET_100G, NVLINK_3
+from macroserve.sim.judge import Judge, as_client
+from macroserve.sim.setup import Setup
+from macroserve.workload.datasets import WORKLOADS
+
+SERVED = Slo(1e6, 1e6)
+"""No request is late."""
+
+BLOCK_SIZE = 32
+MAX_LENGTH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """ranks: devices of the one instance. kv_bytes: of its cache (section 4)."""
+
+    name: str
+    ranks: int
+    kv_bytes: float
+
+
+MODELS = (
+    Model("OPT-13B", 1, 12e9),
+    Model("Llama-33B", 2, 19.2e9),
+    Model("OPT-175B", 8, 264e9),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """accuracy: of the paper's predictor of lengths, with padding (section 4.1). over_vllm,
+    over_sarathi: between which times the paper's rate over theirs lies."""
+
+    workload: str
+    duration_s: float
+    lowest: float
+    accuracy: float
+    over_vllm: tuple[float, float]
+    over_sarathi: tuple[float, float]
+
+
+TRACES = (
+    Trace("Alpaca", 60.0, 1.0, 0.775, (1.13, 2.14), (1.2, 1.24)),
+    Trace("ShareGPT, vLLM's", 120.0, 0.25, 0.732, (2.5, 4.0), (1.25, 2.25)),
+    Trace("BookCorpus", 600.0, 0.02, 0.698, (2.5, 2.8), (1.88, 2.33)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """foresight: who knows how long responses get, see ``Experiment``, with a trace."""
+
+    strategy: Strategy
+    foresight: Callable[[Trace], float | None] = lambda trace: None
+
+
+def _papers_predictor(trace: Trace) -> float:
+    return trace.accuracy
+
+
+def _oracle(trace: Trace) -> float:
+    return 1.0
+
+
+ECONOSERVE = STRATEGIES["econoserve"]
+WITH_ALL = Variant(ECONOSERVE, _papers_predictor)
+NO_LENDING = Variant(replace(ECONOSERVE, lending=False), _papers_predictor)
+VARIANTS = {
+    "vllm": Variant(STRATEGIES["vllm"]),
+    "sarathi": Variant(STRATEGIES["sarathi"]),
+    "econoserve": WITH_ALL,
+    "econoserve, no lending": NO_LENDING,
+    "econoserve, an oracle": Variant(ECONOSERVE, _oracle),
+    "econoserve, from prompts alike": Variant(ECONOSERVE),
+    "unified": Variant(STRATEGIES["unified"]),
+}
+
+
+DISTSERVE = Variant(replace(strategy("distserve"), transfer=Transfer.NETWORK))
+"""Between machines, of which one half prefills (section 2)."""
+
+DEVICES_PER_NODE = 8
+
+
+def deployment(model: Model, num_instances: int = 1) -> Deployment:
+    """On as few machines as may be, but on two at least as soon as there are two instances."""
+    per_node = max(1, min(DEVICES_PER_NODE // model.ranks, num_instances // 2))
+    return Deployment(
+        models.MODELS[model.name],
+        A100_80GB,
+        NVLINK_3,
+        model.ranks,
+        num_instances,
+        model.kv_bytes,
+        BLOCK_SIZE,
+        MAX_LENGTH,
+        fabric=Fabric(per_node, NVLINK_3, ETHERNET_100G),
+    )
+
+
+def experiment(
+    model: Model, trace: Trace, variant: Variant, num_instances: int = 1, judge: Judge = as_client
+) -> Experiment:
+    """Half of the instances prefill, under a strategy by which others decode."""
+    setup = Setup(
+        deployment(model, num_instances),
+        variant.strategy,
+        SERVED,
+        judge,
+        high_priority_ratio=0.5 if variant.strategy.moves_kv else 0.0,
+    )
+    return Experiment(setup, WORKLOADS[trace.workload], foresight=variant.foresight(trace))

@@ -1,0 +1,114 @@
+"""Section 4.3: instances that come one by one as the rate rises."""
+
+from dataclasses import dataclass
+from random import Random
+from statistics import mean
+
+from macroserve.core.scaling.mitosis import Bounds
+from macroserve.papers.ecoserve.cases import LEVELS, SCALED, experiments
+from macroserve.papers.figure import Figure, Line, Panel, Row
+from macroserve.papers.measurements import Measurement, Values
+from macroserve.sim.fleet import GrowingFleet
+from macroserve.sim.setup import Setup
+from macroserve.workload.arrivals import poisson
+from macroserve.workload.datasets import WORKLOADS
+
+RISING_RATES = (20.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0)
+RISE_EVERY_S = 120.0
+READ_EVERY_S = 30.0
+FEWEST, MOST = 8, 16
+"""Instances at first, and those that all devices make (section 4.3)."""
+
+GROWING_BOUNDS = Bounds(4, 16)
+"""The text has lost the paper's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A fleet that grows under a rate that rises, read from time to time."""
+
+    key: str
+    setup: Setup
+
+    def measure(self, seed: int) -> Values:
+        random = Random(seed)
+        lengths = WORKLOADS[SCALED.workload].lengths(random)
+        arrivals = poisson(RISING_RATES, RISE_EVERY_S, lengths, random)
+        setup = self.setup
+        fleet = GrowingFleet(
+            setup.deployment.engine(setup.strategy, setup.slo, seed=seed),
+            FEWEST,
+            GROWING_BOUNDS,
+            goal=LEVELS["P90"],
+            interval_s=READ_EVERY_S,
+            most=MOST,
+        )
+        fleet.serve(arrivals, judge=setup.judge)
+        found: dict[str, float] = {}
+        for reading in fleet.readings:
+            found[self._point("attainment", reading.at_s)] = reading.attainment
+            found[self._point("instances", reading.at_s)] = reading.num_instances
+        return found
+
+    def line(self, metric: str, values: Values) -> list[tuple[float, float]]:
+        """metric: 'attainment' or 'instances'. By seconds, while requests come."""
+        num = int(RISE_EVERY_S * len(RISING_RATES) / READ_EVERY_S)
+        times_s = [READ_EVERY_S * (1 + index) for index in range(num)]
+        return [(at_s, values[self._point(metric, at_s)]) for at_s in times_s]
+
+    def _point(self, metric: str, at_s: float) -> str:
+        return f"{self.key}, {metric} after {at_s:g} s"
+
+
+GROWTHS = {
+    variant: Growth(f"dynamic scaling {variant}", experiments(SCALED, variant)[0].setup)
+    for variant in ("ecoserve", "unified")
+}
+
+
+def measurements() -> list[Measurement]:
+    return list(GROWTHS.values())
+
+
+def rows(values: Values) -> list[Row]:
+    """The paper plots these: attainment falls with each rise, and comes back with an instance."""
+    name = "dynamic-scaling"
+    rows: list[Row] = []
+    for variant, growth in GROWTHS.items():
+        shares = [share for _, share in growth.line("attainment", values)]
+        last = growth.line("instances", values)[-1][1]
+        kept = mean(share >= LEVELS["P90"] for share in shares)
+        for metric, ours in (
+            ("instances at the end", last),
+            ("readings at 90 % or more, of all", kept),
+            ("mean attainment", mean(shares)),
+            ("lowest attainment", min(shares)),
+        ):
+            rows.append(Row(name, "20 to 50 requests/s", variant, metric, ours, is_summary=True))
+        for metric in ("attainment", "instances"):
+            rows += [
+                Row(name, f"after {at_s:g} s", variant, metric, ours)
+                for at_s, ours in growth.line(metric, values)
+            ]
+    return rows
+
+
+def panels(values: Values) -> list[Panel]:
+    def lines(metric: str) -> dict[str, Line]:
+        return {variant: growth.line(metric, values) for variant, growth in GROWTHS.items()}
+
+    rates = [
+        (RISE_EVERY_S * (index + after), rate)
+        for index, rate in enumerate(RISING_RATES)
+        for after in (0, 1)
+    ]
+    return [
+        Panel("a rate that rises", "time in s", "requests/s", {"arrivals": rates}),
+        Panel(
+            "attainment", "time in s", "within their targets", lines("attainment"), is_share=True
+        ),
+        Panel("instances", "time in s", "instances", lines("instances")),
+    ]
+
+
+FIGURE = Figure(measurements, rows, panels=panels)

@@ -1,0 +1,106 @@
+"""Measurements carried out on all cores, and kept as they come."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from itertools import product
+from pathlib import Path
+from statistics import mean
+
+from macroserve import core, sim
+from macroserve.papers.measurements import Measurement, Values
+
+
+class Notebook:
+    """What was measured before, in a file to which each measurement is added at once.
+
+    It counts for the very same measurement, seed and simulator, and for no other.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # whoever wrote the last line was killed meanwhile
+            path.write_text(whole)
+        entries = map(json.loads, whole.splitlines())
+        self._known: dict[str, Values] = {entry["digest"]: entry["values"] for entry in entries}
+
+    def known(self, measurement: Measurement, seed: int) -> Values | None:
+        return self._known.get(_digest(measurement, seed))
+
+    def note(self, measurement: Measurement, seed: int, values: Values) -> None:
+        digest = _digest(measurement, seed)
+        self._known[digest] = values
+        entry = {"values": dict(values), "digest": digest}
+        with self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def carry_out(
+    measurements: Sequence[Measurement],
+    notebook: Notebook,
+    seeds: Sequence[int],
+    num_processes: int,
+    on_progress: Callable[[int], None],
+) -> Values:
+    """All values, measured now or before, in the mean of the seeds.
+
+    on_progress: told how many more are carried out, each seed's one by one.
+    """
+    values: dict[str, list[float]] = {}
+
+    def take(found: Values) -> None:
+        for key, value in found.items():
+            values.setdefault(key, []).append(value)
+
+    missing: list[tuple[Measurement, int]] = []
+    for seed, measurement in product(seeds, measurements):
+        known = notebook.known(measurement, seed)
+        if known is None:
+            missing.append((measurement, seed))
+        else:
+            take(known)
+    on_progress(len(seeds) * len(measurements) - len(missing))
+    for measurement, seed, found in _measured(missing, num_processes):
+        notebook.note(measurement, seed, found)
+        take(found)
+        on_progress(1)
+    return {key: mean(found) for key, found in values.items()}
+
+
+def _measured(
+    missing: Iterable[tuple[Measurement, int]], num_processes: int
+) -> Iterator[tuple[Measurement, int, Values]]:
+    with ProcessPoolExecutor(num_processes) as pool:
+        running = {pool.submit(each.measure, seed): (each, seed) for each, seed in missing}
+        try:
+            for future in as_completed(running):
+                yield *running[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _digest(measurement: Measurement, seed: int) -> str:
+    text = f"{_simulator()} {_without_addresses(str(measurement))} {seed}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def _simulator() -> str:
+    """A digest of all that decides what a simulation gives."""
+    digest = hashlib.sha256()
+    for package in (core, sim):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _without_addresses(text: str) -> str:
+    """A function's repr has its address, which differs from run to run."""
+    return " ".join(word for word in text.split() if not word.startswith("0x"))

@@ -1,0 +1,11 @@
+"""The combination beside everything else, on all papers' benchmarks."""
+
+from macroserve.papers.unified import ablation, ceiling, goodput, strict
+
+FIGURES = {
+    "goodput": goodput.FIGURE,
+    "ceiling": ceiling.FIGURE,
+    "p99": strict.NEARLY_ALL_FIGURE,
+    "tbt": strict.EVERY_TOKEN_FIGURE,
+    "ablation": ablation.FIGURE,
+}

@@ -1,0 +1,92 @@
+"""What each part of ``unified`` gains, and what parts that were left out would."""
+
+from dataclasses import replace
+from statistics import mean
+
+from macroserve.core.strategy import (
+    STRATEGIES,
+    Batching,
+    HybridCache,
+    Ordering,
+    Routing,
+    Strategy,
+)
+from macroserve.papers.figure import Figure, Row
+from macroserve.papers.measurements import Measurement, Values
+from macroserve.papers.unified.benchmarks import BENCHMARKS, UNIFIED, Benchmark, with_setup
+from macroserve.sim.experiment import Experiment
+
+WHOLE = STRATEGIES[UNIFIED]
+WITHOUT: dict[str, Strategy] = {
+    "the hybrid cache": replace(WHOLE, hybrid_cache=HybridCache.NEVER),
+    "steps from saved time (Sarathi's chunks instead)": replace(WHOLE, batching=Batching.CHUNKED),
+    "triage and response ratios (by deadline alone)": replace(WHOLE, triage=False),
+    "triage, response ratios and deadlines (first come, first served)": replace(
+        WHOLE, triage=False, ordering=Ordering.FCFS
+    ),
+    "routing to the fewest requests (instances in turn)": replace(WHOLE, routing=Routing.POOLS),
+    "routing to the fewest requests (EcoServe's rolling order)": replace(
+        WHOLE, routing=Routing.ROLLING, offload=False
+    ),
+}
+WITH: dict[str, tuple[Strategy, float]] = {
+    "an HP instance in three": (WHOLE, 1 / 3),
+    "exact allocation": (replace(WHOLE, exact_kv=True), 0.0),
+}
+_MODELS = ("L20, Llama-30B", "OPT-13B", "Mistral-7B", "Llama3.1-8B", "Qwen-14B")
+CASES = [benchmark for benchmark in BENCHMARKS if any(model in benchmark.name for model in _MODELS)]
+
+
+def measurements() -> list[Measurement]:
+    return [
+        benchmark.search(variant, experiment)
+        for benchmark in CASES
+        for variant, experiment in _variants(benchmark).items()
+    ]
+
+
+def _variants(benchmark: Benchmark) -> dict[str, Experiment]:
+    base = benchmark.experiment
+    found = {"all parts": base}
+    for part, strategy in WITHOUT.items():
+        found[f"without {part}"] = with_setup(base, strategy=strategy)
+    for part, (strategy, ratio) in WITH.items():
+        found[f"with {part}"] = with_setup(base, strategy=strategy, high_priority_ratio=ratio)
+    return found
+
+
+def rows(values: Values) -> list[Row]:
+    """Percent of the rate held: what is lost without a part, and won with one more."""
+
+    def held(benchmark: Benchmark, variant: str) -> float:
+        return max(values[benchmark.key(variant)], benchmark.lowest)
+
+    def change(benchmark: Benchmark, variant: str) -> float:
+        return 100 * (held(benchmark, variant) / held(benchmark, "all parts") - 1)
+
+    variants = [f"without {part}" for part in WITHOUT] + [f"with {part}" for part in WITH]
+    means = [
+        Row(
+            "ablation",
+            "mean of all cases",
+            variant,
+            "rate in %",
+            mean(change(benchmark, variant) for benchmark in CASES),
+            is_summary=True,
+        )
+        for variant in variants
+    ]
+    return means + [
+        Row(
+            "ablation",
+            f"{benchmark.paper}, {benchmark.name}",
+            variant,
+            "rate in %",
+            change(benchmark, variant),
+        )
+        for benchmark in CASES
+        for variant in variants
+    ]
+
+
+FIGURE = Figure(measurements, rows)

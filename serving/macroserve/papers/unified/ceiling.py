@@ -1,0 +1,67 @@
+"""How near the goodput of ``unified`` comes to what the devices can do at all.
+
+No strategy makes the devices faster: whoever keeps nine in ten within their targets serves about a
+ninth more at most than what ends per second without any, if those that are late are not served at
+all, and some more if they are the largest.
+"""
+
+from collections.abc import Mapping
+
+from macroserve.core.strategy import STRATEGIES
+from macroserve.papers.econoserve.cases import SERVED
+from macroserve.papers.figure import Figure, Row
+from macroserve.papers.measurements import Ceiling, Measurement, Values
+from macroserve.papers.unified.benchmarks import (
+    BASELINE,
+    BENCHMARKS,
+    CHUNKS,
+    DURATION_S,
+    UNIFIED,
+    Benchmark,
+    with_setup,
+)
+from macroserve.papers.unified.goodput import LOOKS
+
+CHOSEN = [benchmark for benchmark in BENCHMARKS if benchmark.limit_s is None]
+
+
+def _ceilings(benchmark: Benchmark) -> Mapping[str, Ceiling]:
+    """Of those by which most ends where nothing is urgent: the best one counts."""
+    patient = with_setup(benchmark.experiment, slo=SERVED, high_priority_ratio=0.0)
+    tried = {
+        BASELINE: with_setup(patient, strategy=STRATEGIES[BASELINE]),
+        **{
+            f"sarathi {size}": with_setup(
+                patient, strategy=STRATEGIES["sarathi"], chunk_tokens=size
+            )
+            for size in CHUNKS[2:]
+        },
+    }
+    return {
+        name: Ceiling(
+            f"{benchmark.key(name)}, ceiling", experiment, DURATION_S / 2, benchmark.lowest
+        )
+        for name, experiment in tried.items()
+    }
+
+
+def measurements() -> list[Measurement]:
+    ceilings = [each for benchmark in CHOSEN for each in _ceilings(benchmark).values()]
+    return [*LOOKS.values(), *ceilings]
+
+
+def rows(values: Values) -> list[Row]:
+    found = []
+    for benchmark in CHOSEN:
+        case = f"{benchmark.paper}, {benchmark.name}"
+        ceiling = max(values[each.key] for each in _ceilings(benchmark).values())
+        goodput = values[benchmark.key(UNIFIED)]
+        found += [
+            Row("ceiling", case, UNIFIED, "share of it", goodput / ceiling, is_summary=True),
+            Row("ceiling", case, "any, without targets", "requests/s", ceiling),
+            Row("ceiling", case, UNIFIED, "requests/s", goodput),
+        ]
+    return found
+
+
+FIGURE = Figure(measurements, rows)

@@ -1,0 +1,33 @@
+"""``unified`` on each paper's own benchmark, beside that paper's strategy and all others at their
+best; and who pays for what it gains."""
+
+from macroserve.papers.figure import Figure, Row
+from macroserve.papers.measurements import CloserLook, Goodput, Measurement, Values
+from macroserve.papers.unified import benchmarks
+from macroserve.papers.unified.benchmarks import BENCHMARKS, UNIFIED
+
+LOOKS = {
+    f"{benchmark.paper}, {benchmark.name}": CloserLook(goodput)
+    for benchmark in BENCHMARKS
+    if isinstance(goodput := benchmark.search(UNIFIED, benchmark.experiment), Goodput)
+}
+"""Where ``unified`` is held by its goodput, attainment by size, so that its gain is seen not to be
+the expensive ones thrown away, and the longest wait."""
+
+
+def measurements() -> list[Measurement]:
+    looks = {look.key: look for look in LOOKS.values()}
+    return [looks.get(each.key, each) for each in benchmarks.measurements(BENCHMARKS)]
+
+
+def rows(values: Values) -> list[Row]:
+    looks = [
+        Row("goodput", case, UNIFIED, metric, value)
+        for case, look in LOOKS.items()
+        for metric, value in look.metrics(values).items()
+    ]
+    gains = benchmarks.gains("goodput", BENCHMARKS, values)
+    return [*gains, *looks, *benchmarks.rates("goodput", BENCHMARKS, values)]
+
+
+FIGURE = Figure(measurements, rows)

@@ -1,0 +1,94 @@
+"""How many instances a load needs, found by simulating it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from macroserve.core.scaling.autoscale import Need
+from macroserve.core.scaling.load import LoadReport
+from macroserve.sim.capacity.survivors import Design, Estimate, attainment
+from macroserve.sim.capacity.traffic import Traffic, busiest, expected
+
+RATE_ALONE = 0.01
+"""Requests per second that seldom meet another on an instance."""
+
+CLOSE = 0.98
+"""Instances that attain this share of what is possible at all are enough: more would not help."""
+
+
+def need(
+    design: Design,
+    load: LoadReport,
+    *,
+    goal: float,
+    present: int,
+    least: int,
+    most: int,
+    memory_s: float,
+    num_waiting: int = 0,
+) -> Need:
+    """What the load needs, between half and twice the ``present`` number of instances.
+
+    goal: the attainment to keep. least, most: bounds on the instances.
+    memory_s: survivors must stand what came within so long.
+    num_waiting: requests that wait for their prefill now, late or not: they are to be served within
+        a minute, beside what comes.
+    """
+    coming, past = expected(load, num_waiting), busiest(load, num_waiting, memory_s)
+    lowest = max((present + 1) // 2, least)
+    if past is None:  # what waits came so long ago that it cannot be simulated
+        return Need(0.0, present, present if num_waiting else lowest)
+    requests_per_s = coming.num_expected / coming.duration_s if coming else 0.0
+    judge = _Judge(design, goal)
+    worst = max(coming or past, past, key=lambda traffic: traffic.tokens_per_s)
+    if present > least and judge.keeps(worst, present - 1):
+        survivors = fewest(lambda num: judge.keeps(worst, num), lowest, present - 1)
+        return Need(requests_per_s, present, survivors, judge.is_certain)
+    highest = min(2 * present, most)
+    if coming is None or present == highest or not judge.misses(coming, present):
+        return Need(requests_per_s, present, present, judge.is_certain)
+    if (ceiling := CLOSE * judge.attainment_alone(coming)) < goal:
+        judge = _Judge(design, ceiling)
+        if not judge.misses(coming, present):
+            sure = judge.is_certain
+            return Need(requests_per_s, present, present, sure, helps=not sure)
+    enough = fewest(lambda num: not judge.misses(coming, num), present + 1, highest)
+    return Need(requests_per_s, enough, enough, judge.is_certain)
+
+
+class _Judge:
+    """is_certain: whether every simulation so far could be relied on."""
+
+    def __init__(self, design: Design, goal: float) -> None:
+        self.is_certain = True
+        self._design = design
+        self._goal = goal
+
+    def keeps(self, traffic: Traffic, num_instances: int) -> bool:
+        """Whether so many instances keep the attainment at the goal, as far as can be said."""
+        return self._estimate(traffic, num_instances).attainment >= self._goal
+
+    def misses(self, traffic: Traffic, num_instances: int) -> bool:
+        """Whether they do not for certain: what was cut short calls for no more instances."""
+        estimate = self._estimate(traffic, num_instances)
+        return estimate.certain and estimate.attainment < self._goal
+
+    def attainment_alone(self, traffic: Traffic) -> float:
+        """Of requests that have an instance for themselves: no number does better than that."""
+        seldom = replace(traffic, rates=(RATE_ALONE,))
+        return attainment(self._design, seldom, 1).attainment
+
+    def _estimate(self, traffic: Traffic, num_instances: int) -> Estimate:
+        estimate = attainment(self._design, traffic, num_instances, self._goal)
+        self.is_certain = self.is_certain and estimate.certain
+        return estimate
+
+
+def fewest(suffices: Callable[[int], bool], low: int, high: int) -> int:
+    """The smallest number from ``low`` on that suffices, as ``high`` does."""
+    while low < high:
+        middle = (low + high) // 2
+        if suffices(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,63 @@
+"""Whether a number of instances would keep the latency targets: asked before any is removed."""
+
+from dataclasses import dataclass
+from math import ceil
+from random import Random
+
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.sim.capacity.traffic import Traffic
+from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.instance import Engine, Exact
+from macroserve.sim.outcome import Extent
+
+MAX_SHARE = 3
+"""So many instances at most are simulated, under their share of the requests."""
+
+MIN_REQUESTS = 100
+"""Traffic is repeated until about as many requests count."""
+
+MAX_ITERATIONS = 5000
+"""Bound on the iterations of all instances of one simulation together; about a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What each instance is like, and how they form cells.
+
+    latency: fitted while serving, and taken for the truth. max_cell: upper bound on a cell.
+    """
+
+    config: InstanceConfig
+    latency: Exact
+    high_priority_ratio: float
+    max_cell: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """certain: whether the simulation came to its end, or far enough to miss the goal for sure."""
+
+    attainment: float
+    certain: bool
+
+
+def attainment(
+    design: Design, traffic: Traffic, num_instances: int, goal: float = 0.0, seed: int = 0
+) -> Estimate:
+    """The share of the requests of ``traffic`` that ``num_instances`` serve within their targets.
+
+    goal: if not zero, to learn only whether it is reached: an attainment below it may be less
+        than the true one would be. The same arguments give the same estimate.
+    """
+    num_cells = ceil(num_instances / design.max_cell)
+    num_simulated = min(ceil(num_instances / num_cells), MAX_SHARE)
+    share = num_simulated / num_instances
+    num_rounds = ceil(MIN_REQUESTS / (share * traffic.num_expected))
+    arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed))
+    engine = Engine.known(design.config, design.latency)
+    cell = SimulatedCell(engine, num_simulated, design.high_priority_ratio)
+    extent = Extent(goal=goal)
+    outcome = cell.serve(
+        arrivals, num_before=num_before, extent=extent, max_iterations=MAX_ITERATIONS
+    )
+    return Estimate(outcome.attainment, outcome.decided)

@@ -1,0 +1,235 @@
+"""Recorded loads: reads trace files in the forms that the field publishes.
+
+- CSV with the columns TIMESTAMP, ContextTokens, GeneratedTokens (Azure LLM inference traces):
+  dates with a time, in UTC where they name no zone.
+- JSON lines with ``timestamp``, ``input_length``, ``output_length`` (Mooncake): milliseconds, as in
+  that trace, unless the reader is told otherwise.
+- JSON lines with ``arrival_s``, ``prompt_tokens``, ``output_tokens``: seconds.
+"""
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple, NoReturn, TypeVar
+
+import msgspec
+
+from macroserve.workload.arrivals import PlannedRequest
+
+MAX_LENGTH = 10**9
+"""Tokens; a longer prompt or answer is a corrupt row."""
+
+MAX_TIME = 10**15
+"""Milliseconds or seconds since any epoch."""
+
+MIN_MEAN_GAP_MS = 10.0
+"""Between different timestamps. Published traces have hundreds of milliseconds; a file that would
+have less is more likely in seconds, so that its reader is asked."""
+
+T = TypeVar("T")
+
+
+class TimeUnit(StrEnum):
+    """Of ``timestamp``, which names none."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+
+
+class _Keys(NamedTuple):
+    time: str
+    prompt: str
+    output: str
+
+
+_AZURE = _Keys("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_MOONCAKE = _Keys("timestamp", "input_length", "output_length")
+_PLAIN = _Keys("arrival_s", "prompt_tokens", "output_tokens")
+
+
+Row = tuple[int, Callable[[], Mapping[str, object]]]
+"""A line's number, and what decodes it: it raises ValueError for a bad row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """rows: at least one, in order of arrival, the first at 0 s. num_skipped: bad rows left out."""
+
+    rows: tuple[PlannedRequest, ...]
+    num_skipped: int = 0
+
+
+def read_trace(path: Path, lenient: bool, unit: TimeUnit | None = None) -> Trace:
+    """Reads the whole file, so that a fault shows before anything is sent.
+
+    unit: of ``timestamp``; None reads milliseconds where the file is plausible in them. Raises
+    ValueError that names file, line and fault; with ``lenient``, bad rows are skipped and counted
+    instead.
+    """
+    text = _text(path)
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    if not first:
+        raise ValueError(f"{path} is empty")
+    if first.lstrip().startswith("{"):
+        read, keys = _json_rows, _PLAIN if f'"{_PLAIN.time}"' in first else _MOONCAKE
+    else:
+        read, keys = _csv_rows, _AZURE
+    if unit and keys is not _MOONCAKE:
+        raise ValueError(f"--trace-unit is for {_MOONCAKE.time}; {path} has {keys.time}")
+
+    rows: list[tuple[float, int, int]] = []
+    num_rows = 0
+    for number, decode in read(path, text):
+        num_rows += 1
+        try:
+            rows.append(_parse_row(decode(), keys))
+        except ValueError as fault:
+            if not lenient:
+                raise ValueError(f"{path}, line {number}: {fault}") from None
+    if not rows:
+        raise ValueError(f"{path} has no usable row")
+    if keys is _MOONCAKE:
+        seconds_per_unit = 1.0 if (unit or _unit(path, rows)) is TimeUnit.SECONDS else 1e-3
+    else:
+        seconds_per_unit = 1.0
+    return Trace(_planned(rows, seconds_per_unit), num_rows - len(rows))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file") from None
+
+
+def _json_rows(path: Path, text: str) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, partial(_decode_json, line)
+
+
+def _decode_json(line: str) -> Mapping[str, object]:
+    try:
+        return msgspec.json.decode(line, type=dict[str, object])
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a JSON object ({error})") from None
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[Row]:
+    """Raises ValueError for a header without the columns."""
+    reader = csv.reader(StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    header: list[str] | None = None
+    while True:
+        try:
+            fields = [field.strip() for field in next(reader)]
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if header is None:
+                raise ValueError(f"{path} is not a CSV file: {error}") from None
+            yield reader.line_num, partial(_raise, f"not a CSV row ({error})")
+            continue
+        if not any(fields):
+            continue
+        if header is None:
+            header = _checked(path, fields)
+        else:
+            yield reader.line_num, partial(_named, header, fields)
+
+
+def _checked(path: Path, header: list[str]) -> list[str]:
+    if set(_AZURE) <= set(header):
+        if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+            raise ValueError(f"{path} has the column {twice[0]} more than once")
+        return header
+    other = next(
+        (mark for mark in (";", "\t") if all(k in mark.join(header) for k in _AZURE)), None
+    )
+    if other:
+        raise ValueError(f"{path} separates its columns by {other!r}; commas are read")
+    raise ValueError(
+        f"{path} is neither JSON lines nor a CSV file with the columns {', '.join(_AZURE)}"
+    )
+
+
+def _named(header: Sequence[str], fields: Sequence[str]) -> Mapping[str, object]:
+    if len(fields) != len(header):
+        raise ValueError(f"{len(fields)} fields where the header has {len(header)}")
+    return dict(zip(header, fields, strict=True))
+
+
+def _raise(fault: str) -> NoReturn:
+    raise ValueError(fault)
+
+
+def _parse_row(row: Mapping[str, object], keys: _Keys) -> tuple[float, int, int]:
+    return (
+        _parse_field(row, keys.time, _parse_date if keys is _AZURE else _parse_number),
+        _parse_field(row, keys.prompt, _parse_length),
+        _parse_field(row, keys.output, _parse_length),
+    )
+
+
+def _parse_field(row: Mapping[str, object], key: str, parse: Callable[[object], T]) -> T:
+    if key not in row:
+        raise ValueError(f"{key} is missing")
+    try:
+        return parse(row[key])
+    except ValueError as fault:
+        raise ValueError(f"{key} is {row[key]!r}, expected {fault}") from None
+
+
+def _parse_date(value: object) -> float:
+    try:
+        date = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError("a date and time") from None
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def _parse_number(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_TIME:
+        return value
+    raise ValueError("a number")
+
+
+def _parse_length(value: object) -> int:
+    """Columns of a CSV file are text, JSON has numbers; tables of floats write 5 as 5.0."""
+    try:
+        number = float(value) if isinstance(value, str | int | float) else 0.0
+    except (ValueError, OverflowError):
+        number = 0.0
+    if isinstance(value, bool) or not (1 <= number <= MAX_LENGTH and number.is_integer()):
+        raise ValueError("a whole number of at least 1")
+    return int(number)
+
+
+def _unit(path: Path, rows: Sequence[tuple[float, int, int]]) -> TimeUnit:
+    """Raises ValueError for a file that would be implausibly dense in milliseconds."""
+    times = {time for time, _, _ in rows}
+    if len(times) > 1 and (max(times) - min(times)) / (len(times) - 1) < MIN_MEAN_GAP_MS:
+        raise ValueError(
+            f"{path} does not say whether {_MOONCAKE.time} is in seconds or milliseconds: "
+            "give --trace-unit s or --trace-unit ms"
+        )
+    return TimeUnit.MILLISECONDS
+
+
+def _planned(
+    rows: Sequence[tuple[float, int, int]], seconds_per_unit: float
+) -> tuple[PlannedRequest, ...]:
+    """The rows in order of arrival, on a clock in seconds that starts with the first."""
+    start = min(time for time, _, _ in rows)
+    planned = (
+        PlannedRequest((time - start) * seconds_per_unit, prompt, output)
+        for time, prompt, output in rows
+    )
+    return tuple(sorted(planned, key=lambda request: request.arrival_s))

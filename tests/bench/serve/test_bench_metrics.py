@@ -1,0 +1,135 @@
+"""From records to figures."""
+
+from array import array
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.bench.serve.metrics import Distribution, FailureCount, summarise
+from macroserve.bench.serve.record import Failure, RequestRecord
+from macroserve.core.request import Slo
+
+SLO = Slo(ttft_s=1.0, tpot_s=0.1)
+
+GOOD = RequestRecord(
+    index=0,
+    scheduled_s=1.0,
+    sent_s=1.01,
+    ended_s=2.0,
+    num_prompt_tokens=30,
+    num_planned_tokens=5,
+    num_tokens=5,
+    http_status=200,
+    ttft_s=0.5,
+    e2e_s=0.9,
+    gaps_s=array("f", [0.25, 0.05, 0.05, 0.05]),
+)
+SLOW_START = replace(GOOD, ttft_s=1.001, e2e_s=1.2)
+SLOW_TOKENS = replace(GOOD, e2e_s=0.9001)
+ONE_TOKEN = replace(GOOD, num_tokens=1, e2e_s=0.5, gaps_s=())
+FAILED = replace(GOOD, failure=Failure.HTTP, http_status=500, detail="boom", gaps_s=(9.0,))
+INTERRUPTED = replace(GOOD, failure=Failure.INTERRUPTED)
+
+
+@pytest.mark.parametrize(
+    ("record", "meets_ttft", "meets_tpot"),
+    [
+        (GOOD, True, True),
+        (SLOW_START, False, True),
+        (SLOW_TOKENS, True, False),
+        (ONE_TOKEN, True, True),
+        (FAILED, False, False),
+        (INTERRUPTED, False, False),
+    ],
+)
+def test_targets(record: RequestRecord, meets_ttft: bool, meets_tpot: bool) -> None:
+    assert record.meets_ttft(SLO) is meets_ttft
+    assert record.meets_tpot(SLO) is meets_tpot
+    assert record.meets(SLO) is (meets_ttft and meets_tpot)
+
+
+@pytest.mark.parametrize(("num_slow", "meets"), [(1, True), (2, False)])
+def test_a_target_for_the_time_between_tokens_forgives_one_gap_in_a_hundred(
+    num_slow: int, meets: bool
+) -> None:
+    gaps_s = array("f", [0.3] * num_slow + [0.05] * (100 - num_slow))
+    record = replace(GOOD, num_tokens=101, e2e_s=0.5 + sum(gaps_s), gaps_s=gaps_s)
+    steady = replace(SLO, tbt_s=0.2)
+    assert record.meets(SLO) and record.meets_tbt(SLO)
+    assert record.meets(steady) is record.meets_tbt(steady) is meets
+    assert summarise([record], steady).tbt_attainment == float(meets)
+    assert not replace(FAILED, gaps_s=()).meets_tbt(steady)
+
+
+def test_tpot_is_the_mean_after_the_first_token() -> None:
+    assert GOOD.tpot_s == pytest.approx((0.9 - 0.5) / 4)
+    assert ONE_TOKEN.tpot_s is None
+    assert (GOOD.max_tbt_s, ONE_TOKEN.max_tbt_s) == (0.25, None)
+    assert GOOD.send_lag_s == pytest.approx(0.01)
+
+
+def test_summary_of_a_mixed_run() -> None:
+    records = [
+        GOOD,
+        SLOW_START,
+        SLOW_TOKENS,
+        replace(ONE_TOKEN, scheduled_s=4.0, sent_s=4.0),
+        FAILED,
+        replace(FAILED, ended_s=8.0, detail="later words"),
+        replace(FAILED, failure=Failure.TIMEOUT, http_status=None, detail="late"),
+        INTERRUPTED,
+    ]
+    summary = summarise(records, SLO)
+    assert summary.num_sent == 8
+    assert (summary.num_succeeded, summary.num_failed, summary.num_interrupted) == (4, 3, 1)
+    assert summary.num_short == 1
+    assert summary.failures == (
+        FailureCount(Failure.HTTP, 500, 2, "boom"),
+        FailureCount(Failure.TIMEOUT, None, 1, "late"),
+    )
+    assert summary.elapsed_s == 8.0
+    assert summary.offered_rate == 8 / 4.0
+    assert summary.request_throughput == 4 / 8.0
+    assert summary.prompt_token_throughput == 4 * 30 / 8.0
+    assert summary.output_token_throughput == (5 + 5 + 5 + 1) / 8.0
+    assert summary.attainment == 2 / 7
+    assert summary.ttft_attainment == 3 / 7
+    assert summary.tpot_attainment == 3 / 7
+    assert summary.goodput == 2 / 8.0
+    assert summary.ttft is not None and summary.ttft.max == 1.001
+    assert summary.tpot is not None and summary.tpot.p50 == pytest.approx(0.1)
+    assert summary.tbt is not None and summary.tbt.mean == pytest.approx(0.1)
+    assert summary.send_lag is not None and summary.send_lag.max == pytest.approx(0.01)
+
+
+def test_summary_of_nothing() -> None:
+    summary = summarise([], SLO)
+    assert summary.attainment is None
+    assert summary.ttft is None and summary.tbt is None and summary.send_lag is None
+    assert (summary.offered_rate, summary.goodput, summary.elapsed_s) == (0.0, 0.0, 0.0)
+
+
+def test_interrupted_requests_alone_attain_nothing_and_miss_nothing() -> None:
+    assert summarise([INTERRUPTED], SLO).attainment is None
+
+
+def test_percentiles_interpolate() -> None:
+    distribution = Distribution.of(list(range(101)))
+    assert distribution == Distribution(mean=50, p50=50, p90=90, p95=95, p99=99, max=100)
+    assert Distribution.of([1.0, 2.0]) == Distribution(1.5, 1.5, 1.9, 1.95, 1.99, 2.0)
+
+
+@given(st.lists(st.sampled_from([GOOD, SLOW_START, SLOW_TOKENS, FAILED, INTERRUPTED]), max_size=30))
+def test_shares_and_counts_agree(records: list[RequestRecord]) -> None:
+    summary = summarise(records, SLO)
+    assert summary.num_sent == len(records)
+    assert summary.num_sent == (
+        summary.num_succeeded + summary.num_failed + summary.num_interrupted
+    )
+    assert sum(failed.count for failed in summary.failures) == summary.num_failed
+    if summary.attainment is not None:
+        assert summary.ttft_attainment is not None and summary.tpot_attainment is not None
+        assert 0 <= summary.attainment <= min(summary.ttft_attainment, summary.tpot_attainment) <= 1
+        assert summary.goodput <= summary.request_throughput

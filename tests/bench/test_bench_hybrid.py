@@ -1,0 +1,33 @@
+"""``macroserve bench hybrid``: requests that run at a time, with real engines."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from macroserve.bench.hybrid import at_a_time, measure, tokens_per_s
+from macroserve.bench.real_engine import Answer
+from macroserve.cli.bench import _settings
+
+
+def test_requests_at_a_time_are_counted_until_the_last_begins():
+    answers = [Answer((1.0, 2.0, 3.0)), Answer((1.0, 4.0)), Answer((4.0, 5.0))]
+    # Of four seconds two had one more, and three another.
+    assert at_a_time(answers) == pytest.approx((2 + 3) / 4)
+    assert tokens_per_s(answers) == pytest.approx(7 / 5)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(900)  # two engines, and two bursts that wait for builds beside them
+def test_nearly_twice_as_many_run_at_a_time_with_hidden_states():
+    figures = asyncio.run(measure(_settings("opt"), num_rounds=1))
+    assert figures["hybrid.pages"] == 100
+    assert figures["hybrid.running.kv"] < 100 / 8
+    assert figures["hybrid.running_ratio"] > 1.5
+
+
+@pytest.mark.integration
+def test_a_model_that_keeps_none_is_refused_with_the_reason():
+    settings = replace(_settings("opt"), args={"enable_prefix_caching": True})
+    with pytest.raises(RuntimeError, match="off: prefix caching"):
+        asyncio.run(measure(settings, num_rounds=1))

@@ -1,0 +1,33 @@
+"""The scheduler's bench: real decisions, whatever the machine's speed."""
+
+import pytest
+
+from macroserve.bench import scheduler as bench
+from macroserve.core.batch import BatchKind
+from macroserve.core.strategy import STRATEGIES
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_figures_by_size(name):
+    figures = bench.measure((20, 50), name, num_decisions=5)
+    assert set(figures) == {"scheduler.20_ms", "scheduler.50_ms"}
+    assert all(0 < milliseconds < 1000 for milliseconds in figures.values())
+
+
+def test_what_is_timed_is_service_under_load(monkeypatch):
+    """So many wait, 64 decode, and most decisions prefill something."""
+    seen = []
+
+    class Watched(bench.InstanceScheduler):
+        def schedule(self, now):
+            status = self.status(now)
+            batch = super().schedule(now)
+            seen.append((status.num_waiting, status.num_decoding, batch.kind))
+            return batch
+
+    monkeypatch.setattr(bench, "InstanceScheduler", Watched)
+    bench.measure((200,), num_decisions=60)
+    timed = seen[-60:]
+    assert all(waiting == 200 for waiting, _, _ in timed)
+    assert all(60 <= decoding <= 68 for _, decoding, _ in timed)
+    assert sum(kind is BatchKind.MIXED for _, _, kind in timed) > 30

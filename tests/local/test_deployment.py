@@ -1,0 +1,71 @@
+"""The process of a deployment, with a cluster that is played."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.keys import source
+
+from macroserve.api.manifest import wish
+from macroserve.core.backoff import Backoff
+from macroserve.local import deployment
+from macroserve.local.deployment import Deployment
+from macroserve.local.manifest_file import engine_settings, loads
+from macroserve.local.messages import Event, Setup
+from macroserve.serving.ingress.server import IngressOptions
+from macroserve.serving.ray.cells import DeployError
+from macroserve.serving.ray.cluster import ClusterOptions
+
+
+@dataclass
+class Cluster:
+    """num_failures: of the ingress, before it starts."""
+
+    num_failures: int
+    num_tries: int = 0
+
+    async def deploy_ingress(self) -> None:
+        self.num_tries += 1
+        if self.num_tries <= self.num_failures:
+            raise DeployError("no memory")
+
+
+class Parent:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def send(self, event: Event) -> None:
+        self.told.append(event.text)
+
+
+async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[str]:
+    """What the parent is told."""
+    with open("manifests/emulated.yaml") as file:  # noqa: ASYNC230, PTH123 - a small one
+        manifest = loads(file.read(), "m")
+    ingress = IngressOptions(macroinstance="m", keys=source())
+    options = ClusterOptions(
+        settings=engine_settings(manifest, "tiny"),
+        ingress=ingress,
+        ingress_replicas=2,
+        threads=1,
+        secret="secret",
+    )
+    monkeypatch.setattr(deployment, "RayCluster", lambda _: cluster)
+    monkeypatch.setattr(deployment, "BACKOFF", Backoff(0.0, 0.0))
+    parent: Any = Parent()
+    setup = Setup(options, "http://p", "token", wish(manifest), 0.1)
+    await Deployment(setup, parent)._deploy_ingress()
+    return parent.told
+
+
+async def test_ingress_that_does_not_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = await deployed(monkeypatch, Cluster(num_failures=2))
+    assert sum("The ingress did not start: no memory" in text for text in told) == 2
+    assert any("2 ingress replicas listen on" in text for text in told)
+
+
+async def test_ingress_that_never_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(num_failures=9)
+    with pytest.raises(DeployError, match="no memory"):
+        await deployed(monkeypatch, cluster)
+    assert cluster.num_tries == 3

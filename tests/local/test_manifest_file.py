@@ -1,0 +1,160 @@
+"""Manifest files: whatever is in them, the answer is a manifest or a sentence."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.api.manifest import Manifest, ManifestError, changes
+from macroserve.local.manifest_file import MAX_BYTES, chat_template, load, load_document, loads
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+MERGE_BOMB = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}\n" for i in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "x: 1\na: 2024-02-30",
+            "m.yaml, line 2 is not YAML: '2024-02-30' is not a valid",
+        ),
+        ("a: 2024-01-01 25:00:00", "timestamp"),
+        ("a: " + "9" * 5000, "is not a valid int"),
+        ("a: 0b_", "is not a valid int"),
+        ("a: !!bool maybe", "is not a valid bool"),
+        ("a: !!timestamp soon", "is not a valid timestamp"),
+        ("a: !!python/object:os.system x", "line 1 is not YAML: could not determine a constructor"),
+        ("a: " + "[" * 3000, "nested too deeply"),
+        ("a: " + "{b: " * 3000 + "1" + "}" * 3000, "nested too deeply"),
+        ("a: &a [*a]", "an alias stands for what holds it"),
+        ("a: &a {<<: *a}", "line 1 is not YAML"),
+        (BOMB, "aliases counted"),
+        (MERGE_BOMB, "aliases counted"),
+        ("{a: 1", "line 1 is not YAML"),
+        ("a: \x00", "is not YAML"),
+        ("? [a, b]\n: c", "unhashable key"),
+        ("", "manifest"),
+        ("x" * (MAX_BYTES + 1), "more than 1048576 bytes"),
+    ],
+)
+def test_text_that_is_no_manifest_gets_one_sentence(text: str, told: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        loads(text, "m.yaml")
+    assert told in str(refused.value) and "\n" not in str(refused.value)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_manifest_or_a_manifest_error(text: str) -> None:
+    with pytest.raises(ManifestError):
+        loads(text, "m.yaml")
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda path: None, "cannot be read: No such file"),
+        (Path.mkdir, "cannot be read: Is a directory|is not a regular file"),
+        (_fifo, "is not a regular file"),
+        (lambda path: path.write_bytes(b"\xff\xfea: 1"), "is not a text file"),
+        (lambda path: path.write_bytes(b"#" * (MAX_BYTES + 1)), "has more than"),
+        (lambda path: path.symlink_to(path), "cannot be read: Too many levels"),
+    ],
+)
+def test_a_path_that_is_no_manifest_gets_one_sentence(tmp_path: Path, make, told: str) -> None:
+    path = tmp_path / "m.yaml"
+    make(path)
+    for reader in (load, load_document):
+        with pytest.raises(ManifestError, match=told):
+            reader(path)
+
+
+def test_a_changed_template_that_repeats_itself_is_compared_or_refused() -> None:
+    document = yaml.safe_load(Path("manifests/quickstart.yaml").read_text())
+    before = loads(yaml.safe_dump(document), "m.yaml")
+    inner: dict = {"a": "x"}
+    for _ in range(10):
+        inner = {"a": inner, "b": inner}
+    document["spec"]["template"] = inner
+    after = loads(yaml.safe_dump(document), "m.yaml")
+    assert changes(before, after)
+    for _ in range(10):
+        inner = {"a": inner, "b": inner}
+    document["spec"]["template"] = inner
+    with pytest.raises(ManifestError, match="aliases counted"):
+        loads(yaml.safe_dump(document), "m.yaml")
+
+
+def with_api(**api: object) -> Manifest:
+    document = yaml.safe_load(Path("manifests/quickstart.yaml").read_text())
+    document["spec"]["api"] = api
+    return loads(yaml.safe_dump(document), "m.yaml")
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{% for m in messages %}\n{{ m.content \n", "line 2: unexpected end of template"),
+        ("{% if a %}\n\n{{ b }}", "line 3: Unexpected end of template"),
+        ("a\n{{ a|nofilter }}", "line 2: No filter named 'nofilter'"),
+        ("{% endfor %}", "line 1: "),
+        ("{{ " + "(" * 5000 + " }}", "nested too deeply"),
+    ],
+)
+def test_a_template_that_cannot_be_compiled_is_refused_with_its_line(
+    tmp_path: Path, template: str, told: str
+) -> None:
+    (tmp_path / "chat.jinja").write_text(template)
+    given = {
+        "spec.api.chatTemplate": (with_api(chatTemplate=template), None),
+        "spec.api.chatTemplateFile": (with_api(chatTemplateFile="chat.jinja"), None),
+        "spec.api.chatTemplateConfigMap": (
+            with_api(chatTemplateConfigMap={"name": "t", "key": "chat.jinja"}),
+            tmp_path,
+        ),
+    }
+    for field, (manifest, config_map) in given.items():
+        with pytest.raises(ManifestError) as refused:
+            chat_template(manifest, tmp_path, config_map)
+        [sentence] = refused.value.problems
+        assert sentence.startswith(field) and told in sentence
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages }}",
+        "{% for m in messages %}{% generation %}{{ m | tojson }}{% endgeneration %}{% break %}"
+        "{% endfor %}",
+        "{{ raise_exception('no') }}{{ strftime_now('%Y') }}",
+    ],
+)
+def test_whatever_a_model_s_template_may_use_is_taken(tmp_path: Path, template: str) -> None:
+    assert chat_template(with_api(chatTemplate=template), tmp_path) == template
+
+
+def test_a_template_file_is_looked_for_beside_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = with_api(chatTemplateFile="templates/chat.jinja")
+    anywhere = with_api(chatTemplateFile=str(tmp_path / "templates" / "chat.jinja"))
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "chat.jinja").write_text("{{ a }}")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert chat_template(manifest, tmp_path) == "{{ a }}"
+    with pytest.raises(ManifestError, match="cannot be read"):
+        chat_template(manifest, elsewhere)
+    assert chat_template(anywhere, elsewhere) == "{{ a }}"

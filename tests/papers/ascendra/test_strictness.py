@@ -1,0 +1,45 @@
+"""Ascendra's targets: how strict each strategy keeps them."""
+
+import pytest
+
+from macroserve.papers.ascendra import strictness
+from macroserve.papers.ascendra.cases import CHAT
+
+
+def _values(shares: dict[str, float]) -> dict[str, float]:
+    """What each measurement gives: as in `shares`, and else nine in ten."""
+    return {each.key: 0.9 for each in strictness.measurements()} | shares
+
+
+def _rows(shares: dict[str, float]) -> dict[tuple[str, str], float]:
+    return {(row.case, row.strategy): row.ours for row in strictness.rows(_values(shares))}
+
+
+def _key(name: str, scale: str) -> str:
+    return f"strictness {CHAT.name} {name} {scale}"
+
+
+def test_both_targets_are_scaled_at_one_rate():
+    measured = {each.key: each for each in strictness.measurements()}
+    assert len(measured) == 3 * 4 * 11
+    strict = measured[_key("ascendra", "0.5")]
+    slo = strict.experiment.setup.slo
+    assert (slo.ttft_s, slo.tpot_s, strict.rate) == (0.5, 0.075, 9.0)
+
+
+def test_nine_in_ten_keep_the_strictest_scale():
+    assert _rows({})[CHAT.name, "vllm"] == 0.125
+
+
+def test_what_is_kept_again_beyond_a_miss_does_not_count():
+    assert _rows({_key("vllm", "0.5"): 0.89})[CHAT.name, "vllm"] == 0.707
+
+
+def test_who_keeps_not_even_the_loosest_stands_beyond_it():
+    assert _rows({_key("vllm", "4"): 0.5})[CHAT.name, "vllm"] == 8.0
+
+
+def test_the_gain_is_over_the_looser_of_both_baselines():
+    shares = {_key("vllm", "0.5"): 0.5, _key("sarathi", "0.125"): 0.5}
+    gain = _rows(shares)["up to", "ascendra over baselines"]
+    assert gain == pytest.approx(0.707 / 0.125)

@@ -1,0 +1,26 @@
+"""Ascendra's variants: each differs in one thing."""
+
+import pytest
+
+from macroserve.core.strategy import Ordering
+from macroserve.papers.ascendra import variants
+from macroserve.papers.ascendra.cases import CHAT, SUMMARIES
+from macroserve.sim.hardware.models import MODELS
+
+
+def test_variants_differ_in_one_thing():
+    assert variants.VARIANTS["shortest first"].setup.strategy.ordering is Ordering.SJF
+    assert variants.VARIANTS["1 LP + 2 HP"].setup.high_priority_ratio == 2 / 3
+    for name in ("1 LP + 1 HP", "2 vllm", "2 sarathi"):
+        deployment = variants.VARIANTS[name].setup.deployment
+        assert (deployment.num_instances, deployment.model) == (2, MODELS["Llama3.1-8B"])
+    values = {each.key: 1.0 for each in variants.measurements()}
+    values["variant 2 LP + 1 HP"] = 1.5
+    values["variant 1 LP + 1 HP"] = 1.2
+    rows = [(row.case, row.ours) for row in variants.rows(values)]
+    assert rows == [
+        (CHAT.name, pytest.approx(50.0)),
+        (CHAT.name, pytest.approx(50.0)),
+        (SUMMARIES.name, pytest.approx(20.0)),
+        (SUMMARIES.name, pytest.approx(20.0)),
+    ]

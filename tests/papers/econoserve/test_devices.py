@@ -1,0 +1,45 @@
+"""With how few devices DistServe's goodput is held."""
+
+from dataclasses import replace
+
+import pytest
+
+from macroserve.core.request import Request
+from macroserve.papers.econoserve import devices
+from macroserve.papers.econoserve.cases import MODELS, SERVED, TRACES
+from macroserve.sim.record import Record
+
+
+def test_a_response_has_twice_the_time_that_it_takes_alone():
+    judge = devices.Completed(prompt_s=0.5, token_s=0.01)
+    record = Record(Request("a", 100.0, 10, 50, SERVED), 50)
+    record.emit((101.0, *[101.0] * 48, 102.0))
+    assert judge(record)
+    record.last_s = 102.001
+    assert not judge(record)
+
+
+def test_what_a_request_takes_alone_grows_with_the_model():
+    small, large = (devices.Completed.of(model, TRACES[1]) for model in MODELS[::2])
+    assert 0.0 < small.token_s < small.prompt_s
+    assert small.token_s < large.token_s < 10 * small.token_s
+
+
+def test_devices_are_counted_beside_those_of_distserve():
+    measured = devices.measurements()
+    for each in measured:
+        other = each.goodput.experiment.setup
+        assert other.deployment.num_instances == len(each.experiments) == devices.NUM_INSTANCES
+        assert other.high_priority_ratio == 0.5
+    values = {each.goodput.key: 20.0 for each in measured} | {each.key: 4 for each in measured}
+    rows = {row.case: row for row in devices.rows(values) if row.paper}
+    assert rows["OPT-13B"].ours == pytest.approx(75.0)
+    assert rows["OPT-13B"].paper == 73.0
+
+
+def test_a_few_instances_hold_it():
+    each = devices.measurements()[0]
+    goodput = replace(each.goodput, duration_s=10.0, lowest=20.0, highest=20.0)
+    held = replace(each, goodput=goodput).measure(0)
+    fewest = held[each.key]
+    assert 1 < fewest < devices.NUM_INSTANCES

@@ -1,0 +1,35 @@
+"""Rates at equal latency: the cases, and what stands beside what."""
+
+import pytest
+
+from macroserve.papers.econoserve import rate
+
+
+def test_every_case_of_the_paper_is_measured_with_its_memory():
+    measured = rate.measurements()
+    assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 7
+    for each in measured:
+        deployment = each.experiment.setup.deployment
+        config = deployment.engine(each.experiment.setup.strategy, each.experiment.setup.slo).config
+        held = config.num_blocks * config.block_size * deployment.shape.kv_bytes_per_token
+        assert held == pytest.approx(deployment.kv_bytes, rel=0.01)
+        assert config.block_size == 32
+
+
+def test_the_papers_predictor_is_as_good_as_the_paper_says():
+    told = {each.key: each.experiment.foresight for each in rate.measurements()}
+    case = "rate OPT-13B BookCorpus"
+    assert told[f"{case} econoserve"] == told[f"{case} econoserve, no lending"] == 0.698
+    assert told[f"{case} econoserve, an oracle"] == 1.0
+    assert told[f"{case} econoserve, from prompts alike"] is told[f"{case} vllm"] is None
+
+
+def test_rates_are_compared_with_the_middle_of_the_papers_range():
+    values = {each.key: 1.0 for each in rate.measurements()}
+    values["rate OPT-13B ShareGPT, vLLM's econoserve"] = 3.0
+    values["rate OPT-13B ShareGPT, vLLM's sarathi"] = 2.0
+    rows = {(row.case, row.strategy): row for row in rate.rows(values)}
+    case = "OPT-13B, ShareGPT, vLLM's"
+    over_vllm, over_sarathi = (rows[case, f"econoserve over {n}"] for n in ("vllm", "sarathi"))
+    assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(3.0), pytest.approx(3.25))
+    assert (over_sarathi.ours, over_sarathi.paper) == (pytest.approx(1.5), pytest.approx(1.75))

@@ -1,0 +1,39 @@
+"""EcoServe's figures: which cases there are, and how their averages come about."""
+
+import pytest
+
+from macroserve.papers.ecoserve import cases, goodput
+
+
+def test_all_cases_of_the_paper_are_measured():
+    keys = [each.key for each in goodput.measurements()]
+    assert len(keys) == len(set(keys))
+    assert len(cases.CASES) == 2 * 3 * 3
+    for case in cases.CASES:
+        for level in cases.LEVELS:
+            for strategy in cases.STRATEGY_NAMES:
+                assert case.key(level, strategy) in keys
+
+
+def test_every_deployment_has_memory_for_a_cache():
+    for each in goodput.measurements():
+        for experiment in (search.experiment for search in each.searches):
+            deployment = experiment.setup.deployment
+            assert deployment.num_kv_tokens > 8192
+            assert deployment.num_instances * deployment.ranks in (16, 32)
+
+
+def test_gains_are_averaged_over_cases():
+    values = {each.key: 1.0 for each in goodput.measurements()}
+    for case in cases.CASES:
+        for level in cases.LEVELS:
+            gain = 3.0 if case.cluster == "L20" else 2.0
+            for strategy, factor in (("vllm", 8.0), ("sarathi", 10.0), ("ecoserve", 8.0 * gain)):
+                values[case.key(level, strategy)] = factor
+    rows = {(row.case, row.strategy): row for row in goodput.rows(values)}
+    over_vllm = rows["P90, all cases", "ecoserve over vllm"]
+    assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(150.0), 83.76)
+    assert rows["P90, L20", "ecoserve over NoDG"].ours == pytest.approx((200 + 140) / 2)
+    assert rows["P90, A800", "ecoserve over NoDG"].ours == pytest.approx((100 + 60) / 2)
+    by_percentile = rows["P90, all cases", f"{cases.BY_PERCENTILE} over vllm"]
+    assert (by_percentile.ours < 0, by_percentile.paper) == (True, 83.76)

@@ -1,0 +1,52 @@
+"""Apt-Serve's figures: the cases, the levels, and what stands beside what."""
+
+import pytest
+
+from macroserve.papers import aptserve
+from macroserve.sim.hardware.step_time import StepTime
+from macroserve.sim.judge import as_aptserve
+
+
+def test_every_measurement_judges_as_the_paper_and_fits_the_devices():
+    measured = [*aptserve.throughput_measurements(), *aptserve.ablation_measurements()]
+    keys = [each.key for each in measured]
+    assert len(keys) == len(set(keys))
+    for each in measured:
+        experiment = each.experiment
+        assert experiment.setup.judge is as_aptserve
+        deployment = experiment.setup.deployment
+        assert deployment.device.name == "A100-40GB" and deployment.num_instances == 1
+        assert deployment.num_kv_tokens > 2048
+        config = deployment.engine(experiment.setup.strategy, experiment.setup.slo).config
+        assert config.max_model_len == 2048
+
+
+def test_rates_are_compared_case_by_case():
+    values = {each.key: 2.0 for each in aptserve.throughput_measurements()}
+    for key in values:
+        if key.endswith(" vllm"):
+            values[key] = 1.0 if "HumanEval" in key else 0.5
+    rows = {(row.case, row.strategy): row for row in aptserve.throughput_rows(values)}
+    row = rows["90 %, all cases", "aptserve over vllm"]
+    assert (row.ours, row.paper) == (pytest.approx((2 + 4 + 4) / 3), 2.3)
+    assert rows["60 %, all cases", "aptserve over fastgen"].ours == pytest.approx(1.0)
+    row = rows["90 %, at most", "aptserve over vllm"]
+    assert (row.ours, row.paper) == (pytest.approx(4.0), 4.0)
+
+
+def test_the_ablation_has_all_cells_of_both_tables():
+    values = {each.key: 0.5 for each in aptserve.ablation_measurements()}
+    rows = aptserve.ablation_rows(values)
+    printed = [row for row in rows if row.paper is not None]
+    assert len(printed) == 12 * 3
+    first = printed[0]
+    assert (first.strategy, first.paper, first.ours) == ("aptserve, KV only", 99.5, 50.0)
+    assert {row.paper for row in printed if row.strategy == "vllm"} >= {26.4, 4.2}
+
+
+def test_the_papers_engine_takes_as_long_as_it_says():
+    """Section 6.6: about 120 ms for a decode iteration of 50 requests."""
+    experiment = aptserve.ablation_measurements()[0].experiment
+    deployment = experiment.setup.deployment
+    step = StepTime(deployment.shape, deployment.device, deployment.link, aptserve.PAPERS_HOST)
+    assert step.seconds([], 50, 50 * 250) == pytest.approx(0.12, rel=0.05)

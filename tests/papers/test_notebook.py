@@ -1,0 +1,81 @@
+"""Measurements: kept, resumed, and of the very thing that was asked for."""
+
+from dataclasses import replace
+
+import pytest
+from support.experiment import EXPERIMENT
+
+from macroserve.core.request import Slo
+from macroserve.core.strategy import STRATEGIES
+from macroserve.papers.measurements import Attainment, Curve, Goodput, Metric
+from macroserve.papers.notebook import Notebook, carry_out
+
+
+def changed(**fields):
+    return replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, **fields))
+
+
+QUICK = Attainment("quick", EXPERIMENT, 2.0, 2.0)
+OTHER = Attainment("other", EXPERIMENT, 3.0, 2.0)
+
+
+def run(path, measurements, *seeds):
+    """Values, and how many were measured anew."""
+    notebook, seeds = Notebook(path), seeds or (0,)
+    before = len(path.read_text().splitlines()) if path.exists() else 0
+    progress = []
+    values = carry_out(measurements, notebook, seeds, 2, progress.append)
+    assert sum(progress) == len(seeds) * len(measurements)
+    return values, len(path.read_text().splitlines()) - before
+
+
+def test_half_a_line_is_measured_again(tmp_path):
+    path = tmp_path / "measured.jsonl"
+    run(path, [QUICK, OTHER])
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    values, new = run(path, [QUICK, OTHER])
+    assert new == 1 and len(values) == 2
+    assert sorted(path.read_text().splitlines()) == sorted(whole.splitlines())
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path):
+    path = tmp_path / "out" / "measured.jsonl"
+    first, new = run(path, [QUICK])
+    assert new == 1
+    again, new = run(path, [QUICK, OTHER])
+    assert new == 1
+    assert again["quick"] == first["quick"]
+    assert run(path, [QUICK, OTHER]) == (again, 0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(QUICK, rate=2.5),
+        replace(QUICK, experiment=changed(strategy=STRATEGIES["sarathi"])),
+        replace(QUICK, experiment=changed(slo=Slo(2.0, 0.1))),
+        Goodput("quick", EXPERIMENT, 0.9, 2.0, 1.0, 2.0),
+    ],
+    ids=["rate", "strategy", "slo", "kind"],
+)
+def test_another_measurement_of_the_same_name_is(tmp_path, changed):
+    path = tmp_path / "measured.jsonl"
+    run(path, [QUICK])
+    assert run(path, [changed])[1] == 1
+
+
+def test_another_seed_is(tmp_path):
+    path = tmp_path / "measured.jsonl"
+    assert [run(path, [QUICK], seed)[1] for seed in (0, 1, 0)] == [1, 1, 0]
+
+
+def test_of_several_seeds_the_mean_counts(tmp_path):
+    path = tmp_path / "measured.jsonl"
+    latency = Curve("latency", EXPERIMENT, (2.0,), 2.0, Metric.NORMALISED_LATENCY)
+    alone = [run(path, [latency], seed)[0] for seed in (1, 2)]
+    together, new = run(path, [latency], 1, 2)
+    assert new == 0
+    assert alone[0] != alone[1]
+    for key, value in together.items():
+        assert value == pytest.approx((alone[0][key] + alone[1][key]) / 2)

@@ -1,0 +1,87 @@
+"""Every paper's benchmark, every strategy, and what of them is the best."""
+
+import pytest
+from support.made_up import made_up
+
+from macroserve.core.strategy import STRATEGIES
+from macroserve.papers.measurements import LOOKED_AT
+from macroserve.papers.unified import benchmarks, goodput
+from macroserve.papers.unified.benchmarks import ALONE, BENCHMARKS, BEST_OTHER, DROPPING
+
+
+def test_each_benchmark_has_every_strategy_for_ten_minutes():
+    assert len(BENCHMARKS) == 18 + 9 + 9 + 3
+    measured = benchmarks.measurements(BENCHMARKS)
+    assert len({each.key for each in measured}) == len(measured)
+    for benchmark in BENCHMARKS:
+        searches = benchmark.best_other().searches
+        assert all(search.duration_s == 600.0 for search in searches)
+        strategies = [search.experiment.setup.strategy.name for search in searches]
+        assert strategies[0] == benchmark.own
+        assert {*strategies, "unified"} == set(STRATEGIES)
+        chunks = [
+            search.experiment.setup.chunk_tokens
+            for search in searches
+            if search.experiment.setup.strategy.name == "sarathi"
+        ]
+        in_turn = [search for search in searches if search.key.endswith(", in turn")]
+        if benchmark.experiment.setup.deployment.num_instances == 1:
+            assert (chunks, in_turn) == (list(benchmarks.CHUNKS), [])
+        else:
+            assert chunks == 2 * list(benchmarks.CHUNKS)
+            assert {search.experiment.setup.strategy.name for search in in_turn} == {
+                "vllm",
+                "sarathi",
+            }
+
+
+def test_gains_are_over_the_papers_own_the_best_other_and_vllm():
+    values = made_up(benchmarks.measurements(BENCHMARKS), 10.0)
+    first, second, third = (each for each in BENCHMARKS if each.paper == "ascendra")
+    for benchmark in (first, second, third):
+        values[benchmark.key("unified")] = 20.0
+        values[benchmark.key(ALONE)] = 8.0
+    values[first.key("sarathi 512")] = values[first.key(BEST_OTHER)] = 16.0
+    values[first.key("ascendra")] = 5.0
+    values[first.key(DROPPING)] = 99.0
+    gains = {
+        f"{row.case} {row.strategy}": row.ours
+        for row in benchmarks.gains("goodput", BENCHMARKS, values)
+    }
+    assert gains["ascendra, mean unified over its own strategy"] == pytest.approx((4 + 2 + 2) / 3)
+    assert gains["ascendra, worst case unified over its own strategy"] == 2.0
+    assert gains["ascendra, worst case unified over the best other"] == pytest.approx(1.25)
+    assert gains["ascendra, mean unified over vllm"] == pytest.approx(2.5)
+    assert gains["ecoserve, mean unified over the best other"] == 1.0
+    rates = {
+        f"{row.case} {row.strategy}": row.ours
+        for row in benchmarks.rates("goodput", BENCHMARKS, values)
+    }
+    assert rates[f"ascendra, {first.name} {DROPPING}"] == 99.0
+    assert rates[f"ascendra, {first.name} the best other: sarathi 512"] == 16.0
+    assert rates[f"ascendra, {first.name} vllm"] == 8.0
+
+
+def test_short_requests_do_not_hide_what_is_gained_over_vllm():
+    values = made_up(benchmarks.measurements(BENCHMARKS), 10.0)
+    for benchmark in BENCHMARKS:
+        if benchmark.paper == "ecoserve" and "Alpaca" not in benchmark.name:
+            values[benchmark.key("unified")] = 20.0
+    means = {
+        row.case: row.ours
+        for row in benchmarks.gains("goodput", BENCHMARKS, values)
+        if row.strategy == "unified over vllm"
+    }
+    assert means["ecoserve but Alpaca, mean"] == 2.0
+    assert means["ecoserve, mean"] == pytest.approx((12 * 2 + 6) / 18)
+
+
+def test_beside_each_goodput_stands_who_pays_for_it():
+    measured = goodput.measurements()
+    values = made_up(measured, 10.0)
+    for look in goodput.LOOKS.values():
+        for metric in LOOKED_AT:
+            values[f"{look.key}, {metric}"] = 0.75
+    rows = [row for row in goodput.rows(values) if row.ours == 0.75]
+    assert len(rows) == 5 * len(goodput.LOOKS) == 5 * 30
+    assert {row.strategy for row in rows} == {"unified"}

@@ -1,0 +1,32 @@
+"""What the devices can do at all, beside what is within the targets."""
+
+import pytest
+from support.made_up import made_up
+
+from macroserve.papers.econoserve.cases import SERVED
+from macroserve.papers.measurements import Ceiling, CloserLook
+from macroserve.papers.unified import ceiling, goodput
+from macroserve.papers.unified.benchmarks import UNIFIED
+
+
+def test_nothing_is_late_where_the_ceiling_is_measured():
+    ceilings = [each for each in ceiling.measurements() if isinstance(each, Ceiling)]
+    assert {each.experiment.setup.slo for each in ceilings} == {SERVED}
+    strategies = {each.experiment.setup.strategy.name for each in ceilings}
+    assert strategies == {"vllm", "sarathi"}
+
+
+def test_the_goodput_is_that_of_its_own_figure():
+    """So that it need not be measured again."""
+    looks = [each for each in ceiling.measurements() if isinstance(each, CloserLook)]
+    assert [each.key for each in looks] == [case.key(UNIFIED) for case in ceiling.CHOSEN]
+    assert all(each in goodput.measurements() for each in looks)
+
+
+def test_the_best_ceiling_counts():
+    values = made_up(ceiling.measurements(), 2.0)
+    benchmark = ceiling.CHOSEN[0]
+    values[benchmark.key(UNIFIED)] = 3.0
+    values[f"{benchmark.key('sarathi 512')}, ceiling"] = 4.0
+    share, best, ours = ceiling.rows(values)[:3]
+    assert (share.ours, best.ours, ours.ours) == (pytest.approx(0.75), 4.0, 3.0)

@@ -1,0 +1,81 @@
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.sim.capacity import pools
+from macroserve.sim.capacity.pools import GAIN, RATIOS, best_ratio
+from macroserve.sim.capacity.survivors import Estimate
+from macroserve.sim.capacity.traffic import expected
+
+GOAL = 0.9
+NONE, THIRD = RATIOS
+
+
+class Played:
+    """Attainments by ratio, and which were asked for."""
+
+    def __init__(self, monkeypatch, attainments, uncertain=()):
+        self.asked = []
+
+        def attainment(design, traffic, num_instances):
+            ratio = design.high_priority_ratio
+            self.asked.append((ratio, num_instances))
+            return Estimate(attainments[ratio], ratio not in uncertain)
+
+        monkeypatch.setattr(pools, "attainment", attainment)
+
+
+@pytest.fixture
+def find(monkeypatch, make_design, make_load):
+    def find(present, attainments, uncertain=()):
+        played = Played(monkeypatch, attainments, uncertain)
+        design = make_design(high_priority_ratio=present)
+        ratio = best_ratio(design, expected(make_load([2.0] * 60), 0), 6, GOAL)
+        return ratio, played.asked
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("present", "attainments", "ratio"),
+    [
+        (THIRD, {NONE: 0.8, THIRD: 0.5}, NONE),
+        (NONE, {NONE: 0.5, THIRD: 0.8}, THIRD),
+        (NONE, {NONE: 0.8, THIRD: 0.5}, NONE),
+        (THIRD, {NONE: 0.5 + GAIN, THIRD: 0.5}, THIRD),  # may be chance
+        (0.5, {NONE: 0.6, THIRD: 0.7, 0.5: 0.5}, THIRD),
+        (0.5, {NONE: 0.7, THIRD: 0.6, 0.5: 0.5}, NONE),
+        (0.5, {NONE: 0.5, THIRD: 0.4, 0.5: 0.5}, 0.5),
+    ],
+)
+def test_the_share_that_serves_most(find, present, attainments, ratio):
+    found, asked = find(present, attainments)
+    assert found == ratio
+    assert asked[0] == (present, 6)
+
+
+def test_what_attains_the_goal_is_not_changed(find):
+    ratio, asked = find(THIRD, {NONE: 1.0, THIRD: GOAL})
+    assert (ratio, asked) == (THIRD, [(THIRD, 6)])
+
+
+def test_what_was_cut_short_changes_nothing(find):
+    assert find(THIRD, {NONE: 0.9, THIRD: 0.5}, uncertain=[NONE])[0] == THIRD
+
+
+def test_who_waits_for_long_prompts_is_helped_by_a_pool(make_design, make_load):
+    """A tight target for the first token, and one prompt in four that takes most of it: where
+    others may pass those elsewhere, they are in time."""
+    lengths = ((100, 100),) * 6 + ((1500, 100),) * 2
+    design = make_design(slo=Slo(0.5, 0.1), high_priority_ratio=NONE, strategy="ascendra")
+    assert best_ratio(design, expected(make_load([12.0] * 60, lengths), 0), 3, GOAL) == THIRD
+    calm = expected(make_load([1.0] * 60, lengths), 0)
+    assert best_ratio(design, calm, 3, GOAL) == NONE
+
+
+def test_where_all_wait_alike_each_instance_takes_its_share(make_design, make_load):
+    lengths = ((200, 400),) * 8
+    design = make_design(high_priority_ratio=THIRD)
+    busy = expected(make_load([6.0] * 60, lengths), 0)
+    assert best_ratio(design, busy, 3, GOAL) == NONE
+    calm = expected(make_load([1.0] * 60, lengths), 0)
+    assert best_ratio(design, calm, 3, GOAL) == THIRD

@@ -1,0 +1,102 @@
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.sim.capacity import survivors
+from macroserve.sim.capacity.survivors import MAX_SHARE, attainment
+from macroserve.sim.capacity.traffic import Traffic, busiest, expected
+from macroserve.sim.cell import SimulatedCell
+
+HOPELESS = Slo(ttft_s=1e-3, tpot_s=1e-3)
+
+LONG_S = 600.0
+
+
+def steady(load, rate):
+    return expected(load([rate] * 60), 0)
+
+
+def test_more_instances_attain_more_and_more_load_less(make_design, make_load):
+    design = make_design()
+    by_number = [attainment(design, steady(make_load, 14.0), n).attainment for n in (1, 2, 3, 6)]
+    assert by_number == sorted(by_number) and by_number[0] < 0.7 < 0.95 < by_number[-1]
+    by_rate = [attainment(design, steady(make_load, r), 2).attainment for r in (4.0, 14.0, 28.0)]
+    assert (
+        by_rate == sorted(by_rate, reverse=True)
+        and by_rate[0] > 0.98 > 0.85 > by_rate[1] > 0.7 > by_rate[2]
+    )
+
+
+@pytest.mark.parametrize("num_instances", [4, 6, 7, 20])
+def test_many_instances_are_judged_by_their_share(
+    num_instances, make_design, make_load, monkeypatch
+):
+    sizes = []
+
+    def sized(engine, num, *others):
+        sizes.append(num)
+        return SimulatedCell(engine, num, *others)
+
+    monkeypatch.setattr(survivors, "SimulatedCell", sized)
+    design, per_instance = make_design(), 6.0
+    few = attainment(design, steady(make_load, per_instance * MAX_SHARE), MAX_SHARE)
+    many = attainment(design, steady(make_load, per_instance * num_instances), num_instances)
+    assert many.attainment == pytest.approx(few.attainment, abs=0.05)
+    assert sizes == [MAX_SHARE, MAX_SHARE]
+
+
+def test_small_cells_are_simulated_as_small(make_design, make_load):
+    """Four instances in cells of two: no HP instance of a cell of three stands in for them."""
+    traffic = steady(make_load, 20.0)
+    pairs = attainment(make_design(max_cell=2), traffic, 4)
+    assert pairs == attainment(make_design(max_cell=2), steady(make_load, 10.0), 2)
+
+
+def test_what_waits_already_is_in_the_way(make_design, make_load):
+    load = make_load([3.0] * 60)
+    free, behind = (
+        attainment(make_design(strategy="vllm"), expected(load, n), 1) for n in (0, 200)
+    )
+    assert free.attainment > 0.98
+    assert behind.attainment < free.attainment - 0.1
+
+
+def test_survivors_stand_the_busiest_minute(make_design, make_load):
+    """On average over ten minutes the one instance that is left would do."""
+    calm, peak = [1.0] * 54, [12.0] * 6
+    peaky = busiest(make_load([*calm[:30], *peak, *calm[30:]]), 0, LONG_S)
+    assert attainment(make_design(), peaky, 1).attainment < 0.8
+    assert attainment(make_design(), busiest(make_load(calm), 0, LONG_S), 1).attainment > 0.98
+
+
+def test_a_rare_request_is_simulated_often_enough(make_design, make_load):
+    rare = Traffic((0.02,), 60.0, [(100, 50)])
+    estimate = attainment(make_design(slo=HOPELESS), rare, 1)
+    assert (estimate.attainment, estimate.certain) == (0.0, True)
+
+
+def test_the_same_again_and_another_seed(make_design, make_load):
+    design, traffic = make_design(), steady(make_load, 11.0)
+    first, again, other = (attainment(design, traffic, 2, seed=seed) for seed in (0, 0, 1))
+    assert first == again != other
+    assert first.attainment == pytest.approx(other.attainment, abs=0.1)
+
+
+def test_a_simulation_that_was_cut_short_is_uncertain(make_design, make_load, monkeypatch):
+    traffic = steady(make_load, 8.0)
+    assert attainment(make_design(), traffic, 1).certain
+    monkeypatch.setattr(survivors, "MAX_ITERATIONS", 1000)
+    assert not attainment(make_design(), traffic, 1).certain
+    assert attainment(make_design(), traffic, 1, goal=0.99).certain, "it is missed for sure"
+    assert attainment(make_design(), steady(make_load, 0.5), 1).certain
+
+
+def test_early_misses_do_not_lose_a_goal(make_design, make_load, monkeypatch):
+    """Who misses is known at the first token, who attains at the last."""
+    load = make_load([1.0] * 60, ((100, 400),) * 7 + ((1900, 400),))
+    design, traffic = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1)), expected(load, 0)
+    goal = 0.6
+    whole = attainment(design, traffic, 1, goal)
+    assert whole.certain and whole.attainment > goal
+    monkeypatch.setattr(survivors, "MAX_ITERATIONS", 90)
+    cut = attainment(design, traffic, 1, goal)
+    assert cut.attainment < goal and not cut.certain

@@ -1,0 +1,33 @@
+"""Drawn lengths against the figures that the papers print."""
+
+from random import Random
+from statistics import mean, median
+
+import pytest
+
+from macroserve.workload.datasets import WORKLOADS, CutLognormal, Workload
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda workload: workload.name)
+def test_lengths_have_the_published_means_and_medians(workload: Workload) -> None:
+    for fit in (workload.prompt, workload.output):
+        random = Random(1)
+        drawn = [fit.draw(random) for _ in range(50_000)]
+        assert mean(drawn) == pytest.approx(fit.mean, rel=0.03)
+        assert median(drawn) == pytest.approx(fit.median, rel=0.03)
+        assert 1 <= min(drawn) <= max(drawn) <= fit.most
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    workload = WORKLOADS["ShareGPT"]
+    assert workload.lengths(Random(3)) == workload.lengths(Random(3))
+    assert workload.lengths(Random(3)) != workload.lengths(Random(4))
+
+
+@pytest.mark.parametrize(
+    ("mean", "median", "most"),
+    [(100, 200, 4096), (4000, 100, 4096), (10, 0, 100), (50, 100, 100)],
+)
+def test_figures_that_no_lognormal_has_are_refused(mean: float, median: float, most: int) -> None:
+    with pytest.raises(ValueError, match=r"mean|median"):
+        CutLognormal(mean, median, most)
