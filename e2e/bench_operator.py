@@ -35,9 +35,9 @@ from world.figures import report
 
 from macroserve.api.messages import CellReport, HeadReport, InstanceReport
 from macroserve.core.status import CellView, InstanceStatus, Pool
-from macroserve.operator import names
-from macroserve.operator.fleet import instance_url
-from macroserve.operator.kinds import MACROINSTANCE
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import MACROINSTANCE
+from macroserve.operator.plan.fleet import instance_url
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "bench"

@@ -13,7 +13,8 @@ from support import crd
 
 from macroserve.api.manifest import ManifestError, Spec, parse
 from macroserve.core.strategy import STRATEGIES
-from macroserve.operator import admission, names
+from macroserve.operator.admission import spec as admission
+from macroserve.operator.k8s import names
 
 GOOD: dict[str, Any] = {
     "apiVersion": "macroserve.io/v1alpha1",

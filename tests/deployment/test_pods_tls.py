@@ -15,7 +15,7 @@ from support.pods_load import Load
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.api.tls import AUTHORITY
-from macroserve.operator.certificates import certificates
+from macroserve.operator.apply.certificates import certificates
 
 pytestmark = pytest.mark.integration
 

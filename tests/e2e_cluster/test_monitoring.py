@@ -12,9 +12,9 @@ from cluster.monitoring import Monitoring, Target, pod_targets
 
 from macroserve.core.request import Slo
 from macroserve.engine.tokens import TokenRequest
-from macroserve.operator.alert_book import AlertBook
-from macroserve.operator.alerts import AlertServer
-from macroserve.operator.names import Key
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.plan.alerts import AlertServer
+from macroserve.operator.plan.firing_alerts import AlertBook
 from macroserve.serving.ingress.metrics import IngressMetrics
 
 RULES = sorted((Path(__file__).parents[2] / "helm" / "macroserve" / "rules").glob("*.yaml"))

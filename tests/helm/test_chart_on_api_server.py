@@ -230,7 +230,7 @@ def test_taken_away_as_it_says_the_plain_yaml_lets_macroinstances_go(
     for command in re.findall(r"^#   kubectl (.+)$", said, re.MULTILINE):
         arguments = command.replace("manifests/operator", str(plain)).split()
         if "wait" in arguments:  # Here no node runs the Job.
-            release = [sys.executable, "-m", "macroserve.operator.release"]
+            release = [sys.executable, "-m", "macroserve.operator.apply.remove_finalizers"]
             subprocess.run(release, env={"KUBECONFIG": str(cluster.kubeconfig)}, check=True)
         else:
             cluster.kubectl(*arguments, *(["--wait=false"] if "delete" in arguments else []))

@@ -17,9 +17,9 @@ from support.promtool import promtool
 from macroserve.api.manifest import parse
 from macroserve.core.status import Pool
 from macroserve.operator import metrics as operator_metrics
-from macroserve.operator import names
-from macroserve.operator.resources import head, ingress, instance
-from macroserve.operator.resources.blueprint import Blueprint
+from macroserve.operator.k8s import names
+from macroserve.operator.render import head, ingress, instance
+from macroserve.operator.render.blueprint import Blueprint
 from macroserve.serving.ingress.metrics import IngressMetrics, cell_page
 
 RULE_FILES = sorted(CHART.glob("rules/*.yaml"))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from macroserve.operator.admission.pod_policy import Allowance, PodPolicy
 from macroserve.operator.options import OperatorOptions
-from macroserve.operator.pod_policy import Allowance, PodPolicy
-from macroserve.operator.resources.served_network import ServedNetwork
-from macroserve.operator.resources.served_tls import ServedTls
+from macroserve.operator.render.served_network import ServedNetwork
+from macroserve.operator.render.served_tls import ServedTls
 
 
 def test_what_the_chart_sets() -> None:

@@ -77,7 +77,7 @@ def test_uninstalled_it_lets_everything_go(alone: ApiCluster, tmp_path: Path) ->
         team.apply(emulated("llama"))
         team.wait_for_instances("llama", 3)
     subprocess.run(
-        [sys.executable, "-m", "macroserve.operator.release"],
+        [sys.executable, "-m", "macroserve.operator.apply.remove_finalizers"],
         env={"KUBECONFIG": str(alone.kubeconfig)},
         check=True,
     )

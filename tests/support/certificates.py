@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY, tls_name
-from macroserve.operator.certificates import certificates
+from macroserve.operator.apply.certificates import certificates
 from macroserve.serving.security.tls import TlsSource
 
 NAME = tls_name("default", "test")

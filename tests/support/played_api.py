@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from macroserve.operator.api import ApiError
-from macroserve.operator.kinds import MACROINSTANCE, Kind
+from macroserve.operator.k8s.client import ApiError
+from macroserve.operator.k8s.kinds import MACROINSTANCE, Kind
 
 Raw = dict[str, Any]
 

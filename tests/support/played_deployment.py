@@ -23,15 +23,15 @@ from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import CellReport, HeadReport, InstanceIdentity, InstanceReport
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import CellView, InstanceStatus, Pool
-from macroserve.operator import names
-from macroserve.operator.api import Api
-from macroserve.operator.autoscaler import Autoscaler
-from macroserve.operator.kinds import BUDGET, DEPLOYMENT, MACROINSTANCE, POD, REPLICA_SET, Kind
-from macroserve.operator.names import Key
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.cache import Store
+from macroserve.operator.k8s.client import Api
+from macroserve.operator.k8s.kinds import BUDGET, DEPLOYMENT, MACROINSTANCE, POD, REPLICA_SET, Kind
+from macroserve.operator.k8s.names import Key
 from macroserve.operator.options import OperatorOptions
-from macroserve.operator.reconcile import Pace, Reconciler, World
-from macroserve.operator.resources.served_tls import PLAIN, ServedTls
-from macroserve.operator.store import Store
+from macroserve.operator.plan.autoscaler import Autoscaler
+from macroserve.operator.reconcile.reconciler import Pace, Reconciler, World
+from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 NAME, NAMESPACE = "llama", "team"
 KEY = Key(NAMESPACE, NAME)

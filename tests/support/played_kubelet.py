@@ -19,7 +19,7 @@ from lightkube.types import PatchType
 from support.deployment import MACROSERVE
 from support.pods import Service
 
-from macroserve.operator import names
+from macroserve.operator.k8s import names
 
 EVERY_S = 0.3
 TLS_FILES = ("tls.crt", "tls.key", "ca.crt")

@@ -6,9 +6,9 @@ from datetime import timedelta
 from support.played_api import Raw
 from support.played_deployment import PlayedDeployment
 
-from macroserve.operator.kinds import EVENT
-from macroserve.operator.reconcile import Reconciler
-from macroserve.operator.resources.served_tls import PLAIN, ServedTls
+from macroserve.operator.k8s.kinds import EVENT
+from macroserve.operator.reconcile.reconciler import Reconciler
+from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 MAX_ROUNDS = 60
 

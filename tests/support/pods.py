@@ -27,7 +27,7 @@ from world.waiting import eventually
 from macroserve.api.access_token import Audience, issue
 from macroserve.api.keys import KeyRing, Purpose, parse_keys
 from macroserve.api.tls import AUTHORITY
-from macroserve.operator.certificates import certificates
+from macroserve.operator.apply.certificates import certificates
 
 SECRET, ADMIN_TOKEN = "the secret", "the admin token"
 PORT, PRIVATE_PORT, HEAD_PORT = 8000, 8001, 8100

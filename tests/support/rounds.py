@@ -7,10 +7,10 @@ from macroserve.api.manifest import Manifest, parse
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.core.status import CellView, InstanceStatus, Pool
-from macroserve.operator.fleet import fleet
-from macroserve.operator.observation import InstancePod, Observation, Problem, Server
-from macroserve.operator.rounds import Round
-from macroserve.operator.target import Target
+from macroserve.operator.observe.observation import InstancePod, Observation, Problem, Server
+from macroserve.operator.observe.target import Target
+from macroserve.operator.plan.fleet import fleet
+from macroserve.operator.report.reconcile_result import Round
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 PROBLEM = Problem("OOMKilled", "It was killed for using more memory than its limit of 1Gi.")

@@ -11,9 +11,9 @@ from macroserve.core.scaling.autoscale import Need
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.status import InstanceStatus
 from macroserve.engine.emulated import EMULATED_MODEL, PREDICTED_DEVICE
-from macroserve.operator.alert_book import HEARTBEAT, Alert, AlertBook
-from macroserve.operator.autoscaler import Autoscaler, Findings
-from macroserve.operator.names import Key
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.plan.autoscaler import Autoscaler, Findings
+from macroserve.operator.plan.firing_alerts import HEARTBEAT, Alert, AlertBook
 
 LLAMA = Key("team", "llama")
 LOW = "MacroserveSLOAttainmentLow"

@@ -8,10 +8,11 @@ from typing import Any
 
 import kopf
 
-from macroserve.operator import admission, names
-from macroserve.operator import log as logs
-from macroserve.operator.names import Key
-from macroserve.operator.objects import Object
+from macroserve.operator import logs
+from macroserve.operator.admission import spec as admission
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Object
+from macroserve.operator.k8s.names import Key
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.runtime import Runtime
 

@@ -25,7 +25,7 @@ from macroserve.api.messages import (
 )
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import Pool
-from macroserve.operator.tls import Tls
+from macroserve.operator.apply.tls import Tls
 
 REPORT_TIMEOUT = aiohttp.ClientTimeout(total=5)
 ORDER_TIMEOUT = aiohttp.ClientTimeout(total=15)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from macroserve.operator.pod_policy import RESTRICTED, PodPolicy
-from macroserve.operator.resources.served_network import DEFAULT, ServedNetwork
-from macroserve.operator.resources.served_tls import PLAIN, ServedTls
+from macroserve.operator.admission.pod_policy import RESTRICTED, PodPolicy
+from macroserve.operator.render.served_network import DEFAULT, ServedNetwork
+from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 
 @dataclass(frozen=True, slots=True)

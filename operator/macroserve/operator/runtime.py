@@ -9,10 +9,9 @@ from pathlib import Path
 import aiohttp
 from prometheus_client import start_http_server
 
-from macroserve.operator.alerts import AlertServer
-from macroserve.operator.api import Api
-from macroserve.operator.autoscaler import Autoscaler
-from macroserve.operator.kinds import (
+from macroserve.operator.k8s.cache import Store
+from macroserve.operator.k8s.client import Api
+from macroserve.operator.k8s.kinds import (
     BUDGET,
     BUDGET_BETA,
     CERTIFICATE,
@@ -24,15 +23,16 @@ from macroserve.operator.kinds import (
     REPLICA_SET,
     SERVICE,
     Kind,
+    Object,
 )
-from macroserve.operator.leader import Leader
-from macroserve.operator.loops import Loops
-from macroserve.operator.names import Key
-from macroserve.operator.objects import Object
+from macroserve.operator.k8s.lease import Leader
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.k8s.watch import watch
 from macroserve.operator.options import OperatorOptions
-from macroserve.operator.reconcile import Reconciler, World
-from macroserve.operator.store import Store
-from macroserve.operator.watch import watch
+from macroserve.operator.plan.alerts import AlertServer
+from macroserve.operator.plan.autoscaler import Autoscaler
+from macroserve.operator.reconcile.queue import Loops
+from macroserve.operator.reconcile.reconciler import Reconciler, World
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from support.keys import live, source
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import HeadReport, InstanceIdentity
+from macroserve.operator.apply.tls import Tls
 from macroserve.operator.head_client import REPORT_TIMEOUT, CallError, HeadClient
-from macroserve.operator.tls import Tls
 from macroserve.serving.discovery import InstanceFinder
 from macroserve.serving.head import server as head
 from macroserve.serving.head.server import HeadOptions, HeadServer

@@ -1,0 +1,1 @@
+"""Admission: which specs and pod templates are taken."""

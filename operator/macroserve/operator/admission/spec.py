@@ -1,0 +1,143 @@
+"""Which writes to a MacroInstance are let through: pure, asked by the webhook before the API server
+stores anything.
+
+The CRD's schema and its CEL rules have refused most of what is wrong by then. Here is what they
+cannot say, and all of it once more, for API servers that do not know such rules.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from macroserve.api.manifest import Manifest, ManifestError, parse
+from macroserve.api.validation_errors import shown
+from macroserve.operator.admission.pod_policy import RESTRICTED, PodPolicy, violations
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Object
+
+MAX_NAME_CHARS = 53
+"""So that ``NAME-instances`` is a DNS label, which the name of a Service is."""
+
+GPU = "nvidia.com/gpu"
+
+FIXED = ("model.source", "engine.type")
+"""Fields of ``spec`` that never change: another model is another MacroInstance. What else changes
+reaches the instances, one after another where it is built into them."""
+
+
+def review(
+    operation: str,
+    old: Object | None,
+    new: Object | None,
+    subresource: str,
+    policy: PodPolicy = RESTRICTED,
+) -> tuple[str, ...]:
+    """Why the write is refused, a sentence each; none: it is let through.
+
+    operation: CREATE, UPDATE or DELETE. old, new: the MacroInstance before and after; for the
+    subresource ``scale`` the MacroInstance as it is and the ``Scale`` wished for. policy: what
+    ``spec.template`` may ask for.
+    """
+    if new is None or operation == "DELETE" or subresource not in ("", "scale"):
+        return ()
+    if subresource == "scale":
+        return tuple(_scale(old, new)) if old else ()
+    if old and (new["metadata"].get("deletionTimestamp") or new.get("spec") == old.get("spec")):
+        # Labels, finalizers: nothing may keep an earlier version's objects from being deleted.
+        return ()
+    try:
+        admitted(new, policy)
+    except ManifestError as error:
+        return error.problems
+    return tuple(_changed(old, new)) if old else ()
+
+
+def admitted(resource: Object, policy: PodPolicy) -> Manifest:
+    """The manifest of a MacroInstance of which pods may be made. Raises ManifestError."""
+    manifest = manifest_of(resource)
+    if problems := violations(manifest.spec.template or {}, policy):
+        raise ManifestError(problems)
+    return manifest
+
+
+def manifest_of(resource: Object) -> Manifest:
+    """The manifest in a MacroInstance as the API server has it.
+
+    Raises ManifestError with all problems, also of what cannot run on Kubernetes.
+    """
+    manifest = parse({field: value for field, value in resource.items() if field != "status"})
+    if problems := tuple(_impossible(manifest)):
+        raise ManifestError(problems)
+    return manifest
+
+
+def _impossible(manifest: Manifest) -> Iterator[str]:
+    name, engine = manifest.name, manifest.spec.engine
+    if not re.fullmatch("[a-z].*", name) or len(name) > MAX_NAME_CHARS:
+        yield (
+            f"metadata.name is {shown(name)}, must begin with a letter and have at most "
+            f"{MAX_NAME_CHARS} characters, because Services are named after it."
+        )
+    if engine.type == "vLLM" and engine.pipeline_parallel > 1:
+        yield (
+            f"spec.engine.pipelineParallel is {engine.pipeline_parallel}, must be 1 with "
+            "spec.engine.type vLLM, whose scheduler decides one batch at a time."
+        )
+    if manifest.spec.api.chat_template_file is not None:
+        yield (
+            f"spec.api.chatTemplateFile is {shown(manifest.spec.api.chat_template_file)}, must be "
+            "left out, because pods see no files of yours: use spec.api.chatTemplateConfigMap."
+        )
+    gpus = _gpus(manifest.spec.template or {})
+    if engine.type == "vLLM" and gpus is not None and gpus < engine.tensor_parallel:
+        yield (
+            f"spec.engine.tensorParallel is {engine.tensor_parallel}, must be at most the {GPU} of "
+            f"the container {names.CONTAINER} in spec.template, which is {gpus}."
+        )
+
+
+def _gpus(template: Object) -> int | None:
+    """What an instance is given; None where the template does not say it in a number."""
+    containers = (template.get("spec") or {}).get("containers") or ()
+    for container in containers:
+        if isinstance(container, Mapping) and container.get("name") == names.CONTAINER:
+            limits = (container.get("resources") or {}).get("limits") or {}
+            with suppress(ValueError):
+                return int(limits.get(GPU, ""))
+    return None
+
+
+def _changed(old: Object, new: Object) -> Iterator[str]:
+    for path in FIXED:
+        before, after = _at(old, path), _at(new, path)
+        if before != after:
+            yield (
+                f"spec.{path} cannot change from {shown(before)} to {shown(after)}: apply another "
+                "MacroInstance and delete this one."
+            )
+
+
+def _at(resource: Object, path: str) -> object:
+    value: Any = resource.get("spec", {})
+    for field in path.split("."):
+        value = value.get(field) if isinstance(value, Mapping) else None
+    return value
+
+
+def _scale(resource: Object, scale: Object) -> Iterator[str]:
+    wished = scale.get("spec", {}).get("replicas", 0)
+    spec = resource["spec"]
+    if wished == spec["instances"]:
+        return
+    if scaling := spec.get("autoscaling"):
+        bounds = f"{scaling['minInstances']} to {scaling['maxInstances']}"
+        yield (
+            f"spec.autoscaling scales {resource['metadata']['name']} within {bounds} instances: "
+            "edit its bounds, or take spec.autoscaling out to scale by hand."
+        )
+    elif wished < 1:
+        yield (
+            f"spec.replicas is {wished}, must be a whole number of at least 1: delete the "
+            "MacroInstance to stop it."
+        )

@@ -1,0 +1,1 @@
+"""Apply: carry out actions, and keep the objects that a MacroInstance owns."""

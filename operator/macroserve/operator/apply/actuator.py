@@ -1,0 +1,216 @@
+"""Carries out the steps of a fleet's plan on pods and cells.
+
+Each step may be repeated. One that fails is tried again in the next round, and holds up only what
+needs it: the same instance's other steps, and the end of cells that something was to leave.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+import aiohttp
+
+from macroserve.core.scaling.fleet import (
+    Adopt,
+    Assign,
+    DeleteCell,
+    DeployCell,
+    Drain,
+    Move,
+    SetPool,
+    Start,
+    Step,
+    Stop,
+    drain_budget_s,
+)
+from macroserve.core.status import Pool
+from macroserve.operator.apply.children import refused
+from macroserve.operator.apply.tls import Tls
+from macroserve.operator.apply.tokens import Tokens
+from macroserve.operator.head_client import CallError, HeadClient, identity
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.kinds import POD, is_owned
+from macroserve.operator.k8s.times import rfc3339
+from macroserve.operator.observe.observation import InstancePod, Observation, Problem
+from macroserve.operator.plan.avoidance import avoided_nodes, node_names
+from macroserve.operator.plan.fleet import (
+    DrainAgain,
+    Erase,
+    Release,
+    Repair,
+    control_url,
+    located,
+)
+from macroserve.operator.render import instance
+from macroserve.operator.render.blueprint import Blueprint
+
+DRAINED_GRACE_S = 30
+"""Of a pod that has drained, or has used up its budget. Others have their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """done: what was carried out. problems: why the rest was not."""
+
+    done: tuple[Step, ...]
+    problems: tuple[Problem, ...]
+
+
+class _TakenError(Exception):
+    """A pod of that name belongs to something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actuator:
+    """Of one round. head: None while it does not answer; what needs it fails then."""
+
+    api: Api
+    http: aiohttp.ClientSession
+    blueprint: Blueprint
+    observation: Observation
+    tokens: Tokens
+    head: HeadClient | None
+    tls: Tls | None = None
+
+    async def carry_out(self, steps: Iterable[Step | Repair]) -> Effect:
+        """In order. Raises ApiError when the API server does not answer or meets a conflict."""
+        done: list[Step] = []
+        problems: list[Problem] = []
+        failed: set[str] = set()
+        for step in steps:
+            if failed & _names(step) or (failed and isinstance(step, DeleteCell)):
+                continue
+            try:
+                await self._carry_out(step)
+            except ApiError as error:
+                problems.append(refused(f"the pod of {_subject(step)}", error))
+                failed.add(_subject(step))
+            except _TakenError as error:
+                problems.append(Problem("NameTaken", str(error)))
+                failed.add(_subject(step))
+            except CallError as error:
+                problems.append(Problem("OrderFailed", str(error)))
+                failed.add(_subject(step))
+            else:
+                if isinstance(step, Step):
+                    done.append(step)
+        return Effect(tuple(done), tuple(problems))
+
+    async def _carry_out(self, step: Step | Repair) -> None:
+        match step:
+            case DeployCell(cell=cell):
+                await self._to_head().deploy(cell)
+            case DeleteCell(cell=cell):
+                await self._to_head().delete(cell)
+            case Start(instance=name, cell=cell, pool=pool):
+                await self._start(name, cell, pool)
+            case Assign(instance=name, cell=cell, pool=pool):
+                await self._label(name, cell, pool)
+            case Adopt(instance=name, cell=cell):
+                await self._adopt(name, cell)
+            case Move(instance=name, source=source, target=target):
+                await self._to_head().migrate(name, source, target)
+                await self._label(name, target)
+            case SetPool(instance=name, cell=cell, pool=pool):
+                await self._to_head().set_pool(cell, name, pool)
+                await self._label(name, cell, pool)
+            case Drain(instance=name, cell=cell):
+                await self._drain(name, cell)
+            case DrainAgain(instance=name, cell=cell):
+                await self._to_head().drain(cell, name)
+            case Release(instance=name, cell=cell):
+                await self._to_head().release(cell, name)
+            case Stop(instance=name):
+                await self._stop(name)
+            case Erase(instance=name):
+                await self.api.delete(POD, self.blueprint.namespace, self._pod(name).name, 0)
+            case _:
+                assert_never(step)
+
+    async def _start(self, name: str, cell: str, pool: Pool) -> None:
+        excluded = node_names(avoided_nodes(self.observation))
+        pod = instance.pod(self.blueprint, name, cell, pool, excluded)
+        try:
+            await self.api.create(POD, pod)
+        except ApiError as error:
+            if not error.is_conflict:
+                raise
+            # Made by an earlier round that has not seen it yet, or by somebody else.
+            full_name = names.pod(self.blueprint.name, name)
+            found = await self.api.get(POD, self.blueprint.namespace, full_name)
+            if found and not is_owned(found, self.blueprint.uid):
+                message = f"The pod {full_name} exists already, and belongs to something else."
+                raise _TakenError(message) from error
+
+    async def _adopt(self, name: str, cell: str) -> None:
+        pod = self._pod(name)
+        if pod.address is None:
+            raise CallError(f"{name} has no address yet.")
+        told = await identity(self.http, control_url(pod), name, self.tokens.ring, self.tls)
+        if told.name != name:
+            # An address may have passed to another pod before this one is known to be gone.
+            raise CallError(f"At the address of {name} there is {told.name}.")
+        await self._to_head().adopt(cell, told.handle)
+
+    async def _drain(self, name: str, cell: str) -> None:
+        """The mark on the pod comes first: what it says is ordered again until it is done."""
+        pod = self._pod(name)
+        found = located(self.observation, pod)
+        status = found[1].status if found else None
+        budget_s = drain_budget_s(
+            status.remaining_tokens if status else 0,
+            status.num_running if status else 0,
+            self.blueprint.manifest.slo.tpot_s,
+        )
+        marks = {
+            names.DRAINING_SINCE: rfc3339(self.observation.now),
+            names.DRAIN_BUDGET: f"{budget_s:.0f}",
+        }
+        await self._mark(name, {"annotations": marks})
+        await self._to_head().drain(cell, name)
+
+    async def _stop(self, name: str) -> None:
+        pod = self._pod(name)
+        found = located(self.observation, pod)
+        if found and self.head:
+            # A cell that does not answer notices by itself that the instance is gone.
+            with contextlib.suppress(CallError):
+                await self.head.release(found[0].cell.name, name)
+        grace_s = DRAINED_GRACE_S if found and pod.draining_since else None
+        await self.api.delete(POD, self.blueprint.namespace, pod.name, grace_s)
+
+    async def _label(self, name: str, cell: str, pool: Pool | None = None) -> None:
+        """For a container that starts anew, and for a head that knows nothing of its cells."""
+        pools = {} if pool is None else {names.POOL: pool.value}
+        await self._mark(name, {"labels": {names.CELL: cell, **pools}})
+
+    async def _mark(self, name: str, metadata: dict[str, dict[str, str]]) -> None:
+        patch = {"metadata": metadata}
+        await self.api.merge(POD, self.blueprint.namespace, self._pod(name).name, patch)
+
+    def _pod(self, name: str) -> InstancePod:
+        return next(pod for pod in self.observation.pods if pod.instance == name)
+
+    def _to_head(self) -> HeadClient:
+        if self.head is None:
+            raise CallError("The head does not answer.")
+        return self.head
+
+
+def _subject(step: Step | Repair) -> str:
+    """What fails with the step: an instance, or a cell that was to begin or to end."""
+    return step.cell if isinstance(step, DeployCell | DeleteCell) else step.instance
+
+
+def _names(step: Step | Repair) -> set[str]:
+    match step:
+        case Move(instance=name, source=source, target=target):
+            return {name, source, target}
+        case Stop(instance=name) | Erase(instance=name):
+            return {name}
+        case DeployCell(cell=cell) | DeleteCell(cell=cell):
+            return {cell}
+        case _:
+            return {step.instance, step.cell}

@@ -1,0 +1,86 @@
+"""Makes and keeps the objects of one MacroInstance as they should be."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from macroserve.operator import render as resources
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.cache import Store, fingerprint
+from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.kinds import Kind, Object, annotations, is_owned
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.observe.observation import Problem
+from macroserve.operator.observe.problems import refusal
+from macroserve.operator.render import instance
+from macroserve.operator.render.blueprint import Blueprint, digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """applied: what its annotation of that name says once it is as it should be."""
+
+    kind: Kind
+    name: str
+    applied: str
+    obj: Object
+
+
+class Children:
+    """of one form of a MacroInstance. While all are as they should be, nothing is asked of the API.
+
+    A child that somebody changes is put right again; that it was changed is seen by a fingerprint
+    of it, which a new operator takes as it finds it.
+    """
+
+    def __init__(self, blueprint: Blueprint, budget: Kind) -> None:
+        self._blueprint = blueprint
+        self._budget = budget
+        self._fixed = tuple(_child(*made) for made in resources.children(blueprint, budget))
+        self._fingerprints: dict[tuple[Kind, str], int] = {}
+
+    async def ensure(
+        self, api: Api, store: Store, key: Key, num_instances: int
+    ) -> tuple[Problem, ...]:
+        """Why some cannot be made. Raises ApiError where trying again may help.
+
+        num_instances: how many there should be.
+        """
+        problems = []
+        budget = instance.disruption_budget(self._blueprint, num_instances)
+        for child in (*self._fixed, _child(self._budget, budget)):
+            found = store.of(child.kind, key).get(child.name)
+            if found is not None and self._is_right(child, found):
+                continue
+            if found is None:
+                found = await api.get(child.kind, key.namespace, child.name)
+            what = f"{child.kind.__name__} {child.name}"
+            if found is not None and not is_owned(found, self._blueprint.uid):
+                message = f"{what} exists already, and belongs to something else."
+                problems.append(Problem("NameTaken", message))
+                continue
+            try:
+                applied = await api.apply(child.kind, child.obj)
+            except ApiError as error:
+                problems.append(refused(what, error))
+            else:
+                self._fingerprints[child.kind, child.name] = fingerprint(applied)
+        return tuple(problems)
+
+    def _is_right(self, child: _Child, found: Object) -> bool:
+        if annotations(found).get(names.APPLIED) != child.applied:
+            return False
+        present = found["fingerprint"]
+        return self._fingerprints.setdefault((child.kind, child.name), present) == present
+
+
+def refused(what: str, error: ApiError) -> Problem:
+    """The problem in an object that the API server does not take; raises other errors again."""
+    if error.is_passing:
+        raise error
+    return refusal(what, {"reason": error.reason, "message": str(error)})
+
+
+def _child(kind: Kind, obj: dict[str, Any]) -> _Child:
+    applied = digest(obj)
+    obj["metadata"].setdefault("annotations", {})[names.APPLIED] = applied
+    return _Child(kind, obj["metadata"]["name"], applied, obj)

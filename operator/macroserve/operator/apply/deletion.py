@@ -1,0 +1,84 @@
+"""The end of a MacroInstance: accepted requests first, then everything else.
+
+The ingress goes before what it stands on, and has the time to finish what it has accepted. Then
+the other pods go, and what is left follows the MacroInstance, which owns it.
+"""
+
+from datetime import timedelta
+
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.cache import Store
+from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.kinds import (
+    DEPLOYMENT,
+    MACROINSTANCE,
+    POD,
+    Object,
+    is_deleting,
+    of_component,
+)
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.render import ingress
+
+PATIENCE = timedelta(seconds=ingress.GRACE_S + 30)
+"""After this the rest goes too; a lost node would hold it for ever."""
+
+
+async def depart(api: Api, store: Store, resource: Object, waited: timedelta) -> bool:
+    """One step towards the end; whether it is reached. Raises ApiError.
+
+    waited: since the first such step. Before it nobody told the ingress to end.
+    """
+    if not has_finalizer(resource):
+        return True
+    metadata = resource["metadata"]
+    key = Key(metadata["namespace"], metadata["name"])
+    pods = store.of(POD, key).values()
+    await _delete(api, store, key, names.ingress(key.name))
+    if of_component(pods, "ingress") and waited < PATIENCE:
+        return False
+    await _delete(api, store, key, names.head(key.name))
+    for pod in of_component(pods, "instance"):
+        if not is_deleting(pod):
+            await api.delete(POD, key.namespace, pod["metadata"]["name"])
+    await remove_finalizer(api, resource)
+    return True
+
+
+async def _delete(api: Api, store: Store, key: Key, deployment: str) -> None:
+    found = store.of(DEPLOYMENT, key).get(deployment)
+    if found is not None and not is_deleting(found):
+        await api.delete(DEPLOYMENT, key.namespace, deployment)
+
+
+async def add_finalizer(api: Api, resource: Object) -> bool:
+    """Whether the resource is still there. Raises ApiError, a conflict if it has changed."""
+    return await _set_finalizers(api, resource, [*_finalizers(resource), names.FINALIZER])
+
+
+async def remove_finalizer(api: Api, resource: Object) -> None:
+    """Raises ApiError, a conflict if the resource has changed; one that is gone is as well."""
+    left = [finalizer for finalizer in _finalizers(resource) if finalizer != names.FINALIZER]
+    if left != _finalizers(resource):
+        await _set_finalizers(api, resource, left)
+
+
+def has_finalizer(resource: Object) -> bool:
+    return names.FINALIZER in _finalizers(resource)
+
+
+def _finalizers(resource: Object) -> list[str]:
+    return list(resource["metadata"].get("finalizers") or ())
+
+
+async def _set_finalizers(api: Api, resource: Object, finalizers: list[str]) -> bool:
+    """Whether there was anything to set them on."""
+    metadata = resource["metadata"]
+    patch = {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}
+    try:
+        await api.merge(MACROINSTANCE, metadata["namespace"], metadata["name"], {"metadata": patch})
+    except ApiError as error:
+        if not error.is_absence:
+            raise
+        return False
+    return True

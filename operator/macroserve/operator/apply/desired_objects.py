@@ -1,0 +1,33 @@
+"""What follows from one generation of a MacroInstance alone."""
+
+from macroserve.operator.admission.spec import admitted
+from macroserve.operator.apply.children import Children
+from macroserve.operator.k8s.kinds import Kind, Object
+from macroserve.operator.options import OperatorOptions
+from macroserve.operator.render import instance
+from macroserve.operator.render.blueprint import Blueprint
+
+
+class Form:
+    """Raises ManifestError for a spec that cannot be used, or whose template the policy refuses.
+
+    budget: the kind of disruption budget of this cluster.
+    """
+
+    def __init__(self, resource: Object, options: OperatorOptions, budget: Kind) -> None:
+        metadata = resource["metadata"]
+        self.generation: int = metadata["generation"]
+        self.blueprint = Blueprint(
+            manifest=admitted(resource, options.pod_policy),
+            document=resource,
+            namespace=metadata["namespace"],
+            uid=metadata["uid"],
+            image=options.engine_image,
+            image_pull_policy=options.engine_image_pull_policy,
+            operator_namespace=options.namespace,
+            network=options.served_network,
+            tls=options.served_tls,
+        )
+        self.manifest = self.blueprint.manifest
+        self.children = Children(self.blueprint, budget)
+        self.revision = instance.revision(self.blueprint)

@@ -1,0 +1,44 @@
+"""Takes the operator's finalizer off all MacroInstances, so that none hangs once it is uninstalled:
+``python -m macroserve.operator.apply.remove_finalizers``.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from macroserve.operator.apply.deletion import has_finalizer, remove_finalizer
+from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.kinds import MACROINSTANCE
+from macroserve.operator.options import namespaces
+
+MAX_ROUNDS = 10
+
+
+async def release(api: Api, namespaces: Sequence[str] = ("*",)) -> None:
+    """Raises ApiError. namespaces: those to look at; ``*``: all.
+
+    One that somebody changes meanwhile is read and tried again."""
+    for _ in range(MAX_ROUNDS):
+        listed = [await api.list(MACROINSTANCE, {}, namespace) for namespace in namespaces]
+        resources = [resource for _, found in listed for resource in found]
+        held = [resource for resource in resources if has_finalizer(resource)]
+        if not held:
+            return
+        for resource in held:
+            try:
+                await remove_finalizer(api, resource)
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise
+    raise ApiError(None, f"MacroInstances still have the finalizer after {MAX_ROUNDS} rounds.")
+
+
+async def main() -> None:
+    api = Api()
+    try:
+        await release(api, namespaces() or ("*",))
+    finally:
+        await api.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,94 @@
+"""The Secret with the certificate of one MacroInstance's parts, and how the operator calls them."""
+
+import base64
+import binascii
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from macroserve.api.tls import AUTHORITY, client_context, tls_name
+from macroserve.operator.apply.certificates import certificates
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.client import Api
+from macroserve.operator.k8s.kinds import SECRET, Object, is_owned
+from macroserve.operator.render import shared
+from macroserve.operator.render.blueprint import Blueprint
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """name: that a part's certificate must be for. data: of the Secret. context: trusts the
+    authority in it alone."""
+
+    name: str
+    data: Mapping[str, str] = field(repr=False)
+    context: ssl.SSLContext = field(repr=False)
+
+    @staticmethod
+    def of(name: str, data: Mapping[str, str]) -> "Tls":
+        """Raises ssl.SSLError or ValueError where there is no certificate of an authority."""
+        context = client_context()
+        context.load_verify_locations(cadata=data.get(AUTHORITY, ""))
+        return Tls(name, data, context)
+
+
+class CertificateError(Exception):
+    """There is no certificate that can be used; the message is a sentence."""
+
+
+async def tls(api: Api, blueprint: Blueprint, known: Tls | None, now: datetime) -> Tls:
+    """What the MacroInstance's Secret says; makes it where there is none, of ``known`` if it is
+    lost, and renews it.
+
+    A Secret that is not the operator's is taken as it is: cert-manager's, or one that a person has
+    made. Raises ApiError and CertificateError.
+    """
+    secret, name = names.tls_secret(blueprint.name), tls_name(blueprint.namespace, blueprint.name)
+    found = await api.get(SECRET, blueprint.namespace, secret)
+    if not blueprint.tls.issued and (found is None or is_owned(found, blueprint.uid)):
+        data = await _kept(api, blueprint, found, known.data if known else {}, now)
+    elif found is None:
+        raise CertificateError(
+            f"cert-manager has not made the Secret {secret} yet: see the Certificate {secret}."
+        )
+    else:
+        data = _text(found)
+    if known and known.data == data:
+        return known
+    try:
+        return Tls.of(name, data)
+    except (ssl.SSLError, ValueError) as error:
+        raise CertificateError(
+            f"The Secret {secret} must have under the key {AUTHORITY} the certificate of who "
+            "signed the one under tls.crt, in PEM."
+        ) from error
+
+
+async def _kept(
+    api: Api, blueprint: Blueprint, found: Object | None, former: Mapping[str, str], now: datetime
+) -> Mapping[str, str]:
+    """The data of the operator's own Secret, once it is as it should be."""
+    name = tls_name(blueprint.namespace, blueprint.name)
+    if found is None:
+        data = certificates(former, name, now)
+        await api.create(SECRET, shared.certificates(blueprint, data))
+        return data
+    held = _text(found)
+    data = certificates(held, name, now)
+    if data is not held:
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        patch = {"metadata": version, "stringData": dict(data)}
+        await api.merge(SECRET, blueprint.namespace, names.tls_secret(blueprint.name), patch)
+    return data
+
+
+def _text(secret: Object) -> dict[str, str]:
+    """Its data, without what is no text."""
+    texts = {}
+    for key, encoded in (secret.get("data") or {}).items():
+        try:
+            texts[key] = base64.b64decode(encoded).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+    return texts

@@ -1,0 +1,108 @@
+"""The keys and tokens by which the parts of one MacroInstance know each other, and the operator."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from macroserve.api.keys import SHARED, KeyRing, KeysError, Purpose, parse_keys
+from macroserve.operator.apply.rotation import rotated
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.kinds import SECRET, Object, annotations, is_deleting
+from macroserve.operator.k8s.times import parsed, rfc3339
+from macroserve.operator.observe.pods import has_started
+from macroserve.operator.render import shared
+from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.pods import ADMIN_TOKEN, key_name
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What the Secret holds. former_admins: tokens that a head may still have instead."""
+
+    data: Mapping[str, str] = field(repr=False)
+    former_admins: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def admin(self) -> str:
+        return self.data[ADMIN_TOKEN].strip()
+
+    @property
+    def ring(self) -> KeyRing:
+        """What the operator calls with."""
+        control = parse_keys(self.data[key_name(Purpose.CONTROL)])
+        admin = KeyRing.derived((self.admin, *self.former_admins), [Purpose.ADMIN])
+        return KeyRing({**admin.keys, Purpose.CONTROL: control})
+
+
+class TokensError(Exception):
+    """The Secret does not hold what it should, or is lost; the message is a sentence."""
+
+
+async def tokens(
+    api: Api, blueprint: Blueprint, pods: Iterable[Object], known: Tokens | None, now: datetime
+) -> Tokens:
+    """What the MacroInstance's Secret holds; makes it where there is none, of ``known`` if it is.
+
+    One that a person made beforehand is as good, and a secret that a person has changed is taken
+    over. Raises ApiError and TokensError, also while ``pods`` run with keys that nobody knows any
+    more: they would not let in who has new ones.
+    """
+    name = names.secret(blueprint.name)
+    found = await api.get(SECRET, blueprint.namespace, name)
+    if found is None and not known and any(has_started(p) and not is_deleting(p) for p in pods):
+        raise TokensError(
+            f"The Secret {name} is gone, and pods run with what it held: put it back, or delete "
+            f"all pods of {blueprint.name}, which then get new tokens."
+        )
+    if found is None:
+        try:
+            found = await api.create(SECRET, shared.tokens(blueprint, known and known.data))
+        except ApiError as error:
+            if not error.is_conflict:
+                raise
+            found = await api.get(SECRET, blueprint.namespace, name) or {}
+    try:
+        data = await _with_keys(api, blueprint, found, now)
+    except (KeyError, KeysError, binascii.Error, UnicodeDecodeError):
+        keys = " and ".join(shared.TOKEN_KEYS)
+        raise TokensError(f"The Secret {name} must have text under the keys {keys}.") from None
+    return Tokens(data, _former_admins(known, data))
+
+
+async def _with_keys(
+    api: Api, blueprint: Blueprint, found: Object, now: datetime
+) -> Mapping[str, str]:
+    """The Secret's data, once its keys follow from its secret. Raises ApiError, and whatever shows
+    that there is no secret and no admin token."""
+    raw = found.get("data") or {}
+    data = {key: base64.b64decode(raw[key]).decode() for key in shared.TOKEN_KEYS}
+    parse_keys(data[ADMIN_TOKEN])
+    held = {purpose: _held(raw.get(key_name(purpose))) for purpose in SHARED}
+    since = parsed(annotations(found).get(names.ROTATED_AT, ""))
+    rotation = rotated(parse_keys(data[shared.SECRET]), held, since, now)
+    keys = shared.key_data(rotation.keys)
+    if rotation.keys != held or rotation.since != since:
+        noted = rfc3339(rotation.since) if rotation.since else None
+        notes = {names.ROTATED_AT: noted} if rotation.since != since else {}
+        patch = {"metadata": {"annotations": notes}, "stringData": keys}
+        await api.merge(SECRET, blueprint.namespace, names.secret(blueprint.name), patch)
+    return {**data, **keys}
+
+
+def _held(encoded: str | None) -> tuple[str, ...]:
+    """None for what nobody can have made of a secret: it is made anew."""
+    try:
+        return parse_keys(base64.b64decode(encoded or "").decode())
+    except (KeysError, binascii.Error, UnicodeDecodeError):
+        return ()
+
+
+def _former_admins(known: Tokens | None, data: Mapping[str, str]) -> tuple[str, ...]:
+    """The last token before this one: a head takes over a new one some minutes later."""
+    if known is None:
+        return ()
+    is_same = known.admin == data[ADMIN_TOKEN].strip()
+    return known.former_admins if is_same else (known.admin,)

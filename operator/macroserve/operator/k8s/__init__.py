@@ -1,0 +1,1 @@
+"""The Kubernetes API: client, watches, cache, Lease and the names of objects."""

@@ -1,0 +1,106 @@
+"""The objects that belong to MacroInstances, as watches show them: what rounds read."""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Kind, Object, labels
+from macroserve.operator.k8s.names import Key
+
+_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "generation",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+)
+_POD_SPEC = ("nodeName",)
+_CONTAINER = ("name", "resources")
+
+
+class Store:
+    """on_change: told whose object has changed."""
+
+    def __init__(self, on_change: Callable[[Key], None]) -> None:
+        self._on_change = on_change
+        self._objects: dict[Kind, dict[Key, dict[str, Object]]] = {}
+
+    def of(self, kind: Kind, key: Key) -> Mapping[str, Object]:
+        """By name."""
+        return self._objects.get(kind, {}).get(key, {})
+
+    def replace(self, kind: Kind, objects: Iterable[Object], namespace: str = "*") -> None:
+        """These are all that there are in the namespace; ``*``: in all."""
+        before = self._objects.get(kind, {})
+        after: dict[Key, dict[str, Object]] = {
+            key: found for key, found in before.items() if namespace not in ("*", key.namespace)
+        }
+        for obj in map(slim, objects):
+            if key := owner(obj):
+                after.setdefault(key, {})[obj["metadata"]["name"]] = obj
+        self._objects[kind] = after
+        for key in before.keys() | after.keys():
+            if before.get(key) != after.get(key):
+                self._on_change(key)
+
+    def put(self, kind: Kind, obj: Object) -> None:
+        if key := owner(obj):
+            of_key = self._objects.setdefault(kind, {}).setdefault(key, {})
+            of_key[obj["metadata"]["name"]] = slim(obj)
+            self._on_change(key)
+
+    def drop(self, kind: Kind, obj: Object) -> None:
+        if key := owner(obj):
+            of_kind = self._objects.get(kind, {})
+            of_key = of_kind.get(key, {})
+            of_key.pop(obj["metadata"]["name"], None)
+            if not of_key:
+                of_kind.pop(key, None)
+            self._on_change(key)
+
+    def clear(self) -> None:
+        self._objects.clear()
+
+
+def owner(obj: Object) -> Key | None:
+    """The MacroInstance that the labels name."""
+    name = labels(obj).get(names.MACROINSTANCE)
+    return Key(obj["metadata"]["namespace"], name) if name else None
+
+
+def slim(obj: Object) -> Object:
+    """What rounds look at: of hundreds of pods, the rest would be most of the operator's memory."""
+    spec = obj.get("spec") or {}
+    if "containers" in spec:
+        containers = [_picked(container, _CONTAINER) for container in spec["containers"]]
+        spec = {**_picked(spec, _POD_SPEC), "containers": containers}
+    elif "template" in spec:
+        spec = {key: value for key, value in spec.items() if key != "template"}
+    kept = {"metadata": _picked(obj["metadata"], _METADATA), "spec": spec}
+    if "containers" not in spec:
+        kept["fingerprint"] = fingerprint(obj)
+    if status := obj.get("status"):
+        kept["status"] = status
+    return kept
+
+
+def fingerprint(obj: Object) -> int:
+    """Of what a person may have changed in an object that is not a pod."""
+    return zlib.crc32(msgspec.json.encode((obj.get("spec"), obj.get("data"))))
+
+
+def _picked(mapping: Object, keys: Iterable[str]) -> dict[str, Any]:
+    return dict(_items(mapping, keys))
+
+
+def _items(mapping: Object, keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    for key in keys:
+        if key in mapping:
+            yield key, mapping[key]

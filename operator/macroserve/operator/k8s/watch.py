@@ -1,0 +1,61 @@
+"""Watches that cannot go deaf.
+
+A watch may stop telling anything without an error: a proxy that forgot the connection, an API
+server that hangs. So each one is given up after a while, and the next goes on from the last change
+that was told, so that nothing is missed. Only where that fails does a full list, which costs more
+than all that happens between two of them, come first.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+
+from macroserve.operator import metrics
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.cache import Store
+from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.kinds import Kind
+
+LABELS: Mapping[str, str] = {"app.kubernetes.io/managed-by": names.MANAGER}
+RENEW_S = 90.0
+SERVER_TIMEOUT_S = 120
+"""The API server's own end of a watch whose client is gone."""
+MIN_RETRY_S = 0.1
+MAX_RETRY_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+async def watch(
+    api: Api, store: Store, kind: Kind, listed: asyncio.Event, namespace: str = "*"
+) -> None:
+    """Keep the store's objects of a kind up to date, until cancelled.
+
+    listed: set once the store has all of them. namespace: the only one to look at; ``*``: all.
+    """
+    retry_s = MIN_RETRY_S
+    version: str | None = None
+    while True:
+        try:
+            if version is None:
+                version, objects = await api.list(kind, LABELS, namespace)
+                store.replace(kind, objects, namespace)
+                listed.set()
+            async with asyncio.timeout(RENEW_S * random.uniform(0.8, 1.2)):
+                async for change, obj in api.watch(
+                    kind, LABELS, version, SERVER_TIMEOUT_S, namespace
+                ):
+                    (store.drop if change == "DELETED" else store.put)(kind, obj)
+                    version = obj["metadata"]["resourceVersion"]
+        except TimeoutError:
+            retry_s = MIN_RETRY_S
+            continue
+        except ApiError as error:
+            log.info("The watch of %s begins again: %s", kind.__name__, error)
+        except Exception:
+            log.exception("The watch of %s begins again.", kind.__name__)
+        version = None
+        metrics.ERRORS.labels("watch").inc()
+        await asyncio.sleep(retry_s * random.uniform(0.5, 1.5))
+        retry_s = min(2 * retry_s, MAX_RETRY_S)

@@ -1,0 +1,22 @@
+"""What the operator logs: its own words, each with the MacroInstance that it is about.
+
+kopf prints them, as JSON with ``--log-format=json``.
+"""
+
+import logging
+
+from macroserve.operator.k8s.names import Key
+
+_QUIET = ("aiohttp.access", "httpx2", "kopf.activities.probe", "kopf.objects")
+"""They tell of every call, every probe and every event."""
+
+
+def configure() -> None:
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def about(key: Key, name: str) -> logging.LoggerAdapter[logging.Logger]:
+    """The logger of that name, for what concerns one MacroInstance."""
+    extra = {"namespace": key.namespace, "macroinstance": key.name}
+    return logging.LoggerAdapter(logging.getLogger(name), extra)

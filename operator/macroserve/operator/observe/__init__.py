@@ -1,0 +1,1 @@
+"""Observe: what is there, read from the API and from the head."""

@@ -1,0 +1,137 @@
+"""From objects as the API server has them to the parts of an Observation: pure."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from macroserve.core.scaling.fleet import MAX_BUDGET_S
+from macroserve.core.status import Pool
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import (
+    Object,
+    annotations,
+    excluded_nodes,
+    is_deleting,
+    is_owned,
+    labels,
+    of_component,
+)
+from macroserve.operator.k8s.times import parsed
+from macroserve.operator.observe.observation import InstancePod, Server
+from macroserve.operator.observe.problems import STARTS, deployment_problem, pod_problem
+from macroserve.operator.observe.starts import failed_start
+
+
+def instance_pods(
+    pods: Iterable[Object], uid: str, calls_tls: bool = False
+) -> tuple[InstancePod, ...]:
+    """Return the instances' pods in the order of their numbers. One of an earlier MacroInstance of
+    that name is going.
+
+    calls_tls: whether the other parts know a certificate.
+    """
+    found = [_instance_pod(pod, uid, calls_tls) for pod in of_component(pods, "instance")]
+    return tuple(sorted(found, key=lambda pod: (len(pod.instance), pod.instance)))
+
+
+def server(deployment: Object | None, pods: Iterable[Object]) -> Server | None:
+    """pods: the Deployment's own."""
+    if deployment is None:
+        return None
+    return Server(
+        ready=deployment.get("status", {}).get("readyReplicas", 0),
+        wanted=deployment["spec"].get("replicas", 1),
+        rolled_out=_is_rolled_out(deployment),
+        revision=annotations(deployment).get(names.REVISION, ""),
+        problem=deployment_problem(deployment, list(pods)),
+    )
+
+
+def _is_rolled_out(deployment: Object) -> bool:
+    """As ``kubectl rollout status`` sees it."""
+    status = deployment.get("status", {})
+    is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    num_present = status.get("updatedReplicas", 0)
+    wanted = deployment["spec"].get("replicas", 1)
+    return is_seen and wanted <= num_present and status.get("replicas", 0) <= num_present
+
+
+def head_address(
+    pods: Iterable[Object],
+    replica_sets: Iterable[Object],
+    deployment: Object | None,
+    uid: str,
+) -> str | None:
+    """Of the pod that answers as the head; an address, for DNS may be a minute behind.
+
+    It gets the admin token, so its labels are not enough: it must be of a ReplicaSet of the head's
+    Deployment, and that of the MacroInstance with this uid.
+    """
+    if deployment is None or not is_owned(deployment, uid):
+        return None
+    own_sets = {
+        found["metadata"]["uid"]
+        for found in replica_sets
+        if is_owned(found, deployment["metadata"]["uid"])
+    }
+    ready = [
+        pod
+        for pod in of_component(pods, "head")
+        if is_ready(pod) and not is_deleting(pod) and any(is_owned(pod, own) for own in own_sets)
+    ]
+    newest = max(ready, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
+    return newest["status"].get("podIP") if newest else None
+
+
+def is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
+
+
+def is_being_set_up(pod: Object) -> bool:
+    """Whether its node fetches its image, or what it mounts."""
+    return any(state.get("waiting", {}).get("reason") in STARTS for state in _states(pod))
+
+
+def has_started(pod: Object) -> bool:
+    """Whether a container of it runs, and has read what the pod mounts."""
+    return any("running" in state for state in _states(pod))
+
+
+def _states(pod: Object) -> list[Object]:
+    containers = pod.get("status", {}).get("containerStatuses", ())
+    return [container.get("state", {}) for container in containers]
+
+
+def _instance_pod(pod: Object, uid: str, calls_tls: bool) -> InstancePod:
+    metadata, status = pod["metadata"], pod.get("status", {})
+    marks, notes = labels(pod), annotations(pod)
+    tls = marks.get(names.TLS) == "true"
+    return InstancePod(
+        instance=marks.get(names.INSTANCE, metadata["name"]),
+        name=metadata["name"],
+        cell=marks.get(names.CELL, ""),
+        pool=Pool.HP if marks.get(names.POOL) == Pool.HP else Pool.LP,
+        revision=notes.get(names.REVISION, ""),
+        address=status.get("podIP"),
+        ready=is_ready(pod),
+        failed=status.get("phase") in ("Failed", "Succeeded"),
+        deleting=is_deleting(pod) or not is_owned(pod, uid),
+        terminating=is_deleting(pod),
+        draining_since=parsed(notes.get(names.DRAINING_SINCE, "")),
+        drain_budget_s=_seconds(notes.get(names.DRAIN_BUDGET, "")),
+        problem=pod_problem(pod),
+        uid=metadata.get("uid", ""),
+        node=pod.get("spec", {}).get("nodeName", ""),
+        excluded_nodes=excluded_nodes(pod),
+        failed_start=failed_start(pod),
+        foreign=notes.get(names.PROTOCOL) != names.PROTOCOL_VERSION or (tls and not calls_tls),
+        tls=tls,
+    )
+
+
+def _seconds(text: str) -> float:
+    """The longest budget for what is none, so that nothing is cut off for it."""
+    with suppress(ValueError):
+        if 0 <= (seconds := float(text)) <= MAX_BUDGET_S:
+            return seconds
+    return MAX_BUDGET_S

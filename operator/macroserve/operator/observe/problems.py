@@ -1,0 +1,186 @@
+"""Why a pod or a Deployment does not run, from its raw status: the cause that a person can act on.
+
+Messages are stable: while a cause lasts its message stays the same, so that a crash loop is one
+problem and not one for each of its turns. What varies (back-off times, retries) is left out.
+"""
+
+import signal
+from collections.abc import Sequence
+
+from macroserve.operator.k8s.kinds import Object, excluded_nodes
+from macroserve.operator.observe.observation import Problem
+
+NODE_LOST = "NodeLost"
+
+MAX_CAUSE_CHARS = 400
+"""Of what others say: a scheduler, a kubelet, a process that ended."""
+
+MAX_NODES = 5
+"""Named in one message."""
+
+_PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
+STARTS = ("ContainerCreating", "PodInitializing")
+"""A container that waits for these is on its way."""
+
+
+def pod_problem(pod: Object) -> Problem | None:
+    """None for a pod that runs, that is on its way, or that was told to go."""
+    status = pod.get("status", {})
+    if lost := _lost_node(pod):
+        return lost
+    if status.get("phase") == "Failed":
+        return _failed(status)
+    if pod["metadata"].get("deletionTimestamp"):
+        return None
+    if unscheduled := _unscheduled(pod):
+        return unscheduled
+    statuses = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    return next(filter(None, (_container(pod, container) for container in statuses)), None)
+
+
+def deployment_problem(deployment: Object, pods: Sequence[Object]) -> Problem | None:
+    """Of its pods, which are in ``pods``, or of making them at all."""
+    for pod in pods:
+        if problem := pod_problem(pod):
+            return problem
+    failure = _condition(deployment.get("status", {}), "ReplicaFailure")
+    if failure.get("status") == "True":
+        return Problem(failure["reason"], f"Its pods are refused: {_cause(failure)}")
+    return None
+
+
+def refusal(what: str, status: Object) -> Problem:
+    """The API server does not take an object of ours.
+
+    what: such as ``pod llama-instance-0``. status: the ``Status`` that it answered with.
+    """
+    reason = status.get("reason") or "Refused"
+    return Problem(reason, f"The API server refuses {what}: {_cause(status)}")
+
+
+def missing_secret(field: str, name: str) -> Problem:
+    """A pod that mounts such a Secret waits for it without a word in its status."""
+    return Problem("SecretNotFound", f"{field} is {name!r}, but there is no such Secret.")
+
+
+def _lost_node(pod: Object) -> Problem | None:
+    """The node controller takes Ready away without a reason, as no kubelet does, and leaves what
+    the kubelet said last: every container is ready."""
+    status = pod.get("status", {})
+    containers = status.get("containerStatuses", ())
+    said_ready = bool(containers) and all(container.get("ready") for container in containers)
+    ready = _condition(status, "Ready")
+    taken_away = ready.get("status") == "False" and not ready.get("reason")
+    if status.get("reason") == NODE_LOST or (said_ready and taken_away):
+        node = pod.get("spec", {}).get("nodeName", "")
+        return Problem(NODE_LOST, f"Its node {node} does not answer.")
+    return None
+
+
+def _failed(status: Object) -> Problem:
+    """Ended for good: evicted, refused by the node, or past its deadline."""
+    reason = status.get("reason") or "Failed"
+    if not status.get("message"):
+        ended = [
+            container["state"]["terminated"]
+            for container in status.get("containerStatuses", ())
+            if "terminated" in container.get("state", {})
+        ]
+        return Problem(reason, f"It has ended{_how(ended[0]) if ended else ''}.")
+    by = "Its node evicted it" if reason == "Evicted" else "Its node ended it"
+    return Problem(reason, f"{by}: {_cause(status)}")
+
+
+def _unscheduled(pod: Object) -> Problem | None:
+    scheduled = _condition(pod.get("status", {}), "PodScheduled")
+    if scheduled.get("status") != "False":
+        return None
+    # What preempting others would bring is a second sentence, and varies.
+    cause = scheduled.get("message", "").split(" preemption:")[0]
+    message = f"No node takes it: {_cause({'message': cause})}"
+    if excluded := sorted(excluded_nodes(pod)):
+        more = f" and {len(excluded) - MAX_NODES} more" if len(excluded) > MAX_NODES else ""
+        listed = ", ".join(excluded[:MAX_NODES])
+        message += f" It may not run on {listed}{more}, whose devices failed (status.avoidedNodes)."
+    return Problem(scheduled.get("reason") or "Unschedulable", message)
+
+
+def _container(pod: Object, container: Object) -> Problem | None:
+    state = container.get("state", {})
+    waiting = state.get("waiting", {})
+    reason = waiting.get("reason", "")
+    image = container.get("image", "")
+    if reason in _PULLS:
+        return Problem(
+            "ImagePullBackOff",
+            f"The image {image} cannot be pulled: look at its name, its registry and the pull "
+            "secrets.",
+        )
+    if reason == "ErrImageNeverPull":
+        return Problem(reason, f"The image {image} is not on its node, and may not be pulled.")
+    if reason == "InvalidImageName":
+        return Problem(reason, f"{image!r} is not the name of an image.")
+    if ended := _ended(container):
+        return _crash(pod, container, ended)
+    if reason and reason not in STARTS and reason != "CrashLoopBackOff":
+        return Problem(reason, f"Its container cannot start: {_cause(waiting)}")
+    return None
+
+
+def _ended(container: Object) -> Object | None:
+    """How the container ended last, until it is ready again."""
+    if container.get("ready"):
+        return None
+    state, last = container.get("state", {}), container.get("lastState", {})
+    ended = state.get("terminated") or last.get("terminated")
+    return ended if ended and ended.get("reason") != "Completed" else None
+
+
+def _crash(pod: Object, container: Object, ended: Object) -> Problem:
+    if ended.get("reason") == "OOMKilled":
+        limit = _memory_limit(pod, container.get("name", ""))
+        than = f"its limit of {limit}" if limit else "its node had"
+        return Problem("OOMKilled", f"It was killed for using more memory than {than}.")
+    # The kubelet says CrashLoopBackOff only between two tries.
+    repeated = container.get("restartCount", 0) > 1
+    how = f"It crashes{' again and again' if repeated else ''}{_how(ended)}"
+    reason = "CrashLoopBackOff" if repeated else "Crashed"
+    said = _last_line(ended.get("message", ""))
+    return Problem(reason, f"{how}: {sentence(said)}" if said else f"{how}.")
+
+
+def _how(ended: Object) -> str:
+    code = ended.get("exitCode", 0)
+    if code > 128 and code - 128 in signal.valid_signals():
+        return f" by {signal.Signals(code - 128).name}"
+    return f" with exit code {code}"
+
+
+def _memory_limit(pod: Object, container: str) -> str | None:
+    for spec in pod.get("spec", {}).get("containers", ()):
+        if spec.get("name") == container:
+            return spec.get("resources", {}).get("limits", {}).get("memory")
+    return None
+
+
+def _condition(status: Object, kind: str) -> Object:
+    for condition in status.get("conditions", ()):
+        if condition["type"] == kind:
+            return condition
+    return {}
+
+
+def _cause(said: Object) -> str:
+    """What another component says, on one line and with a full stop."""
+    return sentence(" ".join(said.get("message", "").split()) or "no reason is given")
+
+
+def _last_line(text: str) -> str:
+    """Of a termination message: where it is the end of a log, the line that says what happened."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def sentence(text: str) -> str:
+    """No longer than MAX_CAUSE_CHARS, and with a full stop."""
+    short = text if len(text) <= MAX_CAUSE_CHARS else f"{text[:MAX_CAUSE_CHARS]}..."
+    return short if short.endswith((".", "!", "?")) else f"{short}."

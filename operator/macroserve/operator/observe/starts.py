@@ -1,0 +1,61 @@
+"""How an instance's last start failed, from its pod's raw status."""
+
+from datetime import datetime, timedelta
+
+from macroserve.core.device_errors import is_device_error
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Object
+from macroserve.operator.k8s.times import parsed
+from macroserve.operator.observe.observation import FailedStart
+from macroserve.operator.observe.problems import sentence
+
+FIRST_STATUS = timedelta(seconds=5)
+"""A kubelet says that a pod is not ready within a second of taking it up; no engine loads a model
+in less than this."""
+
+
+def failed_start(pod: Object) -> FailedStart | None:
+    """None where the engine's container has never ended, is ready, or served before it ended."""
+    status = pod.get("status", {})
+    container = _engine(status)
+    state = container.get("state", {})
+    ended = state.get("terminated") or container.get("lastState", {}).get("terminated")
+    if container.get("ready") or not ended or not ended.get("exitCode"):
+        return None
+    served_until = _served_until(status)
+    began = parsed(ended.get("startedAt") or "")
+    if served_until and began and served_until > began:
+        return None
+    is_up = "running" in state
+    return FailedStart(
+        num_ended=container.get("restartCount", 0) + (not is_up),
+        served_until=served_until,
+        device_error=_device_error(ended),
+    )
+
+
+def _engine(status: Object) -> Object:
+    containers = status.get("containerStatuses") or ()
+    return next((each for each in containers if each.get("name") == names.CONTAINER), {})
+
+
+def _served_until(status: Object) -> datetime | None:
+    """When the pod was Ready last; None for one that never was.
+
+    Ready turns False when a kubelet takes the pod up, and after that only when it was True.
+    """
+    conditions = status.get("conditions") or ()
+    ready = next((each for each in conditions if each["type"] == "Ready"), {})
+    changed = parsed(ready.get("lastTransitionTime") or "")
+    taken_up = parsed(status.get("startTime") or "")
+    if changed is None or taken_up is None or changed - taken_up <= FIRST_STATUS:
+        return None
+    return changed
+
+
+def _device_error(ended: Object) -> str:
+    """The line of the termination message, which may be the end of a log, that names one."""
+    if ended.get("reason") == "OOMKilled":
+        return ""
+    lines = (ended.get("message") or "").splitlines()
+    return next((sentence(line.strip()) for line in lines if is_device_error(line)), "")

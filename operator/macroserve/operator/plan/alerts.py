@@ -1,0 +1,133 @@
+"""Where Alertmanager calls: ``POST /alerts`` with its webhook JSON, version 4, and a token.
+
+Only the replica that leads takes alerts. The others answer 503 and close the connection, whereupon
+Alertmanager tries again, on a new connection, which the Service may take to the leader.
+"""
+
+import hmac
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from aiohttp import web
+from prometheus_client import Counter
+
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.plan.firing_alerts import Alert
+
+MAX_BODY_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+ALERTS = Counter(
+    "macroserve_operator_alerts",
+    "Alerts that were received: noted, or about an unknown MacroInstance.",
+    ["outcome"],
+)
+REFUSALS = Counter(
+    "macroserve_operator_alert_refusals",
+    "Calls that were refused: unauthorized, not_leading, malformed.",
+    ["reason"],
+)
+
+
+class _Alert(msgspec.Struct):
+    status: Literal["firing", "resolved"]
+    labels: dict[str, str]
+    fingerprint: str = ""
+
+
+class _Webhook(msgspec.Struct):
+    version: Literal["4"]
+    alerts: list[_Alert]
+
+
+def decode(body: bytes) -> tuple[Alert, ...]:
+    """The alerts of a webhook call. Raises ValueError with a sentence for what is not one."""
+    try:
+        webhook = msgspec.json.decode(body, type=_Webhook)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"This is not Alertmanager's webhook JSON, version 4: {error}.") from error
+    return tuple(_alert(alert) for alert in webhook.alerts)
+
+
+def _alert(alert: _Alert) -> Alert:
+    namespace, name = alert.labels.get("namespace"), alert.labels.get("macroinstance")
+    about = Key(namespace, name) if namespace and name else None
+    firing = alert.status == "firing"
+    return Alert(alert.labels.get("alertname", ""), about, firing, alert.fingerprint)
+
+
+class AlertServer:
+    """token_file: holds the bearer token; read for every call, for it may be replaced.
+
+    leads: whether this replica does. knows: whether there is such a MacroInstance.
+    note: told of every alert that concerns one of these, or none in particular.
+    """
+
+    def __init__(
+        self,
+        token_file: Path,
+        leads: Callable[[], bool],
+        knows: Callable[[Key], bool],
+        note: Callable[[Alert], object],
+    ) -> None:
+        self._token_file = token_file
+        self._leads = leads
+        self._knows = knows
+        self._note = note
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.add_routes([web.post("/alerts", self._receive)])
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self, port: int, host: str | None = None) -> int:
+        """On all addresses unless ``host`` is one; returns the port, which may be asked for as 0.
+        Raises OSError if it cannot be had."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        return self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        if not self._is_allowed(request):
+            REFUSALS.labels("unauthorized").inc()
+            headers = {"WWW-Authenticate": "Bearer"}
+            return _answer(HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", headers)
+        if not self._leads():
+            REFUSALS.labels("not_leading").inc()
+            headers = {"Connection": "close"}
+            return _answer(HTTPStatus.SERVICE_UNAVAILABLE, "Another replica leads.", headers)
+        try:
+            alerts = decode(await request.read())
+        except ValueError as error:
+            REFUSALS.labels("malformed").inc()
+            return _answer(HTTPStatus.BAD_REQUEST, str(error))
+        for alert in alerts:
+            is_known = alert.about is None or self._knows(alert.about)
+            ALERTS.labels("noted" if is_known else "unknown").inc()
+            if is_known:
+                self._note(alert)
+            else:
+                log.info("%s is about %s, which is not there.", alert.name, alert.about)
+        return _answer(HTTPStatus.OK, "Taken.")
+
+    def _is_allowed(self, request: web.Request) -> bool:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        try:
+            token = self._token_file.read_bytes().strip()
+        except OSError as error:
+            log.error("The token of the alerts cannot be read: %s", error)
+            return False
+        is_same = hmac.compare_digest(given.strip().encode(errors="surrogateescape"), token)
+        return bool(token) and scheme.lower() == "bearer" and is_same
+
+
+def _answer(
+    status: HTTPStatus, message: str, headers: dict[str, str] | None = None
+) -> web.Response:
+    return web.json_response({"message": message}, status=status, headers=headers)

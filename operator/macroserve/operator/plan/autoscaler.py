@@ -1,0 +1,217 @@
+"""How many instances each MacroInstance should have, and which share of them in the HP pool,
+between two rounds of its reconciling.
+
+With ``spec.autoscaling`` the target lives in ``status.targetInstances``: alerts, a forecast of the
+load and simulations of it move it, as ``core.scaling.autoscale`` decides. Without, it is
+``spec.instances``, which ``kubectl scale`` and an HPA write.
+
+A ratio of ``Auto`` lives in ``status.highPriorityRatio``. It is looked at while too few requests
+meet their targets: the same simulation tells whether another would serve them better.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from macroserve.api.manifest import Autoscaling, Manifest, leaves_ratio_open
+from macroserve.api.messages import Report
+from macroserve.core.scaling.autoscale import Limits, Move, Need, Scaling, Signals, decide, resume
+from macroserve.core.scaling.load import LoadReport
+from macroserve.operator import metrics
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.observe.observation import Observation
+from macroserve.operator.observe.target import Change, Target, last_target
+from macroserve.operator.plan import load_signals as evidence
+from macroserve.operator.plan.firing_alerts import Alert, AlertBook
+from macroserve.operator.plan.simulations import Simulations
+from macroserve.sim.capacity.capacity import need
+from macroserve.sim.capacity.pools import best_ratio
+from macroserve.sim.capacity.traffic import expected
+
+CALLS_FOR_MORE = ("MacroserveSLOAttainmentLow", "MacroserveQueuesLate")
+METRICS_MISSING = "MacroserveMetricsMissing"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a simulation of a load tells. need: None where the number is not ours to change."""
+
+    need: Need | None
+    high_priority_ratio: float
+
+
+def needs_load(manifest: Manifest, report: Report) -> bool:
+    """Whether anything here depends on what a MacroInstance was asked for lately."""
+    return manifest.spec.autoscaling is not None or _asks_for_ratio(manifest, report)
+
+
+class Autoscaler:
+    """All MacroInstances' memory of alerts and of what was simulated; lost with the process.
+
+    wake: called as ``wake(namespace, name)`` when the answer of ``target`` may differ from now on:
+        an alert has come, a simulation has ended. Called on the event loop.
+    """
+
+    def __init__(
+        self,
+        wake: Callable[[str, str], None],
+        book: AlertBook | None = None,
+        simulations: Simulations[Findings] | None = None,
+    ) -> None:
+        self._wake = wake
+        self._book = book or AlertBook()
+        self._simulations = simulations or Simulations(lambda key: wake(*key))
+        self._scalings: dict[Key, Scaling] = {}
+
+    def note_alert(self, alert: Alert) -> None:
+        """Of a MacroInstance that is there, or of none in particular."""
+        if self._book.note(alert) and alert.about:
+            self._wake(*alert.about)
+
+    async def target(self, observation: Observation, load: LoadReport | None) -> Target:
+        """What to plan for in this round; it never waits for a simulation.
+
+        load: as the head reports it now, None when it does not answer. It need not be asked for
+            unless ``needs_load``.
+        """
+        key = Key(observation.namespace, observation.name)
+        autoscaling = observation.manifest.spec.autoscaling
+        if autoscaling is None:
+            self._scalings.pop(key, None)
+            target = _as_specified(observation)
+        else:
+            target = self._autoscaled(key, autoscaling, observation, load)
+        target = replace(target, high_priority_ratio=self._ratio(key, observation, load))
+        if target.change or target.high_priority_ratio != evidence.present_ratio(observation):
+            # It was of other instances.
+            self._simulations.forget(key)
+        metrics.TARGET_INSTANCES.labels(*key).set(target.instances)
+        metrics.READY_INSTANCES.labels(*key).set(evidence.num_ready(observation))
+        return target
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The MacroInstance is gone."""
+        key = Key(namespace, name)
+        self._scalings.pop(key, None)
+        self._simulations.forget(key)
+        self._book.forget(key)
+        for gauge in (metrics.TARGET_INSTANCES, metrics.READY_INSTANCES):
+            with contextlib.suppress(KeyError):
+                gauge.remove(*key)
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        await self._simulations.stop()
+
+    def _autoscaled(
+        self,
+        key: Key,
+        autoscaling: Autoscaling,
+        observation: Observation,
+        load: LoadReport | None,
+    ) -> Target:
+        now = observation.now.timestamp()
+        held = last_target(observation.status, observation.manifest)
+        scaling = self._scalings.get(key)
+        if scaling is None or scaling.target != held:
+            scaling = resume(held, _moves(observation.status), now)
+            self._simulations.forget(key)
+        limits = _limits(autoscaling)
+        signals = self._signals(key, observation, load)
+        decision, self._scalings[key] = decide(scaling, limits, signals, now)
+        change = None
+        if decision.target != held:
+            change = Change(observation.now, held, decision.target, decision.reason)
+        is_known = not (signals.unknown or signals.deaf)
+        return Target(decision.target, decision.reason, decision.able, is_known, change)
+
+    def _signals(self, key: Key, observation: Observation, load: LoadReport | None) -> Signals:
+        firing = self._book.firing(key)
+        ready = evidence.num_ready(observation)
+        alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
+        deaf = None
+        if METRICS_MISSING in firing:
+            deaf = f"{METRICS_MISSING} fires."
+        elif self._book.is_silent:
+            deaf = "Nothing is heard from Alertmanager."
+        unknown = evidence.unknown(observation, load)
+        if unknown or load is None:
+            return Signals(ready=ready, alert=alert, unknown=unknown, deaf=deaf)
+        is_idle = evidence.is_idle(observation, load)
+        findings = None if is_idle else self._findings(key, observation, load)
+        return Signals(
+            ready=ready,
+            alert=alert,
+            need=findings.need if findings else None,
+            idle=is_idle,
+            struggling=evidence.is_struggling(observation.manifest, observation.report),
+            deaf=deaf,
+        )
+
+    def _ratio(self, key: Key, observation: Observation, load: LoadReport | None) -> float:
+        findings, is_known = None, not evidence.unknown(observation, load)
+        if load and is_known and _asks_for_ratio(observation.manifest, observation.report):
+            findings = self._findings(key, observation, load)
+        return findings.high_priority_ratio if findings else evidence.present_ratio(observation)
+
+    def _findings(self, key: Key, observation: Observation, load: LoadReport) -> Findings | None:
+        return self._simulations.latest(key, partial(_simulate, observation, load))
+
+
+def _simulate(observation: Observation, load: LoadReport) -> Findings | None:
+    """None before an instance has told what it is like."""
+    design = evidence.design(observation, load)
+    if design is None:
+        return None
+    spec = observation.manifest.spec
+    held = last_target(observation.status, observation.manifest)
+    num_waiting = evidence.num_waiting(observation)
+    found = None
+    if spec.autoscaling:
+        limits = _limits(spec.autoscaling)
+        found = need(
+            design,
+            load,
+            goal=spec.slo.attainment,
+            present=held,
+            least=limits.least,
+            most=limits.most,
+            memory_s=limits.down_s,
+            num_waiting=num_waiting,
+        )
+    ratio, coming = design.high_priority_ratio, expected(load, num_waiting)
+    if coming and _asks_for_ratio(observation.manifest, observation.report):
+        ratio = best_ratio(design, coming, held, spec.slo.attainment)
+    return Findings(found, ratio)
+
+
+def _asks_for_ratio(manifest: Manifest, report: Report | None) -> bool:
+    return leaves_ratio_open(manifest) and evidence.is_struggling(manifest, report)
+
+
+def _as_specified(observation: Observation) -> Target:
+    wanted = observation.manifest.spec.instances
+    reason = f"spec.instances asks for {wanted}."
+    before = observation.status.get("targetInstances")
+    if before in (None, wanted):
+        return Target(wanted, reason)
+    return Target(wanted, reason, change=Change(observation.now, before, wanted, reason))
+
+
+def _limits(autoscaling: Autoscaling) -> Limits:
+    stabilization = autoscaling.stabilization
+    return Limits(
+        autoscaling.min_instances,
+        autoscaling.max_instances,
+        stabilization.up_s,
+        stabilization.down_s,
+    )
+
+
+def _moves(status: Mapping[str, Any]) -> Iterator[Move]:
+    for entry in status.get("scalingHistory", ()):
+        at_s = datetime.fromisoformat(entry["time"]).timestamp()
+        yield Move(at_s, entry["from"], entry["to"])

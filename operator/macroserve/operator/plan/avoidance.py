@@ -1,0 +1,183 @@
+"""Nodes on which an instance cannot start because of their devices are left alone for an hour.
+
+What was counted and decided is in the status, so it outlives the operator. A node gets no new
+instances once the status says so: a pod that is made then excludes it, and pods that run stay.
+
+An entry is of one form of the pods (their revision): where an image was at fault, and not the
+nodes, the corrected one may run everywhere at once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from macroserve.operator.k8s.times import rfc3339
+from macroserve.operator.observe.observation import FailedStart, InstancePod, Observation, Problem
+
+NUM_STARTS = 3
+AVOIDED_FOR = timedelta(hours=1)
+MAX_NODES = 50
+"""A pod's affinity and the status name at most so many; the newest are kept."""
+MAX_COUNTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AvoidedNode:
+    """instance, cause: whose start failed there last, and why. revision: of its pod."""
+
+    node: str
+    until: datetime
+    instance: str
+    cause: str
+    revision: str
+
+    @staticmethod
+    def from_status(entry: Mapping[str, Any]) -> "AvoidedNode":
+        until = datetime.fromisoformat(entry["until"])
+        return AvoidedNode(
+            entry["node"], until, entry["instance"], entry["cause"], entry["revision"]
+        )
+
+    def to_status(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "until": rfc3339(self.until),
+            "instance": self.instance,
+            "cause": self.cause,
+            "revision": self.revision,
+        }
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(
+            "NodeAvoided",
+            f"The node {self.node} gets no instances before {rfc3339(self.until)}: "
+            f"{self.instance} failed {NUM_STARTS} starts there. {self.cause}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedStarts:
+    """Failed starts of one instance on one node.
+
+    pod: uid of the last pod that was looked at. num_ended: how often its container had ended.
+    device_errors: how many starts failed with one, over all pods. time: of the last one counted.
+    """
+
+    instance: str
+    node: str
+    pod: str
+    num_ended: int
+    device_errors: int
+    time: datetime
+
+    @staticmethod
+    def from_status(entry: Mapping[str, Any]) -> "CountedStarts":
+        return CountedStarts(
+            entry["instance"],
+            entry["node"],
+            entry["pod"],
+            entry["ended"],
+            entry["deviceErrors"],
+            datetime.fromisoformat(entry["time"]),
+        )
+
+    def to_status(self) -> dict[str, Any]:
+        return {
+            "instance": self.instance,
+            "node": self.node,
+            "pod": self.pod,
+            "ended": self.num_ended,
+            "deviceErrors": self.device_errors,
+            "time": rfc3339(self.time),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Avoidance:
+    """The lists that the status has after a round, the newest last."""
+
+    nodes: tuple[AvoidedNode, ...]
+    starts: tuple[CountedStarts, ...]
+
+
+def avoided_nodes(observation: Observation) -> tuple[AvoidedNode, ...]:
+    """Return those that the status names, and whose hour is not over: pods exclude these."""
+    entries = map(AvoidedNode.from_status, observation.status.get("avoidedNodes", ()))
+    return tuple(
+        entry
+        for entry in entries
+        if entry.until > observation.now and entry.revision == observation.revision
+    )
+
+
+def node_names(nodes: Sequence[AvoidedNode]) -> frozenset[str]:
+    return frozenset(avoided.node for avoided in nodes)
+
+
+def avoidance(observation: Observation) -> Avoidance:
+    """Return what is avoided and counted once this round's pods are looked at."""
+    nodes = {entry.node: entry for entry in avoided_nodes(observation)}
+    starts = {(entry.instance, entry.node): entry for entry in _counted(observation)}
+    for pod in observation.pods:
+        place = pod.instance, pod.node
+        if pod.ready:
+            starts.pop(place, None)
+        start = pod.failed_start
+        if not start or not pod.node or pod.deleting or pod.revision != observation.revision:
+            continue
+        counted = _recounted(starts.get(place), pod, start, observation.now)
+        if counted.device_errors >= NUM_STARTS and start.device_error and pod.node not in nodes:
+            nodes[pod.node] = AvoidedNode(
+                pod.node,
+                observation.now + AVOIDED_FOR,
+                pod.instance,
+                start.device_error,
+                pod.revision,
+            )
+        if pod.node in nodes:
+            starts.pop(place, None)
+        else:
+            starts[place] = counted
+    return Avoidance(tuple(nodes.values())[-MAX_NODES:], tuple(starts.values())[-MAX_COUNTED:])
+
+
+def _counted(observation: Observation) -> Iterator[CountedStarts]:
+    for entry in map(CountedStarts.from_status, observation.status.get("failedStarts", ())):
+        if observation.now - entry.time < AVOIDED_FOR:
+            yield entry
+
+
+def _recounted(
+    before: CountedStarts | None, pod: InstancePod, start: FailedStart, now: datetime
+) -> CountedStarts:
+    """Count what has failed since. Starts that nobody watched count as the last one does."""
+    if before and start.served_until and start.served_until > before.time:
+        before = None
+    if before and before.pod == pod.uid:
+        if before.num_ended == start.num_ended:
+            return before
+        num_new = max(1, start.num_ended - before.num_ended)
+    else:
+        num_new = 1 if start.served_until else start.num_ended
+    errors = before.device_errors if before else 0
+    if start.device_error:
+        errors += num_new
+    return CountedStarts(pod.instance, pod.node, pod.uid, start.num_ended, errors, now)
+
+
+def misplaced(observation: Observation, pod: InstancePod) -> str | None:
+    """Why the pod is to be made anew, a sentence; None for one that may stay.
+
+    A pod's affinity cannot be changed: one that waits for a node is made again when the nodes that
+    it excludes are no longer the ones to avoid.
+    """
+    if pod.ready or pod.deleting or pod.revision != observation.revision:
+        return None
+    avoided = node_names(avoided_nodes(observation))
+    if not pod.node and pod.excluded_nodes != avoided:
+        return "The nodes that it may run on have changed."
+    if pod.node in avoided and pod.failed_start and pod.failed_start.device_error:
+        return f"It does not start on the node {pod.node}, which is avoided now."
+    return None

@@ -1,0 +1,156 @@
+"""The fleet that an Observation shows, for ``core`` to plan with, and what in it needs repair.
+
+A lost node needs no knowledge of nodes: Kubernetes takes Ready from its pods and deletes them, each
+is replaced under another name, and the object that only its kubelet would remove is erased. Where
+just the kubelet is dead, the instance first finishes what it works on.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from macroserve.api.messages import CellReport, InstanceReport
+from macroserve.core.scaling.fleet import Assign, Fleet, Member, State
+from macroserve.operator.k8s import names
+from macroserve.operator.observe.observation import InstancePod, Observation
+from macroserve.operator.observe.problems import NODE_LOST
+from macroserve.operator.plan.avoidance import misplaced
+
+
+def fleet(observation: Observation) -> Fleet:
+    """An instance that serves counts as joined while the cells cannot all be asked: what is not
+    known to be outside of a cell is not touched."""
+    cells = _cells(observation)
+    return Fleet(tuple(_member(observation, pod, cells) for pod in observation.pods), cells)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAgain:
+    """Order an instance's drain at its cell: the order was lost, or something else ends its
+    pod."""
+
+    instance: str
+    cell: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Take out of a cell what is no pod of ours any more, or is in another cell as well."""
+
+    instance: str
+    cell: str
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Remove the object of a pod that was told to end on a node that does not answer."""
+
+    instance: str
+
+
+Repair = Assign | DrainAgain | Release | Erase
+"""Assign: the labels of an instance's pod say another cell or pool than its scheduler."""
+
+
+def repairs(observation: Observation) -> Iterator[Repair]:
+    """What an earlier round left undone, or others did. Such as a move after which the operator
+    was killed."""
+    pods = {pod.instance: pod for pod in observation.pods}
+    for cell in observation.report.cells if observation.report else ():
+        for found in cell.instances:
+            pod = pods.get(found.name)
+            holder = located(observation, pod) if pod else None
+            if pod is None or holder is None or holder[0] is not cell:
+                yield Release(found.name, cell.cell.name)
+                continue
+            if (pod.draining_since or pod.deleting) and not found.draining:
+                yield DrainAgain(found.name, cell.cell.name)
+            if not pod.deleting and (pod.cell, pod.pool) != (cell.cell.name, found.pool):
+                yield Assign(found.name, cell.cell.name, found.pool)
+    cells = _cells(observation)
+    for pod in observation.pods:
+        found = located(observation, pod)
+        is_idle = found[1].idle if found else cells is not None
+        if pod.terminating and _is_lost(pod) and is_idle:
+            yield Erase(pod.instance)
+
+
+def located(observation: Observation, pod: InstancePod) -> tuple[CellReport, InstanceReport] | None:
+    """The cell that holds this very pod, not one that had its name before."""
+    found = observation.located(pod.instance)
+    return found if found and _is_same(pod, found[1]) else None
+
+
+def _cells(observation: Observation) -> frozenset[str] | None:
+    report, running = observation.report, observation.running_cells
+    if report is None or running != {cell.cell.name for cell in report.cells}:
+        return None
+    return running
+
+
+def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | None) -> Member:
+    why_misplaced = misplaced(observation, pod)
+    state = _state(pod, why_misplaced)
+    found = located(observation, pod)
+    unknown = cells is None and state is State.SERVING
+    return Member(
+        name=pod.instance,
+        state=state,
+        pool=found[1].pool if found else pod.pool,
+        cell=found[0].cell.name if found else pod.cell,
+        joined=found is not None or unknown,
+        draining=_draining(pod, found),
+        drained=_drained(observation, pod, found, cells),
+        outdated=pod.revision != observation.revision,
+        failure=why_misplaced or "It has failed.",
+        foreign=pod.foreign,
+        remaining_tokens=found[1].status.remaining_tokens if found else 0,
+    )
+
+
+def _state(pod: InstancePod, misplaced: str | None) -> State:
+    if pod.deleting:
+        return State.LEAVING
+    if pod.failed or misplaced:
+        return State.FAILED
+    return State.SERVING if pod.ready else State.STARTING
+
+
+def _draining(pod: InstancePod, found: tuple[CellReport, InstanceReport] | None) -> bool:
+    """By its own account, too: the mark of the last round may not be seen yet."""
+    if found is None:
+        return pod.draining_since is not None
+    return pod.draining_since is not None or pod.deleting or found[1].draining
+
+
+def _drained(
+    observation: Observation,
+    pod: InstancePod,
+    found: tuple[CellReport, InstanceReport] | None,
+    cells: frozenset[str] | None,
+) -> bool:
+    """Idle and known to be left alone, or let go by its cell, or past its budget."""
+    if found is not None and found[1].draining and found[1].idle:
+        return True
+    if pod.draining_since is None:
+        return False
+    if found is None and cells is not None and pod.cell in cells:
+        return True
+    budget = timedelta(seconds=pod.drain_budget_s)
+    return observation.now - pod.draining_since > budget
+
+
+def _is_lost(pod: InstancePod) -> bool:
+    return pod.problem is not None and pod.problem.reason == NODE_LOST
+
+
+def _is_same(pod: InstancePod, found: InstanceReport) -> bool:
+    return pod.address is None or found.address == _url(pod, names.INSTANCE_PORT)
+
+
+def control_url(pod: InstancePod) -> str:
+    return _url(pod, names.CONTROL_PORT)
+
+
+def _url(pod: InstancePod, port: int) -> str:
+    return f"{'https' if pod.tls else 'http'}://{pod.address}:{port}"

@@ -1,0 +1,89 @@
+"""What one round knows of a MacroInstance's load, as far as scaling depends on it."""
+
+from macroserve.api.manifest import Manifest, wish
+from macroserve.api.messages import Report
+from macroserve.core.scaling.load import LoadReport
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.status import Pool
+from macroserve.operator.observe.observation import Observation
+from macroserve.sim.capacity.survivors import Design
+from macroserve.sim.instance import Exact
+
+STALE_S = 60.0
+"""A load that ended longer ago says nothing of the present one."""
+
+FEWEST_FINISHED = 10
+"""The attainment of fewer requests is left to chance."""
+
+
+def unknown(observation: Observation, load: LoadReport | None) -> str | None:
+    """Why the load is not known, a sentence; None if it is."""
+    if observation.report is None:
+        return "The head does not answer, so that the load is not known."
+    if load is None:
+        return "The head does not tell what was asked for lately."
+    if not load.buckets:
+        return "The load has yet to be counted."
+    if load.buckets[0].age_s > STALE_S:
+        return "The load was last counted too long ago."
+    return None
+
+
+def is_idle(observation: Observation, load: LoadReport) -> bool:
+    """Nothing was asked for in the minutes that ``load`` tells of, and nothing is being done."""
+    num_asked = sum(bucket.requests for bucket in load.buckets)
+    cells = [report.cell for report in observation.report.cells] if observation.report else []
+    return not num_asked and not any(cell.num_waiting or cell.num_running for cell in cells)
+
+
+def is_struggling(manifest: Manifest, report: Report | None) -> bool:
+    """Of the last minute's requests fewer than wished were within their targets."""
+    cells = report.cells if report else ()
+    finished = sum(cell.recent_finished for cell in cells)
+    attained = sum(cell.recent_attained for cell in cells)
+    wanted = manifest.spec.slo.attainment
+    return finished >= FEWEST_FINISHED and attained < wanted * finished
+
+
+def num_waiting(observation: Observation) -> int:
+    """Requests that wait for their prefill."""
+    cells = observation.report.cells if observation.report else ()
+    return sum(report.cell.num_waiting for report in cells)
+
+
+def num_ready(observation: Observation) -> int:
+    return sum(
+        pod.ready and not (pod.deleting or pod.failed or pod.draining_since)
+        for pod in observation.pods
+    )
+
+
+def present_ratio(observation: Observation) -> float:
+    """The share of HP instances that is in force."""
+    auto_ratio = observation.status.get("highPriorityRatio")
+    return wish(observation.manifest, auto_ratio=auto_ratio).high_priority_ratio
+
+
+def design(observation: Observation, load: LoadReport) -> Design | None:
+    """What instances are like, by their own account; None before one has given it."""
+    cells = observation.report.cells if observation.report else ()
+    statuses = [instance.status for cell in cells for instance in cell.instances]
+    known = [status for status in statuses if status.num_blocks]
+    if not known or load.model is None or load.device is None or load.coefficients is None:
+        return None
+    smallest = min(known, key=lambda status: status.num_blocks * status.block_size)
+    manifest = observation.manifest
+    engine = manifest.spec.engine
+    config = InstanceConfig(
+        strategy=manifest.strategy,
+        pool=Pool.LP,
+        slo=manifest.slo,
+        num_blocks=smallest.num_blocks,
+        block_size=smallest.block_size,
+        max_num_seqs=engine.max_num_seqs,
+        max_batch_tokens=engine.max_batch_tokens,
+        max_model_len=manifest.spec.model.max_model_len,
+        drop_late=manifest.spec.scheduling.drop_late,
+    )
+    latency = Exact(load.model, load.device, load.coefficients)
+    return Design(config, latency, present_ratio(observation), manifest.spec.mitosis.upper_bound)

@@ -1,0 +1,94 @@
+"""Simulations of MacroInstances' loads, one after another, beside the event loop."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from macroserve.operator import metrics
+from macroserve.operator.k8s.names import Key
+
+EVERY_S = 15.0
+PAUSES = 4.0
+"""After a simulation at least this many times as long as it took pass before the next."""
+
+STALE_S = 120.0
+"""What was found out longer ago is not known any more: the worker has too much to do."""
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found(Generic[T]):
+    """what: None where it could not be found out."""
+
+    what: T | None
+    at: float
+    next_at: float
+
+
+class Simulations(Generic[T]):
+    """found: called on the event loop when something else was found out for a MacroInstance.
+
+    clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, found: Callable[[Key], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._notify = found
+        self._clock = clock
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="simulation")
+        self._found: dict[Key, _Found[T]] = {}
+        self._running: dict[Key, asyncio.Task[None]] = {}
+
+    def latest(self, key: Key, simulate: Callable[[], T | None]) -> T | None:
+        """What was found out last, None if nothing yet; begins to find out again when it is time.
+
+        simulate: runs in another thread, so it must not touch what this one changes.
+        """
+        now = self._clock()
+        found = self._found.get(key)
+        if key not in self._running and (found is None or now >= found.next_at):
+            self._running[key] = asyncio.create_task(self._run(key, simulate))
+        return found.what if found and now - found.at <= STALE_S else None
+
+    def forget(self, key: Key) -> None:
+        """What was found out does not hold any more, nor will what is being found out."""
+        self._found.pop(key, None)
+        if task := self._running.pop(key, None):
+            task.cancel()
+
+    async def stop(self) -> None:
+        """A simulation that has begun runs on for its second or two."""
+        tasks = list(self._running.values())
+        for key in list(self._running):
+            self.forget(key)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, key: Key, simulate: Callable[[], T | None]) -> None:
+        before = self._found.get(key)
+        loop = asyncio.get_running_loop()
+        what = None
+        try:
+            what, took_s = await loop.run_in_executor(self._worker, self._timed, simulate)
+        except Exception:
+            took_s = 0.0
+            metrics.ERRORS.labels("simulation").inc()
+            log.exception("The load of %s could not be simulated.", key)
+        now = self._clock()
+        self._found[key] = _Found(what, now, now + max(EVERY_S, PAUSES * took_s))
+        del self._running[key]
+        if before is None or before.what != what:
+            self._notify(key)
+
+    def _timed(self, simulate: Callable[[], T | None]) -> tuple[T | None, float]:
+        began = self._clock()
+        what = simulate()
+        return what, self._clock() - began

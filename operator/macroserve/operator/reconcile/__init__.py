@@ -1,0 +1,1 @@
+"""Reconcile: the work queue, and one reconcile of one MacroInstance."""

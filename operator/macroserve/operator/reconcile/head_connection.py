@@ -1,0 +1,101 @@
+"""What a MacroInstance's head has to say, if it answers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import aiohttp
+
+from macroserve.api.keys import KeyRing
+from macroserve.api.messages import HeadReport, Report
+from macroserve.core.scaling.load import LoadReport
+from macroserve.operator import metrics
+from macroserve.operator.apply.tls import Tls, tls
+from macroserve.operator.apply.tokens import Tokens, tokens
+from macroserve.operator.head_client import CallError, HeadClient
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.client import Api
+from macroserve.operator.k8s.kinds import Object
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.logs import about
+from macroserve.operator.observe.pods import is_being_set_up
+from macroserve.operator.render.blueprint import Blueprint
+
+READ_AGAIN = timedelta(seconds=10)
+"""How soon a secret that a person has changed is taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """load: None if it was not asked for, or is not told."""
+
+    head: HeadClient
+    report: HeadReport
+    load: LoadReport | None
+
+
+class Contact:
+    """Talk with one MacroInstance's processes; keep their tokens, and whom to trust."""
+
+    def __init__(self, api: Api, http: aiohttp.ClientSession, key: Key) -> None:
+        self._log = about(key, __name__)
+        self._api = api
+        self._http = http
+        self._tokens: Tokens | None = None
+        self._read_at: datetime | None = None
+        self._tls: Tls | None = None
+        self._tls_read_at: datetime | None = None
+
+    async def tokens(self, blueprint: Blueprint, pods: Sequence[Object], now: datetime) -> Tokens:
+        """Makes them if there are none. Raises ApiError and TokensError.
+
+        pods: all that need them. While one is being set up, their Secret is looked at in every
+        round: without it a pod waits for ever.
+        """
+        is_due = self._read_at is None or not now - self._read_at < READ_AGAIN
+        if self._tokens is None or is_due or any(is_being_set_up(pod) for pod in pods):
+            self._tokens = await tokens(self._api, blueprint, pods, self._tokens, now)
+            self._read_at = now
+        return self._tokens
+
+    async def tls(self, blueprint: Blueprint, pods: Sequence[Object], now: datetime) -> Tls | None:
+        """None for plain HTTP. Makes the certificate if there is none, and renews it. Raises
+        ApiError and CertificateError. pods: as above."""
+        if not blueprint.tls.enabled:
+            return None
+        is_due = self._tls_read_at is None or not now - self._tls_read_at < READ_AGAIN
+        if self._tls is None or is_due or any(is_being_set_up(pod) for pod in pods):
+            self._tls = await tls(self._api, blueprint, self._tls, now)
+            self._tls_read_at = now
+        return self._tls
+
+    async def ask(
+        self,
+        address: str,
+        ring: KeyRing,
+        needs_load: Callable[[Report], bool],
+        tls: Tls | None = None,
+    ) -> Answer | None:
+        """address: the head pod's. None when it does not answer as it should."""
+        scheme = "https" if tls else "http"
+        head = HeadClient(self._http, f"{scheme}://{address}:{names.HEAD_PORT}", ring, tls)
+        try:
+            report = await head.report()
+        except CallError as error:
+            self._note(error)
+            return None
+        load = await self._load(head) if needs_load(report) else None
+        return Answer(head, report, load)
+
+    async def _load(self, head: HeadClient) -> LoadReport | None:
+        try:
+            return await head.load()
+        except CallError as error:
+            self._note(error)
+            return None
+
+    def _note(self, error: CallError) -> None:
+        if error.unauthorized:
+            self._read_at = None
+        metrics.ERRORS.labels("head").inc()
+        self._log.info("The head does not answer: %s", error)

@@ -1,0 +1,192 @@
+"""One loop for each MacroInstance, woken when something of it changes.
+
+A round that fails is logged, counted and tried again later; it holds up no other MacroInstance.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+from macroserve.operator import metrics
+from macroserve.operator.k8s.client import ApiError
+from macroserve.operator.k8s.kinds import Object
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.logs import about
+from macroserve.operator.reconcile.reconciler import Pace, Reconciler
+
+ROUND_TIMEOUT_S = 120.0
+MIN_WAIT_S = 1.0
+MAX_WAIT_S = 15.0
+GAP_S = 0.1
+"""Between two rounds at least: what changes together is looked at once."""
+
+
+class Loops:
+    """reconciler: for a resource, as it is when its loop begins.
+
+    forget: told of each MacroInstance that is gone.
+    """
+
+    def __init__(
+        self, reconciler: Callable[[Object], Reconciler], forget: Callable[[Key], None]
+    ) -> None:
+        self._reconciler = reconciler
+        self._forget = forget
+        self._resources: dict[Key, Object] = {}
+        self._loops: dict[Key, _Loop] = {}
+        self._leading = False
+
+    def changed(self, resource: Object) -> None:
+        """It is there, in this form."""
+        key = _key(resource)
+        before = self._resources.get(key)
+        if before and _uid(before) != _uid(resource):
+            self._forget(key)
+        self._resources[key] = resource
+        if not self._leading:
+            return
+        if key not in self._loops:
+            self._begin(key)
+        elif before is None or _essence(before) != _essence(resource):
+            self._loops[key].wake(is_change=True)
+
+    def gone(self, resource: Object) -> None:
+        """Not one that has come under its name since."""
+        key = _key(resource)
+        found = self._resources.get(key)
+        if found and _uid(found) == _uid(resource):
+            del self._resources[key]
+            self._forget(key)
+        if loop := self._loops.get(key):
+            loop.wake()
+
+    def wake(self, key: Key) -> None:
+        if loop := self._loops.get(key):
+            loop.wake()
+
+    @property
+    def is_leading(self) -> bool:
+        return self._leading
+
+    def resource(self, key: Key) -> Object | None:
+        """As it was seen last, also by a replica that does not lead."""
+        return self._resources.get(key)
+
+    async def lead(self) -> None:
+        """Look after all MacroInstances, until cancelled; then no round is left running."""
+        self._leading = True
+        try:
+            for key in self._resources:
+                self._begin(key)
+            await asyncio.Event().wait()
+        finally:
+            self._leading = False
+            tasks = [loop.task for loop in self._loops.values()]
+            self._loops.clear()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            metrics.MACROINSTANCES.set(0)
+
+    def _begin(self, key: Key) -> None:
+        loop = _Loop(key, lambda: self._resources.get(key), self._reconciler, self.gone)
+        self._loops[key] = loop
+        loop.task.add_done_callback(lambda _: self._ended(key, loop))
+        metrics.MACROINSTANCES.set(len(self._loops))
+
+    def _ended(self, key: Key, loop: "_Loop") -> None:
+        if self._loops.get(key) is not loop:
+            return
+        del self._loops[key]
+        if key in self._resources:
+            self._begin(key)
+        metrics.MACROINSTANCES.set(len(self._loops))
+
+
+class _Loop:
+    """resource: as it is now, None once it is gone. gone: told when the loop finds that out."""
+
+    def __init__(
+        self,
+        key: Key,
+        resource: Callable[[], Object | None],
+        reconciler: Callable[[Object], Reconciler],
+        gone: Callable[[Object], None],
+    ) -> None:
+        self._log = about(key, __name__)
+        self._resource = resource
+        self._make = reconciler
+        self._gone = gone
+        self._reconciler: Reconciler | None = None
+        self._woken = asyncio.Event()
+        self._changed_at: float | None = time.monotonic()
+        self.task = asyncio.create_task(self._run(), name=f"rounds of {key}")
+
+    def wake(self, is_change: bool = False) -> None:
+        if is_change and self._changed_at is None:
+            self._changed_at = time.monotonic()
+        self._woken.set()
+
+    async def _run(self) -> None:
+        wait_s = MIN_WAIT_S
+        while (resource := self._resource()) is not None:
+            self._woken.clear()
+            changed_at, self._changed_at = self._changed_at, None
+            pace = await self._round(resource)
+            if pace is Pace.NEVER:
+                self._gone(resource)
+                return
+            if pace is None:
+                self._changed_at = changed_at
+            elif changed_at is not None:
+                metrics.REACTION_SECONDS.observe(time.monotonic() - changed_at)
+            wait_s = MIN_WAIT_S if pace is Pace.SOON else min(2 * wait_s, MAX_WAIT_S)
+            # One that failed is not tried at every event of its own pods.
+            await asyncio.sleep(GAP_S if pace else MIN_WAIT_S / 2)
+            try:
+                async with asyncio.timeout(wait_s * random.uniform(0.8, 1.2)):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+
+    async def _round(self, resource: Object) -> Pace | None:
+        """None when it failed."""
+        metrics.ROUNDS.inc()
+        try:
+            with metrics.ROUND_SECONDS.time():
+                async with asyncio.timeout(ROUND_TIMEOUT_S):
+                    if self._reconciler is None or self._reconciler.uid != _uid(resource):
+                        self._reconciler = self._make(resource)
+                    return await self._reconciler.round(resource)
+        except ApiError as error:
+            kind = "conflict" if error.is_conflict else "api"
+            metrics.ERRORS.labels(kind).inc()
+            self._log.info("A round goes on later: %s", error)
+        except TimeoutError:
+            metrics.ERRORS.labels("timeout").inc()
+            self._log.warning("A round took longer than %g s.", ROUND_TIMEOUT_S)
+        except Exception:
+            metrics.ERRORS.labels("unexpected").inc()
+            self._log.exception("A round failed.")
+        return None
+
+
+def _key(resource: Object) -> Key:
+    metadata = resource["metadata"]
+    return Key(metadata["namespace"], metadata["name"])
+
+
+def _uid(resource: Object) -> str:
+    return resource["metadata"]["uid"]
+
+
+def _essence(resource: Object) -> tuple[object, ...]:
+    """What of a resource calls for a round: not the status, which rounds write."""
+    metadata = resource["metadata"]
+    return (
+        metadata["uid"],
+        metadata["generation"],
+        metadata.get("deletionTimestamp"),
+        metadata.get("finalizers"),
+    )

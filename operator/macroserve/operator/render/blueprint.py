@@ -1,0 +1,83 @@
+"""What the objects of a MacroInstance are built from."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from macroserve.api.manifest import LIVE_PARTS, Manifest
+from macroserve.operator.k8s import names
+from macroserve.operator.render.served_network import DEFAULT, ServedNetwork
+from macroserve.operator.render.served_tls import PLAIN, ServedTls
+
+Object = dict[str, Any]
+
+_RENDERED_PARTS = ("ingress", "template")
+"""Of a spec: what pods show once they are rendered."""
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """document: the resource as applied, with ``metadata`` and ``spec``. image: of all its pods."""
+
+    manifest: Manifest
+    document: Mapping[str, Any]
+    namespace: str
+    uid: str
+    image: str
+    image_pull_policy: str
+    operator_namespace: str = "default"
+    network: ServedNetwork = DEFAULT
+    tls: ServedTls = PLAIN
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def template(self) -> Mapping[str, Any]:
+        """Of the instances' pods, as the person wrote it."""
+        return self.manifest.spec.template or {}
+
+    def metadata(self, name: str, component: str | None = None, **more: Object) -> Object:
+        """Of an object that goes when the MacroInstance goes. more: labels, annotations..."""
+        own_labels = names.labels(self.name, component) | more.pop("labels", {})
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": own_labels,
+            "ownerReferences": [
+                {
+                    "apiVersion": f"{names.GROUP}/{names.VERSION}",
+                    "kind": names.KIND,
+                    "name": self.name,
+                    "uid": self.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+            **more,
+        }
+
+    def revision(self, rendered: Object, *, serves_api: bool = False) -> str:
+        """Of a pod: of how it is rendered, and of what it reads of the manifest when it starts.
+
+        Fields at their defaults do not count: a version that adds one replaces no pod. serves_api:
+        the pod reads all of ``spec.api``; an engine reads the reasoning parser alone.
+        """
+        spec = self.manifest.spec.model_dump(
+            by_alias=True,
+            exclude_defaults=True,
+            mode="json",
+            exclude={*LIVE_PARTS, *_RENDERED_PARTS},
+        )
+        if not serves_api and (api := spec.pop("api", {})).get("reasoningParser"):
+            spec["api"] = {"reasoningParser": api["reasoningParser"]}
+        return digest({"spec": spec, "pod": rendered})
+
+
+def digest(obj: object) -> str:
+    """The same for equal objects, ten hexadecimal digits."""
+    text = json.dumps(obj, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -1,0 +1,67 @@
+"""How much memory and disk a served pod may take, where its template does not say it.
+
+A limit is no reservation: it keeps a pod that grows without end from taking its node with it.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from lightkube.utils.quantity import parse_quantity
+
+from macroserve.operator.k8s import names
+
+OTHER_CONTAINERS_MEMORY = "4Gi"
+"""Limit of each container that a template adds."""
+OTHER_FOLDERS_SIZE = "10Gi"
+"""Limit of each ``emptyDir`` that a template adds."""
+
+
+def bounded(pod: Mapping[str, Any], memory_limit: str) -> dict[str, Any]:
+    """A pod in which every container has a memory limit and every ``emptyDir`` a size limit.
+
+    memory_limit: of the engine's container; a larger request of the template's raises it.
+    """
+    spec = dict(pod["spec"])
+    for field in ("initContainers", "containers"):
+        if containers := spec.get(field):
+            spec[field] = [_bounded_container(each, memory_limit) for each in containers]
+    spec["volumes"] = [_bounded_volume(volume) for volume in spec.get("volumes") or ()]
+    return {**pod, "spec": spec}
+
+
+def _bounded_container(container: Mapping[str, Any], memory_limit: str) -> dict[str, Any]:
+    is_engine = container.get("name") == names.CONTAINER
+    default = memory_limit if is_engine else OTHER_CONTAINERS_MEMORY
+    resources = container.get("resources") or {}
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    request, limit = requests.get("memory"), limits.get("memory")
+    if limit is None:
+        limit = default if request is None else _larger(default, request)
+    if request is not None and _larger(request, limit) == request:
+        requests = {**requests, "memory": limit}
+    resources = {**resources, "limits": {**limits, "memory": limit}}
+    if requests:
+        resources["requests"] = requests
+    return {**container, "resources": resources}
+
+
+def _bounded_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
+    """A volume without a source is an ``emptyDir`` to the API server."""
+    sources = {kind for kind, source in volume.items() if kind != "name" and source is not None}
+    folder = volume.get("emptyDir") or {}
+    if not sources <= {"emptyDir"} or folder.get("sizeLimit") is not None:
+        return dict(volume)
+    return {**volume, "emptyDir": {**folder, "sizeLimit": OTHER_FOLDERS_SIZE}}
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """The one where either is no quantity, which the API server then says."""
+    return other if _bytes(one) < _bytes(other) else one
+
+
+def _bytes(quantity: Any) -> Decimal:
+    try:
+        return parse_quantity(str(quantity)) or Decimal(0)
+    except ValueError:
+        return Decimal(0)

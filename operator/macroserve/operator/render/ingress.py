@@ -1,0 +1,90 @@
+"""The ingress: where clients come in. Its replicas are equal, each on its own node if it can be."""
+
+from macroserve.operator.k8s import names
+from macroserve.operator.render import pods, template
+from macroserve.operator.render.blueprint import Blueprint, Object
+from macroserve.operator.render.bounds import bounded
+
+START_S = 600
+"""An ingress fetches the model's tokenizer first."""
+GRACE_S = 300
+RESOURCES = {"requests": {"cpu": "200m", "memory": "512Mi"}}
+MEMORY_LIMIT = "8Gi"
+"""The frontend takes about 1 GiB; the rest is for requests and for what checks them."""
+SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
+
+
+def deployment(blueprint: Blueprint) -> Object:
+    """During a rollout no replica goes before another one has come."""
+    name = names.ingress(blueprint.name)
+    selector = names.selector(blueprint.name, "ingress")
+    pod = pods.pod(
+        blueprint,
+        "ingress",
+        args=["--head", f"{blueprint.tls.scheme}://{names.head(blueprint.name)}:{names.HEAD_PORT}"],
+        # Probed on the private one: clients who take all connections of the other do not end it.
+        ports={"private": names.PRIVATE_PORT, "http": names.PUBLIC_PORT},
+        readiness="/ready",
+        resources=RESOURCES,
+        start_s=START_S,
+        grace_s=GRACE_S,
+        sizes=SIZES,
+    )
+    if secret := blueprint.manifest.spec.ingress.api_keys_secret:
+        keys = {"secret": {"secretName": secret, "defaultMode": 0o440}}
+        pod["spec"]["volumes"].append({"name": "api-keys", **keys})
+        pod["spec"]["containers"][0]["volumeMounts"].append(
+            {"name": "api-keys", "mountPath": pods.API_KEYS_FOLDER, "readOnly": True}
+        )
+    if template_map := blueprint.manifest.spec.api.chat_template_config_map:
+        items = [{"key": template_map.key, "path": template_map.key}]
+        source = {"configMap": {"name": template_map.name, "items": items}}
+        pod["spec"]["volumes"].append({"name": "chat-template", **source})
+        pod["spec"]["containers"][0]["volumeMounts"].append(
+            {"name": "chat-template", "mountPath": pods.CHAT_TEMPLATE_FOLDER, "readOnly": True}
+        )
+    pod["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector},
+        }
+    ]
+    pod = template.merged(pod, template.for_ingress(blueprint.template))
+    pod = bounded(pod, MEMORY_LIMIT)
+    revision = blueprint.revision(pod, serves_api=True)
+    pod["metadata"]["annotations"] = {names.REVISION: revision}
+    return {
+        "metadata": blueprint.metadata(name, "ingress", annotations={names.REVISION: revision}),
+        "spec": {
+            "replicas": blueprint.manifest.spec.ingress.replicas,
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
+            },
+            "selector": {"matchLabels": selector},
+            "template": pod,
+        },
+    }
+
+
+def service(blueprint: Blueprint) -> Object:
+    """What ``status.endpoint`` names."""
+    return {
+        "metadata": blueprint.metadata(blueprint.name, "ingress"),
+        "spec": {
+            "selector": names.selector(blueprint.name, "ingress"),
+            "ports": [pods.service_port("http", names.PUBLIC_PORT)],
+        },
+    }
+
+
+def disruption_budget(blueprint: Blueprint) -> Object:
+    return {
+        "metadata": blueprint.metadata(names.ingress(blueprint.name), "ingress"),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": names.selector(blueprint.name, "ingress")},
+        },
+    }

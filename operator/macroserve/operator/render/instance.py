@@ -1,0 +1,115 @@
+"""An instance: a bare pod of its own, named after it, so that the one to end can be chosen."""
+
+import math
+from typing import Any
+
+from macroserve.core.status import Pool
+from macroserve.operator.k8s import names
+from macroserve.operator.render import affinity, pods, template
+from macroserve.operator.render.blueprint import Blueprint, Object
+from macroserve.operator.render.bounds import bounded
+
+START_S = 3600
+"""To fetch and load a model."""
+GRACE_S = 300
+EMULATED_RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}}
+"""Of an Emulated engine, unless the template says otherwise."""
+REAL_RESOURCES = {"requests": {"memory": "2Gi"}}
+"""Without a request, the limit would count as one. What a real engine needs (devices above all)
+only the person who chose the model knows: a template's ``resources`` say it."""
+EMULATED_MEMORY_LIMIT = "4Gi"
+MEMORY_PER_DEVICE_BYTES = 32 * 2**30
+"""Of the host's memory, for a worker process and its share of the weights as they are loaded. On a
+machine without devices the KV cache comes on top."""
+EMULATED_SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
+REAL_SIZES = pods.FolderSizes(tmp="20Gi", cache="500Gi", shm="16Gi")
+"""cache: the models that it downloads, unless a volume of the template takes its place."""
+
+
+def pod(
+    blueprint: Blueprint,
+    instance: str,
+    cell: str,
+    pool: Pool,
+    excluded_nodes: frozenset[str] = frozenset(),
+) -> Object:
+    """excluded_nodes: where it must not run. They are no part of its revision: pods that run stay
+    when nodes come to be avoided."""
+    rendered = _rendered(blueprint)
+    metadata: dict[str, Any] = rendered["metadata"]
+    own = {names.INSTANCE: instance, names.CELL: cell, names.POOL: pool.value}
+    annotations = metadata.get("annotations", {}) | {
+        names.REVISION: revision(blueprint),
+        names.PROTOCOL: names.PROTOCOL_VERSION,
+        names.EXCLUDED_NODES: ",".join(sorted(excluded_nodes)),
+    }
+    return {
+        "metadata": blueprint.metadata(
+            names.pod(blueprint.name, instance),
+            "instance",
+            labels=metadata["labels"] | own,
+            annotations=annotations,
+        ),
+        "spec": affinity.excluding(rendered["spec"], excluded_nodes),
+    }
+
+
+def revision(blueprint: Blueprint) -> str:
+    """What an instance's pod carries if it is made now."""
+    return blueprint.revision(_rendered(blueprint))
+
+
+def _rendered(blueprint: Blueprint) -> Object:
+    """Without what tells one instance from another."""
+    emulated = blueprint.manifest.spec.engine.type == "Emulated"
+    pod = pods.pod(
+        blueprint,
+        "instance",
+        args=[],
+        ports={"control": names.CONTROL_PORT, "http": names.INSTANCE_PORT},
+        readiness="/health",
+        resources=EMULATED_RESOURCES if emulated else REAL_RESOURCES,
+        start_s=START_S,
+        grace_s=GRACE_S,
+        sizes=EMULATED_SIZES if emulated else REAL_SIZES,
+        env={
+            "MACROSERVE_INSTANCE": pods.of_label(names.INSTANCE),
+            "MACROSERVE_POOL": pods.of_label(names.POOL),
+        },
+    )
+    pod["spec"]["restartPolicy"] = "Always"
+    pod["spec"]["affinity"] = pods.on_other_nodes(names.selector(blueprint.name, "instance"))
+    return bounded(template.merged(pod, blueprint.template), _memory_limit(blueprint))
+
+
+def _memory_limit(blueprint: Blueprint) -> str:
+    engine = blueprint.manifest.spec.engine
+    if engine.type == "Emulated":
+        return EMULATED_MEMORY_LIMIT
+    workers_bytes = MEMORY_PER_DEVICE_BYTES * engine.tensor_parallel * engine.pipeline_parallel
+    return f"{math.ceil((workers_bytes + engine.kv_cache_bytes) / 2**20)}Mi"
+
+
+def service(blueprint: Blueprint) -> Object:
+    """A DNS name with the addresses of all instances, ready or not: who restarts finds them."""
+    return {
+        "metadata": blueprint.metadata(names.instances_service(blueprint.name), "instance"),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": names.selector(blueprint.name, "instance"),
+            "ports": [pods.service_port("control", names.CONTROL_PORT)],
+        },
+    }
+
+
+def disruption_budget(blueprint: Blueprint, num_instances: int) -> Object:
+    """One of those wished for may be missing. Said as a number of pods: what a maximum of missing
+    ones is taken from is ``spec.instances``, which autoscaling does not change."""
+    return {
+        "metadata": blueprint.metadata(names.instances_service(blueprint.name), "instance"),
+        "spec": {
+            "minAvailable": max(0, num_instances - 1),
+            "selector": {"matchLabels": names.selector(blueprint.name, "instance")},
+        },
+    }

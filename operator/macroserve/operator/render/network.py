@@ -1,0 +1,74 @@
+"""Network policies of a MacroInstance: which pods reach which ports of its pods.
+
+They narrow what comes in. What goes out stays open: ingresses and instances fetch models from
+wherever ``spec.model`` and ``spec.template`` say. Probes come from a pod's own node, and a pod
+reaches itself; network plugins let both through.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from macroserve.operator.k8s import names
+from macroserve.operator.render.blueprint import Blueprint, Object
+
+
+def policies(blueprint: Blueprint) -> list[Object]:
+    network = blueprint.network
+    ingress = [_component(blueprint, "ingress")]
+    head = [_component(blueprint, "head")]
+    operator = [_operator(blueprint.operator_namespace)]
+    metrics = list(network.metrics_from)
+    rules = {
+        "ingress": [
+            _rule([names.PUBLIC_PORT], network.clients_from),
+            _rule([names.PRIVATE_PORT], ingress + metrics),
+        ],
+        "head": [
+            _rule([names.HEAD_PORT], ingress + operator),
+            _rule(names.CELL_PORTS, ingress),
+        ],
+        "instance": [
+            _rule([names.INSTANCE_PORT, names.CONTROL_PORT], ingress + head + operator + metrics),
+        ],
+    }
+    return [_policy(blueprint, component, allowed) for component, allowed in rules.items()]
+
+
+def _policy(blueprint: Blueprint, component: str, rules: list[Object]) -> Object:
+    everything: list[Object] = [{}]
+    return {
+        "metadata": blueprint.metadata(f"{blueprint.name}-{component}", component),
+        "spec": {
+            "podSelector": {"matchLabels": names.selector(blueprint.name, component)},
+            "policyTypes": ["Ingress"],
+            "ingress": rules if blueprint.network.enabled else everything,
+        },
+    }
+
+
+def _rule(ports: Iterable[int], peers: Iterable[Object]) -> Object:
+    """peers: an empty one stands for everybody.
+
+    A range of ports is written out: before Kubernetes 1.22 API servers ignore ``endPort``.
+    """
+    rule: dict[str, Any] = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
+    if allowed := list(peers):
+        rule["from"] = allowed
+    return rule
+
+
+def _component(blueprint: Blueprint, component: str) -> Object:
+    """Pods of the same MacroInstance, thus of its namespace."""
+    return {"podSelector": {"matchLabels": names.selector(blueprint.name, component)}}
+
+
+def _operator(namespace: str) -> Object:
+    return {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "podSelector": {
+            "matchLabels": {
+                "app.kubernetes.io/name": names.MANAGER,
+                "app.kubernetes.io/component": "operator",
+            }
+        },
+    }

@@ -1,0 +1,123 @@
+"""A person's pod template on top of the operator's pod, as a strategic merge would have it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from macroserve.operator.k8s import names
+from macroserve.operator.render.confinement import SIDECAR_SECURITY
+
+_KEYS = {
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "env": ("name",),
+    "volumes": ("name",),
+    "imagePullSecrets": ("name",),
+    "volumeMounts": ("mountPath",),
+    "ports": ("containerPort", "protocol"),
+    "tolerations": ("key", "effect"),
+}
+"""Lists whose items are told apart by fields. Of other lists, the template's replaces."""
+_MERGED = ("containers", "initContainers")
+"""Of these the items merge too. Elsewhere an item replaces its namesake whole: a volume that is a
+claim here and an empty folder there would be no volume."""
+
+_SHARED_POD_PARTS = ("imagePullSecrets", "tolerations")
+_FRONTEND_POD_PARTS = (*_SHARED_POD_PARTS, "volumes")
+_FRONTEND_CONTAINER_PARTS = ("env", "envFrom", "volumeMounts")
+
+
+def merged(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a pod and a template, both with ``metadata`` and ``spec``.
+
+    A null in the template removes. Labels and annotations of the operator stay as they are.
+    """
+    result = _merged(pod, {part: template[part] for part in ("spec",) if part in template})
+    given = template.get("metadata") or {}
+    metadata = dict(pod.get("metadata", {}))
+    if isinstance(result.get("spec"), Mapping):
+        result["spec"] = _with_confined_sidecars(result["spec"])
+    for part in ("labels", "annotations"):
+        if own := {**(given.get(part) or {}), **metadata.get(part, {})}:
+            metadata[part] = own
+    return {**result, "metadata": metadata}
+
+
+def _with_confined_sidecars(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The containers that the template adds, confined as far as it does not say otherwise."""
+    result = dict(spec)
+    for field in _MERGED:
+        containers = result.get(field)
+        if isinstance(containers, list):
+            result[field] = [
+                _confined(each) if isinstance(each, Mapping) else each for each in containers
+            ]
+    return result
+
+
+def _confined(container: Mapping[str, Any]) -> dict[str, Any]:
+    if container.get("name") == names.CONTAINER:
+        return dict(container)
+    own = container.get("securityContext") or {}
+    if not isinstance(own, Mapping):
+        return dict(container)
+    return {**container, "securityContext": _merged(SIDECAR_SECURITY, own)}
+
+
+def for_head(template: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an instances' template the head takes over: where it may run, not on what device."""
+    return {"spec": _only(template.get("spec") or {}, _SHARED_POD_PARTS)}
+
+
+def for_ingress(template: Mapping[str, Any]) -> dict[str, Any]:
+    """What an ingress takes over: as the head, and how to come by the model, whose tokenizer it
+    loads."""
+    spec = template.get("spec") or {}
+    part = _only(spec, _FRONTEND_POD_PARTS)
+    for container in spec.get("containers") or ():
+        if container.get("name") == names.CONTAINER:
+            taken = _only(container, _FRONTEND_CONTAINER_PARTS)
+            part["containers"] = [{"name": names.CONTAINER, **taken}]
+    return {"spec": part}
+
+
+def _only(mapping: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: mapping[key] for key in keys if key in mapping}
+
+
+def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in patch.items():
+        there = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            result[key] = _merged(there if isinstance(there, Mapping) else {}, value)
+        elif key in _KEYS and isinstance(value, list) and isinstance(there, list):
+            result[key] = _merged_list(there, value, _KEYS[key], merges=key in _MERGED)
+        else:
+            result[key] = value
+    return result
+
+
+def _merged_list(
+    base: list[Any], patch: list[Any], keys: tuple[str, ...], merges: bool
+) -> list[dict[str, Any]]:
+    """The base's order, then what is new, also two of one name: one key's taints of two values."""
+    result = list(base)
+    for item in patch:
+        same = [i for i, there in enumerate(base) if _is_namesake(there, item, keys)]
+        if same:
+            result[same[0]] = _merged(result[same[0]], item) if merges else item
+        else:
+            result.append(item)
+    return result
+
+
+def _is_namesake(there: Mapping[str, Any], item: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
+    """Of the keys after the first one, those that the template's item leaves out match any."""
+    if not isinstance(item, Mapping):
+        return False
+    first, *others = keys
+    name = item.get(first)
+    is_named = name is not None and name == there.get(first)
+    return is_named and all(item.get(key) in (None, there.get(key)) for key in others)

@@ -1,0 +1,1 @@
+"""Report: conditions, events and status, computed from one reconcile."""

@@ -1,0 +1,222 @@
+"""What is said of a MacroInstance as a whole: its conditions, from one round.
+
+They name states, not events. Nothing in them changes while nothing happens: no ages, no rates; a
+status that stays the same is not written.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from macroserve.operator.k8s.kinds import Object
+from macroserve.operator.k8s.times import rfc3339
+from macroserve.operator.observe.observation import Server
+from macroserve.operator.report.reconcile_result import Round
+
+MAX_COMPLAINTS = 3
+MAX_NAMES = 5
+
+
+class Kind(StrEnum):
+    READY = "Ready"
+    PROGRESSING = "Progressing"
+    DEGRADED = "Degraded"
+    ABLE_TO_SCALE = "AbleToScale"
+    METRICS_AVAILABLE = "MetricsAvailable"
+
+
+class Reason(StrEnum):
+    """Those of conditions; Degraded has in the first place the reasons of Kubernetes itself, such
+    as ``Unschedulable`` or ``OOMKilled``."""
+
+    SERVING = "Serving"
+    HEAD_UNAVAILABLE = "HeadUnavailable"
+    INGRESS_UNAVAILABLE = "IngressUnavailable"
+    INSTANCES_UNAVAILABLE = "InstancesUnavailable"
+
+    AS_WISHED = "AsWished"
+    DELETING = "Deleting"
+    ROLLING_OUT = "RollingOut"
+    SCALING = "Scaling"
+    ARRANGING = "Arranging"
+    STARTING_SERVERS = "StartingServers"
+
+    NO_PROBLEM = "NoProblem"
+    INVALID_SPEC = "InvalidSpec"
+
+    SPEC_DECIDES = "SpecDecides"
+    READY_TO_SCALE = "ReadyToScale"
+    STABILIZING = "Stabilizing"
+
+    METRICS_RECEIVED = "MetricsReceived"
+    NO_METRICS = "NoMetrics"
+    NOT_NEEDED = "NotNeeded"
+
+
+_Said = tuple[Kind, bool | None, str, str]
+"""Kind, status (None: unknown), reason, message."""
+
+
+def conditions(found: Round) -> list[dict[str, Any]]:
+    """All of them, in the order of ``Kind``."""
+    said = (_ready(found), _progressing(found), _degraded(found), _able(found), _metrics(found))
+    observation = found.observation
+    return _dated(
+        said,
+        observation.status.get("conditions", ()),
+        observation.generation,
+        observation.now,
+    )
+
+
+def invalid(
+    problems: Sequence[str], before: Sequence[Object], generation: int, now: datetime
+) -> list[dict[str, Any]]:
+    """Of a spec that cannot be used: what runs goes on as it is, so what was said before stays.
+
+    problems: one sentence each. before: the conditions so far.
+    """
+    refused = "The spec cannot be used, and nothing of it is: " + " ".join(problems)
+    unknown = "The spec has never been one that can be used."
+    said: list[_Said] = []
+    for kind in Kind:
+        old = next((old for old in before if old["type"] == kind), None)
+        if kind is Kind.DEGRADED:
+            said.append((kind, True, Reason.INVALID_SPEC, refused))
+        elif old is None:
+            status = False if kind is Kind.READY else None
+            said.append((kind, status, Reason.INVALID_SPEC, unknown))
+        else:
+            said.append((kind, _status(old["status"]), old["reason"], old["message"]))
+    return _dated(said, before, generation, now)
+
+
+def condition(of: Iterable[Object], kind: Kind) -> Object:
+    """The one of that kind; an unknown one if there is none yet."""
+    unknown = {"type": kind, "status": "Unknown", "reason": "", "message": ""}
+    return next((found for found in of if found["type"] == kind), unknown)
+
+
+def _ready(found: Round) -> _Said:
+    observation = found.observation
+    num_serving = len(found.serving)
+    message = f"{num_serving} of {found.target.instances} instances serve."
+    if not _any_ready(observation.head):
+        reason = Reason.HEAD_UNAVAILABLE
+        message = f"The head, where the cells' schedulers run, is not ready. {message}"
+    elif not _any_ready(observation.ingress):
+        reason = Reason.INGRESS_UNAVAILABLE
+        message = f"No ingress is ready to take requests. {message}"
+    elif num_serving < found.wanted:
+        reason = Reason.INSTANCES_UNAVAILABLE
+    else:
+        reason = Reason.SERVING
+    return Kind.READY, reason is Reason.SERVING, reason, message
+
+
+def _progressing(found: Round) -> _Said:
+    observation, target = found.observation, found.target
+    moving = (
+        ("Starting", found.starting),
+        ("Draining", found.draining),
+        ("Ending", found.ending),
+    )
+    waits = [f"{what}: {_listed(p.instance for p in pods)}." for what, pods in moving if pods]
+    servers = (("the head", observation.head), ("the ingress", observation.ingress))
+    unready = [name for name, server in servers if not (server and server.complete)]
+    if unready:
+        waits.append(f"Not ready: {_listed(unready)}.")
+    elif observation.report is None:
+        waits.append("The head does not answer.")
+
+    if observation.deleting:
+        reason, what = Reason.DELETING, "It is being deleted."
+    elif found.outdated:
+        reason = Reason.ROLLING_OUT
+        what = f"Of an earlier form of the spec: {_listed(p.instance for p in found.outdated)}."
+    elif any(pods for _, pods in moving) or len(found.serving) != target.instances:
+        reason, what = Reason.SCALING, f"Instances wanted: {target.instances}."
+    elif waits:
+        reason, what = Reason.STARTING_SERVERS, ""
+    elif found.plan.commands or found.plan.steps:
+        reason, what = Reason.ARRANGING, "Instances change their cells or pools."
+    else:
+        message = f"{target.instances} of {target.instances} instances serve, as wished."
+        return Kind.PROGRESSING, False, Reason.AS_WISHED, message
+    return Kind.PROGRESSING, True, reason, " ".join(filter(None, (what, *waits)))
+
+
+def _degraded(found: Round) -> _Said:
+    complaints = found.complaints
+    if not complaints:
+        return Kind.DEGRADED, False, Reason.NO_PROBLEM, "Nothing is known to be wrong."
+    shown = [str(complaint) for complaint in complaints[:MAX_COMPLAINTS]]
+    if more := len(complaints) - len(shown):
+        shown.append(f"And {more} more.")
+    return Kind.DEGRADED, True, complaints[0].problem.reason, " ".join(shown)
+
+
+def _able(found: Round) -> _Said:
+    scaling = found.observation.manifest.spec.autoscaling
+    target = found.target
+    if found.observation.deleting:
+        return Kind.ABLE_TO_SCALE, False, Reason.DELETING, target.reason
+    if scaling is None:
+        message = "spec.instances decides, which kubectl scale or an autoscaler may change."
+        return Kind.ABLE_TO_SCALE, True, Reason.SPEC_DECIDES, message
+    if target.able:
+        bounds = f"{scaling.min_instances} to {scaling.max_instances}"
+        message = f"Attainment decides, within {bounds} instances. {target.reason}"
+        return Kind.ABLE_TO_SCALE, True, Reason.READY_TO_SCALE, message
+    reason = Reason.STABILIZING if target.metrics_available else Reason.NO_METRICS
+    return Kind.ABLE_TO_SCALE, False, reason, target.reason
+
+
+def _metrics(found: Round) -> _Said:
+    available = found.target.metrics_available
+    if available is None:
+        message = "Nothing depends on metrics without spec.autoscaling."
+        if found.observation.deleting:
+            message = found.target.reason
+        return Kind.METRICS_AVAILABLE, None, Reason.NOT_NEEDED, message
+    if available:
+        message = "Load and attainment are known."
+        return Kind.METRICS_AVAILABLE, True, Reason.METRICS_RECEIVED, message
+    return Kind.METRICS_AVAILABLE, False, Reason.NO_METRICS, found.target.reason
+
+
+def _dated(
+    said: Iterable[_Said], before: Sequence[Object], generation: int, now: datetime
+) -> list[dict[str, Any]]:
+    """As Kubernetes has them. A status that stays keeps the time at which it came."""
+    result = []
+    for kind, status, reason, message in said:
+        text = "Unknown" if status is None else str(status)
+        old = condition(before, kind)
+        stays = old["status"] == text and "lastTransitionTime" in old
+        result.append(
+            {
+                "type": str(kind),
+                "status": text,
+                "observedGeneration": generation,
+                "lastTransitionTime": old["lastTransitionTime"] if stays else rfc3339(now),
+                "reason": str(reason),
+                "message": message,
+            }
+        )
+    return result
+
+
+def _status(text: str) -> bool | None:
+    return {"True": True, "False": False}.get(text)
+
+
+def _any_ready(server: Server | None) -> bool:
+    return server is not None and server.ready > 0
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = len(listed) - MAX_NAMES
+    return ", ".join(listed[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

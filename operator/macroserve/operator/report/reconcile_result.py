@@ -1,0 +1,97 @@
+"""One round of reconciling as its report needs it: what was found, wished, planned and done."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from macroserve.core.scaling.fleet import Fleet, FleetPlan, Step
+from macroserve.operator.observe.observation import InstancePod, Observation, Problem
+from macroserve.operator.observe.target import Target
+from macroserve.operator.plan.avoidance import Avoidance, avoidance
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """A problem and whose it is: ``instance-2``, ``The head``; empty where the problem says it."""
+
+    about: str
+    problem: Problem
+
+    def __str__(self) -> str:
+        about = f"{self.about}: " if self.about else ""
+        return f"{about}{self.problem.reason}. {self.problem.message}"
+
+
+@dataclass(frozen=True)
+class Round:
+    """done: steps of the plan that were carried out. refusals: why others could not be.
+
+    observation: from before the steps; what they changed is seen in the next round. fleet: that it
+    shows.
+    """
+
+    observation: Observation
+    fleet: Fleet
+    target: Target
+    plan: FleetPlan
+    done: tuple[Step, ...] = ()
+    refusals: tuple[Problem, ...] = ()
+
+    @cached_property
+    def serving(self) -> tuple[InstancePod, ...]:
+        """Ready, taking requests, and in a cell as far as that is known."""
+        joined = {m.name for m in self.fleet.members if m.joined}
+        return tuple(pod for pod in self._staying if pod.ready and pod.instance in joined)
+
+    @property
+    def starting(self) -> tuple[InstancePod, ...]:
+        serving = {pod.instance for pod in self.serving}
+        return tuple(pod for pod in self._staying if pod.instance not in serving)
+
+    @property
+    def draining(self) -> tuple[InstancePod, ...]:
+        return tuple(
+            pod for pod in self.observation.pods if pod.draining_since and not pod.deleting
+        )
+
+    @property
+    def ending(self) -> tuple[InstancePod, ...]:
+        return tuple(pod for pod in self.observation.pods if pod.deleting)
+
+    @property
+    def outdated(self) -> tuple[InstancePod, ...]:
+        """Made from an earlier form of the manifest."""
+        return tuple(pod for pod in self._staying if pod.revision != self.observation.revision)
+
+    @cached_property
+    def avoidance(self) -> Avoidance:
+        return avoidance(self.observation)
+
+    @property
+    def wanted(self) -> int:
+        """Instances that must serve for Ready: what the person asked for, or what is left of it
+        by autoscaling. What autoscaling adds is extra."""
+        return min(self.target.instances, self.observation.manifest.spec.instances)
+
+    @property
+    def complaints(self) -> tuple[Complaint, ...]:
+        """All that is wrong, what concerns most first."""
+        observation = self.observation
+        servers = (("The head", observation.head), ("The ingress", observation.ingress))
+        return (
+            *(Complaint("", problem) for problem in self.refusals),
+            *(
+                Complaint(about, server.problem)
+                for about, server in servers
+                if server and server.problem
+            ),
+            *(Complaint(pod.instance, pod.problem) for pod in observation.pods if pod.problem),
+            *(Complaint("", avoided.problem) for avoided in self.avoidance.nodes),
+        )
+
+    @property
+    def _staying(self) -> tuple[InstancePod, ...]:
+        return tuple(
+            pod
+            for pod in self.observation.pods
+            if not (pod.deleting or pod.draining_since or pod.failed)
+        )

@@ -1,0 +1,127 @@
+"""``status`` of a MacroInstance, whole, from one round.
+
+Equal rounds give equal statuses, so that an idle MacroInstance costs no writes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from macroserve.api.messages import CellReport
+from macroserve.core.status import Pool
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.times import rfc3339
+from macroserve.operator.observe.observation import Observation
+from macroserve.operator.observe.target import Change
+from macroserve.operator.report.conditions import conditions, invalid
+from macroserve.operator.report.decisions import MAX_KEPT, Decision
+from macroserve.operator.report.reconcile_result import Round
+
+
+def status(found: Round, decisions: Sequence[Decision]) -> dict[str, Any]:
+    """decisions: all that are kept, the newest last."""
+    observation, target = found.observation, found.target
+    cells = _cells(observation)
+    num_serving = len(found.serving)
+    known = {
+        "observedGeneration": observation.generation,
+        "ready": f"{num_serving}/{target.instances}",
+        "instances": sum(not pod.deleting for pod in observation.pods),
+        "readyInstances": num_serving,
+        "targetInstances": target.instances,
+        "cellCount": len(cells),
+        "highPriority": sum(cell["highPriority"] for cell in cells),
+        "highPriorityRatio": target.high_priority_ratio,
+        "selector": _selector(observation.name),
+        "attainment": _attainment(observation.report.cells if observation.report else ()),
+        "hybridCache": _hybrid_cache(observation.report.cells if observation.report else ()),
+        "endpoint": f"http://{observation.name}.{observation.namespace}.svc:{names.PUBLIC_PORT}/v1",
+        "cells": cells,
+        "scalingHistory": _history(observation.status, target.change),
+        "decisions": [decision.to_status() for decision in decisions[-MAX_KEPT:]],
+        "avoidedNodes": [entry.to_status() for entry in found.avoidance.nodes],
+        "failedStarts": [entry.to_status() for entry in found.avoidance.starts],
+        "conditions": conditions(found),
+    }
+    return {field: value for field, value in known.items() if value is not None}
+
+
+def invalid_status(
+    before: Mapping[str, Any], problems: Sequence[str], generation: int, now: datetime
+) -> dict[str, Any]:
+    """Of a spec that cannot be used, which changes nothing but what is said of it.
+
+    problems: a sentence each.
+    """
+    said = invalid(problems, before.get("conditions", ()), generation, now)
+    return {**before, "observedGeneration": generation, "conditions": said}
+
+
+def _selector(name: str) -> str:
+    labels = names.selector(name, "instance")
+    return ",".join(f"{label}={value}" for label, value in labels.items())
+
+
+def _cells(observation: Observation) -> list[dict[str, Any]]:
+    """As their schedulers report them; by the pods' labels while the head does not answer."""
+    if observation.report:
+        cells = [_reported(report) for report in observation.report.cells]
+    else:
+        cells = _labelled(observation)
+    return sorted(cells, key=lambda cell: (len(cell["name"]), cell["name"]))
+
+
+def _reported(report: CellReport) -> dict[str, Any]:
+    view = report.cell
+    cell = {
+        "name": view.name,
+        "instances": len(view.instances),
+        "highPriority": len(view.high_priority),
+        "prefilling": view.num_prefilling,
+        "decoding": view.num_decoding,
+        "waiting": view.num_waiting,
+        "running": view.num_running,
+    }
+    attainment = _attainment((report,))
+    return cell if attainment is None else {**cell, "attainment": attainment}
+
+
+def _labelled(observation: Observation) -> list[dict[str, Any]]:
+    pools: dict[str, list[Pool]] = {}
+    for pod in observation.pods:
+        if not pod.deleting:
+            pools.setdefault(pod.cell, []).append(pod.pool)
+    return [
+        {"name": cell, "instances": len(of), "highPriority": of.count(Pool.HP)}
+        for cell, of in pools.items()
+    ]
+
+
+def _attainment(cells: Iterable[CellReport]) -> str | None:
+    """Of the last minute, rounded down, so that only 1.00 is all; None when nothing ended."""
+    reports = tuple(cells)
+    finished = sum(report.recent_finished for report in reports)
+    if not finished:
+        return None
+    percent = 100 * sum(report.recent_attained for report in reports) // finished
+    return f"{percent / 100:.2f}"
+
+
+def _hybrid_cache(cells: Iterable[CellReport]) -> str | None:
+    """As the instances say, which are alike; None before one says anything."""
+    said = {instance.hybrid_cache for cell in cells for instance in cell.instances}
+    return "; ".join(sorted(said - {""})) or None
+
+
+def _history(before: Mapping[str, Any], change: Change | None) -> list[dict[str, Any]]:
+    history = list(before.get("scalingHistory", ()))
+    if change:
+        history.append(
+            {
+                "time": rfc3339(change.time),
+                "from": change.from_instances,
+                "to": change.to_instances,
+                "reason": change.reason,
+            }
+        )
+    return history[-MAX_KEPT:]

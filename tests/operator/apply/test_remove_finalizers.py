@@ -1,0 +1,67 @@
+"""Taking the finalizer off everything when the operator is uninstalled."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from support.played_api import PlayedApi
+
+from macroserve.operator.apply.remove_finalizers import release
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.kinds import MACROINSTANCE
+
+
+def put(api: PlayedApi, name: str, finalizers: list[str]) -> None:
+    metadata = {"name": name, "namespace": "team", "finalizers": finalizers}
+    api.put(MACROINSTANCE, {"metadata": metadata})
+
+
+def finalizers(api: PlayedApi) -> dict[str, Any]:
+    return {o["metadata"]["name"]: o["metadata"]["finalizers"] for o in api.all(MACROINSTANCE)}
+
+
+def test_only_ours_is_taken_off() -> None:
+    api = PlayedApi()
+    put(api, "a", [names.FINALIZER])
+    put(api, "b", ["theirs", names.FINALIZER])
+    put(api, "c", ["theirs"])
+    asyncio.run(release(cast(Api, api)))
+    assert finalizers(api) == {"a": [], "b": ["theirs"], "c": ["theirs"]}
+
+
+def test_other_namespaces_are_left_alone() -> None:
+    api = PlayedApi()
+    put(api, "a", [names.FINALIZER])
+    asyncio.run(release(cast(Api, api), ("other",)))
+    assert finalizers(api) == {"a": [names.FINALIZER]}
+    asyncio.run(release(cast(Api, api), ("other", "team")))
+    assert finalizers(api) == {"a": []}
+
+
+def test_one_that_changes_meanwhile_is_tried_again() -> None:
+    api = PlayedApi()
+    put(api, "a", [names.FINALIZER])
+    left = [3]
+
+    def refuse(verb: str) -> None:
+        if verb == "merge" and left[0]:
+            left[0] -= 1
+            raise ApiError(409, "the object has been modified")
+
+    api.before_call = refuse
+    asyncio.run(release(cast(Api, api)))
+    assert finalizers(api) == {"a": []}
+
+
+def test_a_refusal_is_raised() -> None:
+    api = PlayedApi()
+    put(api, "a", [names.FINALIZER])
+
+    def refuse(verb: str) -> None:
+        if verb == "merge":
+            raise ApiError(403, "forbidden")
+
+    api.before_call = refuse
+    with pytest.raises(ApiError, match="forbidden"):
+        asyncio.run(release(cast(Api, api)))

@@ -1,0 +1,213 @@
+"""The store of what watches show, and the watch that fills it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from support.virtual_time import run
+
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.cache import Store, fingerprint, slim
+from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.kinds import POD, SERVICE
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.k8s.watch import MAX_RETRY_S, RENEW_S, watch
+
+LLAMA, QWEN = Key("team", "llama"), Key("team", "qwen")
+
+
+def obj(name: str, key: Key = LLAMA, version: str = "1", **fields: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "resourceVersion": version,
+            "namespace": key.namespace,
+            "labels": {names.MACROINSTANCE: key.name},
+        },
+        "spec": {},
+        **fields,
+    }
+
+
+def stored() -> tuple[Store, list[Key]]:
+    changed: list[Key] = []
+    return Store(changed.append), changed
+
+
+def test_objects_are_found_by_owner_and_name() -> None:
+    store, changed = stored()
+    store.put(POD, obj("a"))
+    store.put(POD, obj("b", QWEN))
+    store.put(SERVICE, obj("c"))
+    assert set(store.of(POD, LLAMA)) == {"a"}
+    assert set(store.of(POD, QWEN)) == {"b"}
+    assert changed == [LLAMA, QWEN, LLAMA]
+    store.drop(POD, obj("a"))
+    assert store.of(POD, LLAMA) == {}
+    assert set(store.of(SERVICE, LLAMA)) == {"c"}
+
+
+def test_a_list_of_one_namespace_leaves_the_others() -> None:
+    store, changed = stored()
+    other = Key("other", "llama")
+    store.replace(POD, [obj("a")], "team")
+    store.replace(POD, [obj("b", other)], "other")
+    assert (set(store.of(POD, LLAMA)), set(store.of(POD, other))) == ({"a"}, {"b"})
+    changed.clear()
+    store.replace(POD, [], "team")
+    assert changed == [LLAMA]
+    assert (set(store.of(POD, LLAMA)), set(store.of(POD, other))) == (set(), {"b"})
+
+
+def test_a_list_replaces_all_and_tells_only_what_differs() -> None:
+    store, changed = stored()
+    store.replace(POD, [obj("a"), obj("b", QWEN)])
+    changed.clear()
+    store.replace(POD, [obj("a"), obj("b", QWEN, status={"phase": "Running"})])
+    assert changed == [QWEN]
+    changed.clear()
+    store.replace(POD, [obj("b", QWEN, status={"phase": "Running"})])
+    assert changed == [LLAMA]
+    assert store.of(POD, LLAMA) == {}
+
+
+def test_what_names_no_macroinstance_is_left_out() -> None:
+    store, changed = stored()
+    stray = {"metadata": {"name": "a", "namespace": "team"}, "spec": {}}
+    store.put(POD, stray)
+    store.drop(POD, stray)
+    store.replace(POD, [stray])
+    assert changed == []
+
+
+def test_little_is_kept_of_a_pod() -> None:
+    full = obj("a", status={"phase": "Running"})
+    full["metadata"]["managedFields"] = [{"manager": "somebody"}]
+    full["spec"] = {
+        "nodeName": "node-1",
+        "volumes": [{"name": "v"}],
+        "containers": [{"name": "engine", "image": "i", "resources": {"limits": {"memory": "1"}}}],
+    }
+    kept = slim(full)
+    assert kept["spec"] == {
+        "nodeName": "node-1",
+        "containers": [{"name": "engine", "resources": {"limits": {"memory": "1"}}}],
+    }
+    assert kept["status"] == {"phase": "Running"}
+    assert "managedFields" not in kept["metadata"]
+
+
+def test_a_fingerprint_is_of_what_a_person_may_change() -> None:
+    one = obj("a", spec={"replicas": 1}, data={"k": "v"}, status={"x": 1})
+    assert fingerprint(one) == fingerprint({**one, "status": {"x": 2}})
+    assert fingerprint(one) != fingerprint({**one, "spec": {"replicas": 2}})
+    assert fingerprint(one) != fingerprint({**one, "data": {"k": "w"}})
+    assert slim(one)["fingerprint"] == fingerprint(one)
+
+
+class PlayedWatch:
+    """listed: what each list finds, the last one again and again. events: what watches tell;
+    an exception among them ends one, and after the last one there is silence."""
+
+    def __init__(self, listed: list[list[dict[str, Any]] | Exception]) -> None:
+        self.listed = listed
+        self.events: list[tuple[str, dict[str, Any]] | Exception] = []
+        self.lists: list[float] = []
+        self.since: list[str] = []
+        self.namespaces: set[str] = set()
+
+    async def list(
+        self, kind: object, labels: object, namespace: str
+    ) -> tuple[str, list[dict[str, Any]]]:
+        self.namespaces.add(namespace)
+        self.lists.append(asyncio.get_running_loop().time())
+        found = self.listed.pop(0) if len(self.listed) > 1 else self.listed[0]
+        if isinstance(found, Exception):
+            raise found
+        return f"version-{len(self.lists)}", found
+
+    async def watch(
+        self, kind: object, labels: object, since: str, server_timeout_s: int, namespace: str
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        self.namespaces.add(namespace)
+        self.since.append(since)
+        while self.events:
+            event = self.events.pop(0)
+            if isinstance(event, Exception):
+                raise event
+            yield event
+        await asyncio.Event().wait()
+
+    def start(self, namespace: str = "*") -> tuple[Store, asyncio.Event, asyncio.Task[None]]:
+        store, _ = stored()
+        listed = asyncio.Event()
+        return (
+            store,
+            listed,
+            asyncio.create_task(watch(cast(Api, self), store, POD, listed, namespace)),
+        )
+
+
+def test_a_watch_follows_a_list() -> None:
+    async def main() -> None:
+        played = PlayedWatch([[obj("a"), obj("b")]])
+        played.events = [("ADDED", obj("c")), ("DELETED", obj("a")), ("MODIFIED", obj("b"))]
+        store, listed, task = played.start("team")
+        await asyncio.sleep(1)
+        assert listed.is_set()
+        assert played.namespaces == {"team"}
+        assert set(store.of(POD, LLAMA)) == {"b", "c"}
+        assert played.since == ["version-1"]
+        task.cancel()
+
+    run(main())
+
+
+def test_a_silent_watch_is_renewed_and_goes_on_where_it_was() -> None:
+    async def main() -> None:
+        played = PlayedWatch([[obj("a")]])
+        played.events = [("ADDED", obj("b", version="version-7"))]
+        store, _, task = played.start()
+        await asyncio.sleep(0.7 * RENEW_S)
+        assert set(store.of(POD, LLAMA)) == {"a", "b"}
+        played.events = [("DELETED", obj("a", version="version-8"))]
+        await asyncio.sleep(0.6 * RENEW_S)
+        assert set(store.of(POD, LLAMA)) == {"b"}
+        await asyncio.sleep(1.3 * RENEW_S)
+        assert played.since[:3] == ["version-1", "version-7", "version-8"]
+        assert len(played.lists) == 1
+        task.cancel()
+
+    run(main())
+
+
+def test_where_a_watch_cannot_go_on_a_list_comes_first() -> None:
+    async def main() -> None:
+        played = PlayedWatch([[obj("a")], [obj("b")]])
+        played.events = [("ADDED", obj("c")), ApiError(410, "too old")]
+        store, _, task = played.start()
+        await asyncio.sleep(1)
+        assert set(store.of(POD, LLAMA)) == {"b"}
+        assert played.since == ["version-1", "version-2"]
+        task.cancel()
+
+    run(main())
+
+
+def test_failures_are_survived_and_tried_again_ever_more_rarely() -> None:
+    async def main() -> None:
+        down: list[Any] = [ApiError(None, "no answer")] * 10
+        played = PlayedWatch([*down, ValueError("nonsense"), [obj("a")]])
+        played.events = [ApiError(410, "too old"), ("ADDED", obj("b"))]
+        store, listed, task = played.start()
+        await asyncio.sleep(5)
+        assert not listed.is_set()
+        await asyncio.sleep(120)
+        assert set(store.of(POD, LLAMA)) == {"a", "b"}
+        assert not task.done()
+        waits = [b - a for a, b in zip(played.lists, played.lists[1:], strict=False)]
+        assert waits[0] < 0.2
+        assert all(0.5 * MAX_RETRY_S <= wait <= 1.5 * MAX_RETRY_S for wait in waits[7:11])
+        task.cancel()
+
+    run(main())

@@ -1,0 +1,99 @@
+"""From a pod's raw status to how its last start failed."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from macroserve.operator.observe.observation import FailedStart
+from macroserve.operator.observe.problems import MAX_CAUSE_CHARS
+from macroserve.operator.observe.starts import failed_start
+
+CUDA = "CUDA error: uncorrectable ECC error encountered"
+TAKEN_UP = "2026-01-01T00:00:00Z"
+LATER = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
+
+
+def ended(began: str = "2026-01-01T00:00:03Z", **differs: Any) -> dict[str, Any]:
+    return {"exitCode": 1, "reason": "Error", "message": CUDA, "startedAt": began, **differs}
+
+
+def pod(
+    state: dict[str, Any],
+    last: dict[str, Any] | None = None,
+    restarts: int = 0,
+    ready_changed: str = TAKEN_UP,
+    **container: Any,
+) -> dict[str, Any]:
+    engine = {
+        "name": "engine",
+        "ready": False,
+        "restartCount": restarts,
+        "state": state,
+        "lastState": {"terminated": last} if last else {},
+        **container,
+    }
+    sidecar = {"name": "proxy", "ready": False, "restartCount": 9, "state": {"terminated": ended()}}
+    condition = {"type": "Ready", "status": "False", "lastTransitionTime": ready_changed}
+    return {
+        "metadata": {"name": "llama-instance-0"},
+        "status": {
+            "startTime": TAKEN_UP,
+            "conditions": [condition],
+            "containerStatuses": [sidecar, engine],
+        },
+    }
+
+
+WAITING = {"waiting": {"reason": "CrashLoopBackOff"}}
+RUNNING = {"running": {}}
+SERVED = "2026-01-01T00:10:00Z"
+BEFORE, AFTER = "2026-01-01T00:09:00Z", "2026-01-01T00:10:01Z"
+TABLE = {
+    "on its way": (pod({"waiting": {"reason": "ContainerCreating"}}), None),
+    "starting for the first time": (pod(RUNNING), None),
+    "just ended": (pod({"terminated": ended()}), FailedStart(1, None, f"{CUDA}.")),
+    "waits for its third start": (pod(WAITING, ended(), 1), FailedStart(2, None, f"{CUDA}.")),
+    "in its third start": (pod(RUNNING, ended(), 2), FailedStart(2, None, f"{CUDA}.")),
+    "serves after failures": (pod(RUNNING, ended(), 2, ready=True), None),
+    "crashed while it served": (pod(WAITING, ended(BEFORE), 0, SERVED), None),
+    "failed a start after it served": (
+        pod(WAITING, ended(AFTER), 1, SERVED),
+        FailedStart(2, LATER, f"{CUDA}."),
+    ),
+    "not ready for a moment, after failures": (pod(RUNNING, ended(), 1, SERVED), None),
+    "failed for another cause": (
+        pod(WAITING, ended(message="the model folder is empty"), 2),
+        FailedStart(3, None, ""),
+    ),
+    "out of the device's memory": (
+        pod(WAITING, ended(message="CUDA error: out of memory"), 2),
+        FailedStart(3, None, ""),
+    ),
+    "out of the host's memory": (
+        pod(WAITING, ended(reason="OOMKilled", exitCode=137), 2),
+        FailedStart(3, None, ""),
+    ),
+    "no message": (pod(WAITING, ended(message=None), 2), FailedStart(3, None, "")),
+    "ended without an error": (pod(WAITING, ended(exitCode=0, reason="Completed"), 2), None),
+    "the end of a log": (
+        pod(WAITING, ended(message=f"loading weights\n  {CUDA}\nframe #0: c10::Error\n"), 0),
+        FailedStart(1, None, f"{CUDA}."),
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "expected"), TABLE.values(), ids=TABLE.keys())
+def test_failed_start_of_a_pod(raw: dict[str, Any], expected: FailedStart | None) -> None:
+    assert failed_start(raw) == expected
+
+
+@pytest.mark.parametrize("raw", [{"metadata": {}}, {"metadata": {}, "status": {"startTime": None}}])
+def test_pod_without_a_status_has_failed_no_start(raw: dict[str, Any]) -> None:
+    assert failed_start(raw) is None
+
+
+def test_long_cause_is_cut() -> None:
+    found = failed_start(pod(WAITING, ended(message=f"{CUDA} {'x' * 4000}"), 2))
+    assert found
+    assert len(found.device_error) < MAX_CAUSE_CHARS + 10

@@ -1,0 +1,91 @@
+"""The share of HP instances where it is left open: when it is looked for, and what is kept."""
+
+import pytest
+from support.rounds import cell, manifest, observation
+from support.scaled_world import AUTOSCALED, World, load_of, told
+
+from macroserve.api.messages import Report
+from macroserve.core.scaling.autoscale import Need
+from macroserve.operator.plan import load_signals as evidence
+from macroserve.operator.plan.autoscaler import needs_load
+
+MISSED = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=50)),))
+"""Half of the last minute's requests."""
+
+
+@pytest.fixture(params=[{}, {"autoscaling": {"minInstances": 3, "maxInstances": 8}}], ids=str)
+def open_world(request):
+    """Where nothing but the ratio of Ascendra is looked at, and where the number is as well."""
+    found = World(manifest(scheduling={"strategy": "ascendra"}, **request.param))
+    found.report = MISSED
+    found.oracle.answer = lambda held: Need(20.0, held, held)
+    found.oracle.ratio = 0.0
+    return found
+
+
+async def test_what_is_left_open_is_as_simulated_and_stays_so(open_world):
+    world = open_world
+    world.report = Report((told(cell("cell-0", 0, 1, 2)),))
+    assert (await world.round()).high_priority_ratio == pytest.approx(1 / 3)
+    world.oracle.forgotten = 0
+    world.report = MISSED
+    assert (await world.round()).high_priority_ratio == 0.0
+    assert world.oracle.forgotten, "what was simulated with HP instances says nothing of none"
+    world.report = Report((told(cell("cell-0", 0, 1, 2)),))
+    world.oracle.ratio = 0.5
+    world.start()
+    assert (await world.round()).high_priority_ratio == 0.0, "targets are met, so it may stay"
+
+
+@pytest.mark.parametrize(
+    ("spec", "ratio"),
+    [
+        ({"strategy": "ascendra", "ratio": 0.5}, 0.5),
+        ({"strategy": "vllm", "ratio": "Auto"}, 0.0),
+    ],
+    ids=str,
+)
+async def test_a_ratio_that_is_given_or_useless_is_not_looked_for(spec, ratio):
+    world = World(
+        manifest(
+            scheduling={"strategy": spec["strategy"]},
+            priority={"highPriorityRatio": spec["ratio"]},
+        )
+    )
+    world.report = MISSED
+    world.oracle.ratio = 0.9
+    assert (await world.round()).high_priority_ratio == ratio
+    assert not world.oracle.asked
+    assert not needs_load(world.manifest, MISSED)
+
+
+async def test_a_ratio_is_kept_while_the_load_is_not_known(open_world):
+    for world_load in (None, load_of(num_buckets=0), load_of(age_s=evidence.STALE_S + 1)):
+        open_world.load = world_load
+        assert (await open_world.round()).high_priority_ratio == pytest.approx(1 / 3)
+
+
+def test_the_load_is_asked_for_only_where_something_follows_from_it():
+    met = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=90)),))
+    assert needs_load(AUTOSCALED, met)
+    assert not needs_load(manifest(), met)
+    assert needs_load(manifest(), MISSED)
+
+
+async def test_the_ratio_is_simulated_only_while_targets_are_missed(open_world):
+    """What takes a second of computing is not done to change nothing."""
+    await open_world.round()
+    missed = observation(manifest=open_world.manifest, report=MISSED)
+    met = observation(manifest=open_world.manifest, report=Report((told(cell("cell-0", 0, 1, 2)),)))
+    simulate, (_, load) = open_world.oracle.simulate.func, open_world.oracle.simulate.args
+    tried = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "macroserve.operator.plan.autoscaler.best_ratio", lambda *of: tried.append(of)
+        )
+        simulate(met, load)
+        assert not tried
+        simulate(missed, load)
+    ((design, traffic, num, goal),) = tried
+    assert design.high_priority_ratio == pytest.approx(1 / 3)
+    assert (traffic.rates, num, goal) == ((pytest.approx(10.0),), 3, 0.9)

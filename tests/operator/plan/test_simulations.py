@@ -1,0 +1,157 @@
+import asyncio
+import threading
+
+import pytest
+
+from macroserve.core.scaling.autoscale import Need
+from macroserve.operator import metrics
+from macroserve.operator.k8s.names import Key
+from macroserve.operator.plan.simulations import EVERY_S, PAUSES, STALE_S, Simulations
+
+LLAMA, QWEN = Key("ns", "llama"), Key("ns", "qwen")
+
+
+class World:
+    """Simulations, a clock that is set by hand, and whom they told."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.found = asyncio.Queue()
+        self.simulations = Simulations(self.found.put_nowait, lambda: self.now)
+
+    def need(self, enough, key=LLAMA, took_s=0.0):
+        def simulate():
+            self.now += took_s
+            return Need(1.0, enough, enough)
+
+        return self.simulations.latest(key, simulate)
+
+    async def told(self):
+        return await asyncio.wait_for(self.found.get(), 5)
+
+    async def idle(self):
+        async with asyncio.timeout(5):
+            await asyncio.gather(*self.simulations._running.values())
+
+
+@pytest.fixture
+async def world():
+    world = World()
+    yield world
+    await world.simulations.stop()
+
+
+async def test_what_was_found_out_is_there_the_next_time(world):
+    assert world.need(3) is None, "nobody waits for it"
+    assert await world.told() == LLAMA
+    assert world.need(99) == Need(1.0, 3, 3)
+    assert world.need(99, QWEN) is None
+
+
+async def test_it_is_found_out_again_when_it_is_time(world):
+    world.need(3)
+    await world.told()
+    world.now += EVERY_S - 0.1
+    assert world.need(4).enough == 3
+    await world.idle()
+    assert world.need(4).enough == 3, "it was not time"
+    world.now += 0.1
+    assert world.need(4).enough == 3, "the last is known meanwhile"
+    await world.told()
+    assert world.need(4).enough == 4
+
+
+async def test_the_same_again_wakes_nobody(world):
+    world.need(3)
+    await world.told()
+    world.now += EVERY_S
+    world.need(3)
+    await world.idle()
+    assert world.found.empty()
+
+
+async def test_what_takes_long_is_found_out_less_often(world):
+    world.need(3, took_s=10.0)
+    await world.told()
+    world.now += PAUSES * 10 - 0.1
+    world.need(4)
+    assert not world.simulations._running
+    world.now += 0.1
+    world.need(4)
+    assert world.simulations._running
+    await world.told()
+
+
+async def test_what_was_found_out_long_ago_is_not_known(world):
+    world.need(3)
+    await world.told()
+    world.now += STALE_S + 0.1
+    assert world.need(3) is None
+
+
+async def test_the_event_loop_runs_on_and_one_is_simulated_after_another(world):
+    begun, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    together, most, times = 0, 0, 0
+
+    def simulate():
+        nonlocal together, most, times
+        times += 1
+        together += 1
+        most = max(most, together)
+        begun.release()
+        assert go_on.acquire(timeout=5)
+        together -= 1
+        return Need(1.0, 2, 2)
+
+    world.simulations.latest(LLAMA, simulate)
+    world.simulations.latest(QWEN, simulate)
+    await asyncio.to_thread(begun.acquire, timeout=5)
+    assert world.simulations.latest(LLAMA, simulate) is None, "it is under way"
+    go_on.release(3)
+    assert {await world.told(), await world.told()} == {LLAMA, QWEN}
+    await world.idle()
+    assert (most, times) == (1, 2)
+
+
+async def test_what_was_forgotten_meanwhile_is_not_taken_in(world):
+    go_on = threading.Event()
+
+    def simulate():
+        assert go_on.wait(5)
+        return Need(1.0, 2, 2)
+
+    world.simulations.latest(LLAMA, simulate)
+    await asyncio.sleep(0.01)
+    world.simulations.forget(LLAMA)
+    world.simulations.forget(QWEN)
+    go_on.set()
+    world.need(3, QWEN)
+    assert await world.told() == QWEN, "and before it nobody"
+    assert world.need(7) is None
+    assert await world.told() == LLAMA
+    assert world.need(7).enough == 7
+
+
+async def test_one_that_fails_is_counted_and_tried_again(world, caplog):
+    def fail():
+        raise ZeroDivisionError
+
+    errors = metrics.ERRORS.labels("simulation")
+    before = errors._value.get()
+    world.simulations.latest(LLAMA, fail)
+    await world.told()
+    assert errors._value.get() == before + 1
+    assert "ns/llama" in caplog.text
+    assert world.need(3) is None
+    await world.idle()
+    world.now += EVERY_S
+    assert world.need(3) is None
+    await world.told()
+    assert world.need(3).enough == 3
+
+
+async def test_stopping_ends_what_waits(world):
+    world.need(1)
+    world.need(2, QWEN)
+    await world.simulations.stop()
+    assert not world.simulations._running

@@ -1,0 +1,390 @@
+"""The pods of a MacroInstance: what runs in them, how safely, and when they are replaced."""
+
+import json
+from typing import Any
+
+import pytest
+from support.played_deployment import resource
+
+from macroserve.api.manifest import parse
+from macroserve.core.status import Pool
+from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import BUDGET, CERTIFICATE, DEPLOYMENT
+from macroserve.operator.render import children, head, ingress, instance, shared
+from macroserve.operator.render.blueprint import Blueprint, digest
+from macroserve.operator.render.served_tls import PLAIN, ServedTls
+
+TLS = ServedTls(enabled=True)
+
+
+def blueprint(
+    image: str = "registry.local/engine:1", tls: ServedTls = PLAIN, **spec: Any
+) -> Blueprint:
+    document = resource(**spec)
+    return Blueprint(parse(document), document, "team", "uid-llama", image, "IfNotPresent", tls=tls)
+
+
+def pods(of: Blueprint) -> dict[str, dict[str, Any]]:
+    """By component: metadata and spec."""
+    return {
+        "head": head.deployment(of)["spec"]["template"],
+        "ingress": ingress.deployment(of)["spec"]["template"],
+        "instance": instance.pod(of, "instance-3", "cell-1", Pool.HP),
+    }
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    return pod["spec"]["containers"][0]
+
+
+def env(pod: dict[str, Any]) -> dict[str, Any]:
+    return {entry["name"]: entry for entry in container(pod)["env"]}
+
+
+def revisions(of: Blueprint) -> dict[str, str]:
+    return {
+        component: pod["metadata"]["annotations"][names.REVISION]
+        for component, pod in pods(of).items()
+    }
+
+
+@pytest.mark.parametrize("component", ["head", "ingress", "instance"])
+class TestEveryPod:
+    def test_runs_its_part(self, component: str) -> None:
+        args = container(pods(blueprint())[component])["args"]
+        file = "/etc/macroserve/manifest/macroinstance.json"
+        assert args[:4] == ["run", component, "-f", file]
+
+    def test_with_tls_has_the_certificate_and_not_what_signs_it(self, component: str) -> None:
+        pod = pods(blueprint(tls=TLS))[component]
+        args = container(pod)["args"]
+        assert args[args.index("--tls") + 1] == "/etc/macroserve/tls"
+        assert pod["metadata"]["labels"]["macroserve.io/tls"] == "true"
+        (mount,) = [m for m in container(pod)["volumeMounts"] if m["mountPath"].endswith("/tls")]
+        # A mount of a single file would never change.
+        assert mount["readOnly"] and "subPath" not in mount
+        (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == mount["name"]]
+        assert volume["secret"]["secretName"] == "llama-served-tls"
+        assert volume["secret"]["defaultMode"] == 0o440
+        items = {item["key"]: item["path"] for item in volume["secret"]["items"]}
+        assert items == {name: name for name in ("tls.crt", "tls.key", "ca.crt")}
+
+    def test_without_tls_knows_of_none(self, component: str) -> None:
+        pod = pods(blueprint())[component]
+        assert "tls" not in json.dumps(pod).lower()
+        assert "scheme" not in json.dumps(pod)
+
+    def test_is_replaced_when_tls_is_switched_on(self, component: str) -> None:
+        assert revisions(blueprint(tls=TLS))[component] != revisions(blueprint())[component]
+
+    def test_is_confined(self, component: str) -> None:
+        spec = pods(blueprint())[component]["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"] == {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        assert spec["containers"][0]["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+    def test_can_write_where_it_must(self, component: str) -> None:
+        pod = pods(blueprint())[component]
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        mounts = {mount["mountPath"]: mount for mount in container(pod)["volumeMounts"]}
+        assert "emptyDir" in volumes[mounts["/tmp"]["name"]]
+        assert "emptyDir" in volumes[mounts["/var/cache/macroserve"]["name"]]
+        for name in ("HOME", "XDG_CACHE_HOME", "HF_HOME"):
+            assert env(pod)[name]["value"].startswith("/var/cache/macroserve/")
+
+    def test_finds_its_files_and_its_address(self, component: str) -> None:
+        pod = pods(blueprint())[component]
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        mounts = {mount["mountPath"]: mount for mount in container(pod)["volumeMounts"]}
+        manifest = volumes[mounts["/etc/macroserve/manifest"]["name"]]
+        tokens = volumes[mounts["/etc/macroserve/tokens"]["name"]]
+        assert manifest["configMap"]["name"] == "llama-manifest"
+        assert tokens["secret"]["secretName"] == "llama-tokens"
+        assert env(pod)["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+
+    def test_sees_the_keys_of_its_role_alone(self, component: str) -> None:
+        seen = {
+            "head": {"handles", "cells", "routing", "orders", "control", "admin-token"},
+            "ingress": {"cells", "routing", "generation"},
+            "instance": {"handles", "generation", "control"},
+        }
+        (tokens,) = [
+            volume["secret"]
+            for volume in pods(blueprint())[component]["spec"]["volumes"]
+            if volume.get("secret", {}).get("secretName") == "llama-tokens"
+        ]
+        assert {item["path"] for item in tokens["items"]} == seen[component]
+        held = shared.tokens(blueprint())["stringData"]
+        assert {item["key"] for item in tokens["items"]} <= held.keys() - {"secret"}
+
+    def test_mounts_its_keys_so_that_changes_arrive(self, component: str) -> None:
+        mounts = container(pods(blueprint())[component])["volumeMounts"]
+        assert not any("subPath" in mount for mount in mounts)
+
+    def test_soon_leaves_a_lost_node(self, component: str) -> None:
+        tolerations = pods(blueprint())[component]["spec"]["tolerations"]
+        assert {(t["key"], t["tolerationSeconds"]) for t in tolerations} == {
+            ("node.kubernetes.io/not-ready", 10),
+            ("node.kubernetes.io/unreachable", 10),
+        }
+
+    @pytest.mark.parametrize(
+        ("changed", "is_replaced"),
+        [
+            ({"instances": 5}, False),
+            ({"mitosis": {"lowerBound": 3, "upperBound": 9}}, False),
+            ({"priority": {"highPriorityRatio": 0.5}}, False),
+            ({"autoscaling": {"minInstances": 1, "maxInstances": 9}}, False),
+            ({"ingress": {"replicas": 5}}, False),
+            ({"engine": {"type": "Emulated", "tensorParallel": 1}}, False),
+            ({"slo": {"ttft": "3s", "tpot": "100ms"}}, True),
+            ({"scheduling": {"strategy": "vllm"}}, True),
+            ({"model": {"source": "tiny", "maxModelLen": 4096}}, True),
+        ],
+    )
+    def test_is_replaced_when_what_it_reads_at_its_start_changes(
+        self, component: str, changed: dict[str, Any], is_replaced: bool
+    ) -> None:
+        before, after = (
+            revisions(blueprint())[component],
+            revisions(blueprint(**changed))[component],
+        )
+        assert (before != after) is is_replaced
+
+    def test_is_replaced_for_another_image(self, component: str) -> None:
+        other = blueprint(image="registry.local/engine:2")
+        assert revisions(other)[component] != revisions(blueprint())[component]
+
+
+def test_fields_that_a_person_left_out_replace_no_pod() -> None:
+    written = {
+        "model": {"source": "tiny", "maxModelLen": 2048},
+        "engine": {"type": "Emulated", "maxBatchTokens": 2048},  # which follows from another
+        "slo": {"ttft": 2.0, "tpot": 0.1},
+    }
+    assert blueprint().revision({}) == digest({"spec": written, "pod": {}})
+
+
+def test_probes_ask_what_the_parts_answer() -> None:
+    asked = {
+        component: {
+            kind: (probe["httpGet"]["path"], probe["httpGet"]["port"])
+            for kind in ("startupProbe", "readinessProbe", "livenessProbe")
+            for probe in [container(pod)[kind]]
+        }
+        for component, pod in pods(blueprint()).items()
+    }
+    for component, port, ready in (
+        ("head", "control", "/ready"),
+        ("ingress", "private", "/ready"),
+        ("instance", "control", "/health"),
+    ):
+        assert asked[component] == {
+            "startupProbe": ("/health", port),
+            "readinessProbe": (ready, port),
+            "livenessProbe": ("/health", port),
+        }
+
+
+def test_probes_ask_by_tls_where_it_is_served() -> None:
+    schemes = {
+        component: {
+            container(pod)[kind]["httpGet"].get("scheme")
+            for kind in ("startupProbe", "readinessProbe", "livenessProbe")
+        }
+        for component, pod in pods(blueprint(tls=TLS)).items()
+    }
+    assert schemes == {"head": {"HTTPS"}, "ingress": {None}, "instance": {"HTTPS"}}
+
+
+@pytest.mark.parametrize(("tls", "scheme"), [(PLAIN, "http"), (TLS, "https")])
+def test_an_ingress_asks_the_head_as_it_listens(tls: ServedTls, scheme: str) -> None:
+    args = container(pods(blueprint(tls=tls))["ingress"])["args"]
+    assert args[args.index("--head") + 1] == f"{scheme}://llama-head:8100"
+
+
+def test_with_an_issuer_the_certificate_is_made_before_what_mounts_it() -> None:
+    issued = ServedTls(enabled=True, issuer_ref={"name": "team"})
+    kinds = [kind for kind, _ in children(blueprint(tls=issued), BUDGET)]
+    assert kinds.index(CERTIFICATE) < kinds.index(DEPLOYMENT)
+    for other in (TLS, ServedTls(enabled=False, issuer_ref={"name": "team"})):
+        assert CERTIFICATE not in [kind for kind, _ in children(blueprint(tls=other), BUDGET)]
+
+
+def test_ports_of_services_are_those_of_pods() -> None:
+    of = blueprint()
+    for service, pod in (
+        (head.service(of), pods(of)["head"]),
+        (ingress.service(of), pods(of)["ingress"]),
+        (instance.service(of), pods(of)["instance"]),
+    ):
+        ports = {port["name"]: port["containerPort"] for port in container(pod)["ports"]}
+        (exposed,) = service["spec"]["ports"]
+        assert ports[exposed["targetPort"]] == exposed["port"]
+        assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_an_instance_knows_its_name_and_follows_its_labels() -> None:
+    pod = pods(blueprint())["instance"]
+    assert pod["metadata"]["name"] == "llama-instance-3"
+    assert pod["metadata"]["labels"] == {
+        "app.kubernetes.io/name": "macroserve",
+        "app.kubernetes.io/managed-by": "macroserve-operator",
+        "macroserve.io/macroinstance": "llama",
+        "macroserve.io/component": "instance",
+        "macroserve.io/instance": "instance-3",
+        "macroserve.io/cell": "cell-1",
+        "macroserve.io/pool": "hp",
+    }
+    for name, label in (("MACROSERVE_INSTANCE", "instance"), ("MACROSERVE_POOL", "pool")):
+        path = env(pod)[name]["valueFrom"]["fieldRef"]["fieldPath"]
+        assert path == f"metadata.labels['macroserve.io/{label}']"
+
+
+def test_instances_differ_in_nothing_that_would_replace_them() -> None:
+    of = blueprint()
+    one = instance.pod(of, "instance-0", "cell-0", Pool.LP)
+    other = instance.pod(of, "instance-9", "cell-2", Pool.HP)
+    annotation = one["metadata"]["annotations"][names.REVISION]
+    assert annotation == other["metadata"]["annotations"][names.REVISION] == instance.revision(of)
+    assert one["spec"] == other["spec"]
+
+
+def test_instances_prefer_different_nodes() -> None:
+    affinity = pods(blueprint())["instance"]["spec"]["affinity"]["podAntiAffinity"]
+    (term,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert term["podAffinityTerm"]["labelSelector"]["matchLabels"] == {
+        "macroserve.io/macroinstance": "llama",
+        "macroserve.io/component": "instance",
+    }
+
+
+def test_devices_are_asked_for_by_the_template_alone() -> None:
+    gpu = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
+    template = {"spec": {"containers": [{"name": "engine", **gpu}]}}
+    real = {"engine": {"type": "vLLM", "tensorParallel": 4}}
+    asked = container(pods(blueprint(**real, template=template))["instance"])["resources"]
+    assert asked["limits"].pop("memory")
+    assert asked == {**instance.REAL_RESOURCES, **gpu["resources"]}
+    without = container(pods(blueprint(**real))["instance"])["resources"]
+    assert without["limits"].keys() == {"memory"}
+    assert without["requests"] == instance.REAL_RESOURCES["requests"]
+    emulated = container(pods(blueprint())["instance"])["resources"]
+    assert emulated == {**instance.EMULATED_RESOURCES, "limits": {"memory": "4Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("template", "replaced"),
+    [
+        ({"spec": {"nodeSelector": {"gpu": "l20"}}}, {"instance"}),
+        ({"metadata": {"labels": {"team": "a"}}}, {"instance"}),
+        (
+            {"spec": {"containers": [{"name": "engine", "env": [{"name": "A", "value": "b"}]}]}},
+            {"instance", "ingress"},
+        ),
+        ({"spec": {"tolerations": [{"key": "gpu"}]}}, {"head", "ingress", "instance"}),
+    ],
+)
+def test_a_template_replaces_only_the_pods_that_it_changes(
+    template: dict[str, Any], replaced: set[str]
+) -> None:
+    before, after = revisions(blueprint()), revisions(blueprint(template=template))
+    assert {component for component in before if before[component] != after[component]} == replaced
+
+
+def test_rollouts_of_the_servers() -> None:
+    of = blueprint(ingress={"replicas": 3})
+    assert head.deployment(of)["spec"]["strategy"] == {"type": "Recreate"}
+    spec = ingress.deployment(of)["spec"]
+    assert spec["replicas"] == 3
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    (spread,) = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+def test_api_keys_are_mounted_where_they_are_asked_for() -> None:
+    with_keys = pods(blueprint(ingress={"replicas": 1, "apiKeysSecret": "keys"}))
+    mounted = {
+        component
+        for component, pod in with_keys.items()
+        if any(m["mountPath"] == "/etc/macroserve/api-keys" for m in container(pod)["volumeMounts"])
+    }
+    assert mounted == {"ingress"}
+    volumes = with_keys["ingress"]["spec"]["volumes"]
+    assert {"secretName": "keys", "defaultMode": 0o440} in [v.get("secret") for v in volumes]
+
+
+def test_the_manifest_is_as_applied_without_status() -> None:
+    document = resource(5) | {"status": {"instances": 5}}
+    of = Blueprint(parse(resource(5)), document, "team", "uid-llama", "image", "Always")
+    data = shared.config_map(of)["data"]["macroinstance.json"]
+    assert json.loads(data) == {
+        "apiVersion": "macroserve.io/v1alpha1",
+        "kind": "MacroInstance",
+        "metadata": {"name": "llama", "namespace": "team"},
+        "spec": document["spec"],
+    }
+
+
+def test_tokens_are_random_and_of_no_use_to_guess() -> None:
+    one, other = (shared.tokens(blueprint())["stringData"] for _ in range(2))
+    values = [*one.values(), *other.values()]
+    assert {"secret", "admin-token"} <= set(one)
+    assert len(set(values)) == 2 * len(one)
+    assert all(len(value) >= 40 for value in values)
+
+
+def test_everything_is_owned_and_labelled() -> None:
+    for kind, obj in children(blueprint(), BUDGET):
+        metadata = obj["metadata"]
+        (owner,) = metadata["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == (
+            "MacroInstance",
+            "llama",
+            "uid-llama",
+        ), kind
+        assert owner["controller"] and owner["blockOwnerDeletion"]
+        assert metadata["labels"]["app.kubernetes.io/managed-by"] == "macroserve-operator"
+        assert metadata["labels"][names.MACROINSTANCE] == "llama"
+        assert metadata["namespace"] == "team"
+
+
+@pytest.mark.parametrize("component", ["head", "ingress", "instance"])
+@pytest.mark.parametrize("engine", ["Emulated", "vLLM"])
+def test_no_pod_can_fill_its_node(component: str, engine: str) -> None:
+    template = {
+        "spec": {
+            "initContainers": [{"name": "fetch"}],
+            "containers": [{"name": "engine", "resources": {"limits": None}}, {"name": "sidecar"}],
+            "volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "shm", "emptyDir": None}],
+        }
+    }
+    for of in (
+        blueprint(engine={"type": engine}),
+        blueprint(engine={"type": engine}, template=template),
+    ):
+        spec = pods(of)[component]["spec"]
+        containers = [*spec["containers"], *spec.get("initContainers", ())]
+        assert all(each["resources"]["limits"]["memory"] for each in containers)
+        folders = [volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume]
+        assert len(folders) == 3
+        assert all(folder["sizeLimit"] for folder in folders)
+
+
+def test_shared_memory_of_a_real_engine_holds_what_its_workers_exchange() -> None:
+    spec = pods(blueprint(engine={"type": "vLLM", "tensorParallel": 4}))["instance"]["spec"]
+    (shm,) = [volume["emptyDir"] for volume in spec["volumes"] if volume["name"] == "shm"]
+    assert shm == {"medium": "Memory", "sizeLimit": "16Gi"}
+    assert spec["containers"][0]["resources"]["limits"]["memory"] == "131328Mi"

@@ -1,0 +1,370 @@
+"""What conditions say of a round, and when they change."""
+
+from dataclasses import replace
+from datetime import timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.rounds import NOW, PROBLEM, a_round, manifest, observation, pod, target
+
+from macroserve.core.scaling.commands import SetPriority
+from macroserve.core.scaling.fleet import FleetPlan
+from macroserve.core.status import Pool
+from macroserve.operator.observe.observation import Problem, Server
+from macroserve.operator.report.conditions import Kind, Reason, condition, conditions, invalid
+from macroserve.operator.report.reconcile_result import Round
+
+ARRANGE = FleetPlan((SetPriority("instance-1", Pool.HP, "It should be 2."),), ())
+AUTOSCALED = manifest(autoscaling={"minInstances": 1, "maxInstances": 8})
+STARTING = replace(pod(2), ready=False)
+IMAGE = Problem("ImagePullBackOff", "The image cannot be pulled.")
+
+
+def of_pods(*pods: Any, **more: Any) -> Round:
+    return a_round(observation(pods=pods, **more))
+
+
+def said(found: Round, kind: Kind) -> tuple[str, str, str]:
+    one = condition(conditions(found), kind)
+    return one["status"], one["reason"], one["message"]
+
+
+AS_WISHED = a_round()
+READY = [
+    (AS_WISHED, "True", "Serving", "3 of 3 instances serve."),
+    (
+        of_pods(pod(0), pod(1), STARTING),
+        *("False", "InstancesUnavailable", "2 of 3 instances serve."),
+    ),
+    (
+        of_pods(pod(0), pod(1), replace(pod(2), draining_since=NOW)),
+        *("False", "InstancesUnavailable", "2 of 3 instances serve."),
+    ),
+    (
+        of_pods(pod(0), pod(1), replace(pod(2), deleting=True)),
+        *("False", "InstancesUnavailable", "2 of 3 instances serve."),
+    ),
+    (
+        # Ready by its probe, and in no cell yet.
+        a_round(replace(observation(), report=observation(pods=(pod(0), pod(1))).report)),
+        *("False", "InstancesUnavailable", "2 of 3 instances serve."),
+    ),
+    # Which cells hold them is not known, wholly or in part: they are not known to be outside.
+    (a_round(observation(report=None)), "True", "Serving", "3 of 3 instances serve."),
+    (
+        a_round(
+            replace(
+                observation(running_cells=frozenset({"cell-0", "cell-1"})),
+                report=observation(pods=(pod(0), pod(1))).report,
+            )
+        ),
+        *("True", "Serving", "3 of 3 instances serve."),
+    ),
+    (
+        a_round(observation(head=Server(0, 1), report=None)),
+        *("False", "HeadUnavailable"),
+        "The head, where the cells' schedulers run, is not ready. 3 of 3 instances serve.",
+    ),
+    (
+        a_round(observation(head=None, ingress=None, pods=(), report=None)),
+        *("False", "HeadUnavailable"),
+        "The head, where the cells' schedulers run, is not ready. 0 of 3 instances serve.",
+    ),
+    (
+        a_round(observation(ingress=Server(0, 2))),
+        *("False", "IngressUnavailable"),
+        "No ingress is ready to take requests. 3 of 3 instances serve.",
+    ),
+    (a_round(observation(ingress=Server(1, 2))), "True", "Serving", "3 of 3 instances serve."),
+    (
+        # What autoscaling adds to what was asked for is not waited for.
+        a_round(observation(manifest=AUTOSCALED), target(5)),
+        *("True", "Serving", "3 of 5 instances serve."),
+    ),
+    (
+        a_round(observation(manifest=AUTOSCALED, pods=(pod(0),)), target(1)),
+        *("True", "Serving", "1 of 1 instances serve."),
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "status", "reason", "message"), READY)
+def test_ready(found: Round, status: str, reason: str, message: str) -> None:
+    assert said(found, Kind.READY) == (status, reason, message)
+
+
+MANY = tuple(replace(pod(number), ready=False) for number in range(8))
+PROGRESSING = [
+    (AS_WISHED, "False", "AsWished", "3 of 3 instances serve, as wished."),
+    (
+        of_pods(pod(0), pod(1), STARTING),
+        *("True", "Scaling", "Instances wanted: 3. Starting: instance-2."),
+    ),
+    (a_round(wished=target(5)), "True", "Scaling", "Instances wanted: 5."),
+    (
+        of_pods(pod(0), pod(1), replace(STARTING, failed=True)),
+        *("True", "Scaling", "Instances wanted: 3."),
+    ),
+    (
+        a_round(observation(pods=MANY, report=None), target(8)),
+        *("True", "Scaling"),
+        "Instances wanted: 8. Starting: instance-0, instance-1, instance-2, instance-3, "
+        "instance-4 and 3 more. The head does not answer.",
+    ),
+    (
+        of_pods(*(pod(n) for n in range(3)), replace(pod(3), draining_since=NOW)),
+        *("True", "Scaling", "Instances wanted: 3. Draining: instance-3."),
+    ),
+    (
+        of_pods(
+            *(pod(n) for n in range(3)),
+            replace(pod(3), draining_since=NOW, deleting=True),
+        ),
+        *("True", "Scaling", "Instances wanted: 3. Ending: instance-3."),
+    ),
+    (
+        of_pods(pod(0), pod(1), replace(pod(2), revision="old")),
+        *("True", "RollingOut", "Of an earlier form of the spec: instance-2."),
+    ),
+    (
+        a_round(observation(ingress=Server(2, 2, rolled_out=False))),
+        *("True", "StartingServers", "Not ready: the ingress."),
+    ),
+    (
+        a_round(observation(ingress=Server(1, 2))),
+        *("True", "StartingServers", "Not ready: the ingress."),
+    ),
+    (
+        a_round(observation(head=None, ingress=None)),
+        *("True", "StartingServers", "Not ready: the head, the ingress."),
+    ),
+    (
+        a_round(observation(report=None)),
+        *("True", "StartingServers", "The head does not answer."),
+    ),
+    (
+        a_round(plan=ARRANGE),
+        *("True", "Arranging", "Instances change their cells or pools."),
+    ),
+    (
+        a_round(observation(deleting=True, pods=(replace(pod(0), draining_since=NOW),))),
+        *("True", "Deleting", "It is being deleted. Draining: instance-0."),
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "status", "reason", "message"), PROGRESSING)
+def test_progressing(found: Round, status: str, reason: str, message: str) -> None:
+    assert said(found, Kind.PROGRESSING) == (status, reason, message)
+
+
+OOM = "OOMKilled. It was killed for using more memory than its limit of 1Gi."
+FAILING = tuple(replace(pod(n), problem=PROBLEM) for n in range(5))
+DEGRADED = [
+    (AS_WISHED, "False", "NoProblem", "Nothing is known to be wrong."),
+    (
+        of_pods(pod(0), replace(pod(1), problem=PROBLEM)),
+        *("True", "OOMKilled", f"instance-1: {OOM}"),
+    ),
+    (
+        of_pods(*FAILING),
+        *("True", "OOMKilled"),
+        f"instance-0: {OOM} instance-1: {OOM} instance-2: {OOM} And 2 more.",
+    ),
+    (
+        of_pods(replace(pod(0), problem=PROBLEM), head=Server(0, 1, problem=IMAGE)),
+        *("True", "ImagePullBackOff"),
+        f"The head: ImagePullBackOff. The image cannot be pulled. instance-0: {OOM}",
+    ),
+    (
+        a_round(observation(ingress=Server(0, 1, problem=IMAGE))),
+        *("True", "ImagePullBackOff"),
+        "The ingress: ImagePullBackOff. The image cannot be pulled.",
+    ),
+    (
+        a_round(
+            observation(ingress=Server(0, 1, problem=IMAGE)),
+            refusals=(Problem("Forbidden", "The API server refuses pod a: quota."),),
+        ),
+        *("True", "Forbidden"),
+        "Forbidden. The API server refuses pod a: quota. "
+        "The ingress: ImagePullBackOff. The image cannot be pulled.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "status", "reason", "message"), DEGRADED)
+def test_degraded(found: Round, status: str, reason: str, message: str) -> None:
+    assert said(found, Kind.DEGRADED) == (status, reason, message)
+
+
+WAITS = {"able": False, "reason": "It waits until load has been low for 300 s."}
+BLIND = {"able": False, "metrics_available": False, "reason": "Nothing is heard."}
+SCALED = observation(manifest=AUTOSCALED)
+SCALING = [
+    (
+        AS_WISHED,
+        *("True", "SpecDecides"),
+        "spec.instances decides, which kubectl scale or an autoscaler may change.",
+        *("Unknown", "NotNeeded", "Nothing depends on metrics without spec.autoscaling."),
+    ),
+    (
+        a_round(SCALED, target(metrics_available=True, reason="By simulation 2 are needed.")),
+        *("True", "ReadyToScale"),
+        "Attainment decides, within 1 to 8 instances. By simulation 2 are needed.",
+        *("True", "MetricsReceived", "Load and attainment are known."),
+    ),
+    (
+        a_round(SCALED, target(metrics_available=True, **WAITS)),
+        *("False", "Stabilizing", "It waits until load has been low for 300 s."),
+        *("True", "MetricsReceived", "Load and attainment are known."),
+    ),
+    (
+        a_round(SCALED, target(**BLIND)),
+        *("False", "NoMetrics", "Nothing is heard."),
+        *("False", "NoMetrics", "Nothing is heard."),
+    ),
+    (
+        a_round(replace(SCALED, deleting=True), target(reason="It is being deleted.")),
+        *("False", "Deleting", "It is being deleted."),
+        *("Unknown", "NotNeeded", "It is being deleted."),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "able", "able_why", "able_text", "known", "known_why", "known_text"), SCALING
+)
+def test_able_to_scale_and_metrics_available(
+    found: Round,
+    able: str,
+    able_why: str,
+    able_text: str,
+    known: str,
+    known_why: str,
+    known_text: str,
+) -> None:
+    assert said(found, Kind.ABLE_TO_SCALE) == (able, able_why, able_text)
+    assert said(found, Kind.METRICS_AVAILABLE) == (known, known_why, known_text)
+
+
+def test_all_five_are_there_with_the_generation_they_are_about() -> None:
+    found = conditions(AS_WISHED)
+    assert [one["type"] for one in found] == [
+        "Ready",
+        "Progressing",
+        "Degraded",
+        "AbleToScale",
+        "MetricsAvailable",
+    ]
+    assert {one["observedGeneration"] for one in found} == {4}
+    assert {one["lastTransitionTime"] for one in found} == {"2026-03-01T12:00:00Z"}
+
+
+def test_times_are_utc() -> None:
+    found = a_round(observation(now=NOW.astimezone(timezone(timedelta(hours=5)))))
+    assert {one["lastTransitionTime"] for one in conditions(found)} == {"2026-03-01T12:00:00Z"}
+
+
+def test_a_time_changes_with_the_status_alone() -> None:
+    before = conditions(AS_WISHED)
+    later = observation(
+        now=NOW + timedelta(minutes=5),
+        pods=(pod(0), pod(1), STARTING),
+        status={"conditions": before},
+        generation=5,
+    )
+    after = conditions(a_round(later))
+    times = {one["type"]: one["lastTransitionTime"] for one in after}
+    assert times["Ready"] == times["Progressing"] == "2026-03-01T12:05:00Z"
+    assert times["Degraded"] == times["AbleToScale"] == "2026-03-01T12:00:00Z"
+    assert {one["observedGeneration"] for one in after} == {5}
+
+
+def test_a_reason_that_changes_keeps_the_time_while_the_status_stays() -> None:
+    before = conditions(of_pods(pod(0), pod(1), STARTING))
+    later = observation(
+        now=NOW + timedelta(minutes=5), head=Server(0, 1), status={"conditions": before}
+    )
+    ready = condition(conditions(a_round(later)), Kind.READY)
+    assert ready["reason"] == "HeadUnavailable"
+    assert ready["lastTransitionTime"] == "2026-03-01T12:00:00Z"
+
+
+BAD = ("spec.instances is 0, must be a whole number of at least 1.", "spec.x is unknown.")
+
+
+def test_an_invalid_spec_leaves_what_is_said_of_what_runs() -> None:
+    before = conditions(AS_WISHED)
+    after = invalid(BAD, before, 5, NOW + timedelta(minutes=1))
+    degraded = condition(after, Kind.DEGRADED)
+    assert (degraded["status"], degraded["reason"]) == ("True", "InvalidSpec")
+    assert degraded["message"] == (
+        "The spec cannot be used, and nothing of it is: "
+        "spec.instances is 0, must be a whole number of at least 1. spec.x is unknown."
+    )
+    assert degraded["lastTransitionTime"] == "2026-03-01T12:01:00Z"
+    for old, new in zip(before, after, strict=True):
+        assert new["observedGeneration"] == 5
+        if new["type"] != "Degraded":
+            assert {**old, "observedGeneration": 5} == new
+
+
+def test_a_spec_that_was_never_good_is_not_ready() -> None:
+    said = {one["type"]: (one["status"], one["reason"]) for one in invalid(BAD, (), 1, NOW)}
+    assert said == {
+        "Ready": ("False", "InvalidSpec"),
+        "Progressing": ("Unknown", "InvalidSpec"),
+        "Degraded": ("True", "InvalidSpec"),
+        "AbleToScale": ("Unknown", "InvalidSpec"),
+        "MetricsAvailable": ("Unknown", "InvalidSpec"),
+    }
+
+
+def test_a_corrected_spec_leaves_no_trace() -> None:
+    broken = invalid(BAD, conditions(AS_WISHED), 5, NOW)
+    mended = conditions(a_round(observation(status={"conditions": broken})))
+    assert all(one["reason"] != Reason.INVALID_SPEC for one in mended)
+
+
+STATES = st.fixed_dictionaries(
+    {},
+    optional={
+        "ready": st.booleans(),
+        "deleting": st.booleans(),
+        "failed": st.booleans(),
+        "draining_since": st.sampled_from([None, NOW]),
+        "revision": st.sampled_from(["new", "old"]),
+        "problem": st.sampled_from([None, PROBLEM]),
+    },
+)
+
+
+@given(
+    states=st.lists(STATES, max_size=5),
+    head=st.sampled_from([None, Server(0, 1), Server(1, 1), Server(0, 1, problem=IMAGE)]),
+    knows_cells=st.booleans(),
+    wanted=st.integers(1, 6),
+)
+def test_what_any_round_says_fits_together(
+    states: list[dict[str, Any]], head: Server | None, knows_cells: bool, wanted: int
+) -> None:
+    pods = tuple(replace(pod(number), **state) for number, state in enumerate(states))
+    usual = observation(pods=pods, head=head)
+    found = a_round(usual if knows_cells else replace(usual, report=None), target(wanted))
+    said = {one["type"]: one for one in conditions(found)}
+    assert (said["Degraded"]["status"] == "True") == bool(found.complaints)
+    if said["Progressing"]["status"] == "False":
+        assert said["Ready"]["status"] == "True"
+    for one in said.values():
+        assert one["reason"].isidentifier() and one["reason"][0].isupper()
+        assert one["message"].endswith(".") and "  " not in one["message"]
+    # Nothing has happened, so nothing changes.
+    later = replace(
+        found.observation,
+        now=NOW + timedelta(hours=1),
+        status={"conditions": list(said.values())},
+    )
+    assert conditions(replace(found, observation=later)) == list(said.values())

@@ -1,0 +1,221 @@
+"""The whole status of a round, and that it stays the same while nothing happens."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from support import crd
+from support.rounds import HYBRID_CACHE, NOW, PROBLEM, a_round, cell, observation, pod, target
+
+from macroserve.api.messages import Report
+from macroserve.operator.observe.observation import Server
+from macroserve.operator.observe.target import Change
+from macroserve.operator.report.conditions import Kind, condition
+from macroserve.operator.report.decisions import Decision
+from macroserve.operator.report.status import invalid_status, status
+
+DECISION = Decision("2026-03-01T11:00:00Z", "Merge cell-1 into cell-0", "They fit.", "Merged")
+CHANGE = Change(NOW, 3, 5, "spec.instances asks for 5.")
+
+
+def fields(found: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: found[name] for name in names if name in found}
+
+
+def test_a_settled_macroinstance_in_full() -> None:
+    report = Report((cell("cell-0", 0, 1, 2, finished=100, attained=97, num_running=4),))
+    wished = target(high_priority_ratio=0.25)
+    found = status(a_round(observation(report=report), wished), [DECISION])
+    assert len(found.pop("conditions")) == 5
+    assert found == {
+        "observedGeneration": 4,
+        "ready": "3/3",
+        "instances": 3,
+        "readyInstances": 3,
+        "targetInstances": 3,
+        "cellCount": 1,
+        "highPriority": 1,
+        "highPriorityRatio": 0.25,
+        "selector": "macroserve.io/macroinstance=llama,macroserve.io/component=instance",
+        "attainment": "0.97",
+        "hybridCache": HYBRID_CACHE,
+        "endpoint": "http://llama.team.svc:8000/v1",
+        "cells": [
+            {
+                "name": "cell-0",
+                "instances": 3,
+                "highPriority": 1,
+                "prefilling": 0,
+                "decoding": 0,
+                "waiting": 0,
+                "running": 4,
+                "attainment": "0.97",
+            }
+        ],
+        "avoidedNodes": [],
+        "failedStarts": [],
+        "scalingHistory": [],
+        "decisions": [
+            {
+                "time": "2026-03-01T11:00:00Z",
+                "what": "Merge cell-1 into cell-0",
+                "reason": "They fit.",
+            }
+        ],
+    }
+
+
+BUSY = a_round(
+    observation(
+        pods=(pod(0), pod(1), replace(pod(2), ready=False, problem=PROBLEM)),
+        report=Report((cell("cell-0", 0, 1, finished=3, attained=1),)),
+        ingress=Server(0, 2),
+    ),
+    target(5, change=CHANGE),
+)
+NEW = a_round(observation(pods=(), head=None, ingress=None, report=None))
+
+
+@pytest.mark.parametrize("found", [a_round(), BUSY, NEW])
+def test_the_crd_takes_every_field_of_it(found: Any) -> None:
+    resource = {
+        "apiVersion": "macroserve.io/v1alpha1",
+        "kind": "MacroInstance",
+        "spec": {
+            "model": {"source": "tiny", "maxModelLen": 2048},
+            "engine": {"type": "Emulated"},
+            "slo": {"ttft": "2s", "tpot": "100ms"},
+            "instances": 3,
+            "mitosis": {"lowerBound": 2, "upperBound": 6},
+        },
+        "status": status(found, [DECISION]),
+    }
+    assert crd.refused(resource) == []
+
+
+def test_what_instances_found_of_the_hybrid_cache_is_said_once() -> None:
+    assert status(BUSY, ())["hybridCache"] == HYBRID_CACHE
+    assert "hybridCache" not in status(NEW, ())
+
+
+def test_the_crd_has_no_field_that_is_never_told() -> None:
+    found = status(BUSY, [DECISION])
+    assert set(crd.at("status")["properties"]) == set(found)
+    for part in ("cells", "scalingHistory", "decisions", "conditions"):
+        assert set(crd.at(f"status.{part}")["items"]["properties"]) == set(found[part][0])
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ((), ("0/3", 0, 0)),
+        ((pod(0), replace(pod(1), ready=False)), ("1/3", 2, 1)),
+        ((pod(0), replace(pod(1), draining_since=NOW)), ("1/3", 2, 1)),
+        ((pod(0), replace(pod(1), deleting=True)), ("1/3", 1, 1)),
+        (tuple(pod(n) for n in range(5)), ("5/3", 5, 5)),
+    ],
+)
+def test_counts(pods: tuple[Any, ...], expected: tuple[str, int, int]) -> None:
+    found = status(a_round(observation(pods=pods)), ())
+    assert (found["ready"], found["instances"], found["readyInstances"]) == expected
+
+
+def test_cells_are_in_their_order_and_high_priority_is_their_sum() -> None:
+    high = msgspec.structs.replace(
+        cell("cell-10", 5, 6).cell, high_priority=("instance-5", "instance-6")
+    )
+    report = Report((replace_cell(cell("cell-10", 5, 6), high), cell("cell-2", 0, 1)))
+    found = status(a_round(observation(report=report)), ())
+    assert [one["name"] for one in found["cells"]] == ["cell-2", "cell-10"]
+    assert (found["cellCount"], found["highPriority"]) == (2, 3)
+
+
+def replace_cell(report: Any, view: Any) -> Any:
+    return type(report)(view, report.instances)
+
+
+def test_labels_tell_the_cells_while_the_head_does_not_answer() -> None:
+    pods = (
+        pod(0),
+        pod(1),
+        replace(pod(2), cell="cell-1", deleting=True),
+        replace(pod(3), cell="cell-1"),
+    )
+    found = status(a_round(observation(pods=pods, report=None)), ())
+    assert found["cells"] == [
+        {"name": "cell-0", "instances": 2, "highPriority": 1},
+        {"name": "cell-1", "instances": 1, "highPriority": 0},
+    ]
+    assert found["ready"] == "3/3", "instances serve on without the head"
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([(0, 0)], None),
+        ([(1000, 999)], "0.99"),
+        ([(1000, 1000)], "1.00"),
+        ([(3, 0)], "0.00"),
+        ([(10, 10), (30, 15)], "0.62"),
+        ([(0, 0), (4, 3)], "0.75"),
+    ],
+)
+def test_attainment_is_rounded_down(counts: list[tuple[int, int]], expected: str | None) -> None:
+    cells = tuple(
+        cell(f"cell-{number}", finished=finished, attained=attained)
+        for number, (finished, attained) in enumerate(counts)
+    )
+    found = status(a_round(observation(report=Report(cells))), ())
+    assert found.get("attainment") == expected
+    assert ("attainment" in found["cells"][0]) == (counts[0][0] > 0)
+
+
+def test_a_change_of_the_target_is_added_to_the_history() -> None:
+    old = [{"time": f"t{n}", "from": n, "to": n + 1, "reason": "Why."} for n in range(20)]
+    before = {"scalingHistory": old}
+    unchanged = status(a_round(observation(status=before)), ())
+    assert unchanged["scalingHistory"] == old
+    changed = status(a_round(observation(status=before), target(5, change=CHANGE)), ())
+    assert changed["scalingHistory"] == [
+        *old[1:],
+        {
+            "time": "2026-03-01T12:00:00Z",
+            "from": 3,
+            "to": 5,
+            "reason": "spec.instances asks for 5.",
+        },
+    ]
+    assert len(old) == 20, "the status before is left as it was"
+
+
+def test_the_newest_decisions_are_kept() -> None:
+    many = [replace(DECISION, what=f"Merge cell-{n} into cell-0") for n in range(25)]
+    found = status(a_round(), many)["decisions"]
+    assert [entry["what"] for entry in found] == [decision.what for decision in many[5:]]
+
+
+@pytest.mark.parametrize("found", [a_round(), BUSY, NEW])
+def test_nothing_changes_while_nothing_happens(found: Any) -> None:
+    first = status(found, [DECISION])
+    later = replace(found.observation, now=NOW + timedelta(hours=2), status=first)
+    calm = replace(found.target, change=None)
+    assert status(replace(found, observation=later, target=calm), [DECISION]) == first
+
+
+def test_an_invalid_spec_changes_only_what_is_said_of_it() -> None:
+    before = status(a_round(), [DECISION])
+    after = invalid_status(before, ["spec.instances is 0."], 5, NOW)
+    assert after["observedGeneration"] == 5
+    assert condition(after["conditions"], Kind.DEGRADED)["reason"] == "InvalidSpec"
+    same = set(before) - {"observedGeneration", "conditions"}
+    assert fields(after, *same) == fields(before, *same)
+    again = invalid_status(after, ["spec.instances is 0."], 5, NOW + timedelta(hours=1))
+    assert again == after
+
+
+def test_a_spec_that_was_never_good_has_a_status_that_the_crd_takes() -> None:
+    found = invalid_status({}, ["spec.instances is 0."], 1, NOW)
+    assert set(found) == {"observedGeneration", "conditions"}
+    assert "spec.instances is 0." in condition(found["conditions"], Kind.DEGRADED)["message"]
