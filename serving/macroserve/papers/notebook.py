@@ -4,13 +4,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import mean
 
-from macroserve import core, sim
 from macroserve.papers.measurements import Measurement, Values
+from macroserve.sim import SIMULATOR_VERSION
 
 
 class Notebook:
@@ -86,19 +85,8 @@ def _measured(
 
 
 def _digest(measurement: Measurement, seed: int) -> str:
-    text = f"{_simulator()} {_without_addresses(str(measurement))} {seed}"
+    text = f"{SIMULATOR_VERSION} {_without_addresses(str(measurement))} {seed}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@cache
-def _simulator() -> str:
-    """A digest of all that decides what a simulation gives."""
-    digest = hashlib.sha256()
-    for package in (core, sim):
-        for folder in package.__path__:
-            for path in sorted(Path(folder).rglob("*.py")):
-                digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _without_addresses(text: str) -> str:

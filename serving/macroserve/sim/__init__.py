@@ -4,3 +4,7 @@ It holds no policy of its own. A batch takes the time that a latency model gives
 drawn from rates and lengths, and nothing depends on a clock: the same input and seed give the same
 outcome.
 """
+
+SIMULATOR_VERSION = 1
+"""Raised when simulated outcomes change, so that kept measurements of another version do not count.
+A test compares the outcomes of some cases with recorded ones."""

@@ -1,0 +1,85 @@
+"""Outcomes of the simulator that no change may alter unseen: every strategy, a case of each paper.
+
+``python tests/support/golden.py > tests/papers/golden_outcomes.json`` records them, after the
+version of ``macroserve.sim`` has been raised.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+from typing import Any
+
+from support.outcomes import setups
+
+from macroserve.core.strategy import STRATEGIES
+from macroserve.papers import aptserve
+from macroserve.papers.ascendra import cases as ascendra
+from macroserve.papers.econoserve import cases as econoserve
+from macroserve.papers.ecoserve import cases as ecoserve
+from macroserve.sim import SIMULATOR_VERSION
+from macroserve.sim.outcome import TO_THE_END, Outcome
+from macroserve.workload.arrivals import bursty
+from macroserve.workload.datasets import WORKLOADS
+
+RATE, STRETCH_S = 16.0, 30.0
+PAPERS_STRETCH_S = 20.0
+_FLOAT = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
+
+
+def _of_setup(name: str) -> Outcome:
+    random = Random(0)
+    lengths = WORKLOADS["ShareGPT"].lengths(random)
+    arrivals = bursty(RATE, 1.0, STRETCH_S, lengths, random)
+    return dict(setups())[name].serve(arrivals, extent=TO_THE_END)
+
+
+_PAPERS = {
+    "EcoServe, CodeLlama-34B": (ecoserve.experiments(ecoserve.SCALED, "ecoserve")[0], 10.0),
+    "EcoServe, MoonCake": (ecoserve.experiments(ecoserve.SCALED, "mooncake")[0], 10.0),
+    "Apt-Serve, OPT-13B": (aptserve.experiment("OPT-13B", "ShareGPT", "aptserve", 5.0), 4.0),
+    "Ascendra, Mistral-7B": (
+        ascendra.experiment(ascendra.CHAT, STRATEGIES["ascendra"]),
+        8.0,
+    ),
+    "EconoServe, its first model and trace": (
+        econoserve.experiment(econoserve.MODELS[0], econoserve.TRACES[0], econoserve.WITH_ALL),
+        20.0,
+    ),
+    "unified, Qwen-14B, late ones refused": (
+        ascendra.experiment(ascendra.STARVED, STRATEGIES["unified"], drop_late=True),
+        10.0,
+    ),
+}
+
+CASES: Mapping[str, Callable[[], Outcome]] = {
+    **{name: partial(_of_setup, name) for name, _ in setups()},
+    **{
+        name: partial(experiment.serve, rate, PAPERS_STRETCH_S, extent=TO_THE_END)
+        for name, (experiment, rate) in _PAPERS.items()
+    },
+}
+
+
+def record(outcome: Outcome) -> dict[str, Any]:
+    """Return counts that a person can read, and a digest of everything.
+
+    Floats count with nine digits: mathematical libraries differ in the last ones.
+    """
+    text = _FLOAT.sub(lambda found: f"{float(found[0]):.9g}", repr(outcome))
+    return {
+        "requests": outcome.requests,
+        "attained": outcome.attained,
+        "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+
+
+def main() -> None:
+    outcomes = {name: record(case()) for name, case in CASES.items()}
+    print(json.dumps({"simulator_version": SIMULATOR_VERSION, "outcomes": outcomes}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
