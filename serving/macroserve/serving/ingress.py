@@ -28,6 +28,7 @@ from macroserve.serving.dispatch import Dispatcher
 from macroserve.serving.error_shape import ErrorShape
 from macroserve.serving.gate import Gate
 from macroserve.serving.guard import Farewell, RetryAfter, error_response
+from macroserve.serving.heap import return_large_blocks
 from macroserve.serving.http_protocol import HttpLimits
 from macroserve.serving.http_server import HttpServer, bound
 from macroserve.serving.key_source import KeySource, LiveKeys
@@ -88,6 +89,7 @@ class IngressServer:
 
         Raises ApiKeysError when API keys were asked for and there are none.
         """
+        return_large_blocks()
         source = self._options.api_keys
         self._api_keys = KeyRing(source) if source else None
         keys = LiveKeys(self._options.keys)
