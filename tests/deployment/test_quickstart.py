@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -205,11 +205,24 @@ def busiest(up: Up) -> int:
     )
 
 
-async def while_decoding(up: Up, number: signal.Signals) -> tuple[list[list[int]], int]:
-    """Twelve streams of which the busiest instance gets a signal; their tokens, and its pid."""
+def engine_of(server: int) -> int:
+    """Process id of the engine behind a server's process."""
+    (engine,) = (
+        child.pid
+        for child in psutil.Process(server).children(recursive=True)
+        if "EngineCore" in " ".join(child.cmdline())
+    )
+    return engine
+
+
+async def while_decoding(
+    up: Up, number: signal.Signals, victim: Callable[[int], int] = lambda server: server
+) -> tuple[list[list[int]], int]:
+    """Twelve streams of which the busiest instance gets a signal; their tokens, and the process
+    that got it: ``victim`` of its server's."""
     streams = asyncio.create_task(token_streams(up, 12, 120))
     await asyncio.to_thread(up.wait_for, lambda: decoding(up) > 6)
-    pid = busiest(up)
+    pid = victim(busiest(up))
     os.kill(pid, number)
     return await streams, pid
 
@@ -226,15 +239,26 @@ def test_a_killed_instance_changes_no_token(up: Up) -> None:
     up.wait_for(lambda: all_given_back(up))
 
 
-def test_a_hung_instance_changes_no_token(up: Up) -> None:
+@pytest.mark.parametrize("victim", [lambda server: server, engine_of], ids=["server", "engine"])
+def test_a_hung_instance_changes_no_token(up: Up, victim: Callable[[int], int]) -> None:
     """Stopped, not dead: its connections stay open and say nothing."""
     expected = asyncio.run(token_streams(up, 12, 120))
     rerouted = up.metrics()["macroserve_reroutes_total"]
-    tokens, pid = asyncio.run(while_decoding(up, signal.SIGSTOP))
+    tokens, pid = asyncio.run(while_decoding(up, signal.SIGSTOP, victim))
     up.wait_for(lambda: not psutil.pid_exists(pid))
     assert tokens == expected
     assert up.metrics()["macroserve_reroutes_total"] > rerouted
     up.wait_for(lambda: len(up.instances()) == 3, timeout_s=180)
+
+
+def test_an_engine_that_hangs_without_work_is_replaced(up: Up) -> None:
+    up.wait_for(lambda: all_given_back(up))
+    engine = engine_of(busiest(up))
+    os.kill(engine, signal.SIGSTOP)
+    up.wait_for_line(r"its engine has sent nothing for \d+ s")
+    up.wait_for(lambda: not psutil.pid_exists(engine))
+    up.wait_for(lambda: len(up.instances()) == 3, timeout_s=180)
+    assert all(len(tokens) == 20 for tokens in asyncio.run(token_streams(up, 6, 20)))
 
 
 def hard_schema(number: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from support.deployment import MACROSERVE
 from world.waiting import eventually
 
 from macroserve.api.access_token import Audience, issue
+from macroserve.api.handle import sign, verify
 from macroserve.api.keys import KeyRing, Purpose, parse_keys
 from macroserve.api.tls import AUTHORITY
 from macroserve.operator.apply.certificates import certificates
@@ -183,8 +184,11 @@ class Pods:
 
     def token(self, audience: Audience) -> str:
         """A new one, from the secret that the folder holds now."""
+        return issue(self.key_ring(), audience, time.time(), "a nonce")
+
+    def key_ring(self) -> KeyRing:
         secrets = parse_keys((self.folder / "tokens" / "secret").read_text())
-        return issue(KeyRing.derived(secrets, Purpose), audience, time.time(), "a nonce")
+        return KeyRing.derived(secrets, Purpose)
 
     def chat(self, ingress: str, num_tokens: int) -> int:
         """Return how many tokens a streamed chat of so many has had."""
@@ -206,11 +210,22 @@ class Pods:
         url = self.head_url + path
         return self._ask(method, url, json=body, headers=_bearer(token), timeout=70).json()
 
-    def adopt(self, index: int, cell: str = "cell-0") -> None:
+    def signed_handle(self, index: int) -> str:
         url = f"{self.scheme}://{self.at(20 + index)}:{CONTROL_PORT}/macroserve/identity"
         token = self.token(Audience(Purpose.CONTROL, f"instance-{index}"))
-        handle = self._ask("GET", url, headers=_bearer(token)).json()["handle"]
+        return self._ask("GET", url, headers=_bearer(token)).json()["handle"]
+
+    def adopt(self, index: int, cell: str = "cell-0") -> None:
+        handle = self.signed_handle(index)
         self.ask_head("POST", f"/admin/v1/cells/{cell}/adopt", {"handle": handle})
+
+    def adopt_behind(self, index: int, address: str, cell: str = "cell-0") -> None:
+        """Adopt the instance anew, as if its token endpoint were at that address."""
+        keys = self.key_ring()
+        handle = verify(self.signed_handle(index), keys, time.time())
+        self.ask_head("POST", f"/admin/v1/cells/{cell}/release", {"name": handle.name})
+        moved = sign(replace(handle, address=address), keys, time.time())
+        self.ask_head("POST", f"/admin/v1/cells/{cell}/adopt", {"handle": moved})
 
     def instances(self) -> dict[str, dict[str, Any]]:
         cells = self.ask_head("GET", "/admin/v1/cells")["cells"]

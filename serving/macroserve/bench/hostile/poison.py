@@ -110,7 +110,8 @@ async def _watch(deployment: Served, lost: set[int]) -> None:
 
 
 async def _poison(deployment: Served, length: int) -> int:
-    body = {"model": MODEL, "prompt": [5] * length, "max_tokens": 50, "ignore_eos": True}
+    # So many tokens take any engine longer than it has left to live.
+    body = {"model": MODEL, "prompt": [5] * length, "max_tokens": 1000, "ignore_eos": True}
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
     async with (
         aiohttp.ClientSession(timeout=timeout) as http,

@@ -29,6 +29,7 @@ from macroserve.serving.ingress.cors import with_cors
 from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.error_shape import ErrorShape
 from macroserve.serving.ingress.gate import Gate
+from macroserve.serving.ingress.heap import return_large_blocks
 from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge, scrape
 from macroserve.serving.ingress.request_check import RequestCheck
 from macroserve.serving.security.calls import session
@@ -88,6 +89,7 @@ class IngressServer:
 
         Raises ApiKeysError when API keys were asked for and there are none.
         """
+        return_large_blocks()
         source = self._options.api_keys
         self._api_keys = KeyRing(source) if source else None
         keys = LiveKeys(self._options.keys)

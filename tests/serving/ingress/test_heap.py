@@ -1,0 +1,46 @@
+"""Memory of large bodies, in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+# A first large block, then eight with a small one behind each; what the process still holds of the
+# eight when they are freed, in MiB.
+PROGRAM = """
+import ctypes, sys
+import psutil
+from macroserve.serving.ingress.heap import return_large_blocks
+
+malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
+malloc.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+
+def block(size):
+    address = malloc(size)
+    ctypes.memset(address, 1, size)
+    return address
+
+if sys.argv[1] == "returned":
+    return_large_blocks()
+free(block(8 << 20))
+before = psutil.Process().memory_info().rss
+large = []
+for _ in range(8):
+    large.append(block(4 << 20))
+    block(64 << 10)
+for address in large:
+    free(address)
+print((psutil.Process().memory_info().rss - before) >> 20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "fewest_mib", "most_mib"), [("kept", 16, 64), ("returned", -64, 4)]
+)
+def test_large_blocks_are_returned_though_small_ones_lie_behind_them(
+    how: str, fewest_mib: int, most_mib: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True
+    )
+    assert fewest_mib <= int(done.stdout) <= most_mib
