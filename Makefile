@@ -12,10 +12,15 @@ CLUSTER := PYTHONPATH=e2e $(BIN)/python -m cluster
 IMAGES := PYTHONPATH=e2e $(BIN)/python -m images
 LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
+DOCS_LOCKED := .venv-docs/.locked
+# pip.conf or PIP_FIND_LINKS may name a place for PyTorch's CPU build. Else it comes from PyTorch's own
+# index of CPU wheels: PyPI has builds for GPUs alone.
+CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
+TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core images manifests \
-	sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
+	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
 	test-gpu bench-kernels clean
 
 help: ## List the targets
@@ -27,7 +32,7 @@ venv: $(INSTALLED) ## Install the locked packages and Macroserve itself into .ve
 $(LOCKED): $(LOCKS)
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --no-deps --require-hashes $(addprefix -r ,$(HASHED_LOCKS))
-	$(BIN)/pip install --no-deps -r requirements/cpu-torch.lock
+	$(BIN)/pip install --no-deps $(TORCH_INDEX) -r requirements/cpu-torch.lock
 	@touch $@
 
 $(INSTALLED): $(LOCKED) pyproject.toml
@@ -79,6 +84,16 @@ images: $(INSTALLED) ## Build the operator's and the engine's image without a co
 
 manifests: $(INSTALLED) ## Write manifests/operator from the chart
 	$(BIN)/python helm/manifests.py
+
+$(DOCS_LOCKED): requirements/docs.lock
+	$(PYTHON) -m venv --clear .venv-docs
+	.venv-docs/bin/pip install --no-deps --require-hashes -r requirements/docs.lock
+	@touch $@
+
+# The reference comes from Macroserve's own sources, so the first step runs in its environment.
+docs: $(INSTALLED) $(DOCS_LOCKED) ## Build the documentation into build/site
+	$(BIN)/python docs/scripts/reference.py build/reference
+	.venv-docs/bin/mkdocs build --strict
 
 # What a lock says: each package with its version, and the hashes of its files. The tool checks them
 # against CycloneDX's own schema.
@@ -137,5 +152,5 @@ bench-split: $(INSTALLED) ## Measure how a cell divides under load, in the clust
 	PYTHONPATH=e2e $(BIN)/python e2e/bench_split.py --json $(JSON)
 
 clean: ## Remove .venv, caches and build results
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-docs build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find operator serving kernels tests -name __pycache__ -prune -exec rm -rf {} +
