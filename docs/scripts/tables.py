@@ -15,9 +15,13 @@ def code(text: object) -> str:
 
 
 def prose(text: str) -> str:
-    """Return a text of the sources as one line of Markdown, with nothing in it taken for HTML."""
-    return re.sub(r"([<>*_])", r"\\\1", " ".join(text.split()).replace("``", "`"))
+    """Return a text of the sources as one line of Markdown, with links to the pages that it names
+    and nothing in it taken for HTML."""
+    text = re.sub(r"([<>*_])", r"\\\1", " ".join(text.split()).replace("``", "`"))
+    return re.sub(r"docs/([\w-]+)\.md", r"[\1](../\1.md)", text)
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    # Between backticks a bar is no border.
+    parts = text.replace("\n", " ").split("`")
+    return "`".join(part if n % 2 else part.replace("|", "\\|") for n, part in enumerate(parts))
