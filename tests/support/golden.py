@@ -6,8 +6,8 @@ version of ``macroserve.sim`` has been raised.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from functools import partial
 from random import Random
 from typing import Any
@@ -26,7 +26,6 @@ from macroserve.workload.datasets import WORKLOADS
 
 RATE, STRETCH_S = 16.0, 30.0
 PAPERS_STRETCH_S = 20.0
-_FLOAT = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
 
 
 def _of_setup(name: str) -> Outcome:
@@ -64,16 +63,22 @@ CASES: Mapping[str, Callable[[], Outcome]] = {
 
 
 def record(outcome: Outcome) -> dict[str, Any]:
-    """Return counts that a person can read, and a digest of everything.
+    """Return counts that a person can read, and a digest of all values, whatever their names.
 
-    Floats count with nine digits: mathematical libraries differ in the last ones.
+    The digest has floats with nine digits: mathematical libraries differ in the last ones.
     """
-    text = _FLOAT.sub(lambda found: f"{float(found[0]):.9g}", repr(outcome))
+    text = json.dumps(_rounded(astuple(outcome)))
     return {
         "requests": outcome.requests,
         "attained": outcome.attained,
         "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
     }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def main() -> None:
