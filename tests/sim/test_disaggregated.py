@@ -8,10 +8,10 @@ import pytest
 from macroserve.core.status import Pool
 from macroserve.core.strategy import DISAGGREGATED
 from macroserve.sim.disaggregated import DisaggregatedCell
-from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.links import Link
-from macroserve.sim.instance import Engine
-from macroserve.sim.verdicts import Verdicts
+from macroserve.sim.instance import InstanceSpec
+from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.topology import Topology
 from macroserve.workload.arrivals import Arrival, poisson
 
 SLOW = Link("slow", 1e6, 0.0)
@@ -22,7 +22,7 @@ FAST = Link("fast", 1e12, 0.0)
 def ends(monkeypatch):
     """Records by id, as they end."""
     found = {}
-    ended = Verdicts.ended
+    ended = ResultCollector.ended
 
     def recording(self, record):
         assert record.num_emitted == record.num_output
@@ -30,7 +30,7 @@ def ends(monkeypatch):
         found[record.request.request_id] = record
         ended(self, record)
 
-    monkeypatch.setattr(Verdicts, "ended", recording)
+    monkeypatch.setattr(ResultCollector, "ended", recording)
     return found
 
 
@@ -46,8 +46,10 @@ def make_cell(make_config, make_latency):
         **fields,
     ):
         config = replace(make_config(**fields), strategy=DISAGGREGATED[name])
-        engine = Engine.known(config, make_latency())
-        return DisaggregatedCell(engine, instances, ratio, Fabric(2, inside, network), token_bytes)
+        engine = InstanceSpec.known(config, make_latency())
+        return DisaggregatedCell(
+            engine, instances, ratio, Topology(2, inside, network), token_bytes
+        )
 
     return build
 

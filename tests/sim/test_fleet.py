@@ -8,15 +8,15 @@ import pytest
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.status import Pool
 from macroserve.sim.fleet import GrowingFleet, SimulatedFleet
-from macroserve.sim.instance import Engine
-from macroserve.sim.outcome import TO_THE_END
+from macroserve.sim.instance import InstanceSpec
+from macroserve.sim.results import AT_END
 from macroserve.workload.arrivals import Arrival, poisson
 
 
 @pytest.fixture
 def engine(make_config, make_latency):
     def build(strategy="unified", **fields):
-        return Engine.known(make_config(strategy, **fields), make_latency())
+        return InstanceSpec.known(make_config(strategy, **fields), make_latency())
 
     return build
 
@@ -35,8 +35,8 @@ def test_cells_are_those_of_mitosis(engine, num_instances, expected):
 def test_every_request_that_counts_ends_in_one_cell(engine):
     arrivals = [Arrival(0.1 * i, 100 + i, 50) for i in range(60)]
     fleet = SimulatedFleet(engine(), 5, Bounds(1, 2))
-    outcome = fleet.serve(arrivals, num_before=10, extent=TO_THE_END)
-    prompts = sorted(verdict.num_prompt_tokens for verdict in outcome.verdicts)
+    outcome = fleet.serve(arrivals, num_before=10, stop=AT_END)
+    prompts = sorted(result.num_prompt_tokens for result in outcome.results)
     assert prompts == list(range(110, 160))
     assert outcome.requests == outcome.attained == 50
     for instance in fleet._instances.values():
@@ -56,7 +56,7 @@ def test_a_request_goes_past_the_least_loaded_cell_where_it_cannot_be_in_time(en
     """Both have one request, which leaves no memory for it in the first."""
     fleet = SimulatedFleet(engine("ecoserve", num_blocks=64), 2, Bounds(1, 1))
     arrivals = [Arrival(0.0, 1500, 200), Arrival(2.0, 100, 200), Arrival(2.5, 700, 5)]
-    fleet.serve(arrivals, extent=TO_THE_END)
+    fleet.serve(arrivals, stop=AT_END)
     finished = [
         fleet._instances[cell.instances[0]].status(99.0).finished
         for cell in sorted(fleet.cells, key=lambda cell: cell.name)
@@ -72,8 +72,8 @@ def test_what_is_offloaded_stays_in_a_cell_with_an_instance_for_it(engine):
         for cell in fleet.cells
     ]
     assert [cell.count(Pool.HP) for cell in pools] == [1, 1]
-    outcome = fleet.serve([Arrival(0.01 * i, 900, 20) for i in range(200)], extent=TO_THE_END)
-    assert len(outcome.verdicts) == 200
+    outcome = fleet.serve([Arrival(0.01 * i, 900, 20) for i in range(200)], stop=AT_END)
+    assert len(outcome.results) == 200
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def growing(engine):
 def test_a_fleet_grows_when_too_few_are_in_time(growing, make_lengths):
     fleet = growing()
     arrivals = poisson((4.0, 40.0), 60.0, make_lengths(), Random(4))
-    fleet.serve(arrivals, extent=TO_THE_END)
+    fleet.serve(arrivals, stop=AT_END)
     numbers = [reading.num_instances for reading in fleet.readings]
     assert numbers[0] == 2 and max(numbers) == 5
     assert all(0 <= later - earlier <= 1 for earlier, later in pairwise(numbers))
@@ -102,7 +102,7 @@ def test_a_reading_is_of_what_came_of_requests_since_the_last_one(growing):
     fleet = growing(goal=0.0)
     crowd = [Arrival(1.0, 2000, 5)] * 60
     calm = [Arrival(60.0 + 0.5 * i, 100, 5) for i in range(60)]
-    fleet.serve([*crowd, *calm], extent=TO_THE_END)
+    fleet.serve([*crowd, *calm], stop=AT_END)
     assert fleet.readings[0].attainment < 0.5
     assert fleet.readings[-1].attainment == 1.0
 
@@ -110,16 +110,16 @@ def test_a_reading_is_of_what_came_of_requests_since_the_last_one(growing):
 def test_a_split_disturbs_nobody(growing):
     fleet = growing(goal=0.0)
     arrivals = [Arrival(0.2 * i, 200, 40) for i in range(100)]
-    calm = growing(goal=0.0).serve(arrivals, extent=TO_THE_END)
+    calm = growing(goal=0.0).serve(arrivals, stop=AT_END)
     fleet._events.put(5.0, lambda now: fleet.grow(4, now))
-    divided = fleet.serve(arrivals, extent=TO_THE_END)
+    divided = fleet.serve(arrivals, stop=AT_END)
     assert sizes(fleet) == [2, 2]
-    assert len(divided.verdicts) == len(calm.verdicts) == 100
+    assert len(divided.results) == len(calm.results) == 100
     assert divided.attained >= calm.attained == 100
 
 
 def test_a_strategy_without_constraints_is_spread_too(engine):
     fleet = SimulatedFleet(engine("vllm"), 4, Bounds(1, 2))
-    fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], extent=TO_THE_END)
+    fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], stop=AT_END)
     finished = [each.status(99.0).finished for each in fleet._instances.values()]
     assert max(finished) <= 2 * min(finished)

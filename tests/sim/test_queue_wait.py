@@ -8,8 +8,8 @@ from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.strategy import STRATEGIES
 from macroserve.papers.ascendra.cases import CHAT, STARVED, Case, experiment
 from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.outcome import TO_THE_END
-from macroserve.sim.verdicts import Verdicts
+from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.results import AT_END
 
 
 @pytest.mark.parametrize("case", [CHAT, STARVED], ids=lambda case: case.model)
@@ -21,7 +21,7 @@ def test_predicted_queue_wait_is_within_a_factor_of_two(
     by decodes in one case, and by a lack of memory in the other."""
     predicted: dict[str, float] = {}
     ratios: list[float] = []
-    place, ended = SimulatedCell._place, Verdicts.ended
+    place, ended = SimulatedCell._place, ResultCollector.ended
 
     def placing(self, record, now, **kwargs):
         wait_s = cell_queue_wait_s(self._ledger.views)
@@ -35,7 +35,7 @@ def test_predicted_queue_wait_is_within_a_factor_of_two(
         ended(self, record)
 
     monkeypatch.setattr(SimulatedCell, "_place", placing)
-    monkeypatch.setattr(Verdicts, "ended", ending)
-    experiment(case, STRATEGIES[strategy]).serve(20.0, 60.0, extent=TO_THE_END)
+    monkeypatch.setattr(ResultCollector, "ended", ending)
+    experiment(case, STRATEGIES[strategy]).serve(20.0, 60.0, stop=AT_END)
     assert len(ratios) > 100
     assert 0.5 < median(ratios) < 2.0

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from support.outcomes import setups
+from support.outcomes import scenarios
 
 from macroserve.core.strategy import STRATEGIES
 from macroserve.papers import aptserve
@@ -20,7 +20,7 @@ from macroserve.papers.ascendra import cases as ascendra
 from macroserve.papers.econoserve import cases as econoserve
 from macroserve.papers.ecoserve import cases as ecoserve
 from macroserve.sim import SIMULATOR_VERSION
-from macroserve.sim.outcome import TO_THE_END, Outcome
+from macroserve.sim.results import AT_END, RunResult
 from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
 
@@ -28,11 +28,11 @@ RATE, STRETCH_S = 16.0, 30.0
 PAPERS_STRETCH_S = 20.0
 
 
-def _of_setup(name: str) -> Outcome:
+def _of_scenario(name: str) -> RunResult:
     random = Random(0)
     lengths = WORKLOADS["ShareGPT"].lengths(random)
     arrivals = bursty(RATE, 1.0, STRETCH_S, lengths, random)
-    return dict(setups())[name].serve(arrivals, extent=TO_THE_END)
+    return dict(scenarios())[name].serve(arrivals, stop=AT_END)
 
 
 _PAPERS = {
@@ -53,16 +53,16 @@ _PAPERS = {
     ),
 }
 
-CASES: Mapping[str, Callable[[], Outcome]] = {
-    **{name: partial(_of_setup, name) for name, _ in setups()},
+CASES: Mapping[str, Callable[[], RunResult]] = {
+    **{name: partial(_of_scenario, name) for name, _ in scenarios()},
     **{
-        name: partial(experiment.serve, rate, PAPERS_STRETCH_S, extent=TO_THE_END)
+        name: partial(experiment.serve, rate, PAPERS_STRETCH_S, stop=AT_END)
         for name, (experiment, rate) in _PAPERS.items()
     },
 }
 
 
-def record(outcome: Outcome) -> dict[str, Any]:
+def record(outcome: RunResult) -> dict[str, Any]:
     """Return counts that a person can read, and a digest of all values, whatever their names.
 
     The digest has floats with nine digits: mathematical libraries differ in the last ones.

@@ -14,13 +14,18 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.mitosis import high_priority_count
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.status import Pool
+from macroserve.sim.device import SimRequest
 from macroserve.sim.events import EventQueue
-from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Run, Settled, SimulatedInstance
-from macroserve.sim.judge import Judge, as_client
-from macroserve.sim.outcome import DECIDED, Extent, Outcome
+from macroserve.sim.instance import (
+    MAX_RUN_STEPS,
+    ActiveBatch,
+    InstanceSpec,
+    SimulatedInstance,
+    StepOutcome,
+)
 from macroserve.sim.pipelined import PipelinedInstance
-from macroserve.sim.record import Record
-from macroserve.sim.verdicts import Verdicts
+from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
 from macroserve.workload.arrivals import Arrival
 
 
@@ -33,7 +38,7 @@ class SimulatedCell:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: InstanceSpec,
         num_instances: int,
         high_priority_ratio: float = 0.0,
         max_run_steps: int = MAX_RUN_STEPS,
@@ -47,7 +52,7 @@ class SimulatedCell:
         self._lengths = LengthPredictor()
         self._instances: dict[str, SimulatedInstance] = {}
         self._events: EventQueue[Callable[[float], None]] = EventQueue()
-        self._verdicts = Verdicts(0)
+        self._results = ResultCollector(0)
         pools = self._pools(num_instances, high_priority_ratio)
         for index, pool in enumerate(pools):
             instance = self._add(f"instance-{index}", pool)
@@ -58,15 +63,15 @@ class SimulatedCell:
         arrivals: Sequence[Arrival],
         *,
         num_before: int = 0,
-        judge: Judge = as_client,
-        extent: Extent = DECIDED,
+        slo_rule: SloRule = as_client,
+        stop: StopRule = WHEN_DECIDED,
         max_iterations: int | None = None,
-    ) -> Outcome:
+    ) -> RunResult:
         """Serve ``arrivals``, in the order of their times; the first ``num_before`` do not count.
 
-        Ends as ``extent`` says, or after ``max_iterations`` of the instances together.
+        Ends as ``stop`` says, or after ``max_iterations`` of the instances together.
         """
-        self._verdicts = Verdicts(len(arrivals) - num_before, judge, extent)
+        self._results = ResultCollector(len(arrivals) - num_before, slo_rule, stop)
         self._max_iterations = max_iterations or sys.maxsize
         kv_uses: list[float] = []
         for index, arrival in enumerate(arrivals):
@@ -75,26 +80,26 @@ class SimulatedCell:
                 break
             record = self._record(index, arrival)
             if index >= num_before:
-                self._verdicts.expect(record)
+                self._results.expect(record)
             if self._takes(record.request):
                 self._place(record, arrival.at_s)
             else:
-                self._verdicts.refused(record, arrival.at_s)
-            if index >= num_before and extent.to_the_end:
+                self._results.refused(record, arrival.at_s)
+            if index >= num_before and stop.to_the_end:
                 # Poisson arrivals see time averages.
                 kv_uses.append(fmean(instance.kv_use for instance in self._instances.values()))
         self._run_until(inf)
-        return replace(self._verdicts.outcome, kv_use=fmean(kv_uses) if kv_uses else 0.0)
+        return replace(self._results.outcome, kv_use=fmean(kv_uses) if kv_uses else 0.0)
 
     @property
     def _is_over(self) -> bool:
-        return self._verdicts.are_in or self.num_iterations >= self._max_iterations
+        return self._results.is_complete or self.num_iterations >= self._max_iterations
 
     def _run_until(self, moment_s: float) -> None:
         """Nothing that happens at ``moment_s`` itself happens yet."""
         while self._events.next_s < moment_s and not self._is_over:
             now, happen = self._events.pop()
-            self._verdicts.pass_time(now)
+            self._results.pass_time(now)
             happen(now)
 
     def _pools(self, num_instances: int, ratio: float) -> list[Pool]:
@@ -119,7 +124,7 @@ class SimulatedCell:
         """The endpoint refuses a prompt that leaves no room for a token before it is routed."""
         return request.num_prompt_tokens < self._config.max_model_len
 
-    def _record(self, index: int, arrival: Arrival) -> Record:
+    def _record(self, index: int, arrival: Arrival) -> SimRequest:
         """A response ends where the model's length does, as at the endpoint."""
         num_left = max(1, self._config.max_model_len - arrival.num_prompt_tokens)
         request = Request(
@@ -130,11 +135,11 @@ class SimulatedCell:
             self._config.slo,
             expected_tokens=arrival.expected_tokens,
         )
-        return Record(request, min(arrival.num_output_tokens, request.max_new_tokens))
+        return SimRequest(request, min(arrival.num_output_tokens, request.max_new_tokens))
 
     def _place(
         self,
-        record: Record,
+        record: SimRequest,
         now: float,
         *,
         offloaded: bool = False,
@@ -153,7 +158,7 @@ class SimulatedCell:
         instance = self._instances[name]
         if instance.add(record, now):
             self._home(name).settle(request.request_id)
-            self._verdicts.refused(record, now)
+            self._results.refused(record, now)
             return
         self._report(instance, now)
         self._go_on(instance, now)
@@ -165,10 +170,10 @@ class SimulatedCell:
         else:
             self._await_end(instance, instance.run)
 
-    def _await_end(self, instance: SimulatedInstance, run: Run) -> None:
+    def _await_end(self, instance: SimulatedInstance, run: ActiveBatch) -> None:
         self._events.put(run.ends_s[-1], partial(self._end, instance, run))
 
-    def _end(self, instance: SimulatedInstance, run: Run, now: float) -> None:
+    def _end(self, instance: SimulatedInstance, run: ActiveBatch, now: float) -> None:
         """Of a run, unless it was cut short and ended before."""
         if instance.run is run and now >= run.ends_s[-1]:
             self._settle(instance, now)
@@ -180,13 +185,13 @@ class SimulatedCell:
             return
         for record in settled.finished:
             self._lengths.observe(record.request, record.num_emitted)
-            self._verdicts.ended(record)
+            self._results.ended(record)
         self._report(instance, settled.end_s)
         self._after(instance, settled)
         if instance.run is None:
             self._begin(instance, settled.end_s)
 
-    def _after(self, instance: SimulatedInstance, settled: Settled) -> None:
+    def _after(self, instance: SimulatedInstance, settled: StepOutcome) -> None:
         """What else comes of it."""
 
     def _begin(self, instance: SimulatedInstance, now: float) -> None:
@@ -198,7 +203,7 @@ class SimulatedCell:
             self._await_end(instance, instance.run)
         for record, reason in left:
             if reason is HandBackReason.DROP:
-                self._verdicts.refused(record, now)
+                self._results.refused(record, now)
             else:
                 self._place(record, now, offloaded=True, exclude=frozenset({instance.name}))
 
@@ -206,7 +211,7 @@ class SimulatedCell:
         self._home(instance.name).observe(instance.name, instance.status(now), now)
 
 
-def _instance(name: str, pool: Pool, engine: Engine, max_run_steps: int) -> SimulatedInstance:
+def _instance(name: str, pool: Pool, engine: InstanceSpec, max_run_steps: int) -> SimulatedInstance:
     if engine.pipeline is None:
         return SimulatedInstance(name, pool, engine, max_run_steps)
     return PipelinedInstance(name, pool, engine, engine.pipeline, max_run_steps)

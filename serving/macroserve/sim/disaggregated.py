@@ -7,9 +7,9 @@ from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.scaling.mitosis import high_priority_count
 from macroserve.core.status import Pool
 from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.fabric import Fabric, Transfers
-from macroserve.sim.instance import Engine, Settled, SimulatedInstance
-from macroserve.sim.record import Record
+from macroserve.sim.device import SimRequest
+from macroserve.sim.instance import InstanceSpec, SimulatedInstance, StepOutcome
+from macroserve.sim.topology import KvTransfers, Topology
 
 
 class DisaggregatedCell(SimulatedCell):
@@ -23,21 +23,21 @@ class DisaggregatedCell(SimulatedCell):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: InstanceSpec,
         num_instances: int,
         prefill_ratio: float,
-        fabric: Fabric,
+        topology: Topology,
         kv_bytes_per_token: float,
     ) -> None:
-        self._transfers = Transfers(fabric, engine.config.strategy.transfer)
+        self._transfers = KvTransfers(topology, engine.config.strategy.transfer)
         self._kv_bytes_per_token = kv_bytes_per_token
-        self._ready: dict[int, deque[tuple[Record, int]]] = {}
+        self._ready: dict[int, deque[tuple[SimRequest, int]]] = {}
         super().__init__(engine, num_instances, prefill_ratio)
         self._numbers = {name: number for number, name in enumerate(self._instances)}
         self._beyond = [self._out_of_reach(number) for number in range(num_instances)]
 
     def _pools(self, num_instances: int, ratio: float) -> list[Pool]:
-        size = self._transfers.place_size(num_instances)
+        size = self._transfers.domain_size(num_instances)
         if size < 2:
             raise ValueError("prefills and decodes need an instance each, within reach")
         num_high = max(1, high_priority_count(size, ratio))
@@ -47,9 +47,9 @@ class DisaggregatedCell(SimulatedCell):
         reaches = self._transfers.reaches
         return frozenset(name for name, n in self._numbers.items() if not reaches(sender, n))
 
-    def _after(self, instance: SimulatedInstance, settled: Settled) -> None:
+    def _after(self, instance: SimulatedInstance, settled: StepOutcome) -> None:
         number = self._numbers[instance.name]
-        queue = self._ready.setdefault(self._transfers.place(number), deque())
+        queue = self._ready.setdefault(self._transfers.domain(number), deque())
         queue.extend((record, number) for record in settled.departing)
         if settled.departing or settled.finished:
             self._send_what_fits(settled.end_s)
@@ -59,7 +59,7 @@ class DisaggregatedCell(SimulatedCell):
             while queue and self._sends(*queue[0], now):
                 queue.popleft()
 
-    def _sends(self, record: Record, sender: int, now: float) -> bool:
+    def _sends(self, record: SimRequest, sender: int, now: float) -> bool:
         request = record.request
         num_output = self._lengths.predict(request)
         beyond = self._beyond[sender]
@@ -76,7 +76,9 @@ class DisaggregatedCell(SimulatedCell):
         self._events.put(end_s, partial(self._arrive, record, sender, receiver))
         return True
 
-    def _arrive(self, record: Record, sender: int, receiver: SimulatedInstance, now: float) -> None:
+    def _arrive(
+        self, record: SimRequest, sender: int, receiver: SimulatedInstance, now: float
+    ) -> None:
         for instance in (left := self._instances[f"instance-{sender}"], receiver):
             self._settle(instance, now)
         left.send(record, now)

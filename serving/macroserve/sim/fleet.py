@@ -9,7 +9,7 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.commands import Add, Cell, Command, SetPriority, Split, apply
 from macroserve.core.scaling.mitosis import Bounds, plan
 from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.instance import Engine
+from macroserve.sim.instance import InstanceSpec
 
 
 class SimulatedFleet(SimulatedCell):
@@ -19,7 +19,11 @@ class SimulatedFleet(SimulatedCell):
     """
 
     def __init__(
-        self, engine: Engine, num_instances: int, bounds: Bounds, high_priority_ratio: float = 0.0
+        self,
+        engine: InstanceSpec,
+        num_instances: int,
+        bounds: Bounds,
+        high_priority_ratio: float = 0.0,
     ) -> None:
         super().__init__(engine, 0, high_priority_ratio)
         self._bounds = bounds
@@ -101,7 +105,7 @@ class GrowingFleet(SimulatedFleet):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: InstanceSpec,
         num_instances: int,
         bounds: Bounds,
         *,
@@ -120,7 +124,7 @@ class GrowingFleet(SimulatedFleet):
     def _look(self, now: float) -> None:
         for instance in self._instances.values():
             self._settle(instance, now)
-        known = self._verdicts.outcome
+        known = self._results.outcome
         requests, attained = known.requests - self._seen[0], known.attained - self._seen[1]
         self._seen = known.requests, known.attained
         attainment = attained / requests if requests else 1.0

@@ -13,19 +13,18 @@ from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
 from macroserve.core.status import InstanceStatus, Pool
+from macroserve.sim.device import DecodingBatch, SimRequest
 from macroserve.sim.hardware.pipeline import Pipeline
-from macroserve.sim.record import Record
-from macroserve.sim.streams import Streams
 
 MAX_RUN_STEPS = 32
 """Decode steps that one event may stand for."""
 
 
-Truth = Callable[[Sequence[tuple[int, int]], int, int, int], float]
+ExecutionTimePredictor = Callable[[Sequence[tuple[int, int]], int, int, int], float]
 """Seconds that a batch takes; called as ``core.latency.LatencyModel.work``."""
 
 
-class Exact(LatencyModel):
+class FixedLatencyModel(LatencyModel):
     """A latency model that is also the truth: there is nothing to learn from what took place."""
 
     def observe(self, work: Work, elapsed_s: float) -> None:
@@ -33,7 +32,7 @@ class Exact(LatencyModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class InstanceSpec:
     """What simulated instances are like.
 
     truth: how long their batches take. latency: what each one's scheduler predicts with.
@@ -42,18 +41,20 @@ class Engine:
     """
 
     config: InstanceConfig
-    truth: Truth
+    truth: ExecutionTimePredictor
     latency: Callable[[], LatencyModel]
     noise: Iterator[float] = field(default_factory=partial(repeat, 1.0))
     pipeline: Pipeline | None = None
 
     @staticmethod
-    def known(config: InstanceConfig, latency: Exact) -> "Engine":
+    def known(config: InstanceConfig, latency: FixedLatencyModel) -> "InstanceSpec":
         """Its schedulers know how long batches take."""
-        return Engine(config, lambda *batch: latency.predict(latency.work(*batch)), lambda: latency)
+        return InstanceSpec(
+            config, lambda *batch: latency.predict(latency.work(*batch)), lambda: latency
+        )
 
 
-class Run:
+class ActiveBatch:
     """A batch that is being run: once, or, when it only decodes, until something may change it.
 
     ends_s: when each repetition ends that has not ended yet. While all that is here decodes and
@@ -74,23 +75,23 @@ class Run:
         del self.ends_s[1:]
 
 
-class Settled(NamedTuple):
+class StepOutcome(NamedTuple):
     """What came of a run up to ``end_s``: requests that ended, and such as decode elsewhere."""
 
     end_s: float
-    finished: list[Record]
-    departing: list[Record]
+    finished: list[SimRequest]
+    departing: list[SimRequest]
 
 
 class SimulatedInstance:
     """run: what it does now, None while it idles."""
 
     def __init__(
-        self, name: str, pool: Pool, engine: Engine, max_run_steps: int = MAX_RUN_STEPS
+        self, name: str, pool: Pool, engine: InstanceSpec, max_run_steps: int = MAX_RUN_STEPS
     ) -> None:
         self.name = name
         self.policy = InstanceScheduler(replace(engine.config, pool=pool), engine.latency())
-        self.run: Run | None = None
+        self.run: ActiveBatch | None = None
         self._truth = engine.truth
         self._noise = engine.noise
         self._block_size = engine.config.block_size
@@ -99,10 +100,10 @@ class SimulatedInstance:
         self._max_run_steps = max_run_steps
         self._depth_s = 0.0
         """How much later than the first stage the last one is done with a batch."""
-        self._records: dict[str, Record] = {}
-        self._streams = Streams()
-        self._resting: dict[str, Record] = {}
-        self._arrived: list[Record] = []
+        self._records: dict[str, SimRequest] = {}
+        self._streams = DecodingBatch()
+        self._resting: dict[str, SimRequest] = {}
+        self._arrived: list[SimRequest] = []
 
     @property
     def kv_use(self) -> float:
@@ -113,7 +114,7 @@ class SimulatedInstance:
         num_tokens += sum(record.num_computed for record in others)
         return num_tokens / self._num_kv_tokens
 
-    def add(self, record: Record, now: float) -> Refusal | None:
+    def add(self, record: SimRequest, now: float) -> Refusal | None:
         """Let it wait here. Of a run that was settled at ``now``, only the present step is left."""
         refusal = self.policy.add_request(record.request, now)
         if refusal is None:
@@ -122,7 +123,7 @@ class SimulatedInstance:
                 self.run.cut()
         return refusal
 
-    def expect(self, record: Record) -> bool:
+    def expect(self, record: SimRequest) -> bool:
         """Reserve memory for a request that was prefilled elsewhere; whether there is room."""
         request = record.request
         known = replace(
@@ -137,19 +138,19 @@ class SimulatedInstance:
         self._records[request.request_id] = record
         return True
 
-    def receive(self, record: Record) -> None:
+    def receive(self, record: SimRequest) -> None:
         """Its KV cache is here. Of a run that was settled now, only the present step is left."""
         self.policy.receive(record.request.request_id)
         self._arrived.append(record)
         if self.run is not None:
             self.run.cut()
 
-    def send(self, record: Record, now: float) -> None:
+    def send(self, record: SimRequest, now: float) -> None:
         """Its KV cache has gone to another instance."""
         self.policy.finish(record.request.request_id, now)
         del self._records[record.request.request_id]
 
-    def begin(self, now: float) -> list[tuple[Record, HandBackReason]]:
+    def begin(self, now: float) -> list[tuple[SimRequest, HandBackReason]]:
         """Decide the next batch and run it; what has to leave, and why."""
         batch = self.policy.schedule(now)
         left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
@@ -164,11 +165,13 @@ class SimulatedInstance:
             self._choose(batch.decodes)
             self._streams.begin(now)
         self.run = (
-            None if batch.kind is BatchKind.IDLE else Run(batch, now, self._ends_s(batch, now))
+            None
+            if batch.kind is BatchKind.IDLE
+            else ActiveBatch(batch, now, self._ends_s(batch, now))
         )
         return left
 
-    def settle(self, now: float) -> Settled | None:
+    def settle(self, now: float) -> StepOutcome | None:
         """Take in the steps that have ended by ``now``. None where none has ended. Once the run is
         over ``run`` is None, and the instance waits for ``begin``.
         """
@@ -183,7 +186,7 @@ class SimulatedInstance:
         finished = self._streams.step(ended_s) if batch.decodes else []
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
         emitted: dict[str, int] = {}
-        departing: list[Record] = []
+        departing: list[SimRequest] = []
         for request_id, num_tokens in prefilled.items():
             record = self._records[request_id]
             record.num_computed += num_tokens
@@ -203,7 +206,7 @@ class SimulatedInstance:
         num_decoded = num_steps if batch.decodes else 0
         result = BatchResult(run.first_step_s, prefilled, emitted, ended, num_decoded)
         self.policy.update(batch, result, end_s)
-        return Settled(end_s, finished, departing)
+        return StepOutcome(end_s, finished, departing)
 
     def status(self, now: float) -> InstanceStatus:
         status = self.policy.status(now)
@@ -238,7 +241,7 @@ class SimulatedInstance:
         return list(accumulate(map(mul, steps_s, self._noise), initial=now))[1:]
 
     def _contents(self, batch: Batch) -> tuple[list[tuple[int, int]], int, int, int]:
-        """As ``Truth`` takes them."""
+        """As ``ExecutionTimePredictor`` takes them."""
         prefills = [
             (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
         ]

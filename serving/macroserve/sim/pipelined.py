@@ -3,7 +3,7 @@
 from macroserve.core.batch import Batch
 from macroserve.core.status import Pool
 from macroserve.sim.hardware.pipeline import Pipeline
-from macroserve.sim.instance import MAX_RUN_STEPS, Engine, Settled, SimulatedInstance
+from macroserve.sim.instance import MAX_RUN_STEPS, InstanceSpec, SimulatedInstance, StepOutcome
 
 
 class PipelinedInstance(SimulatedInstance):
@@ -18,7 +18,7 @@ class PipelinedInstance(SimulatedInstance):
         self,
         name: str,
         pool: Pool,
-        engine: Engine,
+        engine: InstanceSpec,
         pipeline: Pipeline,
         max_run_steps: int = MAX_RUN_STEPS,
     ) -> None:
@@ -26,7 +26,7 @@ class PipelinedInstance(SimulatedInstance):
         self._pipeline = pipeline
         self._drained_s = 0.0
 
-    def settle(self, now: float) -> Settled | None:
+    def settle(self, now: float) -> StepOutcome | None:
         settled = super().settle(now)
         if settled:
             self._drained_s = settled.end_s + self._depth_s

@@ -9,7 +9,7 @@ from macroserve.papers.ecoserve.cases import LEVELS, SCALED, experiments
 from macroserve.papers.figure import Figure, Line, Panel, Row
 from macroserve.papers.measurements import Measurement, Values
 from macroserve.sim.fleet import GrowingFleet
-from macroserve.sim.setup import Setup
+from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import poisson
 from macroserve.workload.datasets import WORKLOADS
 
@@ -28,22 +28,22 @@ class Growth:
     """A fleet that grows under a rate that rises, read from time to time."""
 
     key: str
-    setup: Setup
+    scenario: Scenario
 
     def measure(self, seed: int) -> Values:
         random = Random(seed)
         lengths = WORKLOADS[SCALED.workload].lengths(random)
         arrivals = poisson(RISING_RATES, RISE_EVERY_S, lengths, random)
-        setup = self.setup
+        scenario = self.scenario
         fleet = GrowingFleet(
-            setup.deployment.engine(setup.strategy, setup.slo, seed=seed),
+            scenario.cluster.engine(scenario.strategy, scenario.slo, seed=seed),
             FEWEST,
             GROWING_BOUNDS,
             goal=LEVELS["P90"],
             interval_s=READ_EVERY_S,
             most=MOST,
         )
-        fleet.serve(arrivals, judge=setup.judge)
+        fleet.serve(arrivals, slo_rule=scenario.slo_rule)
         found: dict[str, float] = {}
         for reading in fleet.readings:
             found[self._point("attainment", reading.at_s)] = reading.attainment
@@ -61,7 +61,7 @@ class Growth:
 
 
 GROWTHS = {
-    variant: Growth(f"dynamic scaling {variant}", experiments(SCALED, variant)[0].setup)
+    variant: Growth(f"dynamic scaling {variant}", experiments(SCALED, variant)[0].scenario)
     for variant in ("ecoserve", "unified")
 }
 
