@@ -17,7 +17,7 @@ def test_every_measurement_judges_as_the_paper_and_fits_the_devices():
         cluster = experiment.scenario.cluster
         assert cluster.device.name == "A100-40GB" and cluster.num_instances == 1
         assert cluster.num_kv_tokens > 2048
-        config = cluster.engine(experiment.scenario.strategy, experiment.scenario.slo).config
+        config = cluster.instance_spec(experiment.scenario.strategy, experiment.scenario.slo).config
         assert config.max_model_len == 2048
 
 

@@ -33,12 +33,12 @@ def test_memory_that_weights_leave_holds_the_cache():
 
 def test_a_model_that_leaves_no_memory_is_refused():
     with pytest.raises(ValueError, match=r"13\d GB.*1 x A100-40GB"):
-        replace(OPT, model=MODELS["OPT-66B"]).engine(STRATEGIES["vllm"], SLO)
+        replace(OPT, model=MODELS["OPT-66B"]).instance_spec(STRATEGIES["vllm"], SLO)
 
 
 @pytest.mark.parametrize(("model", "blocks"), [("OPT-13B", 0.5), ("Llama3.1-8B", 2.0)])
 def test_hidden_states_take_their_share_of_blocks(model, blocks):
-    engine = replace(OPT, model=MODELS[model]).engine(STRATEGIES["aptserve"], SLO)
+    engine = replace(OPT, model=MODELS[model]).instance_spec(STRATEGIES["aptserve"], SLO)
     assert engine.config.hidden_slots == engine.config.block_size / blocks
 
 
@@ -95,6 +95,6 @@ def test_a_cache_smaller_than_the_models_length_still_serves():
 
 
 def test_instances_know_what_hidden_states_cost_them():
-    engine = OPT.engine(STRATEGIES["aptserve"], SLO)
+    engine = OPT.instance_spec(STRATEGIES["aptserve"], SLO)
     latency = engine.latency()
     assert latency.rebuild_s_per_token == pytest.approx(1e-6, rel=0.5)

@@ -23,9 +23,9 @@ from macroserve.core.strategy import strategy
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine
-from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import FixedLatencyModel, InstanceSpec
 from macroserve.sim.results import AT_END
+from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival
 
 PLAIN, HYBRID = "vllm", "aptserve"
@@ -128,7 +128,7 @@ class Profile:
     def serves_within_s(self, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
         """When the last of them ends."""
         engine = self.engine(replace(settings, strategy=PLAIN))
-        results = SimulatedCell(engine, 1).serve(arrivals, stop=AT_END).results
+        results = single_cell(engine, 1).serve(arrivals, stop=AT_END).results
         return max(result.arrival_s + result.completion_s for result in results)
 
 

@@ -12,9 +12,6 @@ from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategy import Strategy
-from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.disaggregated import DisaggregatedCell
-from macroserve.sim.fleet import SimulatedFleet
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import Link
@@ -22,7 +19,10 @@ from macroserve.sim.hardware.pipeline import Pipeline
 from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
+from macroserve.sim.router import FleetRouter
+from macroserve.sim.simulation import Simulation, disaggregated_cell, single_cell
 from macroserve.sim.topology import Topology
+from macroserve.sim.trace import Trace
 from macroserve.workload.arrivals import Arrival
 
 MEMORY_SHARE = 0.9
@@ -102,7 +102,7 @@ class ClusterSpec:
             free = memory - self.shape.weight_bytes
         return int(free / self.shape.kv_bytes_per_token)
 
-    def engine(
+    def instance_spec(
         self,
         strategy: Strategy,
         slo: Slo,
@@ -174,13 +174,14 @@ class Scenario:
         num_before: int = 0,
         stop: StopRule = WHEN_DECIDED,
         seed: int = 0,
+        trace: Trace | None = None,
     ) -> RunResult:
         """What comes of the arrivals, of which the first ``num_before`` do not count.
 
-        seed: of the noise. The rest is as for ``SimulatedCell.serve``. Raises ValueError where the
+        seed: of the noise. The rest is as for ``Simulation.serve``. Raises ValueError where the
         model does not fit, or nothing carries what the strategy moves.
         """
-        engine = self.cluster.engine(
+        spec = self.cluster.instance_spec(
             self.strategy,
             self.slo,
             chunk_tokens=self.chunk_tokens,
@@ -188,21 +189,20 @@ class Scenario:
             drop_late=self.drop_late,
             seed=seed,
         )
-        return self._cell(engine).serve(
-            arrivals,
-            num_before=num_before,
-            slo_rule=self.slo_rule,
-            stop=stop,
+        return self._simulation(spec, trace).serve(
+            arrivals, num_before=num_before, slo_rule=self.slo_rule, stop=stop
         )
 
-    def _cell(self, engine: InstanceSpec) -> SimulatedCell:
+    def _simulation(self, spec: InstanceSpec, trace: Trace | None) -> Simulation:
         cluster, ratio = self.cluster, self.high_priority_ratio
         if not self.strategy.moves_kv:
             bounds, num = self.bounds, cluster.num_instances
             if bounds is None or num <= bounds.upper:
-                return SimulatedCell(engine, num, ratio)
-            return SimulatedFleet(engine, num, bounds, ratio)
+                return single_cell(spec, num, ratio, trace=trace)
+            return Simulation(FleetRouter(spec, num, bounds, ratio), spec.config, trace=trace)
         if cluster.topology is None:
             raise ValueError(f"{self.strategy.name} moves KV caches, and there is nothing between")
         kv_bytes = cluster.shape.kv_bytes_per_token
-        return DisaggregatedCell(engine, cluster.num_instances, ratio, cluster.topology, kv_bytes)
+        return disaggregated_cell(
+            spec, cluster.num_instances, ratio, cluster.topology, kv_bytes, trace=trace
+        )

@@ -10,7 +10,7 @@ def test_every_case_of_the_paper_is_measured_with_its_memory():
     assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 7
     for each in measured:
         cluster = each.experiment.scenario.cluster
-        config = cluster.engine(
+        config = cluster.instance_spec(
             each.experiment.scenario.strategy, each.experiment.scenario.slo
         ).config
         held = config.num_blocks * config.block_size * cluster.shape.kv_bytes_per_token

@@ -4,7 +4,7 @@ from macroserve.core.request import Slo
 from macroserve.sim.capacity import scale_down_check
 from macroserve.sim.capacity.scale_down_check import MAX_SHARE, attainment
 from macroserve.sim.capacity.traffic import Traffic, busiest, expected
-from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.simulation import single_cell
 
 HOPELESS = Slo(ttft_s=1e-3, tpot_s=1e-3)
 
@@ -38,9 +38,9 @@ def test_many_instances_are_judged_by_their_share(
 
     def sized(engine, num, *others):
         sizes.append(num)
-        return SimulatedCell(engine, num, *others)
+        return single_cell(engine, num, *others)
 
-    monkeypatch.setattr(scale_down_check, "SimulatedCell", sized)
+    monkeypatch.setattr(scale_down_check, "single_cell", sized)
     instance_model, per_instance = make_design(), 6.0
     few = attainment(instance_model, steady(make_load, per_instance * MAX_SHARE), MAX_SHARE)
     many = attainment(

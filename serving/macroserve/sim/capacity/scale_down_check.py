@@ -6,9 +6,9 @@ from random import Random
 
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.sim.capacity.traffic import Traffic
-from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.instance import FixedLatencyModel, InstanceSpec
 from macroserve.sim.results import StopRule
+from macroserve.sim.simulation import single_cell
 
 MAX_SHARE = 3
 """So many instances at most are simulated, under their share of the requests."""
@@ -58,8 +58,8 @@ def attainment(
     share = num_simulated / num_instances
     num_rounds = ceil(MIN_REQUESTS / (share * traffic.num_expected))
     arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed))
-    engine = InstanceSpec.known(instance_model.config, instance_model.latency)
-    cell = SimulatedCell(engine, num_simulated, instance_model.high_priority_ratio)
+    spec = InstanceSpec.known(instance_model.config, instance_model.latency)
+    cell = single_cell(spec, num_simulated, instance_model.high_priority_ratio)
     stop = StopRule(goal=goal)
     outcome = cell.serve(arrivals, num_before=num_before, stop=stop, max_iterations=MAX_ITERATIONS)
     return AttainmentEstimate(outcome.attainment, outcome.decided)

@@ -7,10 +7,10 @@ import pytest
 
 from macroserve.core.status import Pool
 from macroserve.core.strategy import DISAGGREGATED
-from macroserve.sim.disaggregated import DisaggregatedCell
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.simulation import disaggregated_cell
 from macroserve.sim.topology import Topology
 from macroserve.workload.arrivals import Arrival, poisson
 
@@ -47,7 +47,7 @@ def make_cell(make_config, make_latency):
     ):
         config = replace(make_config(**fields), strategy=DISAGGREGATED[name])
         engine = InstanceSpec.known(config, make_latency())
-        return DisaggregatedCell(
+        return disaggregated_cell(
             engine, instances, ratio, Topology(2, inside, network), token_bytes
         )
 
@@ -55,7 +55,7 @@ def make_cell(make_config, make_latency):
 
 
 def pools(cell):
-    return [instance.policy.config.pool for instance in cell._instances.values()]
+    return [instance.policy.config.pool for instance in cell.instances]
 
 
 def test_each_node_has_both_where_caches_stay_in_it(make_cell):
@@ -77,7 +77,7 @@ def test_every_request_ends_and_every_block_is_free(
     arrivals = [*poisson([6.0], 30.0, make_lengths(), Random(3)), Arrival(500.0, 10, 2)]
     outcome = cell.serve(arrivals)
     assert len(ends) == outcome.requests == len(arrivals)
-    for instance in cell._instances.values():
+    for instance in cell.instances:
         running = instance.policy._running
         running.blocks.check()
         assert running.blocks.free == num_blocks

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from macroserve.core.status import Pool
-from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.device import SimRequest
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.results import AT_END
+from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival
 
 NUM_STAGES = 4
@@ -43,7 +43,7 @@ def serve(make_config, make_latency, monkeypatch):
         config = replace(make_config(strategy), pool=Pool.LP)
         stages = Stages()
         engine = InstanceSpec(config, stages.seconds, make_latency, pipeline=stages)
-        SimulatedCell(engine, 1).serve([Arrival(*each) for each in arrivals], stop=AT_END)
+        single_cell(engine, 1).serve([Arrival(*each) for each in arrivals], stop=AT_END)
         return [tokens[f"request-{index}"] for index in range(len(arrivals))]
 
     return run
