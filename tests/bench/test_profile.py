@@ -19,7 +19,7 @@ from macroserve.cli.profile.report import document
 from macroserve.core.request import Slo
 from macroserve.engine.vllm.environment import prepare_environment
 from macroserve.local.tiny_model import ensure_tiny_model
-from macroserve.sim.instance import Exact
+from macroserve.sim.instance import FixedLatencyModel
 from macroserve.workload.arrivals import Arrival
 
 
@@ -59,7 +59,7 @@ def test_the_simulated_engine_is_the_profiled_one(settings):
 
 def test_hidden_states_are_kept_where_it_was_measured_what_they_cost(settings):
     def config(rebuild_s):
-        latency = Exact(MODEL, LATENCY.device, LATENCY.coefficients, rebuild_s)
+        latency = FixedLatencyModel(MODEL, LATENCY.device, LATENCY.coefficients, rebuild_s)
         engine = replace(PROFILE, latency=latency).engine(replace(settings, strategy="aptserve"))
         assert engine.latency().rebuild_s_per_token == rebuild_s
         return engine.config

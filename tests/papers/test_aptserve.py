@@ -4,7 +4,7 @@ import pytest
 
 from macroserve.papers import aptserve
 from macroserve.sim.hardware.step_time import StepTime
-from macroserve.sim.judge import as_aptserve
+from macroserve.sim.results import as_aptserve
 
 
 def test_every_measurement_judges_as_the_paper_and_fits_the_devices():
@@ -13,11 +13,11 @@ def test_every_measurement_judges_as_the_paper_and_fits_the_devices():
     assert len(keys) == len(set(keys))
     for each in measured:
         experiment = each.experiment
-        assert experiment.setup.judge is as_aptserve
-        deployment = experiment.setup.deployment
-        assert deployment.device.name == "A100-40GB" and deployment.num_instances == 1
-        assert deployment.num_kv_tokens > 2048
-        config = deployment.engine(experiment.setup.strategy, experiment.setup.slo).config
+        assert experiment.scenario.slo_rule is as_aptserve
+        cluster = experiment.scenario.cluster
+        assert cluster.device.name == "A100-40GB" and cluster.num_instances == 1
+        assert cluster.num_kv_tokens > 2048
+        config = cluster.instance_spec(experiment.scenario.strategy, experiment.scenario.slo).config
         assert config.max_model_len == 2048
 
 
@@ -47,6 +47,6 @@ def test_the_ablation_has_all_cells_of_both_tables():
 def test_the_papers_engine_takes_as_long_as_it_says():
     """Section 6.6: about 120 ms for a decode iteration of 50 requests."""
     experiment = aptserve.ablation_measurements()[0].experiment
-    deployment = experiment.setup.deployment
-    step = StepTime(deployment.shape, deployment.device, deployment.link, aptserve.PAPERS_HOST)
+    cluster = experiment.scenario.cluster
+    step = StepTime(cluster.shape, cluster.device, cluster.link, aptserve.PAPERS_HOST)
     assert step.seconds([], 50, 50 * 250) == pytest.approx(0.12, rel=0.05)

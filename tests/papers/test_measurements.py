@@ -17,21 +17,21 @@ from macroserve.papers.measurements import (
     Percentiles,
     RateAtLatency,
 )
-from macroserve.sim.outcome import TO_THE_END
+from macroserve.sim.results import AT_END
 
-PATIENT = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e6, 1e6)))
+PATIENT = replace(EXPERIMENT, scenario=replace(EXPERIMENT.scenario, slo=Slo(1e6, 1e6)))
 
 
 def with_instances(num, experiment=EXPERIMENT):
-    deployment = replace(experiment.setup.deployment, num_instances=num)
-    return replace(experiment, setup=replace(experiment.setup, deployment=deployment))
+    cluster = replace(experiment.scenario.cluster, num_instances=num)
+    return replace(experiment, scenario=replace(experiment.scenario, cluster=cluster))
 
 
 def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
     rate = RateAtLatency("r", PATIENT, 0.02, 20.0, 1.0, 60.0).measure(seed=0)["r"]
     assert 1.0 < rate < 60.0
-    assert PATIENT.serve(rate, 20.0, extent=TO_THE_END).normalised_latency_s <= 0.02
-    assert PATIENT.serve(2 * rate, 20.0, extent=TO_THE_END).normalised_latency_s > 0.02
+    assert PATIENT.serve(rate, 20.0, stop=AT_END).normalised_latency_s <= 0.02
+    assert PATIENT.serve(2 * rate, 20.0, stop=AT_END).normalised_latency_s > 0.02
 
 
 @pytest.mark.parametrize("metric", Metric)
@@ -40,19 +40,19 @@ def test_a_curve_has_a_point_for_each_rate(metric):
     values = curve.measure(seed=0)
     assert [rate for rate, _ in curve.line(values)] == [2.0, 4.0]
     for rate, value in curve.line(values):
-        outcome = PATIENT.serve(rate, 5.0, extent=TO_THE_END)
+        outcome = PATIENT.serve(rate, 5.0, stop=AT_END)
         assert value == metric.of(outcome)
 
 
 def test_percentiles_are_of_all_that_count():
     measured = Percentiles("p", PATIENT, 4.0, 10.0)
     values = measured.measure(seed=0)
-    verdicts = PATIENT.serve(4.0, 10.0, extent=TO_THE_END).verdicts
+    results = PATIENT.serve(4.0, 10.0, stop=AT_END).results
     for name, times in (("TTFT", "wait_s"), ("TPOT", "tpot_s")):
         line = measured.line(name, values)
         assert line == sorted(line)
         (median,) = [at_s for at_s, share in line if share == 0.5]
-        taken = [getattr(verdict, times) for verdict in verdicts]
+        taken = [getattr(result, times) for result in results]
         assert sum(each <= median for each in taken) >= len(taken) / 2
         assert sum(each < median for each in taken) < len(taken) / 2
 
@@ -65,8 +65,7 @@ def test_a_ceiling_is_what_ends_however_much_comes():
     assert two == pytest.approx(2 * one, rel=0.15)
     patient = of(2).experiment
     below, beyond = (
-        patient.serve(times * two, 40.0, extent=TO_THE_END).normalised_latency_s
-        for times in (0.7, 1.5)
+        patient.serve(times * two, 40.0, stop=AT_END).normalised_latency_s for times in (0.7, 1.5)
     )
     assert beyond > 2 * below
 
@@ -81,7 +80,7 @@ def test_the_fewest_instances_are_those_that_hold_what_another_does(num_instance
 
 def test_more_instances_than_were_tried_are_one_more():
     two = Goodput("two", EXPERIMENT, 0.9, 10.0, 8.0, 200.0)
-    none = replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, slo=Slo(1e-6, 1e-6)))
+    none = replace(EXPERIMENT, scenario=replace(EXPERIMENT.scenario, slo=Slo(1e-6, 1e-6)))
     assert FewestInstances("fewest", two, (none, none)).measure(0)["fewest"] == 3
 
 
@@ -101,7 +100,7 @@ def test_the_best_is_told_and_of_the_others_only_that_they_are_not():
 def test_a_closer_look_is_at_the_goodput():
     look = CloserLook(Goodput("c", EXPERIMENT, 0.9, 10.0, 1.0, 80.0))
     rate = EXPERIMENT.goodput(0.9, 10.0, 1.0, 80.0)
-    outcome = EXPERIMENT.serve(rate, 10.0, extent=TO_THE_END)
+    outcome = EXPERIMENT.serve(rate, 10.0, stop=AT_END)
     values = look.measure(seed=0)
     assert values["c"] == rate
     found = look.metrics(values)

@@ -11,8 +11,8 @@ from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim.capacity.survivors import Design
-from macroserve.sim.instance import Exact
+from macroserve.sim.capacity.scale_down_check import InstanceModel
+from macroserve.sim.instance import FixedLatencyModel
 
 MODEL = ModelShape(32, 4096, 32, 8, 128, 14336, 32000)
 DEVICE = DeviceShape(flops_per_s=40e12, bytes_per_s=0.5e12)
@@ -20,7 +20,7 @@ BUCKET_S = 10.0
 
 
 def build_latency():
-    return Exact(MODEL, DEVICE)
+    return FixedLatencyModel(MODEL, DEVICE)
 
 
 def build_config(strategy="unified", **fields):
@@ -66,8 +66,10 @@ def build_load(rates, lengths=None):
 
 def build_design(**fields):
     ratio = fields.pop("high_priority_ratio", 1 / 3)
-    design = Design(build_config(), build_latency(), ratio, fields.pop("max_cell", 6))
-    return replace(design, config=build_config(**fields))
+    instance_model = InstanceModel(
+        build_config(), build_latency(), ratio, fields.pop("max_cell", 6)
+    )
+    return replace(instance_model, config=build_config(**fields))
 
 
 @pytest.fixture(scope="session")

@@ -6,24 +6,22 @@ import pytest
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB, L20
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.judge import as_client, as_ecoserve
-from macroserve.sim.outcome import TO_THE_END
-from macroserve.sim.setup import Setup
+from macroserve.sim.results import AT_END, as_client, as_ecoserve
+from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import WORKLOADS
 
-LLAMA = Deployment(MODELS["Llama-30B"], L20, PCIE_4, ranks=4, num_instances=2)
-OPT = Deployment(MODELS["OPT-13B"], A100_40GB, NVLINK_3, ranks=1, num_instances=1)
+LLAMA = ClusterSpec(MODELS["Llama-30B"], L20, PCIE_4, ranks=4, num_instances=2)
+OPT = ClusterSpec(MODELS["OPT-13B"], A100_40GB, NVLINK_3, ranks=1, num_instances=1)
 SLO = Slo(5.0, 0.1)
 
 
-def experiment(name="vllm", deployment=LLAMA, **fields):
-    setup = Setup(deployment, STRATEGIES[name], SLO, **fields)
-    return Experiment(setup, WORKLOADS["ShareGPT"])
+def experiment(name="vllm", cluster=LLAMA, **fields):
+    scenario = Scenario(cluster, STRATEGIES[name], SLO, **fields)
+    return Experiment(scenario, WORKLOADS["ShareGPT"])
 
 
 def test_memory_that_weights_leave_holds_the_cache():
@@ -35,12 +33,12 @@ def test_memory_that_weights_leave_holds_the_cache():
 
 def test_a_model_that_leaves_no_memory_is_refused():
     with pytest.raises(ValueError, match=r"13\d GB.*1 x A100-40GB"):
-        replace(OPT, model=MODELS["OPT-66B"]).engine(STRATEGIES["vllm"], SLO)
+        replace(OPT, model=MODELS["OPT-66B"]).instance_spec(STRATEGIES["vllm"], SLO)
 
 
 @pytest.mark.parametrize(("model", "blocks"), [("OPT-13B", 0.5), ("Llama3.1-8B", 2.0)])
 def test_hidden_states_take_their_share_of_blocks(model, blocks):
-    engine = replace(OPT, model=MODELS[model]).engine(STRATEGIES["aptserve"], SLO)
+    engine = replace(OPT, model=MODELS[model]).instance_spec(STRATEGIES["aptserve"], SLO)
     assert engine.config.hidden_slots == engine.config.block_size / blocks
 
 
@@ -68,22 +66,22 @@ def test_a_rate_beyond_the_goodput_misses():
 def test_ecoserves_count_is_kinder_to_phases():
     """Prompts that are in wait for the switch to decoding."""
 
-    def attainment(judge):
+    def attainment(slo_rule):
         cell = replace(LLAMA, num_instances=4)
         workload, slo = WORKLOADS["LongBench"], Slo(15.0, 0.1)
-        setup = Setup(cell, STRATEGIES["ecoserve"], slo, judge)
-        return Experiment(setup, workload).serve(1.5, 40.0).attainment
+        scenario = Scenario(cell, STRATEGIES["ecoserve"], slo, slo_rule)
+        return Experiment(scenario, workload).serve(1.5, 40.0).attainment
 
     assert attainment(as_ecoserve) > 0.8 > 0.5 > attainment(as_client)
 
 
 def test_what_is_foreseen_reaches_the_schedulers():
     """Memory is given for a whole response at once, which is more where it gets longer."""
-    deployment = Deployment(MODELS["OPT-13B"], A100_40GB, NVLINK_3, 1, 1, kv_bytes=4e9)
-    setup = Setup(deployment, STRATEGIES["econoserve"], Slo(1e6, 1e6))
-    guessing = Experiment(setup, WORKLOADS["ShareGPT, vLLM's"])
+    cluster = ClusterSpec(MODELS["OPT-13B"], A100_40GB, NVLINK_3, 1, 1, kv_bytes=4e9)
+    scenario = Scenario(cluster, STRATEGIES["econoserve"], Slo(1e6, 1e6))
+    guessing = Experiment(scenario, WORKLOADS["ShareGPT, vLLM's"])
     outcomes = [
-        replace(guessing, foresight=foresight).serve(2.0, 30.0, extent=TO_THE_END)
+        replace(guessing, foresight=foresight).serve(2.0, 30.0, stop=AT_END)
         for foresight in (None, 0.0, 1.0)
     ]
     assert len({outcome.normalised_latency_s for outcome in outcomes}) == 3
@@ -93,10 +91,10 @@ def test_what_is_foreseen_reaches_the_schedulers():
 def test_a_cache_smaller_than_the_models_length_still_serves():
     small = replace(OPT, kv_bytes=4e9)
     assert small.num_kv_tokens < small.max_model_len and small.num_kv_tokens % small.block_size
-    assert experiment(deployment=small).serve(0.5, 20.0).attained > 0
+    assert experiment(cluster=small).serve(0.5, 20.0).attained > 0
 
 
 def test_instances_know_what_hidden_states_cost_them():
-    engine = OPT.engine(STRATEGIES["aptserve"], SLO)
+    engine = OPT.instance_spec(STRATEGIES["aptserve"], SLO)
     latency = engine.latency()
     assert latency.rebuild_s_per_token == pytest.approx(1e-6, rel=0.5)

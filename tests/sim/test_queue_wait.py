@@ -7,9 +7,9 @@ import pytest
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.strategy import STRATEGIES
 from macroserve.papers.ascendra.cases import CHAT, STARVED, Case, experiment
-from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.outcome import TO_THE_END
-from macroserve.sim.verdicts import Verdicts
+from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.results import AT_END
+from macroserve.sim.simulation import Simulation
 
 
 @pytest.mark.parametrize("case", [CHAT, STARVED], ids=lambda case: case.model)
@@ -21,10 +21,10 @@ def test_predicted_queue_wait_is_within_a_factor_of_two(
     by decodes in one case, and by a lack of memory in the other."""
     predicted: dict[str, float] = {}
     ratios: list[float] = []
-    place, ended = SimulatedCell._place, Verdicts.ended
+    place, ended = Simulation._place, ResultCollector.ended
 
     def placing(self, record, now, **kwargs):
-        wait_s = cell_queue_wait_s(self._ledger.views)
+        wait_s = cell_queue_wait_s(self.router.ledger("instance-0").views)
         predicted.setdefault(record.request.request_id, wait_s or 0.0)
         place(self, record, now, **kwargs)
 
@@ -34,8 +34,8 @@ def test_predicted_queue_wait_is_within_a_factor_of_two(
             ratios.append(predicted[record.request.request_id] / waited_s)
         ended(self, record)
 
-    monkeypatch.setattr(SimulatedCell, "_place", placing)
-    monkeypatch.setattr(Verdicts, "ended", ending)
-    experiment(case, STRATEGIES[strategy]).serve(20.0, 60.0, extent=TO_THE_END)
+    monkeypatch.setattr(Simulation, "_place", placing)
+    monkeypatch.setattr(ResultCollector, "ended", ending)
+    experiment(case, STRATEGIES[strategy]).serve(20.0, 60.0, stop=AT_END)
     assert len(ratios) > 100
     assert 0.5 < median(ratios) < 2.0

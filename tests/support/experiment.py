@@ -2,17 +2,16 @@
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.setup import Setup
+from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import WORKLOADS
 
 EXPERIMENT = Experiment(
-    Setup(
-        Deployment(MODELS["Mistral-7B"], A100_80GB, NVLINK_3, 1, 1),
+    Scenario(
+        ClusterSpec(MODELS["Mistral-7B"], A100_80GB, NVLINK_3, 1, 1),
         STRATEGIES["vllm"],
         Slo(1.0, 0.1),
     ),

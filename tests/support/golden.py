@@ -6,13 +6,13 @@ version of ``macroserve.sim`` has been raised.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from functools import partial
 from random import Random
 from typing import Any
 
-from support.outcomes import setups
+from support.outcomes import scenarios
 
 from macroserve.core.strategy import STRATEGIES
 from macroserve.papers import aptserve
@@ -20,20 +20,19 @@ from macroserve.papers.ascendra import cases as ascendra
 from macroserve.papers.econoserve import cases as econoserve
 from macroserve.papers.ecoserve import cases as ecoserve
 from macroserve.sim import SIMULATOR_VERSION
-from macroserve.sim.outcome import TO_THE_END, Outcome
+from macroserve.sim.results import AT_END, RunResult
 from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
 
 RATE, STRETCH_S = 16.0, 30.0
 PAPERS_STRETCH_S = 20.0
-_FLOAT = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
 
 
-def _of_setup(name: str) -> Outcome:
+def _of_scenario(name: str) -> RunResult:
     random = Random(0)
     lengths = WORKLOADS["ShareGPT"].lengths(random)
     arrivals = bursty(RATE, 1.0, STRETCH_S, lengths, random)
-    return dict(setups())[name].serve(arrivals, extent=TO_THE_END)
+    return dict(scenarios())[name].serve(arrivals, stop=AT_END)
 
 
 _PAPERS = {
@@ -54,26 +53,32 @@ _PAPERS = {
     ),
 }
 
-CASES: Mapping[str, Callable[[], Outcome]] = {
-    **{name: partial(_of_setup, name) for name, _ in setups()},
+CASES: Mapping[str, Callable[[], RunResult]] = {
+    **{name: partial(_of_scenario, name) for name, _ in scenarios()},
     **{
-        name: partial(experiment.serve, rate, PAPERS_STRETCH_S, extent=TO_THE_END)
+        name: partial(experiment.serve, rate, PAPERS_STRETCH_S, stop=AT_END)
         for name, (experiment, rate) in _PAPERS.items()
     },
 }
 
 
-def record(outcome: Outcome) -> dict[str, Any]:
-    """Return counts that a person can read, and a digest of everything.
+def record(outcome: RunResult) -> dict[str, Any]:
+    """Return counts that a person can read, and a digest of all values, whatever their names.
 
-    Floats count with nine digits: mathematical libraries differ in the last ones.
+    The digest has floats with nine digits: mathematical libraries differ in the last ones.
     """
-    text = _FLOAT.sub(lambda found: f"{float(found[0]):.9g}", repr(outcome))
+    text = json.dumps(_rounded(astuple(outcome)))
     return {
         "requests": outcome.requests,
         "attained": outcome.attained,
         "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
     }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def main() -> None:

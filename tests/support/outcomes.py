@@ -12,41 +12,42 @@ from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.scheduler import scheduler
 from macroserve.core.strategy import STRATEGIES, Strategy
-from macroserve.sim.deployment import Deployment
-from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import ETHERNET_100G, PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.outcome import Extent
-from macroserve.sim.setup import Setup
+from macroserve.sim.results import StopRule
+from macroserve.sim.scenario import ClusterSpec, Scenario
+from macroserve.sim.topology import Topology
 from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
 
-CELL = Deployment(MODELS["Llama-30B"], L20, PCIE_4, 4, 4, fabric=Fabric(2, PCIE_4, ETHERNET_100G))
+CELL = ClusterSpec(
+    MODELS["Llama-30B"], L20, PCIE_4, 4, 4, topology=Topology(2, PCIE_4, ETHERNET_100G)
+)
 SLO = Slo(5.0, 0.1)
 
 
-def setup(strategy: Strategy) -> Setup:
+def scenario(strategy: Strategy) -> Scenario:
     ratio = 0.5 if strategy.moves_kv else strategy.high_priority_ratio
-    return Setup(CELL, strategy, SLO, high_priority_ratio=ratio)
+    return Scenario(CELL, strategy, SLO, high_priority_ratio=ratio)
 
 
-def setups() -> Iterator[tuple[str, Setup]]:
+def scenarios() -> Iterator[tuple[str, Scenario]]:
     for name, strategy in STRATEGIES.items():
-        yield name, setup(strategy)
-    unified = setup(STRATEGIES["unified"])
-    yield "stages", replace(unified, deployment=replace(CELL, ranks=2, stages=2))
+        yield name, scenario(strategy)
+    unified = scenario(STRATEGIES["unified"])
+    yield "stages", replace(unified, cluster=replace(CELL, ranks=2, stages=2))
     yield "late ones refused", replace(unified, drop_late=True)
     many = replace(CELL, num_instances=8)
-    yield "cells", replace(unified, deployment=many, bounds=Bounds(2, 3))
+    yield "cells", replace(unified, cluster=many, bounds=Bounds(2, 3))
 
 
 def main() -> None:
     print(scheduler.__file__)
     random = Random(0)
     arrivals = bursty(16.0, 1.0, 60.0, WORKLOADS["ShareGPT"].lengths(random), random)
-    for name, served in setups():
-        outcome = served.serve(arrivals, extent=Extent(to_the_end=True))
+    for name, served in scenarios():
+        outcome = served.serve(arrivals, stop=StopRule(to_the_end=True))
         print(name, outcome.attainment, hashlib.sha256(repr(outcome).encode()).hexdigest())
 
 

@@ -5,10 +5,10 @@ from macroserve.core.request import Slo
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.settings import EngineSettings
-from macroserve.sim.instance import Exact
+from macroserve.sim.instance import FixedLatencyModel
 
 MODEL = ModelShape(4, 256, 4, 4, 64, 1024, 2000)
-LATENCY = Exact(MODEL, DeviceShape(1e12, 1e11), (0.0, 1.0, 0.0, 0.0, 0.01))
+LATENCY = FixedLatencyModel(MODEL, DeviceShape(1e12, 1e11), (0.0, 1.0, 0.0, 0.0, 0.01))
 PROFILE = Profile(
     EngineShape(500, 32, 16, "off: not here"),
     LATENCY,

@@ -12,7 +12,7 @@ from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.status import InstanceStatus
 from macroserve.engine.emulated import EMULATED_MODEL, PREDICTED_DEVICE
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.plan.autoscaler import Autoscaler, Findings
+from macroserve.operator.plan.autoscaler import Autoscaler, SimulationResult
 from macroserve.operator.plan.firing_alerts import HEARTBEAT, Alert, AlertBook
 
 LLAMA = Key("team", "llama")
@@ -66,7 +66,7 @@ class Oracle:
         self.simulate = simulate
         observed, _ = simulate.args
         held = observed.status.get("targetInstances", observed.manifest.spec.instances)
-        return Findings(self.answer(held), self.ratio)
+        return SimulationResult(self.answer(held), self.ratio)
 
     def forget(self, key):
         assert key == LLAMA

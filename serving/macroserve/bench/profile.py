@@ -23,9 +23,9 @@ from macroserve.core.strategy import strategy
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine
-from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.instance import Engine, Exact
-from macroserve.sim.outcome import TO_THE_END
+from macroserve.sim.instance import FixedLatencyModel, InstanceSpec
+from macroserve.sim.results import AT_END
+from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival
 
 PLAIN, HYBRID = "vllm", "aptserve"
@@ -66,7 +66,7 @@ class Profile:
     """
 
     shape: EngineShape
-    latency: Exact
+    latency: FixedLatencyModel
     decodes_beyond_s: Mapping[int, float]
     prefills_beyond_s: Mapping[int, float]
     churn: float
@@ -99,7 +99,7 @@ class Profile:
             seconds += _between(self.prefills_beyond_s, num_tokens)
         return seconds
 
-    def engine(self, settings: EngineSettings) -> Engine:
+    def engine(self, settings: EngineSettings) -> InstanceSpec:
         """As the simulator has it."""
         learned, block_size = self.latency, self.shape.block_size
         hidden_slots = None
@@ -116,7 +116,7 @@ class Profile:
             max_model_len=settings.max_model_len,
             hidden_slots=hidden_slots,
         )
-        return Engine(
+        return InstanceSpec(
             config,
             self.seconds,
             lambda: LatencyModel(
@@ -128,8 +128,8 @@ class Profile:
     def serves_within_s(self, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
         """When the last of them ends."""
         engine = self.engine(replace(settings, strategy=PLAIN))
-        verdicts = SimulatedCell(engine, 1).serve(arrivals, extent=TO_THE_END).verdicts
-        return max(verdict.arrival_s + verdict.completion_s for verdict in verdicts)
+        results = single_cell(engine, 1).serve(arrivals, stop=AT_END).results
+        return max(result.arrival_s + result.completion_s for result in results)
 
 
 async def measure(settings: EngineSettings) -> Profile:
@@ -140,7 +140,7 @@ async def measure(settings: EngineSettings) -> Profile:
         rho_s = (await engine.command("latency"))["rebuild_s_per_token"]
         shape = engine.shape
     learned = profile.latency
-    latency = Exact(learned.model, learned.device, learned.coefficients, rho_s)
+    latency = FixedLatencyModel(learned.model, learned.device, learned.coefficients, rho_s)
     return replace(profile, shape=shape, latency=latency)
 
 
@@ -184,10 +184,10 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     return replace(found, churn=median(served_s) / found.serves_within_s(settings, at_once))
 
 
-async def _learned(engine: VllmEngine) -> Exact:
+async def _learned(engine: VllmEngine) -> FixedLatencyModel:
     """The latency model of its scheduler."""
     learned = await engine.command("latency")
-    return Exact(
+    return FixedLatencyModel(
         ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
     )
 

@@ -8,11 +8,10 @@ from time import process_time
 from macroserve.bench import scheduler
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.setup import Setup
+from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
 
@@ -46,11 +45,11 @@ def measure() -> dict[str, float]:
 
 
 def _simulation_s(num_requests: int) -> float:
-    deployment = Deployment(MODELS["Llama-30B"], L20, PCIE_4, 4, NUM_INSTANCES)
-    setup = Setup(deployment, STRATEGIES["unified"], Slo(5.0, 0.1))
+    cluster = ClusterSpec(MODELS["Llama-30B"], L20, PCIE_4, 4, NUM_INSTANCES)
+    scenario = Scenario(cluster, STRATEGIES["unified"], Slo(5.0, 0.1))
     random = Random(0)
     lengths = WORKLOADS["ShareGPT"].lengths(random)
     arrivals = bursty(RATE, 1.0, 1.01 * num_requests / RATE, lengths, random)[:num_requests]
     started_s = process_time()
-    setup.serve(arrivals)
+    scenario.serve(arrivals)
     return process_time() - started_s

@@ -16,8 +16,8 @@ from macroserve.bench.profile import measure as measure_profile
 from macroserve.bench.real_engine import serve, started
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
-from macroserve.sim.cell import SimulatedCell
 from macroserve.sim.goodput import goodput
+from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival, Lengths, bursty, scaled
 from macroserve.workload.datasets import WORKLOADS
 
@@ -135,7 +135,7 @@ async def _attained(settings: EngineSettings, loads: Sequence[Sequence[Arrival]]
 
 
 def _predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
-    return SimulatedCell(profile.engine(settings), 1).serve(arrivals).attainment
+    return single_cell(profile.engine(settings), 1).serve(arrivals).attainment
 
 
 def _orders_kept(trials: Sequence[Trial]) -> list[bool]:

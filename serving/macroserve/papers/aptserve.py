@@ -8,14 +8,13 @@ from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES, HybridCache, Strategy
 from macroserve.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
-from macroserve.sim.deployment import CHUNK_TOKENS, Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB
 from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.judge import as_aptserve
-from macroserve.sim.setup import Setup
+from macroserve.sim.results import as_aptserve
+from macroserve.sim.scenario import CHUNK_TOKENS, ClusterSpec, Scenario
 from macroserve.workload.datasets import OPT_LENGTH, WORKLOADS
 
 NUM_REQUESTS = 1000
@@ -79,7 +78,7 @@ def experiment(model: str, name: str, variant: str, variation: float = 1.0) -> E
     chosen = VARIANTS[variant]
     ttft_s, tbt_s = TARGETS_S[name][model]
     shape = MODELS[model]
-    deployment = Deployment(
+    cluster = ClusterSpec(
         # Only where a key is turned by its position does it have to be made again.
         replace(shape, rotary=True) if chosen.rebuilds else shape,
         A100_40GB,
@@ -89,14 +88,14 @@ def experiment(model: str, name: str, variant: str, variation: float = 1.0) -> E
         max_model_len=OPT_LENGTH,
         host=chosen.host,
     )
-    setup = Setup(
-        deployment,
+    scenario = Scenario(
+        cluster,
         chosen.strategy,
         Slo(ttft_s, tbt_s, tbt_s),
         as_aptserve,
         chunk_tokens=chosen.chunk_tokens,
     )
-    return Experiment(setup, WORKLOADS[SETS[name]], variation)
+    return Experiment(scenario, WORKLOADS[SETS[name]], variation)
 
 
 def throughput_measurements() -> list[Measurement]:

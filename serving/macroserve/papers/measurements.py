@@ -9,7 +9,7 @@ from typing import Protocol
 
 from macroserve.sim.experiment import WARM_UP_S, Experiment
 from macroserve.sim.goodput import PRECISION, goodput
-from macroserve.sim.outcome import DECIDED, TO_THE_END, Extent, Outcome, Verdict
+from macroserve.sim.results import AT_END, WHEN_DECIDED, RequestResult, RunResult, StopRule
 
 Values = Mapping[str, float]
 """What was measured, by its keys."""
@@ -67,7 +67,7 @@ class CloserLook:
         held = self.goodput.measure(seed)
         searched = self.goodput
         rate = held[self.key] or searched.lowest
-        outcome = searched.experiment.serve(rate, searched.duration_s, seed=seed, extent=TO_THE_END)
+        outcome = searched.experiment.serve(rate, searched.duration_s, seed=seed, stop=AT_END)
         found = (*outcome.by_size, outcome.longest_wait_s)
         return {**held, **dict(zip(map(self._point, LOOKED_AT), found, strict=True))}
 
@@ -111,7 +111,7 @@ class RateAtLatency:
                 rate,
                 self.duration_s,
                 seed=seed,
-                extent=Extent(to_the_end=True, limit_s=self.limit_s),
+                stop=StopRule(to_the_end=True, limit_s=self.limit_s),
             )
             return outcome.normalised_latency_s <= self.limit_s
 
@@ -166,12 +166,12 @@ class Ceiling:
         return {self.key: max(most, ended)}
 
     def _ended_per_s(self, rate: float, seed: int) -> float:
-        outcome = self.experiment.serve(rate, self.duration_s, seed=seed, extent=TO_THE_END)
+        outcome = self.experiment.serve(rate, self.duration_s, seed=seed, stop=AT_END)
         half_s = self.duration_s / 2
         start_s = WARM_UP_S + half_s
         num_ended = sum(
-            start_s <= verdict.arrival_s + verdict.completion_s < start_s + half_s
-            for verdict in outcome.verdicts
+            start_s <= result.arrival_s + result.completion_s < start_s + half_s
+            for result in outcome.results
         )
         return num_ended / half_s
 
@@ -195,7 +195,7 @@ class FewestInstances:
 
         def holds(experiment: Experiment) -> bool:
             outcome = experiment.serve(
-                rate, other.duration_s, extent=Extent(goal=other.level), seed=seed
+                rate, other.duration_s, stop=StopRule(goal=other.level), seed=seed
             )
             return outcome.attainment >= other.level
 
@@ -208,7 +208,7 @@ class Metric(Enum):
     COMPLETION = "completion time in s"
     KV_USE = "share of the cache that holds tokens"
 
-    def of(self, outcome: Outcome) -> float:
+    def of(self, outcome: RunResult) -> float:
         match self:
             case Metric.ATTAINMENT:
                 return outcome.attainment
@@ -237,7 +237,7 @@ class Curve:
                 rate,
                 self.duration_s,
                 seed=seed,
-                extent=DECIDED if self.metric is Metric.ATTAINMENT else TO_THE_END,
+                stop=WHEN_DECIDED if self.metric is Metric.ATTAINMENT else AT_END,
             )
             values[self._point(rate)] = self.metric.of(outcome)
         return values
@@ -259,9 +259,9 @@ class Percentiles:
     duration_s: float
 
     def measure(self, seed: int) -> Values:
-        outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, extent=TO_THE_END)
+        outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, stop=AT_END)
         return {
-            self._point(name, percent): _percentile(outcome.verdicts, of, percent)
+            self._point(name, percent): _percentile(outcome.results, of, percent)
             for name, of in _LATENCIES.items()
             for percent in PERCENTS
         }
@@ -274,12 +274,14 @@ class Percentiles:
         return f"{self.key}, {name} p{percent}"
 
 
-_LATENCIES: Mapping[str, Callable[[Verdict], float]] = {
-    "TTFT": lambda verdict: verdict.wait_s,
-    "TPOT": lambda verdict: verdict.tpot_s,
+_LATENCIES: Mapping[str, Callable[[RequestResult], float]] = {
+    "TTFT": lambda result: result.wait_s,
+    "TPOT": lambda result: result.tpot_s,
 }
 
 
-def _percentile(verdicts: Sequence[Verdict], of: Callable[[Verdict], float], percent: int) -> float:
-    ordered = sorted(map(of, verdicts))
+def _percentile(
+    results: Sequence[RequestResult], of: Callable[[RequestResult], float], percent: int
+) -> float:
+    ordered = sorted(map(of, results))
     return ordered[ceil(percent / 100 * len(ordered)) - 1]

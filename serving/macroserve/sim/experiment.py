@@ -1,11 +1,11 @@
-"""One setup under one workload: how much of it is within the targets, and at most at which rate."""
+"""A scenario under a workload: its attainment at a rate, and its goodput."""
 
 from dataclasses import dataclass
 from random import Random
 
 from macroserve.sim.goodput import goodput
-from macroserve.sim.outcome import DECIDED, Extent, Outcome
-from macroserve.sim.setup import Setup
+from macroserve.sim.results import WHEN_DECIDED, RunResult, StopRule
+from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import bursty, foreseen
 from macroserve.workload.datasets import Workload
 
@@ -19,7 +19,7 @@ class Experiment:
     foresight: share of the requests whose output's length is known beforehand, see
         ``sim.arrivals.foreseen``; None where only the lengths of earlier ones tell."""
 
-    setup: Setup
+    scenario: Scenario
     workload: Workload
     variation: float = 1.0
     foresight: float | None = None
@@ -29,9 +29,9 @@ class Experiment:
         rate: float,
         duration_s: float,
         *,
-        extent: Extent = DECIDED,
+        stop: StopRule = WHEN_DECIDED,
         seed: int = 0,
-    ) -> Outcome:
+    ) -> RunResult:
         """What comes of ``rate`` requests per second. The same seed gives the same outcome."""
         random = Random(seed)
         lengths = self.workload.lengths(random)
@@ -39,7 +39,7 @@ class Experiment:
         if self.foresight is not None:
             arrivals = foreseen(arrivals, self.foresight, random)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
-        return self.setup.serve(arrivals, num_before=num_before, extent=extent, seed=seed)
+        return self.scenario.serve(arrivals, num_before=num_before, stop=stop, seed=seed)
 
     def goodput(
         self, level: float, duration_s: float, lowest: float, highest: float, seed: int = 0
@@ -47,7 +47,7 @@ class Experiment:
         """The most requests per second of which the share ``level`` is within the targets."""
 
         def attains(rate: float) -> bool:
-            outcome = self.serve(rate, duration_s, extent=Extent(goal=level), seed=seed)
+            outcome = self.serve(rate, duration_s, stop=StopRule(goal=level), seed=seed)
             return outcome.attainment >= level
 
         return goodput(attains, lowest, highest)

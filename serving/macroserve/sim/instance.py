@@ -13,19 +13,18 @@ from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
 from macroserve.core.status import InstanceStatus, Pool
+from macroserve.sim.device import DecodingBatch, SimRequest
 from macroserve.sim.hardware.pipeline import Pipeline
-from macroserve.sim.record import Record
-from macroserve.sim.streams import Streams
 
 MAX_RUN_STEPS = 32
 """Decode steps that one event may stand for."""
 
 
-Truth = Callable[[Sequence[tuple[int, int]], int, int, int], float]
+ExecutionTimePredictor = Callable[[Sequence[tuple[int, int]], int, int, int], float]
 """Seconds that a batch takes; called as ``core.latency.LatencyModel.work``."""
 
 
-class Exact(LatencyModel):
+class FixedLatencyModel(LatencyModel):
     """A latency model that is also the truth: there is nothing to learn from what took place."""
 
     def observe(self, work: Work, elapsed_s: float) -> None:
@@ -33,76 +32,99 @@ class Exact(LatencyModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class InstanceSpec:
     """What simulated instances are like.
 
-    truth: how long their batches take. latency: what each one's scheduler predicts with.
+    execution_time_s: how long their batches take. latency: what each one's scheduler predicts with.
     noise: by which factor each step in turn takes more or less than the truth.
     pipeline: the stages of each one, where there are several.
     """
 
     config: InstanceConfig
-    truth: Truth
+    execution_time_s: ExecutionTimePredictor
     latency: Callable[[], LatencyModel]
     noise: Iterator[float] = field(default_factory=partial(repeat, 1.0))
     pipeline: Pipeline | None = None
 
     @staticmethod
-    def known(config: InstanceConfig, latency: Exact) -> "Engine":
+    def known(config: InstanceConfig, latency: FixedLatencyModel) -> "InstanceSpec":
         """Its schedulers know how long batches take."""
-        return Engine(config, lambda *batch: latency.predict(latency.work(*batch)), lambda: latency)
+        return InstanceSpec(
+            config, lambda *batch: latency.predict(latency.work(*batch)), lambda: latency
+        )
 
 
-class Run:
-    """A batch that is being run: once, or, when it only decodes, until something may change it.
+class ActiveBatch:
+    """A batch that runs once or, while it only decodes, until something may change it.
 
-    ends_s: when each repetition ends that has not ended yet. While all that is here decodes and
-    nothing waits, the scheduler would decide the same batch again, so that one event can stand for
-    many steps. Only its guesses of how long responses get, which routing by load reads, are renewed
-    less often.
+    While all requests here decode and none waits, the scheduler would decide the same batch again,
+    so that one event can stand for many steps. Only the predictions of how long responses get,
+    which routing by load reads, are renewed less often.
+
+    start_s: When the first step began that has not been taken in.
+    ends_s: When each step ends that has not been taken in.
     """
 
-    __slots__ = ("batch", "ends_s", "first_step_s")
+    __slots__ = ("batch", "ends_s", "first_step_s", "start_s")
 
     def __init__(self, batch: Batch, began_s: float, ends_s: list[float]) -> None:
         self.batch = batch
+        self.start_s = began_s
         self.first_step_s = ends_s[0] - began_s
         self.ends_s = ends_s
 
-    def cut(self) -> None:
-        """To its present step."""
+    def truncate(self) -> None:
+        """Drop all steps after the present one."""
         del self.ends_s[1:]
 
 
-class Settled(NamedTuple):
-    """What came of a run up to ``end_s``: requests that ended, and such as decode elsewhere."""
+class StepOutcome(NamedTuple):
+    """The outcome of steps of a batch.
 
+    finished: Requests that have ended.
+    departing: Requests that decode at another instance.
+    """
+
+    batch: Batch
+    start_s: float
     end_s: float
-    finished: list[Record]
-    departing: list[Record]
+    num_steps: int
+    finished: list[SimRequest]
+    departing: list[SimRequest]
 
 
 class SimulatedInstance:
-    """run: what it does now, None while it idles."""
+    """An instance runs batches in virtual time.
+
+    Its scheduler decides for all stages of a pipeline together, and the next batch begins when the
+    first stage has taken in all of the one before. Where its micro-batches are shorter than those
+    before, they wait behind the longer ones and the first stage idles: a bubble (EcoServe,
+    figure 4).
+
+    active: The batch that runs now, None while the instance idles.
+    """
 
     def __init__(
-        self, name: str, pool: Pool, engine: Engine, max_run_steps: int = MAX_RUN_STEPS
+        self, name: str, pool: Pool, spec: InstanceSpec, max_run_steps: int = MAX_RUN_STEPS
     ) -> None:
         self.name = name
-        self.policy = InstanceScheduler(replace(engine.config, pool=pool), engine.latency())
-        self.run: Run | None = None
-        self._truth = engine.truth
-        self._noise = engine.noise
-        self._block_size = engine.config.block_size
-        self._free_blocks = engine.config.num_blocks
-        self._num_kv_tokens = engine.config.num_blocks * engine.config.block_size
+        self.policy = InstanceScheduler(replace(spec.config, pool=pool), spec.latency())
+        self.active: ActiveBatch | None = None
+        self._execution_time_s = spec.execution_time_s
+        self._pipeline = spec.pipeline
+        self._noise = spec.noise
+        self._block_size = spec.config.block_size
+        self._free_blocks = spec.config.num_blocks
+        self._num_kv_tokens = spec.config.num_blocks * spec.config.block_size
         self._max_run_steps = max_run_steps
         self._depth_s = 0.0
         """How much later than the first stage the last one is done with a batch."""
-        self._records: dict[str, Record] = {}
-        self._streams = Streams()
-        self._resting: dict[str, Record] = {}
-        self._arrived: list[Record] = []
+        self._drained_s = 0.0
+        """When the last stage is done with the batch before."""
+        self._records: dict[str, SimRequest] = {}
+        self._streams = DecodingBatch()
+        self._resting: dict[str, SimRequest] = {}
+        self._arrived: list[SimRequest] = []
 
     @property
     def kv_use(self) -> float:
@@ -113,16 +135,16 @@ class SimulatedInstance:
         num_tokens += sum(record.num_computed for record in others)
         return num_tokens / self._num_kv_tokens
 
-    def add(self, record: Record, now: float) -> Refusal | None:
-        """Let it wait here. Of a run that was settled at ``now``, only the present step is left."""
+    def add(self, record: SimRequest, now: float) -> Refusal | None:
+        """Queue a request, and truncate the active batch, which was advanced to ``now``."""
         refusal = self.policy.add_request(record.request, now)
         if refusal is None:
             self._records[record.request.request_id] = record
-            if self.run is not None:
-                self.run.cut()
+            if self.active is not None:
+                self.active.truncate()
         return refusal
 
-    def expect(self, record: Record) -> bool:
+    def expect(self, record: SimRequest) -> bool:
         """Reserve memory for a request that was prefilled elsewhere; whether there is room."""
         request = record.request
         known = replace(
@@ -137,19 +159,19 @@ class SimulatedInstance:
         self._records[request.request_id] = record
         return True
 
-    def receive(self, record: Record) -> None:
-        """Its KV cache is here. Of a run that was settled now, only the present step is left."""
+    def receive(self, record: SimRequest) -> None:
+        """Take a KV cache, and truncate the active batch, which was advanced to now."""
         self.policy.receive(record.request.request_id)
         self._arrived.append(record)
-        if self.run is not None:
-            self.run.cut()
+        if self.active is not None:
+            self.active.truncate()
 
-    def send(self, record: Record, now: float) -> None:
+    def send(self, record: SimRequest, now: float) -> None:
         """Its KV cache has gone to another instance."""
         self.policy.finish(record.request.request_id, now)
         del self._records[record.request.request_id]
 
-    def begin(self, now: float) -> list[tuple[Record, HandBackReason]]:
+    def begin(self, now: float) -> list[tuple[SimRequest, HandBackReason]]:
         """Decide the next batch and run it; what has to leave, and why."""
         batch = self.policy.schedule(now)
         left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
@@ -163,27 +185,32 @@ class SimulatedInstance:
         if batch.decodes:
             self._choose(batch.decodes)
             self._streams.begin(now)
-        self.run = (
-            None if batch.kind is BatchKind.IDLE else Run(batch, now, self._ends_s(batch, now))
+        self.active = (
+            None
+            if batch.kind is BatchKind.IDLE
+            else ActiveBatch(batch, now, self._ends_s(batch, now))
         )
         return left
 
-    def settle(self, now: float) -> Settled | None:
-        """Take in the steps that have ended by ``now``. None where none has ended. Once the run is
-        over ``run`` is None, and the instance waits for ``begin``.
+    def advance_to(self, now: float) -> StepOutcome | None:
+        """Take in the steps that have ended by ``now``; return None where none has ended.
+
+        Once the batch is over, ``active`` is None and the instance waits for ``begin``.
         """
-        run = self.run
-        if run is None or run.ends_s[0] > now:
+        active = self.active
+        if active is None or active.ends_s[0] > now:
             return None
-        num_steps = bisect_right(run.ends_s, now)
-        ended_s, run.ends_s = run.ends_s[:num_steps], run.ends_s[num_steps:]
-        if not run.ends_s:
-            self.run = None
-        end_s, batch = ended_s[-1], run.batch
+        num_steps = bisect_right(active.ends_s, now)
+        ended_s, active.ends_s = active.ends_s[:num_steps], active.ends_s[num_steps:]
+        start_s, active.start_s = active.start_s, ended_s[-1]
+        if not active.ends_s:
+            self.active = None
+        end_s, batch = ended_s[-1], active.batch
+        self._drained_s = end_s + self._depth_s
         finished = self._streams.step(ended_s) if batch.decodes else []
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
         emitted: dict[str, int] = {}
-        departing: list[Record] = []
+        departing: list[SimRequest] = []
         for request_id, num_tokens in prefilled.items():
             record = self._records[request_id]
             record.num_computed += num_tokens
@@ -201,9 +228,9 @@ class SimulatedInstance:
             del self._records[request_id]
         # The scheduler decided one step, and so it learns from one.
         num_decoded = num_steps if batch.decodes else 0
-        result = BatchResult(run.first_step_s, prefilled, emitted, ended, num_decoded)
+        result = BatchResult(active.first_step_s, prefilled, emitted, ended, num_decoded)
         self.policy.update(batch, result, end_s)
-        return Settled(end_s, finished, departing)
+        return StepOutcome(batch, start_s, end_s, num_steps, finished, departing)
 
     def status(self, now: float) -> InstanceStatus:
         status = self.policy.status(now)
@@ -226,19 +253,26 @@ class SimulatedInstance:
 
     def _ends_s(self, batch: Batch, now: float) -> list[float]:
         prefills, num_decodes, context, hidden = self._contents(batch)
-        step_s = self._truth(prefills, num_decodes, context, hidden)
+        if self._pipeline is not None:
+            stage_s = self._pipeline.stage_s(prefills, num_decodes, context, hidden)
+            self._depth_s = (self._pipeline.num_stages - 1) * stage_s
+            # The last stage is not free for it before it has let the batch before out.
+            now = max(now, self._drained_s - self._depth_s)
+        step_s = self._execution_time_s(prefills, num_decodes, context, hidden)
         num_more = self._num_steps(batch) - 1
         if not num_more:
             return [now + step_s * next(self._noise)]
         # Over so few steps the time grows evenly with the context.
         context += num_more * num_decodes
         hidden += num_more * self._streams.num_hidden
-        growth_s = (self._truth(prefills, num_decodes, context, hidden) - step_s) / num_more
+        growth_s = (
+            self._execution_time_s(prefills, num_decodes, context, hidden) - step_s
+        ) / num_more
         steps_s = [step_s + growth_s * index for index in range(num_more + 1)]
         return list(accumulate(map(mul, steps_s, self._noise), initial=now))[1:]
 
     def _contents(self, batch: Batch) -> tuple[list[tuple[int, int]], int, int, int]:
-        """As ``Truth`` takes them."""
+        """As ``ExecutionTimePredictor`` takes them."""
         prefills = [
             (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
         ]

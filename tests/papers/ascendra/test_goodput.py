@@ -10,9 +10,9 @@ def test_three_instances_of_which_one_is_of_high_priority():
     assert len({each.key for each in measured}) == 3 * 4
     for each in measured:
         experiment = each.experiment
-        assert experiment.setup.deployment.num_instances == 3
-        papers_own = experiment.setup.strategy.name == "ascendra"
-        assert experiment.setup.high_priority_ratio == (1 / 3 if papers_own else 0.0)
+        assert experiment.scenario.cluster.num_instances == 3
+        papers_own = experiment.scenario.strategy.name == "ascendra"
+        assert experiment.scenario.high_priority_ratio == (1 / 3 if papers_own else 0.0)
 
 
 def test_gains_are_percent_of_goodput():

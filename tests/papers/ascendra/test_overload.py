@@ -7,7 +7,7 @@ from macroserve.papers.ascendra import overload
 
 def test_under_overload_all_drop_what_is_late():
     measured = overload.measurements()
-    assert all(each.experiment.setup.drop_late and each.duration_s == 600 for each in measured)
+    assert all(each.experiment.scenario.drop_late and each.duration_s == 600 for each in measured)
     values = {each.key: 0.4 for each in measured}
     values["overload 12 ascendra"] = 0.6
     rows = {(row.case, row.metric): row for row in overload.rows(values)}

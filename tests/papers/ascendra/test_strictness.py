@@ -23,7 +23,7 @@ def test_both_targets_are_scaled_at_one_rate():
     measured = {each.key: each for each in strictness.measurements()}
     assert len(measured) == 3 * 4 * 11
     strict = measured[_key("ascendra", "0.5")]
-    slo = strict.experiment.setup.slo
+    slo = strict.experiment.scenario.slo
     assert (slo.ttft_s, slo.tpot_s, strict.rate) == (0.5, 0.075, 9.0)
 
 

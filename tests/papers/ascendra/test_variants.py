@@ -9,11 +9,11 @@ from macroserve.sim.hardware.models import MODELS
 
 
 def test_variants_differ_in_one_thing():
-    assert variants.VARIANTS["shortest first"].setup.strategy.ordering is Ordering.SJF
-    assert variants.VARIANTS["1 LP + 2 HP"].setup.high_priority_ratio == 2 / 3
+    assert variants.VARIANTS["shortest first"].scenario.strategy.ordering is Ordering.SJF
+    assert variants.VARIANTS["1 LP + 2 HP"].scenario.high_priority_ratio == 2 / 3
     for name in ("1 LP + 1 HP", "2 vllm", "2 sarathi"):
-        deployment = variants.VARIANTS[name].setup.deployment
-        assert (deployment.num_instances, deployment.model) == (2, MODELS["Llama3.1-8B"])
+        cluster = variants.VARIANTS[name].scenario.cluster
+        assert (cluster.num_instances, cluster.model) == (2, MODELS["Llama3.1-8B"])
     values = {each.key: 1.0 for each in variants.measurements()}
     values["variant 2 LP + 1 HP"] = 1.5
     values["variant 1 LP + 1 HP"] = 1.2

@@ -13,7 +13,7 @@ def test_each_part_is_told_by_the_time_that_it_saves():
     strategies = {
         name: next(
             m for key, m in measured.items() if key.endswith(f" {name}")
-        ).experiment.setup.strategy
+        ).experiment.scenario.strategy
         for name in ablation.ABLATED
     }
     assert len(measured) == 3 * len(strategies) == 3 * 5

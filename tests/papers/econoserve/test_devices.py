@@ -7,16 +7,16 @@ import pytest
 from macroserve.core.request import Request
 from macroserve.papers.econoserve import devices
 from macroserve.papers.econoserve.cases import MODELS, SERVED, TRACES
-from macroserve.sim.record import Record
+from macroserve.sim.device import SimRequest
 
 
 def test_a_response_has_twice_the_time_that_it_takes_alone():
-    judge = devices.Completed(prompt_s=0.5, token_s=0.01)
-    record = Record(Request("a", 100.0, 10, 50, SERVED), 50)
+    slo_rule = devices.Completed(prompt_s=0.5, token_s=0.01)
+    record = SimRequest(Request("a", 100.0, 10, 50, SERVED), 50)
     record.emit((101.0, *[101.0] * 48, 102.0))
-    assert judge(record)
+    assert slo_rule(record)
     record.last_s = 102.001
-    assert not judge(record)
+    assert not slo_rule(record)
 
 
 def test_what_a_request_takes_alone_grows_with_the_model():
@@ -28,8 +28,8 @@ def test_what_a_request_takes_alone_grows_with_the_model():
 def test_devices_are_counted_beside_those_of_distserve():
     measured = devices.measurements()
     for each in measured:
-        other = each.goodput.experiment.setup
-        assert other.deployment.num_instances == len(each.experiments) == devices.NUM_INSTANCES
+        other = each.goodput.experiment.scenario
+        assert other.cluster.num_instances == len(each.experiments) == devices.NUM_INSTANCES
         assert other.high_priority_ratio == 0.5
     values = {each.goodput.key: 20.0 for each in measured} | {each.key: 4 for each in measured}
     rows = {row.case: row for row in devices.rows(values) if row.paper}

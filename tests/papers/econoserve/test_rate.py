@@ -9,10 +9,12 @@ def test_every_case_of_the_paper_is_measured_with_its_memory():
     measured = rate.measurements()
     assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 7
     for each in measured:
-        deployment = each.experiment.setup.deployment
-        config = deployment.engine(each.experiment.setup.strategy, each.experiment.setup.slo).config
-        held = config.num_blocks * config.block_size * deployment.shape.kv_bytes_per_token
-        assert held == pytest.approx(deployment.kv_bytes, rel=0.01)
+        cluster = each.experiment.scenario.cluster
+        config = cluster.instance_spec(
+            each.experiment.scenario.strategy, each.experiment.scenario.slo
+        ).config
+        held = config.num_blocks * config.block_size * cluster.shape.kv_bytes_per_token
+        assert held == pytest.approx(cluster.kv_bytes, rel=0.01)
         assert config.block_size == 32
 
 

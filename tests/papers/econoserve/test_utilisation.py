@@ -4,7 +4,7 @@ import pytest
 
 from macroserve.core.strategy import Transfer
 from macroserve.papers.econoserve import utilisation
-from macroserve.sim.outcome import TO_THE_END
+from macroserve.sim.results import AT_END
 
 
 def test_the_mean_of_all_rates_is_compared():
@@ -21,22 +21,20 @@ def test_the_mean_of_all_rates_is_compared():
 
 
 def test_distserve_prefills_on_another_machine():
-    setups = {
-        curve.key: curve.experiment.setup
+    scenarios = {
+        curve.key: curve.experiment.scenario
         for curve in utilisation.measurements()
         if curve.key.endswith("distserve")
     }
-    assert len(setups) == 3
-    for setup in setups.values():
-        fabric = setup.deployment.fabric
-        assert setup.strategy.transfer is Transfer.NETWORK
-        assert setup.deployment.num_instances == 2
-        assert fabric.node(0) != fabric.node(1)
+    assert len(scenarios) == 3
+    for scenario in scenarios.values():
+        topology = scenario.cluster.topology
+        assert scenario.strategy.transfer is Transfer.NETWORK
+        assert scenario.cluster.num_instances == 2
+        assert topology.node(0) != topology.node(1)
 
 
 def test_a_cache_is_fuller_the_more_requests_come():
     curve = next(c for c in utilisation.measurements() if c.key == "utilisation OPT-13B econoserve")
-    shares = [
-        curve.experiment.serve(rate, 20.0, extent=TO_THE_END).kv_use for rate in (0.5, 2.0, 6.0)
-    ]
+    shares = [curve.experiment.serve(rate, 20.0, stop=AT_END).kv_use for rate in (0.5, 2.0, 6.0)]
     assert 0.0 < shares[0] < shares[1] < shares[2] < 1.0

@@ -18,9 +18,9 @@ def test_all_cases_of_the_paper_are_measured():
 def test_every_deployment_has_memory_for_a_cache():
     for each in goodput.measurements():
         for experiment in (search.experiment for search in each.searches):
-            deployment = experiment.setup.deployment
-            assert deployment.num_kv_tokens > 8192
-            assert deployment.num_instances * deployment.ranks in (16, 32)
+            cluster = experiment.scenario.cluster
+            assert cluster.num_kv_tokens > 8192
+            assert cluster.num_instances * cluster.ranks in (16, 32)
 
 
 def test_gains_are_averaged_over_cases():

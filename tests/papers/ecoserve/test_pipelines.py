@@ -6,7 +6,7 @@ from macroserve.papers.ecoserve import pipelines
 
 
 def test_both_layouts_have_the_same_devices_and_memory():
-    deployments = [each.experiment.setup.deployment for each in pipelines.measurements()]
+    deployments = [each.experiment.scenario.cluster for each in pipelines.measurements()]
     assert {each.num_devices for each in deployments} == {4}
     assert {each.stages for each in deployments} == {1, 4}
     assert len({each.num_kv_tokens for each in deployments}) == 1

@@ -7,9 +7,9 @@ from macroserve.papers.ecoserve import static_scaling
 
 def test_four_instances_are_compared_with_one():
     measured = {each.key: each.experiment for each in static_scaling.measurements()}
-    sizes = {each.setup.deployment.num_instances for each in measured.values()}
+    sizes = {each.scenario.cluster.num_instances for each in measured.values()}
     assert sizes == set(static_scaling.SIZES)
-    values = {key: each.setup.deployment.num_instances**1.1 for key, each in measured.items()}
+    values = {key: each.scenario.cluster.num_instances**1.1 for key, each in measured.items()}
     first = static_scaling.rows(values)[0]
     assert (first.ours, first.paper) == (pytest.approx(4**1.1), 5.6)
     (panel,) = static_scaling.panels(values)

@@ -8,8 +8,10 @@ from macroserve.papers.unified.benchmarks import BENCHMARKS
 
 def test_every_variant_is_another_strategy():
     for benchmark in ablation.CASES:
-        setups = [each.setup for each in ablation._variants(benchmark).values()]
-        assert len({(each.strategy, each.high_priority_ratio) for each in setups}) == len(setups)
+        scenarios = [each.scenario for each in ablation._variants(benchmark).values()]
+        assert len({(each.strategy, each.high_priority_ratio) for each in scenarios}) == len(
+            scenarios
+        )
 
 
 def test_changes_are_averaged_over_the_cases():

@@ -16,20 +16,20 @@ def test_each_benchmark_has_every_strategy_for_ten_minutes():
     for benchmark in BENCHMARKS:
         searches = benchmark.best_other().searches
         assert all(search.duration_s == 600.0 for search in searches)
-        strategies = [search.experiment.setup.strategy.name for search in searches]
+        strategies = [search.experiment.scenario.strategy.name for search in searches]
         assert strategies[0] == benchmark.own
         assert {*strategies, "unified"} == set(STRATEGIES)
         chunks = [
-            search.experiment.setup.chunk_tokens
+            search.experiment.scenario.chunk_tokens
             for search in searches
-            if search.experiment.setup.strategy.name == "sarathi"
+            if search.experiment.scenario.strategy.name == "sarathi"
         ]
         in_turn = [search for search in searches if search.key.endswith(", in turn")]
-        if benchmark.experiment.setup.deployment.num_instances == 1:
+        if benchmark.experiment.scenario.cluster.num_instances == 1:
             assert (chunks, in_turn) == (list(benchmarks.CHUNKS), [])
         else:
             assert chunks == 2 * list(benchmarks.CHUNKS)
-            assert {search.experiment.setup.strategy.name for search in in_turn} == {
+            assert {search.experiment.scenario.strategy.name for search in in_turn} == {
                 "vllm",
                 "sarathi",
             }

@@ -11,8 +11,8 @@ from macroserve.papers.unified.benchmarks import UNIFIED
 
 def test_nothing_is_late_where_the_ceiling_is_measured():
     ceilings = [each for each in ceiling.measurements() if isinstance(each, Ceiling)]
-    assert {each.experiment.setup.slo for each in ceilings} == {SERVED}
-    strategies = {each.experiment.setup.strategy.name for each in ceilings}
+    assert {each.experiment.scenario.slo for each in ceilings} == {SERVED}
+    strategies = {each.experiment.scenario.strategy.name for each in ceilings}
     assert strategies == {"vllm", "sarathi"}
 
 

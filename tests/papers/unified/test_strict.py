@@ -5,7 +5,7 @@ from support.made_up import made_up
 from macroserve.papers.measurements import BestOf
 from macroserve.papers.unified import strict
 from macroserve.papers.unified.benchmarks import BENCHMARKS
-from macroserve.sim.judge import as_aptserve
+from macroserve.sim.results import as_aptserve
 
 
 def test_nearly_all_requests_have_to_be_within_the_targets():
@@ -18,7 +18,7 @@ def test_nearly_all_requests_have_to_be_within_the_targets():
 def test_nearly_every_token_has_to_be_in_time_whoever_schedules():
     for each in strict.EVERY_TOKEN_FIGURE.measurements():
         searches = each.searches if isinstance(each, BestOf) else (each,)
-        assert {search.experiment.setup.judge for search in searches} == {as_aptserve}
+        assert {search.experiment.scenario.slo_rule for search in searches} == {as_aptserve}
 
 
 def test_the_keys_are_those_of_no_other_figure():

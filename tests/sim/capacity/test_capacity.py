@@ -2,18 +2,20 @@ import pytest
 
 from macroserve.core.request import Slo
 from macroserve.core.scaling.autoscale import Need
-from macroserve.sim.capacity import capacity, survivors
+from macroserve.sim.capacity import capacity, scale_down_check
 from macroserve.sim.capacity.capacity import fewest, need
-from macroserve.sim.capacity.survivors import Estimate, attainment
+from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, attainment
 from macroserve.sim.capacity.traffic import busiest, expected
 
 GOAL = 0.9
 LONG_S = 600.0
 
 
-def needed(design, load, present, least=1, most=16, goal=GOAL, num_waiting=0, memory_s=LONG_S):
+def needed(
+    instance_model, load, present, least=1, most=16, goal=GOAL, num_waiting=0, memory_s=LONG_S
+):
     return need(
-        design,
+        instance_model,
         load,
         goal=goal,
         present=present,
@@ -43,22 +45,22 @@ def test_what_a_steady_load_needs(rate, present, enough, survivors, make_design,
 
 
 def test_what_is_enough_is_enough_and_one_fewer_is_not(make_design, make_load):
-    design, load = make_design(), make_load([16.0] * 60)
-    found = needed(design, load, 2)
+    instance_model, load = make_design(), make_load([16.0] * 60)
+    found = needed(instance_model, load, 2)
     traffic = expected(load, 0)
     assert 2 < found.enough <= 4
-    assert attainment(design, traffic, found.enough, GOAL).attainment >= GOAL
-    assert attainment(design, traffic, found.enough - 1, GOAL).attainment < GOAL
+    assert attainment(instance_model, traffic, found.enough, GOAL).attainment >= GOAL
+    assert attainment(instance_model, traffic, found.enough - 1, GOAL).attainment < GOAL
 
 
 def test_survivors_stand_the_busiest_minute_and_one_fewer_would_not(make_design, make_load):
-    design, load = make_design(), make_load([2.0] * 20 + [10.0] * 6 + [2.0] * 34)
-    found = needed(design, load, 4)
+    instance_model, load = make_design(), make_load([2.0] * 20 + [10.0] * 6 + [2.0] * 34)
+    found = needed(instance_model, load, 4)
     traffic = busiest(load, 0, LONG_S)
     assert found.enough == 4
     assert 1 < found.survivors < 4
-    assert attainment(design, traffic, found.survivors, GOAL).attainment >= GOAL
-    assert attainment(design, traffic, found.survivors - 1, GOAL).attainment < GOAL
+    assert attainment(instance_model, traffic, found.survivors, GOAL).attainment >= GOAL
+    assert attainment(instance_model, traffic, found.survivors - 1, GOAL).attainment < GOAL
 
 
 def test_a_peak_is_forgotten_in_time(make_design, make_load):
@@ -77,9 +79,9 @@ def test_rising_demand_needs_more_before_it_is_there(make_design, make_load):
 
 def test_a_queue_counts_though_the_rate_is_small(make_design, make_load):
     """What arrived in a burst and still waits: the rate of arrivals alone would not tell."""
-    design, load = make_design(strategy="vllm"), make_load([1.0] * 60)
-    assert needed(design, load, 2).survivors == 1
-    behind = needed(design, load, 2, num_waiting=1000)
+    instance_model, load = make_design(strategy="vllm"), make_load([1.0] * 60)
+    assert needed(instance_model, load, 2).survivors == 1
+    behind = needed(instance_model, load, 2, num_waiting=1000)
     assert behind.enough > 2
     assert behind.survivors == behind.enough
 
@@ -117,17 +119,17 @@ def test_targets_that_no_number_can_meet_call_for_no_more(slo, make_design, make
 def test_targets_that_some_can_never_meet_call_for_what_the_others_need(make_design, make_load):
     """A fifth of the prompts are too long for their target, whoever prefills them."""
     lengths = ((100, 100),) * 4 + ((1900, 100),)
-    design = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1))
-    calm = needed(design, make_load([1.0] * 60, lengths), 2)
+    instance_model = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1))
+    calm = needed(instance_model, make_load([1.0] * 60, lengths), 2)
     assert (calm.enough, calm.helps) == (2, False)
-    busy = needed(design, make_load([20.0] * 60, lengths), 2)
+    busy = needed(instance_model, make_load([20.0] * 60, lengths), 2)
     assert busy.helps and busy.enough > 2
 
 
 def test_uncertain_where_a_simulation_was_cut_short(make_design, make_load, monkeypatch):
     load = make_load([4.0] * 60)
     assert needed(make_design(), load, 2).certain
-    monkeypatch.setattr(survivors, "MAX_ITERATIONS", 300)
+    monkeypatch.setattr(scale_down_check, "MAX_ITERATIONS", 300)
     assert not needed(make_design(), load, 2).certain
 
 
@@ -135,11 +137,11 @@ def test_uncertain_where_a_simulation_was_cut_short(make_design, make_load, monk
 def test_what_was_cut_short_calls_for_no_more_instances(alone, make_design, make_load, monkeypatch):
     """alone: of requests with an instance each, surely; by it, the goal may be out of reach."""
 
-    def estimate(design, traffic, num_instances, goal=0.0):
+    def estimate(instance_model, traffic, num_instances, goal=0.0):
         if not goal:
-            return Estimate(alone, True)
+            return AttainmentEstimate(alone, True)
         # The goal itself is surely missed; whether more could be reached at all is not known.
-        return Estimate(0.3, goal == GOAL and alone < GOAL)
+        return AttainmentEstimate(0.3, goal == GOAL and alone < GOAL)
 
     monkeypatch.setattr(capacity, "attainment", estimate)
     found = needed(make_design(), make_load([4.0] * 60), 2)

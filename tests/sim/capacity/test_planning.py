@@ -17,18 +17,17 @@ from macroserve.sim.capacity.planning import (
     piece_served,
     search,
 )
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.outcome import Extent
-from macroserve.sim.setup import Setup
+from macroserve.sim.results import StopRule
+from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.arrivals import Arrival, poisson
 from macroserve.workload.datasets import WORKLOADS
 
 LENGTHS = WORKLOADS["ShareGPT"].lengths(Random(1))
-SETUP = Setup(
-    Deployment(MODELS["Mistral-7B"], L20, PCIE_4, 1, 1), STRATEGIES["vllm"], Slo(2.0, 0.1)
+SCENARIO = Scenario(
+    ClusterSpec(MODELS["Mistral-7B"], L20, PCIE_4, 1, 1), STRATEGIES["vllm"], Slo(2.0, 0.1)
 )
 
 
@@ -36,23 +35,23 @@ def load(*rates, stretch_s=20.0):
     return poisson(rates, stretch_s, LENGTHS, Random(2))
 
 
-def find(need, setup=SETUP, strategies=("vllm", "sarathi"), num_processes=1):
+def find(need, scenario=SCENARIO, strategies=("vllm", "sarathi"), num_processes=1):
     tried = []
-    return search(setup, need, num_processes, tried.append, strategies), tried
+    return search(scenario, need, num_processes, tried.append, strategies), tried
 
 
-def attained_in_pieces(setup, arrivals, num_pieces):
+def attained_in_pieces(scenario, arrivals, num_pieces):
     pieces = in_pieces(arrivals, num_pieces)
-    outcomes = [setup.serve(each.arrivals, num_before=each.num_before) for each in pieces]
+    outcomes = [scenario.serve(each.arrivals, num_before=each.num_before) for each in pieces]
     assert sum(each.requests for each in outcomes) == len(arrivals)
     return sum(each.attained for each in outcomes) / len(arrivals)
 
 
 def attainment(candidate, need, num_instances):
-    setup = candidate.setup
-    deployment = replace(setup.deployment, num_instances=num_instances)
-    tried = replace(setup, deployment=deployment, bounds=candidate.bounds)
-    return tried.serve(need.arrivals, extent=Extent(goal=need.goal)).attainment
+    scenario = candidate.scenario
+    cluster = replace(scenario.cluster, num_instances=num_instances)
+    tried = replace(scenario, cluster=cluster, bounds=candidate.bounds)
+    return tried.serve(need.arrivals, stop=StopRule(goal=need.goal)).attainment
 
 
 @pytest.mark.parametrize("rate", [6.0, 12.0, 20.0])
@@ -64,7 +63,7 @@ def test_the_fewest_devices_that_keep_the_goal(rate):
     if chosen.num_instances > 1:
         assert attainment(chosen, need, chosen.num_instances - 1) < 0.9
     assert {candidate.ranks for candidate in tried} == {1, 2}
-    assert {candidate.setup.strategy.name for candidate in tried} == {"vllm", "sarathi"}
+    assert {candidate.scenario.strategy.name for candidate in tried} == {"vllm", "sarathi"}
     found = [candidate for candidate in tried if candidate.num_devices is not None]
     best = min(found, key=lambda candidate: (candidate.num_devices, -candidate.attainment))
     assert (chosen.num_devices, chosen.attainment) == (best.num_devices, best.attainment)
@@ -79,9 +78,9 @@ def test_the_whole_load_has_to_be_stood_not_only_its_busiest_stretch():
     screened = tried[0]
     assert screened.num_instances is not None and chosen.num_instances is not None
     assert screened.num_instances < chosen.num_instances
-    deployment = replace(chosen.setup.deployment, num_instances=chosen.num_instances)
-    setup = replace(chosen.setup, deployment=deployment, bounds=chosen.bounds)
-    assert chosen.attainment == attained_in_pieces(setup, need.arrivals, 2) >= 0.9
+    cluster = replace(chosen.scenario.cluster, num_instances=chosen.num_instances)
+    scenario = replace(chosen.scenario, cluster=cluster, bounds=chosen.bounds)
+    assert chosen.attainment == attained_in_pieces(scenario, need.arrivals, 2) >= 0.9
     assert attainment(chosen, need, chosen.num_instances) >= 0.9
 
 
@@ -93,10 +92,10 @@ def test_the_smallest_cells_that_do_are_taken():
 
 def test_who_would_take_more_devices_than_the_best_is_looked_at_no_further():
     chosen, tried = find(
-        Need(load(12.0), 0.9, 8, 1), replace(SETUP, strategy=STRATEGIES["unified"])
+        Need(load(12.0), 0.9, 8, 1), replace(SCENARIO, strategy=STRATEGIES["unified"])
     )
-    assert chosen.setup.strategy.name == "unified"
-    others = [candidate for candidate in tried if candidate.setup.strategy.name != "unified"]
+    assert chosen.scenario.strategy.name == "unified"
+    others = [candidate for candidate in tried if candidate.scenario.strategy.name != "unified"]
     assert {(each.num_instances, each.attainment) for each in others} == {(None, None)}
     assert {each.upper_bound for each in others} == {chosen.num_instances}
 
@@ -119,20 +118,20 @@ def test_a_short_load_is_one_piece(num_seconds):
 
 def test_pieces_together_attain_what_the_whole_does():
     arrivals = load(4.0, 5.0, 6.0, stretch_s=400.0)
-    setup = replace(SETUP, deployment=replace(SETUP.deployment, num_instances=1))
+    scenario = replace(SCENARIO, cluster=replace(SCENARIO.cluster, num_instances=1))
     assert len(in_pieces(arrivals, 4)) == 3
-    attained = attained_in_pieces(setup, arrivals, 4)
+    attained = attained_in_pieces(scenario, arrivals, 4)
     assert 0.1 < attained < 0.99
-    assert attained == pytest.approx(setup.serve(arrivals).attainment, abs=0.01)
+    assert attained == pytest.approx(scenario.serve(arrivals).attainment, abs=0.01)
 
 
 def test_a_piece_ends_once_more_have_missed_than_may_in_all():
     arrivals = load(60.0)
-    setup = replace(SETUP, deployment=replace(SETUP.deployment, num_instances=1))
-    whole = setup.serve(arrivals)
+    scenario = replace(SCENARIO, cluster=replace(SCENARIO.cluster, num_instances=1))
+    whole = scenario.serve(arrivals)
     num_missed = whole.requests - whole.attained
-    assert piece_served(setup, num_missed, Piece(arrivals, 0)) == whole
-    cut = piece_served(setup, num_missed / 2, Piece(arrivals, 0))
+    assert piece_served(scenario, num_missed, Piece(arrivals, 0)) == whole
+    cut = piece_served(scenario, num_missed / 2, Piece(arrivals, 0))
     assert cut.requests < whole.requests and cut.requests - cut.attained > num_missed / 2
 
 
@@ -154,7 +153,7 @@ def test_the_busiest_stretch_starts_at_zero():
 )
 def test_targets_that_nobody_keeps_are_named(slo, sentence):
     with pytest.raises(InfeasibleError, match=sentence):
-        find(Need(load(2.0), 0.9, 4, 2), replace(SETUP, slo=slo))
+        find(Need(load(2.0), 0.9, 4, 2), replace(SCENARIO, slo=slo))
 
 
 def test_too_few_devices_are_told_with_how_much_they_hold():
@@ -163,11 +162,11 @@ def test_too_few_devices_are_told_with_how_much_they_hold():
     with pytest.raises(InfeasibleError, match=sentence) as raised:
         find(need)
     held = int(re.search(sentence, str(raised.value)).group(1))
-    kept, lost = (SETUP.serve(load(60.0 * (held + off) / 100)).attainment for off in (-10, 10))
+    kept, lost = (SCENARIO.serve(load(60.0 * (held + off) / 100)).attainment for off in (-10, 10))
     assert kept >= need.goal > lost
 
 
 def test_a_model_that_fits_nowhere_is_told():
-    big = replace(SETUP, deployment=replace(SETUP.deployment, model=MODELS["Qwen2-72B"]))
+    big = replace(SCENARIO, cluster=replace(SCENARIO.cluster, model=MODELS["Qwen2-72B"]))
     with pytest.raises(ValueError, match="leave no memory"):
         find(Need(load(2.0), 0.9, 8, 2), big)

@@ -3,7 +3,7 @@ import pytest
 from macroserve.core.request import Slo
 from macroserve.sim.capacity import pools
 from macroserve.sim.capacity.pools import GAIN, RATIOS, best_ratio
-from macroserve.sim.capacity.survivors import Estimate
+from macroserve.sim.capacity.scale_down_check import AttainmentEstimate
 from macroserve.sim.capacity.traffic import expected
 
 GOAL = 0.9
@@ -16,10 +16,10 @@ class Played:
     def __init__(self, monkeypatch, attainments, uncertain=()):
         self.asked = []
 
-        def attainment(design, traffic, num_instances):
-            ratio = design.high_priority_ratio
+        def attainment(instance_model, traffic, num_instances):
+            ratio = instance_model.high_priority_ratio
             self.asked.append((ratio, num_instances))
-            return Estimate(attainments[ratio], ratio not in uncertain)
+            return AttainmentEstimate(attainments[ratio], ratio not in uncertain)
 
         monkeypatch.setattr(pools, "attainment", attainment)
 
@@ -28,8 +28,8 @@ class Played:
 def find(monkeypatch, make_design, make_load):
     def find(present, attainments, uncertain=()):
         played = Played(monkeypatch, attainments, uncertain)
-        design = make_design(high_priority_ratio=present)
-        ratio = best_ratio(design, expected(make_load([2.0] * 60), 0), 6, GOAL)
+        instance_model = make_design(high_priority_ratio=present)
+        ratio = best_ratio(instance_model, expected(make_load([2.0] * 60), 0), 6, GOAL)
         return ratio, played.asked
 
     return find
@@ -66,16 +66,18 @@ def test_who_waits_for_long_prompts_is_helped_by_a_pool(make_design, make_load):
     """A tight target for the first token, and one prompt in four that takes most of it: where
     others may pass those elsewhere, they are in time."""
     lengths = ((100, 100),) * 6 + ((1500, 100),) * 2
-    design = make_design(slo=Slo(0.5, 0.1), high_priority_ratio=NONE, strategy="ascendra")
-    assert best_ratio(design, expected(make_load([12.0] * 60, lengths), 0), 3, GOAL) == THIRD
+    instance_model = make_design(slo=Slo(0.5, 0.1), high_priority_ratio=NONE, strategy="ascendra")
+    assert (
+        best_ratio(instance_model, expected(make_load([12.0] * 60, lengths), 0), 3, GOAL) == THIRD
+    )
     calm = expected(make_load([1.0] * 60, lengths), 0)
-    assert best_ratio(design, calm, 3, GOAL) == NONE
+    assert best_ratio(instance_model, calm, 3, GOAL) == NONE
 
 
 def test_where_all_wait_alike_each_instance_takes_its_share(make_design, make_load):
     lengths = ((200, 400),) * 8
-    design = make_design(high_priority_ratio=THIRD)
+    instance_model = make_design(high_priority_ratio=THIRD)
     busy = expected(make_load([6.0] * 60, lengths), 0)
-    assert best_ratio(design, busy, 3, GOAL) == NONE
+    assert best_ratio(instance_model, busy, 3, GOAL) == NONE
     calm = expected(make_load([1.0] * 60, lengths), 0)
-    assert best_ratio(design, calm, 3, GOAL) == THIRD
+    assert best_ratio(instance_model, calm, 3, GOAL) == THIRD

@@ -36,7 +36,7 @@ METRICS_MISSING = "MacroserveMetricsMissing"
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class SimulationResult:
     """What a simulation of a load tells. need: None where the number is not ours to change."""
 
     need: Need | None
@@ -59,7 +59,7 @@ class Autoscaler:
         self,
         wake: Callable[[str, str], None],
         book: AlertBook | None = None,
-        simulations: Simulations[Findings] | None = None,
+        simulations: Simulations[SimulationResult] | None = None,
     ) -> None:
         self._wake = wake
         self._book = book or AlertBook()
@@ -157,11 +157,13 @@ class Autoscaler:
             findings = self._findings(key, observation, load)
         return findings.high_priority_ratio if findings else evidence.present_ratio(observation)
 
-    def _findings(self, key: Key, observation: Observation, load: LoadReport) -> Findings | None:
+    def _findings(
+        self, key: Key, observation: Observation, load: LoadReport
+    ) -> SimulationResult | None:
         return self._simulations.latest(key, partial(_simulate, observation, load))
 
 
-def _simulate(observation: Observation, load: LoadReport) -> Findings | None:
+def _simulate(observation: Observation, load: LoadReport) -> SimulationResult | None:
     """None before an instance has told what it is like."""
     design = evidence.design(observation, load)
     if design is None:
@@ -185,7 +187,7 @@ def _simulate(observation: Observation, load: LoadReport) -> Findings | None:
     ratio, coming = design.high_priority_ratio, expected(load, num_waiting)
     if coming and _asks_for_ratio(observation.manifest, observation.report):
         ratio = best_ratio(design, coming, held, spec.slo.attainment)
-    return Findings(found, ratio)
+    return SimulationResult(found, ratio)
 
 
 def _asks_for_ratio(manifest: Manifest, report: Report | None) -> bool:

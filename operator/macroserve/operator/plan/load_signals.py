@@ -6,8 +6,8 @@ from macroserve.core.scaling.load import LoadReport
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.status import Pool
 from macroserve.operator.observe.observation import Observation
-from macroserve.sim.capacity.survivors import Design
-from macroserve.sim.instance import Exact
+from macroserve.sim.capacity.scale_down_check import InstanceModel
+from macroserve.sim.instance import FixedLatencyModel
 
 STALE_S = 60.0
 """A load that ended longer ago says nothing of the present one."""
@@ -64,7 +64,7 @@ def present_ratio(observation: Observation) -> float:
     return wish(observation.manifest, auto_ratio=auto_ratio).high_priority_ratio
 
 
-def design(observation: Observation, load: LoadReport) -> Design | None:
+def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
     """What instances are like, by their own account; None before one has given it."""
     cells = observation.report.cells if observation.report else ()
     statuses = [instance.status for cell in cells for instance in cell.instances]
@@ -85,5 +85,7 @@ def design(observation: Observation, load: LoadReport) -> Design | None:
         max_model_len=manifest.spec.model.max_model_len,
         drop_late=manifest.spec.scheduling.drop_late,
     )
-    latency = Exact(load.model, load.device, load.coefficients)
-    return Design(config, latency, present_ratio(observation), manifest.spec.mitosis.upper_bound)
+    latency = FixedLatencyModel(load.model, load.device, load.coefficients)
+    return InstanceModel(
+        config, latency, present_ratio(observation), manifest.spec.mitosis.upper_bound
+    )

@@ -64,7 +64,7 @@ def plan(
     from macroserve.cli.simulate import place
     from macroserve.cli.simulate.load import requests
     from macroserve.sim.capacity.planning import Candidate, Need, search
-    from macroserve.sim.setup import Setup
+    from macroserve.sim.scenario import Scenario
 
     console, tried = Console(highlight=False), list[Candidate]()
     try:
@@ -72,10 +72,10 @@ def plan(
         asked = requests(context.params, DEFAULT_DURATION, warm_up_s=0.0)
         beyond = asked.beyond(wanted.spec.model.max_model_len)
         asked = asked.that_fit(wanted.spec.model.max_model_len)
-        setup = Setup(
+        scenario = Scenario(
             # With another number of devices to an instance, other memory is left for the cache.
             # Engines do not run pipelines.
-            replace(place.deployment(wanted, model, device, link), kv_bytes=None, stages=1),
+            replace(place.cluster(wanted, model, device, link), kv_bytes=None, stages=1),
             wanted.strategy,
             wanted.slo,
             drop_late=wanted.spec.scheduling.drop_late,
@@ -83,7 +83,7 @@ def plan(
         need = Need(asked.arrivals, wanted.spec.slo.attainment, devices, per_node)
         out.mkdir(parents=True, exist_ok=True)
         with console.status("Simulating candidates..."):
-            chosen = search(setup, need, processes or os.cpu_count() or 1, tried.append)
+            chosen = search(scenario, need, processes or os.cpu_count() or 1, tried.append)
     except (ManifestError, ValueError) as error:
         _fail(error)
     except OSError as error:

@@ -57,8 +57,8 @@ def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost, goal: float
             str(candidate.num_devices) if found else f"> {candidate.upper_bound * candidate.ranks}",
             str(candidate.num_instances) if found else "-",
             str(candidate.ranks),
-            candidate.setup.strategy.name,
-            f"{candidate.setup.high_priority_ratio:.0%}",
+            candidate.scenario.strategy.name,
+            f"{candidate.scenario.high_priority_ratio:.0%}",
             str(candidate.upper_bound),
             f"< {goal:.1%}" if candidate.attainment is None else f"{candidate.attainment:.1%}",
             f"{cost.device_hours(candidate):.3g}" if found else "-",
@@ -72,11 +72,11 @@ def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost, goal: float
 
 def document(candidate: Candidate, cost: Cost) -> dict[str, Any]:
     return {
-        "strategy": candidate.setup.strategy.name,
+        "strategy": candidate.scenario.strategy.name,
         "tensor_parallel": candidate.ranks,
         "instances": candidate.num_instances,
         "devices": candidate.num_devices,
-        "high_priority_ratio": candidate.setup.high_priority_ratio,
+        "high_priority_ratio": candidate.scenario.high_priority_ratio,
         "upper_bound": candidate.upper_bound,
         "attainment": candidate.attainment,
         "device_hours_per_1000_requests": (
@@ -95,8 +95,8 @@ def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
     spec["instances"] = num
     spec["engine"]["tensorParallel"] = chosen.ranks
     spec["engine"].pop("pipelineParallel", None)
-    deployment = chosen.setup.deployment
-    cache_bytes = deployment.num_kv_tokens * deployment.shape.kv_bytes_per_token / chosen.ranks
+    cluster = chosen.scenario.cluster
+    cache_bytes = cluster.num_kv_tokens * cluster.shape.kv_bytes_per_token / chosen.ranks
     spec["engine"]["kvCacheMemory"] = f"{int(cache_bytes / MIB)}MiB"
     for container in spec.get("template", {}).get("spec", {}).get("containers", ()):
         limits = container.get("resources", {}).get("limits", {})
@@ -106,9 +106,9 @@ def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
         "lowerBound": chosen.bounds.lower,
         "upperBound": chosen.bounds.upper,
     }
-    spec.setdefault("scheduling", {})["strategy"] = chosen.setup.strategy.name
-    if chosen.setup.strategy.uses_pools:
-        ratio = round(chosen.setup.high_priority_ratio, 2)
+    spec.setdefault("scheduling", {})["strategy"] = chosen.scenario.strategy.name
+    if chosen.scenario.strategy.uses_pools:
+        ratio = round(chosen.scenario.high_priority_ratio, 2)
         spec.setdefault("priority", {})["highPriorityRatio"] = ratio
     if scaling := spec.get("autoscaling"):
         scaling["minInstances"] = min(scaling["minInstances"], num)
@@ -124,9 +124,9 @@ def plot(path: Path, tried: Sequence[Candidate], chosen: Candidate, goal: float)
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     kept = [candidate for candidate in tried if candidate.num_devices is not None]
-    names = list(dict.fromkeys(candidate.setup.strategy.name for candidate in kept))
-    for name, ranks in dict.fromkeys((c.setup.strategy.name, c.ranks) for c in kept):
-        points = [c for c in kept if (c.setup.strategy.name, c.ranks) == (name, ranks)]
+    names = list(dict.fromkeys(candidate.scenario.strategy.name for candidate in kept))
+    for name, ranks in dict.fromkeys((c.scenario.strategy.name, c.ranks) for c in kept):
+        points = [c for c in kept if (c.scenario.strategy.name, c.ranks) == (name, ranks)]
         axes.plot(
             [c.num_devices or 0 for c in points],
             [c.attainment or 0.0 for c in points],

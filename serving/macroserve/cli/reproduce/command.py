@@ -28,7 +28,7 @@ def reproduce(
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.reproduce.report import draw, tables, write
     from macroserve.papers import PAPERS
-    from macroserve.papers.notebook import Notebook, carry_out
+    from macroserve.papers.result_cache import ResultCache, measure_all
 
     figures = PAPERS.get(paper)
     if figures is None:
@@ -39,12 +39,12 @@ def reproduce(
     chosen = {name: figures[name] for name in figure or figures}
     measurements = [each for found in chosen.values() for each in found.measurements()]
     seeds = list(dict.fromkeys(seed or [0]))
-    notebook = Notebook(out / f"{paper}-measured.jsonl")
+    cache = ResultCache(out / f"{paper}-measured.jsonl")
     with _progress() as progress:
         task = progress.add_task(paper, total=len(seeds) * len(measurements))
-        values = carry_out(
+        values = measure_all(
             measurements,
-            notebook,
+            cache,
             seeds,
             processes or os.cpu_count() or 1,
             lambda number: progress.advance(task, number),

@@ -57,23 +57,23 @@ def simulate(
     from macroserve.cli.simulate import place
     from macroserve.cli.simulate.load import requests
     from macroserve.cli.simulate.report import Report
-    from macroserve.sim.outcome import TO_THE_END
-    from macroserve.sim.setup import Setup
+    from macroserve.sim.results import AT_END
+    from macroserve.sim.scenario import Scenario
 
     try:
         wanted = load_manifest(manifest)
         mitosis = wanted.spec.mitosis
         asked = requests(context.params, DEFAULT_DURATION, WARM_UP_S)
-        setup = Setup(
-            place.deployment(wanted, model, device, link),
+        scenario = Scenario(
+            place.cluster(wanted, model, device, link),
             wanted.strategy,
             wanted.slo,
             high_priority_ratio=wish(wanted).high_priority_ratio,
             drop_late=wanted.spec.scheduling.drop_late,
             bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
         )
-        outcome = setup.serve(
-            asked.arrivals, num_before=asked.num_before, seed=seed, extent=TO_THE_END
+        outcome = scenario.serve(
+            asked.arrivals, num_before=asked.num_before, seed=seed, stop=AT_END
         )
     except (ManifestError, ValueError) as error:
         typer.echo(f"macroserve simulate: {error}", err=True)
@@ -82,7 +82,7 @@ def simulate(
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
     for sentence in asked.beyond(wanted.spec.model.max_model_len).sentences():
         typer.echo(f"{sentence}.", err=True)
-    report = Report.of(outcome, wanted.spec.instances * setup.deployment.num_devices)
+    report = Report.of(outcome, wanted.spec.instances * scenario.cluster.num_devices)
     Console(highlight=False).print(report.tables(wanted.slo))
     if json_file is not None:
         json_file.write_text(json.dumps(report.document(), indent=2) + "\n")

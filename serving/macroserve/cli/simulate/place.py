@@ -8,21 +8,21 @@ from typing import TypeVar
 from macroserve.api.manifest import Manifest
 from macroserve.core.shapes import ModelShape
 from macroserve.local.manifest_file import model_folder
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.links import LINKS
 from macroserve.sim.hardware.models import MODELS, shape_of
+from macroserve.sim.scenario import ClusterSpec
 
 T = TypeVar("T")
 
 
-def deployment(manifest: Manifest, model: str | None, device: str, link: str) -> Deployment:
+def cluster(manifest: Manifest, model: str | None, device: str, link: str) -> ClusterSpec:
     """One cell of all its instances. Raises ValueError for names that nobody knows."""
     engine = manifest.spec.engine
     kv_bytes = None
     if "kv_cache_bytes" in engine.model_fields_set:
         kv_bytes = engine.kv_cache_bytes * engine.tensor_parallel * engine.pipeline_parallel
-    return Deployment(
+    return ClusterSpec(
         model=MODELS[model] if model in MODELS else _read_shape(manifest, model),
         device=_named("device", device, DEVICES),
         link=_named("link", link, LINKS),

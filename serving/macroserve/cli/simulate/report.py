@@ -11,7 +11,7 @@ from rich.text import Text
 from macroserve.bench.durations import seconds
 from macroserve.bench.serve.metrics import Distribution
 from macroserve.core.request import Slo
-from macroserve.sim.outcome import Outcome
+from macroserve.sim.results import RunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Report:
     tbt: Distribution | None
 
     @classmethod
-    def of(cls, outcome: Outcome, num_devices: int) -> Self:
-        served = [verdict for verdict in outcome.verdicts if not verdict.refused]
-        longer = [verdict for verdict in served if verdict.num_output_tokens > 1]
+    def of(cls, outcome: RunResult, num_devices: int) -> Self:
+        served = [result for result in outcome.results if not result.refused]
+        longer = [result for result in served if result.num_output_tokens > 1]
         return cls(
             num_requests=outcome.requests,
             num_refused=outcome.requests - len(served),
@@ -41,9 +41,9 @@ class Report:
             attainment=outcome.attainment,
             attainment_by_size=outcome.by_size,
             longest_wait_s=outcome.longest_wait_s,
-            ttft=Distribution.of([verdict.wait_s for verdict in served]),
-            tpot=Distribution.of([verdict.tpot_s for verdict in longer]),
-            tbt=Distribution.of([verdict.tbt_s for verdict in longer]),
+            ttft=Distribution.of([result.wait_s for result in served]),
+            tpot=Distribution.of([result.tpot_s for result in longer]),
+            tbt=Distribution.of([result.tbt_s for result in longer]),
         )
 
     def document(self) -> Mapping[str, object]:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from macroserve.core.request import Slo
 from macroserve.core.strategy import Strategy
 from macroserve.papers.measurements import Goodput
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.setup import Setup
+from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import WORKLOADS
 
 LEVEL = 0.9
@@ -47,14 +46,14 @@ def experiment(
     drop_late: bool = False,
 ) -> Experiment:
     """`case` on `num_instances`, of which `ratio` (without it, the strategy's) are HP."""
-    setup = Setup(
-        Deployment(MODELS[case.model], A100_80GB, NVLINK_3, 1, num_instances),
+    scenario = Scenario(
+        ClusterSpec(MODELS[case.model], A100_80GB, NVLINK_3, 1, num_instances),
         strategy,
         case.slo,
         high_priority_ratio=strategy.high_priority_ratio if ratio is None else ratio,
         drop_late=drop_late,
     )
-    return Experiment(setup, WORKLOADS[case.workload])
+    return Experiment(scenario, WORKLOADS[case.workload])
 
 
 def goodput(key: str, experiment: Experiment) -> Goodput:

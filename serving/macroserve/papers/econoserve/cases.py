@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES, Strategy, Transfer, strategy
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
-from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import ETHERNET_100G, NVLINK_3
-from macroserve.sim.judge import Judge, as_client
-from macroserve.sim.setup import Setup
+from macroserve.sim.results import SloRule, as_client
+from macroserve.sim.scenario import ClusterSpec, Scenario
+from macroserve.sim.topology import Topology
 from macroserve.workload.datasets import WORKLOADS
 
 SERVED = Slo(1e6, 1e6)
@@ -94,10 +93,10 @@ DISTSERVE = Variant(replace(strategy("distserve"), transfer=Transfer.NETWORK))
 DEVICES_PER_NODE = 8
 
 
-def deployment(model: Model, num_instances: int = 1) -> Deployment:
+def cluster(model: Model, num_instances: int = 1) -> ClusterSpec:
     """On as few machines as may be, but on two at least as soon as there are two instances."""
     per_node = max(1, min(DEVICES_PER_NODE // model.ranks, num_instances // 2))
-    return Deployment(
+    return ClusterSpec(
         models.MODELS[model.name],
         A100_80GB,
         NVLINK_3,
@@ -106,19 +105,23 @@ def deployment(model: Model, num_instances: int = 1) -> Deployment:
         model.kv_bytes,
         BLOCK_SIZE,
         MAX_LENGTH,
-        fabric=Fabric(per_node, NVLINK_3, ETHERNET_100G),
+        topology=Topology(per_node, NVLINK_3, ETHERNET_100G),
     )
 
 
 def experiment(
-    model: Model, trace: Trace, variant: Variant, num_instances: int = 1, judge: Judge = as_client
+    model: Model,
+    trace: Trace,
+    variant: Variant,
+    num_instances: int = 1,
+    slo_rule: SloRule = as_client,
 ) -> Experiment:
     """Half of the instances prefill, under a strategy by which others decode."""
-    setup = Setup(
-        deployment(model, num_instances),
+    scenario = Scenario(
+        cluster(model, num_instances),
         variant.strategy,
         SERVED,
-        judge,
+        slo_rule,
         high_priority_ratio=0.5 if variant.strategy.moves_kv else 0.0,
     )
-    return Experiment(setup, WORKLOADS[trace.workload], foresight=variant.foresight(trace))
+    return Experiment(scenario, WORKLOADS[trace.workload], foresight=variant.foresight(trace))

@@ -9,13 +9,13 @@ from macroserve.papers.econoserve.cases import (
     WITH_ALL,
     Model,
     Trace,
-    deployment,
+    cluster,
     experiment,
 )
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import FewestInstances, Goodput, Measurement, Values
+from macroserve.sim.device import SimRequest
 from macroserve.sim.hardware.step_time import StepTime
-from macroserve.sim.record import Record
 from macroserve.workload.datasets import WORKLOADS
 
 TRACE = TRACES[1]
@@ -30,19 +30,19 @@ FEWER = {"OPT-13B": 73.0, "OPT-175B": 58.0, "Llama-33B": 67.0}
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A judge: the whole response within ``SCALE`` times what a prompt and each token of a response
-    of the trace take alone (section 4)."""
+    """An SLO rule: a response ends within ``SCALE`` times what prompt and tokens take alone, in
+    the mean of the trace (section 4)."""
 
     prompt_s: float
     token_s: float
 
-    def __call__(self, record: Record) -> bool:
+    def __call__(self, record: SimRequest) -> bool:
         limit_s = SCALE * (self.prompt_s + self.token_s * record.num_output)
         return record.last_s - record.request.arrival_s <= limit_s
 
     @staticmethod
     def of(model: Model, trace: Trace) -> "Completed":
-        alone, workload = deployment(model), WORKLOADS[trace.workload]
+        alone, workload = cluster(model), WORKLOADS[trace.workload]
         step_time = StepTime(alone.shape, alone.device, alone.link, alone.host)
         num_prompt, num_output = round(workload.prompt.mean), round(workload.output.mean)
         return Completed(
@@ -54,16 +54,16 @@ class Completed:
 def measurements() -> list[Measurement]:
     found = []
     for model in MODELS:
-        judge = Completed.of(model, TRACE)
+        slo_rule = Completed.of(model, TRACE)
         distserve = Goodput(
             _key(model, "distserve"),
-            experiment(model, TRACE, DISTSERVE, NUM_INSTANCES, judge),
+            experiment(model, TRACE, DISTSERVE, NUM_INSTANCES, slo_rule),
             LEVEL,
             TRACE.duration_s,
             TRACE.lowest,
         )
         fewer = tuple(
-            experiment(model, TRACE, WITH_ALL, num, judge) for num in range(1, NUM_INSTANCES + 1)
+            experiment(model, TRACE, WITH_ALL, num, slo_rule) for num in range(1, NUM_INSTANCES + 1)
         )
         found.append(FewestInstances(_key(model, "econoserve"), distserve, fewer))
     return found

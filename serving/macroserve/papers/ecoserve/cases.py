@@ -5,14 +5,13 @@ from itertools import product
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES, Strategy, Transfer, strategy
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.experiment import Experiment
-from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A800, L20, Device
 from macroserve.sim.hardware.links import ETHERNET_10G, PCIE_4, ROCE_25G, Link
-from macroserve.sim.judge import Judge, as_client, as_ecoserve
-from macroserve.sim.setup import Setup
+from macroserve.sim.results import SloRule, as_client, as_ecoserve
+from macroserve.sim.scenario import ClusterSpec, Scenario
+from macroserve.sim.topology import Topology
 from macroserve.workload.datasets import WORKLOADS
 
 
@@ -52,7 +51,7 @@ PREFILL_RATIOS = (0.25, 0.5, 0.75)
 BY_PERCENTILE = "ecoserve, tenth percentile"
 """What pays for prefills is saved by all but a tenth of the decodes. The paper takes their mean, by
 which the short ones miss their pace."""
-VARIANTS: dict[str, tuple[Strategy, Judge]] = {
+VARIANTS: dict[str, tuple[Strategy, SloRule]] = {
     **{name: (strategy(name), as_ecoserve) for name in STRATEGY_NAMES},
     BY_PERCENTILE: (
         replace(STRATEGIES["ecoserve"], mean_slack=False),
@@ -85,31 +84,31 @@ def experiments(
 ) -> tuple[Experiment, ...]:
     """Those of which the best counts. num_instances: instead of as many as there is room for."""
     cluster = next(cluster for cluster in CLUSTERS if cluster.name == case.cluster)
-    strategy, judge = VARIANTS[variant]
+    strategy, slo_rule = VARIANTS[variant]
     ranks = cluster.ranks[case.model]
     if strategy.transfer is Transfer.NODE:
         ranks = min(ranks, DEVICES_PER_NODE // 2)
     per_node = DEVICES_PER_NODE // ranks
     num_instances = num_instances or cluster.num_devices // ranks
-    fabric = Fabric(per_node, PCIE_4, cluster.network)
+    topology = Topology(per_node, PCIE_4, cluster.network)
     ratios = (strategy.high_priority_ratio,)
     if strategy.moves_kv:
         reach = per_node if strategy.transfer is Transfer.NODE else num_instances
         ratios = PREFILL_RATIOS if reach > 2 else (0.5,)
     return tuple(
         Experiment(
-            Setup(
-                Deployment(
+            Scenario(
+                ClusterSpec(
                     models.MODELS[case.model],
                     cluster.device,
                     PCIE_4,
                     ranks,
                     num_instances,
-                    fabric=fabric,
+                    topology=topology,
                 ),
                 strategy,
                 SLOS[case.workload],
-                judge,
+                slo_rule,
                 high_priority_ratio=ratio,
             ),
             WORKLOADS[case.workload],

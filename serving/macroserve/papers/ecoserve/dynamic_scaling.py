@@ -8,8 +8,10 @@ from macroserve.core.scaling.mitosis import Bounds
 from macroserve.papers.ecoserve.cases import LEVELS, SCALED, experiments
 from macroserve.papers.figure import Figure, Line, Panel, Row
 from macroserve.papers.measurements import Measurement, Values
-from macroserve.sim.fleet import GrowingFleet
-from macroserve.sim.setup import Setup
+from macroserve.sim.growth import Growth
+from macroserve.sim.router import FleetRouter
+from macroserve.sim.scenario import Scenario
+from macroserve.sim.simulation import Simulation
 from macroserve.workload.arrivals import poisson
 from macroserve.workload.datasets import WORKLOADS
 
@@ -24,28 +26,23 @@ GROWING_BOUNDS = Bounds(4, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class RisingRate:
     """A fleet that grows under a rate that rises, read from time to time."""
 
     key: str
-    setup: Setup
+    scenario: Scenario
 
     def measure(self, seed: int) -> Values:
         random = Random(seed)
         lengths = WORKLOADS[SCALED.workload].lengths(random)
         arrivals = poisson(RISING_RATES, RISE_EVERY_S, lengths, random)
-        setup = self.setup
-        fleet = GrowingFleet(
-            setup.deployment.engine(setup.strategy, setup.slo, seed=seed),
-            FEWEST,
-            GROWING_BOUNDS,
-            goal=LEVELS["P90"],
-            interval_s=READ_EVERY_S,
-            most=MOST,
-        )
-        fleet.serve(arrivals, judge=setup.judge)
+        scenario = self.scenario
+        spec = scenario.cluster.instance_spec(scenario.strategy, scenario.slo, seed=seed)
+        fleet = FleetRouter(spec, FEWEST, GROWING_BOUNDS)
+        growth = Growth(fleet, goal=LEVELS["P90"], interval_s=READ_EVERY_S, max_instances=MOST)
+        Simulation(fleet, spec.config, growth=growth).serve(arrivals, slo_rule=scenario.slo_rule)
         found: dict[str, float] = {}
-        for reading in fleet.readings:
+        for reading in growth.readings:
             found[self._point("attainment", reading.at_s)] = reading.attainment
             found[self._point("instances", reading.at_s)] = reading.num_instances
         return found
@@ -61,7 +58,7 @@ class Growth:
 
 
 GROWTHS = {
-    variant: Growth(f"dynamic scaling {variant}", experiments(SCALED, variant)[0].setup)
+    variant: RisingRate(f"dynamic scaling {variant}", experiments(SCALED, variant)[0].scenario)
     for variant in ("ecoserve", "unified")
 }
 

@@ -42,10 +42,10 @@ def measurements() -> list[Measurement]:
 
 def _laid_out(variant: str, layout: str, tpot_s: float) -> Experiment:
     (experiment,) = experiments(SCALED, variant)
-    setup = experiment.setup
-    deployment = replace(setup.deployment, **LAYOUTS[layout])
+    scenario = experiment.scenario
+    cluster = replace(scenario.cluster, **LAYOUTS[layout])
     slo = Slo(SLOS[SCALED.workload].ttft_s, tpot_s)
-    return replace(experiment, setup=replace(setup, deployment=deployment, slo=slo))
+    return replace(experiment, scenario=replace(scenario, cluster=cluster, slo=slo))
 
 
 def rows(values: Values) -> list[Row]:

@@ -13,7 +13,7 @@ from macroserve.core.strategy import (
 )
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Measurement, Values
-from macroserve.papers.unified.benchmarks import BENCHMARKS, UNIFIED, Benchmark, with_setup
+from macroserve.papers.unified.benchmarks import BENCHMARKS, UNIFIED, Benchmark, with_scenario
 from macroserve.sim.experiment import Experiment
 
 WHOLE = STRATEGIES[UNIFIED]
@@ -49,9 +49,9 @@ def _variants(benchmark: Benchmark) -> dict[str, Experiment]:
     base = benchmark.experiment
     found = {"all parts": base}
     for part, strategy in WITHOUT.items():
-        found[f"without {part}"] = with_setup(base, strategy=strategy)
+        found[f"without {part}"] = with_scenario(base, strategy=strategy)
     for part, (strategy, ratio) in WITH.items():
-        found[f"with {part}"] = with_setup(base, strategy=strategy, high_priority_ratio=ratio)
+        found[f"with {part}"] = with_scenario(base, strategy=strategy, high_priority_ratio=ratio)
     return found
 
 

@@ -20,7 +20,7 @@ from macroserve.papers.measurements import (
     Values,
 )
 from macroserve.sim.experiment import Experiment
-from macroserve.sim.judge import as_client, as_ecoserve
+from macroserve.sim.results import as_client, as_ecoserve
 
 DURATION_S = 600.0
 
@@ -73,7 +73,7 @@ class Benchmark:
             self.search(ALONE, self._others()[BASELINE]),
         ]
         if self.limit_s is None:  # a mean would fall with each that is refused
-            found.append(self.search(DROPPING, with_setup(self.experiment, drop_late=True)))
+            found.append(self.search(DROPPING, with_scenario(self.experiment, drop_late=True)))
         return found
 
     def _others(self) -> Mapping[str, Experiment]:
@@ -84,15 +84,15 @@ class Benchmark:
                 continue
             fields = {"strategy": strategy, "high_priority_ratio": strategy.high_priority_ratio}
             if name == "ecoserve":
-                is_its_own = self.paper == "ecoserve" and base.setup.judge is as_client
-                fields["judge"] = as_ecoserve if is_its_own else base.setup.judge
-            found[name] = with_setup(base, **fields)
+                is_its_own = self.paper == "ecoserve" and base.scenario.slo_rule is as_client
+                fields["slo_rule"] = as_ecoserve if is_its_own else base.scenario.slo_rule
+            found[name] = with_scenario(base, **fields)
         sarathi = found.pop("sarathi")
-        chunked = {f"sarathi {size}": with_setup(sarathi, chunk_tokens=size) for size in CHUNKS}
+        chunked = {f"sarathi {size}": with_scenario(sarathi, chunk_tokens=size) for size in CHUNKS}
         strategy, _ = ecoserve.VARIANTS[ecoserve.BY_PERCENTILE]
-        by_percentile = with_setup(found["ecoserve"], strategy=strategy)
+        by_percentile = with_scenario(found["ecoserve"], strategy=strategy)
         found |= chunked | {ecoserve.BY_PERCENTILE: by_percentile}
-        if base.setup.deployment.num_instances > 1:
+        if base.scenario.cluster.num_instances > 1:
             for name in (BASELINE, *chunked):
                 found[f"{name}, in turn"] = _in_turn(found[name])
         return found
@@ -100,12 +100,12 @@ class Benchmark:
 
 def _in_turn(experiment: Experiment) -> Experiment:
     """With a router that knows nothing of its instances."""
-    strategy = replace(experiment.setup.strategy, routing=Routing.POOLS)
-    return with_setup(experiment, strategy=strategy)
+    strategy = replace(experiment.scenario.strategy, routing=Routing.POOLS)
+    return with_scenario(experiment, strategy=strategy)
 
 
-def with_setup(experiment: Experiment, **fields: object) -> Experiment:
-    return replace(experiment, setup=replace(experiment.setup, **fields))
+def with_scenario(experiment: Experiment, **fields: object) -> Experiment:
+    return replace(experiment, scenario=replace(experiment.scenario, **fields))
 
 
 BENCHMARKS = (

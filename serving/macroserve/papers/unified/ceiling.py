@@ -18,7 +18,7 @@ from macroserve.papers.unified.benchmarks import (
     DURATION_S,
     UNIFIED,
     Benchmark,
-    with_setup,
+    with_scenario,
 )
 from macroserve.papers.unified.goodput import LOOKS
 
@@ -27,11 +27,11 @@ CHOSEN = [benchmark for benchmark in BENCHMARKS if benchmark.limit_s is None]
 
 def _ceilings(benchmark: Benchmark) -> Mapping[str, Ceiling]:
     """Of those by which most ends where nothing is urgent: the best one counts."""
-    patient = with_setup(benchmark.experiment, slo=SERVED, high_priority_ratio=0.0)
+    patient = with_scenario(benchmark.experiment, slo=SERVED, high_priority_ratio=0.0)
     tried = {
-        BASELINE: with_setup(patient, strategy=STRATEGIES[BASELINE]),
+        BASELINE: with_scenario(patient, strategy=STRATEGIES[BASELINE]),
         **{
-            f"sarathi {size}": with_setup(
+            f"sarathi {size}": with_scenario(
                 patient, strategy=STRATEGIES["sarathi"], chunk_tokens=size
             )
             for size in CHUNKS[2:]

@@ -8,8 +8,8 @@ from functools import partial
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Values
 from macroserve.papers.unified import benchmarks
-from macroserve.papers.unified.benchmarks import BENCHMARKS, Benchmark, with_setup
-from macroserve.sim.judge import as_aptserve
+from macroserve.papers.unified.benchmarks import BENCHMARKS, Benchmark, with_scenario
+from macroserve.sim.results import as_aptserve
 
 MODELS = ("CodeLlama-34B", "OPT-13B", "Mistral-7B", "Llama3.1-8B", "Qwen-14B")
 """One of each paper's but Ascendra's, all of which are small."""
@@ -23,12 +23,12 @@ NEARLY_ALL = [replace(benchmark, name=f"{benchmark.name}, P99", level=0.99) for 
 
 
 def _every_token(benchmark: Benchmark) -> Benchmark:
-    slo = benchmark.experiment.setup.slo
+    slo = benchmark.experiment.scenario.slo
     strict = replace(slo, tbt_s=slo.tpot_s)
     return replace(
         benchmark,
         name=f"{benchmark.name}, P99 of the gaps",
-        experiment=with_setup(benchmark.experiment, slo=strict, judge=as_aptserve),
+        experiment=with_scenario(benchmark.experiment, slo=strict, slo_rule=as_aptserve),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from macroserve.core.scaling.autoscale import Need
 from macroserve.core.scaling.load import LoadReport
-from macroserve.sim.capacity.survivors import Design, Estimate, attainment
+from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, InstanceModel, attainment
 from macroserve.sim.capacity.traffic import Traffic, busiest, expected
 
 RATE_ALONE = 0.01
@@ -16,7 +16,7 @@ CLOSE = 0.98
 
 
 def need(
-    design: Design,
+    instance_model: InstanceModel,
     load: LoadReport,
     *,
     goal: float,
@@ -38,29 +38,29 @@ def need(
     if past is None:  # what waits came so long ago that it cannot be simulated
         return Need(0.0, present, present if num_waiting else lowest)
     requests_per_s = coming.num_expected / coming.duration_s if coming else 0.0
-    judge = _Judge(design, goal)
+    check = _GoalCheck(instance_model, goal)
     worst = max(coming or past, past, key=lambda traffic: traffic.tokens_per_s)
-    if present > least and judge.keeps(worst, present - 1):
-        survivors = fewest(lambda num: judge.keeps(worst, num), lowest, present - 1)
-        return Need(requests_per_s, present, survivors, judge.is_certain)
+    if present > least and check.keeps(worst, present - 1):
+        survivors = fewest(lambda num: check.keeps(worst, num), lowest, present - 1)
+        return Need(requests_per_s, present, survivors, check.is_certain)
     highest = min(2 * present, most)
-    if coming is None or present == highest or not judge.misses(coming, present):
-        return Need(requests_per_s, present, present, judge.is_certain)
-    if (ceiling := CLOSE * judge.attainment_alone(coming)) < goal:
-        judge = _Judge(design, ceiling)
-        if not judge.misses(coming, present):
-            sure = judge.is_certain
+    if coming is None or present == highest or not check.misses(coming, present):
+        return Need(requests_per_s, present, present, check.is_certain)
+    if (ceiling := CLOSE * check.attainment_alone(coming)) < goal:
+        check = _GoalCheck(instance_model, ceiling)
+        if not check.misses(coming, present):
+            sure = check.is_certain
             return Need(requests_per_s, present, present, sure, helps=not sure)
-    enough = fewest(lambda num: not judge.misses(coming, num), present + 1, highest)
-    return Need(requests_per_s, enough, enough, judge.is_certain)
+    enough = fewest(lambda num: not check.misses(coming, num), present + 1, highest)
+    return Need(requests_per_s, enough, enough, check.is_certain)
 
 
-class _Judge:
+class _GoalCheck:
     """is_certain: whether every simulation so far could be relied on."""
 
-    def __init__(self, design: Design, goal: float) -> None:
+    def __init__(self, instance_model: InstanceModel, goal: float) -> None:
         self.is_certain = True
-        self._design = design
+        self._instance_model = instance_model
         self._goal = goal
 
     def keeps(self, traffic: Traffic, num_instances: int) -> bool:
@@ -75,10 +75,10 @@ class _Judge:
     def attainment_alone(self, traffic: Traffic) -> float:
         """Of requests that have an instance for themselves: no number does better than that."""
         seldom = replace(traffic, rates=(RATE_ALONE,))
-        return attainment(self._design, seldom, 1).attainment
+        return attainment(self._instance_model, seldom, 1).attainment
 
-    def _estimate(self, traffic: Traffic, num_instances: int) -> Estimate:
-        estimate = attainment(self._design, traffic, num_instances, self._goal)
+    def _estimate(self, traffic: Traffic, num_instances: int) -> AttainmentEstimate:
+        estimate = attainment(self._instance_model, traffic, num_instances, self._goal)
         self.is_certain = self.is_certain and estimate.certain
         return estimate
 

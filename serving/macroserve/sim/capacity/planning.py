@@ -13,10 +13,9 @@ from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import STRATEGIES
 from macroserve.sim.capacity.capacity import fewest
 from macroserve.sim.capacity.pools import other_ratios
-from macroserve.sim.deployment import Deployment
 from macroserve.sim.hardware.step_time import StepTime
-from macroserve.sim.outcome import Extent, Outcome
-from macroserve.sim.setup import Setup
+from macroserve.sim.results import RunResult, StopRule
+from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.arrivals import Arrival
 
 SCREENED_S = 300.0
@@ -47,17 +46,17 @@ class Need:
     num_devices: int
     per_node: int
 
-    def most_instances(self, setup: Setup) -> int:
-        return self.num_devices // setup.deployment.ranks
+    def most_instances(self, scenario: Scenario) -> int:
+        return self.num_devices // scenario.cluster.ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """setup: of its instances. num_instances: the fewest that keep the goal, None where as many
+    """scenario: of its instances. num_instances: the fewest that keep the goal, None where as many
     as were tried do not, all in one cell. upper_bound: on a cell. attainment: at that number;
     None where it is only known to be below the goal."""
 
-    setup: Setup
+    scenario: Scenario
     num_instances: int | None
     upper_bound: int
     attainment: float | None
@@ -73,11 +72,11 @@ class Candidate:
 
     @property
     def ranks(self) -> int:
-        return self.setup.deployment.ranks
+        return self.scenario.cluster.ranks
 
 
 def search(
-    setup: Setup,
+    scenario: Scenario,
     need: Need,
     num_processes: int,
     on_candidate: Callable[[Candidate], None],
@@ -85,33 +84,35 @@ def search(
 ) -> Candidate:
     """The candidate with the fewest devices, of those the one with the highest attainment.
 
-    setup: model, device, link, targets and limits; its ranks, number and strategy do not matter.
+    scenario: model, device, link, targets and limits; its ranks, number and strategy do not matter.
     One thing is varied after another: first how many devices make an instance, then the share of
     HP instances, then the strategy, last the size of cells. Each time the fewest instances are
     looked for that stand the busiest stretch, on no more devices than the best so far takes; the
     winner has to stand the whole load. Raises InfeasibleError where none does.
     """
     stretch = busiest(need.arrivals, SCREENED_S)
-    options = [_with(setup, ranks) for ranks in _rank_counts(setup.deployment, need)]
+    options = [_with(scenario, ranks) for ranks in _rank_counts(scenario.cluster, need)]
     if reason := _why_infeasible(options, need):
         raise InfeasibleError(reason)
     with ProcessPoolExecutor(num_processes) as pool:
 
-        def best(setups: Sequence[Setup], so_far: Sequence[Candidate] = ()) -> list[Candidate]:
+        def best(
+            scenarios: Sequence[Scenario], so_far: Sequence[Candidate] = ()
+        ) -> list[Candidate]:
             """All, the best first."""
             most = so_far[0].num_devices if so_far else None
             screened = replace(need, arrivals=stretch, num_devices=most or need.num_devices)
-            found = list(pool.map(partial(_sized, need=screened), setups))
+            found = list(pool.map(partial(_sized, need=screened), scenarios))
             for candidate in found:
                 on_candidate(candidate)
             return sorted([*so_far, *found], key=_cost)
 
         line = best(options)
-        first = line[0].setup
+        first = line[0].scenario
         if first.strategy.uses_pools:
             ratios = other_ratios(first.high_priority_ratio)
             line = best([replace(first, high_priority_ratio=ratio) for ratio in ratios], line)
-        first = line[0].setup
+        first = line[0].scenario
         others = [name for name in strategies if name != first.strategy.name]
         line = best([_of_strategy(first, name) for name in others], line)
         for candidate in line:
@@ -123,8 +124,8 @@ def search(
         held = max(pool.map(partial(_percent_held, need=replace(need, arrivals=stretch)), options))
     raise InfeasibleError(
         f"no configuration on {need.num_devices} devices keeps {need.goal:.0%} of the requests "
-        f"within the targets; with {setup.strategy.name} they do if {held}% as many come as in the "
-        f"busiest {SCREENED_S:g} s"
+        f"within the targets; with {scenario.strategy.name} they do if {held}% as many come as in "
+        f"the busiest {SCREENED_S:g} s"
     )
 
 
@@ -142,14 +143,14 @@ def busiest(arrivals: Sequence[Arrival], span_s: float) -> Sequence[Arrival]:
     return [each._replace(at_s=each.at_s - start_s) for each in arrivals[best[0] : best[1]]]
 
 
-def _rank_counts(deployment: Deployment, need: Need) -> list[int]:
+def _rank_counts(cluster: ClusterSpec, need: Need) -> list[int]:
     """Powers of two that divide the heads and leave memory for a cache. Raises ValueError where
     none does."""
     most = min(need.per_node, need.num_devices)
     found: list[int] = []
     ranks = 1
-    while ranks <= most and deployment.model.num_heads % ranks == 0:
-        tried = replace(deployment, ranks=ranks)
+    while ranks <= most and cluster.model.num_heads % ranks == 0:
+        tried = replace(cluster, ranks=ranks)
         if tried.has_memory:
             found.append(ranks)
         elif ranks > most // 2:
@@ -158,51 +159,51 @@ def _rank_counts(deployment: Deployment, need: Need) -> list[int]:
     return found
 
 
-def _with(setup: Setup, ranks: int) -> Setup:
-    return replace(setup, deployment=replace(setup.deployment, ranks=ranks))
+def _with(scenario: Scenario, ranks: int) -> Scenario:
+    return replace(scenario, cluster=replace(scenario.cluster, ranks=ranks))
 
 
-def _of_strategy(setup: Setup, name: str) -> Setup:
+def _of_strategy(scenario: Scenario, name: str) -> Scenario:
     strategy = STRATEGIES[name]
-    return replace(setup, strategy=strategy, high_priority_ratio=strategy.high_priority_ratio)
+    return replace(scenario, strategy=strategy, high_priority_ratio=strategy.high_priority_ratio)
 
 
-def _sized(setup: Setup, need: Need) -> Candidate:
+def _sized(scenario: Scenario, need: Need) -> Candidate:
     """With the fewest instances, in one cell."""
-    most = need.most_instances(setup)
+    most = need.most_instances(scenario)
     attainments: dict[int, float] = {}
 
     def keeps(num_instances: int) -> bool:
-        attainments[num_instances] = _attainment(setup, need, num_instances)
+        attainments[num_instances] = _attainment(scenario, need, num_instances)
         return attainments[num_instances] >= need.goal
 
     if not keeps(most):
-        return Candidate(setup, None, most, None)
+        return Candidate(scenario, None, most, None)
     num = fewest(keeps, 1, most)
-    return Candidate(setup, num, num, attainments[num])
+    return Candidate(scenario, num, num, attainments[num])
 
 
-def _percent_held(setup: Setup, need: Need) -> int:
+def _percent_held(scenario: Scenario, need: Need) -> int:
     """Of how much of the load all devices keep the goal."""
 
     def is_lost(percent: int) -> bool:
         evenly = [each for i, each in enumerate(need.arrivals) if i * percent % 100 < percent]
         part = replace(need, arrivals=evenly)
-        return _attainment(setup, part, need.most_instances(setup)) < need.goal
+        return _attainment(scenario, part, need.most_instances(scenario)) < need.goal
 
     return fewest(is_lost, 1, 101) - 1
 
 
 def _proved(
-    candidate: Candidate, need: Need, run: Callable[..., Iterator[Outcome]], num_pieces: int
+    candidate: Candidate, need: Need, run: Callable[..., Iterator[RunResult]], num_pieces: int
 ) -> Candidate | None:
     """With as many more instances as the whole load takes, in the smallest cells that do."""
     pieces = in_pieces(need.arrivals, num_pieces)
     # One more for rounding.
     most_missed = (1 - need.goal) * len(need.arrivals) + 1
-    for num in range(candidate.num_instances or 1, need.most_instances(candidate.setup) + 1):
+    for num in range(candidate.num_instances or 1, need.most_instances(candidate.scenario) + 1):
         for bound in [*[size for size in CELL_SIZES if size < num], num]:
-            tried = _with_cells(candidate.setup, num, bound)
+            tried = _with_cells(candidate.scenario, num, bound)
             outcomes = list(run(partial(piece_served, tried, most_missed), pieces))
             num_attained = sum(outcome.attained for outcome in outcomes)
             attainment = num_attained / len(need.arrivals)
@@ -233,20 +234,20 @@ def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
     return pieces
 
 
-def piece_served(setup: Setup, most_missed: float, piece: Piece) -> Outcome:
+def piece_served(scenario: Scenario, most_missed: float, piece: Piece) -> RunResult:
     """Ends as soon as more requests have missed in this piece than may in all of them."""
     goal = 1 - most_missed / (len(piece.arrivals) - piece.num_before)
-    return setup.serve(piece.arrivals, num_before=piece.num_before, extent=Extent(goal=goal))
+    return scenario.serve(piece.arrivals, num_before=piece.num_before, stop=StopRule(goal=goal))
 
 
-def _attainment(setup: Setup, need: Need, num_instances: int) -> float:
-    tried = _with_cells(setup, num_instances, num_instances)
-    return tried.serve(need.arrivals, extent=Extent(goal=need.goal)).attainment
+def _attainment(scenario: Scenario, need: Need, num_instances: int) -> float:
+    tried = _with_cells(scenario, num_instances, num_instances)
+    return tried.serve(need.arrivals, stop=StopRule(goal=need.goal)).attainment
 
 
-def _with_cells(setup: Setup, num_instances: int, upper_bound: int) -> Setup:
-    deployment = replace(setup.deployment, num_instances=num_instances)
-    return replace(setup, deployment=deployment, bounds=_bounds(upper_bound))
+def _with_cells(scenario: Scenario, num_instances: int, upper_bound: int) -> Scenario:
+    cluster = replace(scenario.cluster, num_instances=num_instances)
+    return replace(scenario, cluster=cluster, bounds=_bounds(upper_bound))
 
 
 def _bounds(upper: int) -> Bounds:
@@ -259,20 +260,20 @@ def _cost(candidate: Candidate) -> tuple[float, float]:
     return inf if devices is None else devices, -(candidate.attainment or 0.0)
 
 
-def _why_infeasible(setups: Sequence[Setup], need: Need) -> str | None:
+def _why_infeasible(scenarios: Sequence[Scenario], need: Need) -> str | None:
     """What no instance can do, even for a request that it has for itself."""
-    slo = setups[0].slo
+    slo = scenarios[0].slo
     paces_s = {"tpot": slo.tpot_s, "tbt": inf if slo.tbt_s is None else slo.tbt_s}
     pace, pace_s = min(paces_s.items(), key=itemgetter(1))
     shares: list[float] = []
-    for setup in setups:
-        deployment = setup.deployment
-        step = StepTime(deployment.shape, deployment.device, deployment.link, deployment.host)
+    for scenario in scenarios:
+        cluster = scenario.cluster
+        step = StepTime(cluster.shape, cluster.device, cluster.link, cluster.host)
         if step.seconds((), 1, 1) <= pace_s:
             lengths = sorted(arrival.num_prompt_tokens for arrival in need.arrivals)
             length = lengths[ceil(need.goal * len(lengths)) - 1]
             shares.append(step.seconds([(length, 0)], 0, 0))
-    name = setups[0].deployment.device.name
+    name = scenarios[0].cluster.device.name
     if not shares:
         return f"spec.slo.{pace} of {pace_s:g} s is less than a decode step alone takes on {name}"
     if min(shares) > slo.ttft_s:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from macroserve.sim.capacity.survivors import Design, attainment
+from macroserve.sim.capacity.scale_down_check import InstanceModel, attainment
 from macroserve.sim.capacity.traffic import Traffic
 
 RATIOS = (0.0, 1 / 3)
@@ -17,17 +17,19 @@ def other_ratios(present: float) -> list[float]:
     return [ratio for ratio in RATIOS if ratio != present]
 
 
-def best_ratio(design: Design, traffic: Traffic, num_instances: int, goal: float) -> float:
+def best_ratio(
+    instance_model: InstanceModel, traffic: Traffic, num_instances: int, goal: float
+) -> float:
     """The share with which most requests are within their targets.
 
-    It is the design's own where that attains the goal, or no other is clearly better.
+    It is the present share where that attains the goal, or no other is clearly better.
     """
-    present = attainment(design, traffic, num_instances).attainment
+    present = attainment(instance_model, traffic, num_instances).attainment
     if present >= goal:
-        return design.high_priority_ratio
-    best, least = design.high_priority_ratio, present + GAIN
-    for ratio in other_ratios(design.high_priority_ratio):
-        other = replace(design, high_priority_ratio=ratio)
+        return instance_model.high_priority_ratio
+    best, least = instance_model.high_priority_ratio, present + GAIN
+    for ratio in other_ratios(instance_model.high_priority_ratio):
+        other = replace(instance_model, high_priority_ratio=ratio)
         tried = attainment(other, traffic, num_instances)
         if tried.certain and tried.attainment > least:
             best, least = ratio, tried.attainment

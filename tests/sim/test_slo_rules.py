@@ -4,7 +4,7 @@ import pytest
 from support.records import record
 
 from macroserve.core.request import Slo
-from macroserve.sim.judge import as_aptserve, as_client, as_ecoserve
+from macroserve.sim.results import as_aptserve, as_client, as_ecoserve
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ def test_both_targets_count(first_s, last_s, attained):
     assert as_client(request) is attained
 
 
-@pytest.mark.parametrize("judge", [as_client, as_ecoserve, as_aptserve])
-def test_a_single_token_has_no_pace(judge):
+@pytest.mark.parametrize("slo_rule", [as_client, as_ecoserve, as_aptserve])
+def test_a_single_token_has_no_pace(slo_rule):
     request = record(num_output=1)
     request.emit([1.9])
-    assert request.ended and judge(request)
+    assert request.ended and slo_rule(request)
     request = record(num_output=1)
     request.emit([2.1])
-    assert request.ended and not judge(request)
+    assert request.ended and not slo_rule(request)
 
 
 @pytest.mark.parametrize(

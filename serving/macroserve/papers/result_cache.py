@@ -12,7 +12,7 @@ from macroserve.papers.measurements import Measurement, Values
 from macroserve.sim import SIMULATOR_VERSION
 
 
-class Notebook:
+class ResultCache:
     """What was measured before, in a file to which each measurement is added at once.
 
     It counts for the very same measurement, seed and simulator, and for no other.
@@ -39,9 +39,9 @@ class Notebook:
             file.write(json.dumps(entry) + "\n")
 
 
-def carry_out(
+def measure_all(
     measurements: Sequence[Measurement],
-    notebook: Notebook,
+    cache: ResultCache,
     seeds: Sequence[int],
     num_processes: int,
     on_progress: Callable[[int], None],
@@ -58,14 +58,14 @@ def carry_out(
 
     missing: list[tuple[Measurement, int]] = []
     for seed, measurement in product(seeds, measurements):
-        known = notebook.known(measurement, seed)
+        known = cache.known(measurement, seed)
         if known is None:
             missing.append((measurement, seed))
         else:
             take(known)
     on_progress(len(seeds) * len(measurements) - len(missing))
     for measurement, seed, found in _measured(missing, num_processes):
-        notebook.note(measurement, seed, found)
+        cache.note(measurement, seed, found)
         take(found)
         on_progress(1)
     return {key: mean(found) for key, found in values.items()}

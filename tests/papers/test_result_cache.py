@@ -8,11 +8,11 @@ from support.experiment import EXPERIMENT
 from macroserve.core.request import Slo
 from macroserve.core.strategy import STRATEGIES
 from macroserve.papers.measurements import Attainment, Curve, Goodput, Metric
-from macroserve.papers.notebook import Notebook, carry_out
+from macroserve.papers.result_cache import ResultCache, measure_all
 
 
 def changed(**fields):
-    return replace(EXPERIMENT, setup=replace(EXPERIMENT.setup, **fields))
+    return replace(EXPERIMENT, scenario=replace(EXPERIMENT.scenario, **fields))
 
 
 QUICK = Attainment("quick", EXPERIMENT, 2.0, 2.0)
@@ -21,10 +21,10 @@ OTHER = Attainment("other", EXPERIMENT, 3.0, 2.0)
 
 def run(path, measurements, *seeds):
     """Values, and how many were measured anew."""
-    notebook, seeds = Notebook(path), seeds or (0,)
+    cache, seeds = ResultCache(path), seeds or (0,)
     before = len(path.read_text().splitlines()) if path.exists() else 0
     progress = []
-    values = carry_out(measurements, notebook, seeds, 2, progress.append)
+    values = measure_all(measurements, cache, seeds, 2, progress.append)
     assert sum(progress) == len(seeds) * len(measurements)
     return values, len(path.read_text().splitlines()) - before
 

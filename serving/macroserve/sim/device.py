@@ -1,13 +1,70 @@
-"""The responses that one instance decodes. They go ahead together: a step of all costs O(1)."""
+"""The requests that a simulated instance holds, and those of them that decode together."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import chain, islice
+from operator import sub
 
-from macroserve.sim.record import Record
+from macroserve.core.request import Request
 
 
-class Streams:
+class SimRequest:
+    """One request as its client sees it, and as the device holds it.
+
+    decoding_s: when its first decode began. gaps_s: between its tokens, until it is judged.
+    as_of_step, last_step: ``DecodingBatch``', while it decodes.
+    """
+
+    __slots__ = (
+        "as_of_step",
+        "decoding_s",
+        "first_s",
+        "gaps_s",
+        "is_hidden",
+        "last_s",
+        "last_step",
+        "num_computed",
+        "num_emitted",
+        "num_output",
+        "request",
+    )
+
+    def __init__(self, request: Request, num_output: int) -> None:
+        self.request = request
+        self.num_output = num_output
+        self.num_computed = 0
+        self.num_emitted = 0
+        self.first_s = 0.0
+        self.last_s = 0.0
+        self.is_hidden = False
+        self.decoding_s = 0.0
+        self.gaps_s = array("f")
+        self.as_of_step = 0
+        self.last_step = -1
+
+    @property
+    def num_tokens(self) -> int:
+        return self.request.num_prompt_tokens + self.num_emitted
+
+    @property
+    def ended(self) -> bool:
+        return self.num_emitted >= self.num_output
+
+    def emit(self, at_s: Sequence[float]) -> None:
+        """A token comes out at each of these times."""
+        if not at_s:
+            return
+        if self.num_emitted:
+            self.gaps_s.extend(map(sub, at_s, chain((self.last_s,), at_s)))
+        else:
+            self.first_s = at_s[0]
+            self.gaps_s.extend(map(sub, islice(at_s, 1, None), at_s))
+        self.num_emitted += len(at_s)
+        self.last_s = at_s[-1]
+
+
+class DecodingBatch:
     """Records by request id, each brought up to date when it leaves.
 
     num_tokens: in the cache, of all together. num_hidden, num_hidden_tokens: the responses of
@@ -18,10 +75,10 @@ class Streams:
         self.num_tokens = 0
         self.num_hidden = 0
         self.num_hidden_tokens = 0
-        self._records: dict[str, Record] = {}
-        self._fresh: list[Record] = []
+        self._records: dict[str, SimRequest] = {}
+        self._fresh: list[SimRequest] = []
         self._ends_s = array("d")
-        self._finishing: list[tuple[int, int, Record]] = []
+        self._finishing: list[tuple[int, int, SimRequest]] = []
         self._num_added = 0
 
     def __len__(self) -> int:
@@ -33,7 +90,7 @@ class Streams:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._records
 
-    def add(self, record: Record) -> None:
+    def add(self, record: SimRequest) -> None:
         """From now on it has a token in each step."""
         self._records[record.request.request_id] = record
         self._num_added += 1
@@ -47,7 +104,7 @@ class Streams:
         if record.num_emitted == 1:
             self._fresh.append(record)
 
-    def pop(self, request_id: str) -> Record:
+    def pop(self, request_id: str) -> SimRequest:
         record = self._records.pop(request_id)
         record.emit(self._ends_s[record.as_of_step :])
         record.last_step = -1
@@ -63,7 +120,7 @@ class Streams:
             record.decoding_s = now
         self._fresh.clear()
 
-    def step(self, ends_s: Sequence[float]) -> list[Record]:
+    def step(self, ends_s: Sequence[float]) -> list[SimRequest]:
         """Steps end at these times, none of which but the last is any response's last one; returns
         the responses that have ended."""
         self._ends_s.extend(ends_s)

@@ -1,22 +1,29 @@
 """A model on a number of instances of some devices: what an experiment serves with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from random import Random
 
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
+from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategy import Strategy
-from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.hardware.pipeline import Pipeline
 from macroserve.sim.hardware.step_time import StepTime
-from macroserve.sim.instance import Engine
+from macroserve.sim.instance import InstanceSpec
+from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
+from macroserve.sim.router import FleetRouter
+from macroserve.sim.simulation import Simulation, disaggregated_cell, single_cell
+from macroserve.sim.topology import Topology
+from macroserve.sim.trace import Trace
+from macroserve.workload.arrivals import Arrival
 
 MEMORY_SHARE = 0.9
 """Of a device's memory, for weights, cache and activations (vLLM's default)."""
@@ -39,13 +46,13 @@ NUM_NOISES = 4093
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class ClusterSpec:
     """ranks: devices of one instance, which share every layer over ``link``. stages: groups of so
     many devices, of which each has a share of the layers; they are on one node as well.
 
     model: the shape of the whole. kv_bytes: of one instance's cache, where an experiment sets it;
         else what memory leaves.
-    fabric: what instances send KV caches over, for strategies that do.
+    topology: what instances send KV caches over, for strategies that do.
     """
 
     model: ModelShape
@@ -59,7 +66,7 @@ class Deployment:
     max_num_seqs: int = MAX_NUM_SEQS
     max_batch_tokens: int = MAX_BATCH_TOKENS
     host: Host = VLLM_HOST
-    fabric: Fabric | None = None
+    topology: Topology | None = None
     stages: int = 1
 
     @property
@@ -95,7 +102,7 @@ class Deployment:
             free = memory - self.shape.weight_bytes
         return int(free / self.shape.kv_bytes_per_token)
 
-    def engine(
+    def instance_spec(
         self,
         strategy: Strategy,
         slo: Slo,
@@ -104,7 +111,7 @@ class Deployment:
         late_value: float = 0.0,
         drop_late: bool = False,
         seed: int = 0,
-    ) -> Engine:
+    ) -> InstanceSpec:
         """Its instances, whose schedulers begin with a guess of how long batches take; only what
         it takes to attend to hidden states is measured before (Apt-Serve, section 5).
         """
@@ -131,7 +138,7 @@ class Deployment:
             pipeline = Pipeline(step_time, self.stages, self.link, hidden_bytes)
         random = Random(seed)
         noise = cycle([random.gauss(1.0, NOISE) for _ in range(NUM_NOISES)])
-        return Engine(
+        return InstanceSpec(
             config,
             pipeline.seconds if pipeline else step_time.seconds,
             lambda: LatencyModel(
@@ -139,4 +146,63 @@ class Deployment:
             ),
             noise,
             pipeline,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cluster under a strategy.
+
+    high_priority_ratio: share of the instances in the HP pool, or that prefill.
+    bounds: of a cell; where they are None, or one cell holds all instances, there is one.
+    """
+
+    cluster: ClusterSpec
+    strategy: Strategy
+    slo: Slo
+    slo_rule: SloRule = as_client
+    high_priority_ratio: float = 0.0
+    chunk_tokens: int = CHUNK_TOKENS
+    late_value: float = 0.0
+    drop_late: bool = False
+    bounds: Bounds | None = None
+
+    def serve(
+        self,
+        arrivals: Sequence[Arrival],
+        *,
+        num_before: int = 0,
+        stop: StopRule = WHEN_DECIDED,
+        seed: int = 0,
+        trace: Trace | None = None,
+    ) -> RunResult:
+        """What comes of the arrivals, of which the first ``num_before`` do not count.
+
+        seed: of the noise. The rest is as for ``Simulation.serve``. Raises ValueError where the
+        model does not fit, or nothing carries what the strategy moves.
+        """
+        spec = self.cluster.instance_spec(
+            self.strategy,
+            self.slo,
+            chunk_tokens=self.chunk_tokens,
+            late_value=self.late_value,
+            drop_late=self.drop_late,
+            seed=seed,
+        )
+        return self._simulation(spec, trace).serve(
+            arrivals, num_before=num_before, slo_rule=self.slo_rule, stop=stop
+        )
+
+    def _simulation(self, spec: InstanceSpec, trace: Trace | None) -> Simulation:
+        cluster, ratio = self.cluster, self.high_priority_ratio
+        if not self.strategy.moves_kv:
+            bounds, num = self.bounds, cluster.num_instances
+            if bounds is None or num <= bounds.upper:
+                return single_cell(spec, num, ratio, trace=trace)
+            return Simulation(FleetRouter(spec, num, bounds, ratio), spec.config, trace=trace)
+        if cluster.topology is None:
+            raise ValueError(f"{self.strategy.name} moves KV caches, and there is nothing between")
+        kv_bytes = cluster.shape.kv_bytes_per_token
+        return disaggregated_cell(
+            spec, cluster.num_instances, ratio, cluster.topology, kv_bytes, trace=trace
         )

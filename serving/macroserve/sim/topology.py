@@ -7,7 +7,7 @@ from macroserve.sim.hardware.links import Link
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class Topology:
     """instances_per_node: on one node stand those that follow each other.
     inside: what joins the instances of a node. network: what joins each node with the others.
     """
@@ -20,36 +20,36 @@ class Fabric:
         return instance // self.instances_per_node
 
 
-class Transfers:
+class KvTransfers:
     """The caches that are on their way. A link carries one at a time, in the order in which they
     begin; one through the network takes the links of both nodes, the sender's out and the
     receiver's in (full duplex), as MoonCake's pool of all nodes' memory does."""
 
-    def __init__(self, fabric: Fabric, transfer: Transfer) -> None:
-        self._fabric = fabric
+    def __init__(self, topology: Topology, transfer: Transfer) -> None:
+        self._topology = topology
         self._transfer = transfer
         self._free_s: dict[tuple[str, int], float] = {}
 
-    def place(self, instance: int) -> int:
-        """Instances of one place reach each other, and no others."""
-        return self._fabric.node(instance) if self._transfer is Transfer.NODE else 0
+    def domain(self, instance: int) -> int:
+        """Instances of one domain reach each other, and no others."""
+        return self._topology.node(instance) if self._transfer is Transfer.NODE else 0
 
-    def place_size(self, num_instances: int) -> int:
-        """Instances of one place, among so many."""
+    def domain_size(self, num_instances: int) -> int:
+        """Instances of one domain, among so many."""
         within_node = self._transfer is Transfer.NODE
-        return self._fabric.instances_per_node if within_node else num_instances
+        return self._topology.instances_per_node if within_node else num_instances
 
     def reaches(self, sender: int, receiver: int) -> bool:
-        return self.place(sender) == self.place(receiver)
+        return self.domain(sender) == self.domain(receiver)
 
     def end_s(self, sender: int, receiver: int, num_bytes: float, now: float) -> float:
         """When a cache that is sent now has arrived."""
-        fabric = self._fabric
+        topology = self._topology
         if self._transfer is Transfer.NODE:
-            link, ways = fabric.inside, [("inside", fabric.node(sender))]
+            link, ways = topology.inside, [("inside", topology.node(sender))]
         else:
-            link = fabric.network
-            ways = [("out", fabric.node(sender)), ("in", fabric.node(receiver))]
+            link = topology.network
+            ways = [("out", topology.node(sender)), ("in", topology.node(receiver))]
         start_s = max(now, *(self._free_s.get(way, 0.0) for way in ways))
         end_s = start_s + num_bytes / link.bytes_per_s
         self._free_s.update(dict.fromkeys(ways, end_s))

@@ -7,11 +7,11 @@ import pytest
 
 from macroserve.core.status import Pool
 from macroserve.core.strategy import DISAGGREGATED
-from macroserve.sim.disaggregated import DisaggregatedCell
-from macroserve.sim.fabric import Fabric
 from macroserve.sim.hardware.links import Link
-from macroserve.sim.instance import Engine
-from macroserve.sim.verdicts import Verdicts
+from macroserve.sim.instance import InstanceSpec
+from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.simulation import disaggregated_cell
+from macroserve.sim.topology import Topology
 from macroserve.workload.arrivals import Arrival, poisson
 
 SLOW = Link("slow", 1e6, 0.0)
@@ -22,7 +22,7 @@ FAST = Link("fast", 1e12, 0.0)
 def ends(monkeypatch):
     """Records by id, as they end."""
     found = {}
-    ended = Verdicts.ended
+    ended = ResultCollector.ended
 
     def recording(self, record):
         assert record.num_emitted == record.num_output
@@ -30,7 +30,7 @@ def ends(monkeypatch):
         found[record.request.request_id] = record
         ended(self, record)
 
-    monkeypatch.setattr(Verdicts, "ended", recording)
+    monkeypatch.setattr(ResultCollector, "ended", recording)
     return found
 
 
@@ -46,14 +46,16 @@ def make_cell(make_config, make_latency):
         **fields,
     ):
         config = replace(make_config(**fields), strategy=DISAGGREGATED[name])
-        engine = Engine.known(config, make_latency())
-        return DisaggregatedCell(engine, instances, ratio, Fabric(2, inside, network), token_bytes)
+        engine = InstanceSpec.known(config, make_latency())
+        return disaggregated_cell(
+            engine, instances, ratio, Topology(2, inside, network), token_bytes
+        )
 
     return build
 
 
 def pools(cell):
-    return [instance.policy.config.pool for instance in cell._instances.values()]
+    return [instance.policy.config.pool for instance in cell.instances]
 
 
 def test_each_node_has_both_where_caches_stay_in_it(make_cell):
@@ -75,7 +77,7 @@ def test_every_request_ends_and_every_block_is_free(
     arrivals = [*poisson([6.0], 30.0, make_lengths(), Random(3)), Arrival(500.0, 10, 2)]
     outcome = cell.serve(arrivals)
     assert len(ends) == outcome.requests == len(arrivals)
-    for instance in cell._instances.values():
+    for instance in cell.instances:
         running = instance.policy._running
         running.blocks.check()
         assert running.blocks.free == num_blocks

@@ -3,22 +3,22 @@
 import pytest
 
 from macroserve.core.strategy import Transfer
-from macroserve.sim.fabric import Fabric, Transfers
 from macroserve.sim.hardware.links import Link
+from macroserve.sim.topology import KvTransfers, Topology
 
-FABRIC = Fabric(2, Link("inside", 100.0, 0.5), Link("network", 10.0, 0.0))
+FABRIC = Topology(2, Link("inside", 100.0, 0.5), Link("network", 10.0, 0.0))
 
 
 def test_within_a_node_only_its_instances_are_in_reach():
-    transfers = Transfers(FABRIC, Transfer.NODE)
+    transfers = KvTransfers(FABRIC, Transfer.NODE)
     reach = {(a, b) for a in range(4) for b in range(4) if transfers.reaches(a, b)}
     assert reach == {(a, b) for a in range(4) for b in range(4) if a // 2 == b // 2}
-    anywhere = Transfers(FABRIC, Transfer.NETWORK)
+    anywhere = KvTransfers(FABRIC, Transfer.NETWORK)
     assert all(anywhere.reaches(a, b) for a in range(4) for b in range(4))
 
 
 def test_a_link_carries_one_cache_at_a_time():
-    transfers = Transfers(FABRIC, Transfer.NODE)
+    transfers = KvTransfers(FABRIC, Transfer.NODE)
     assert transfers.end_s(0, 1, 200.0, now=1.0) == pytest.approx(1.0 + 2.0 + 0.5)
     assert transfers.end_s(1, 0, 100.0, now=1.0) == pytest.approx(3.0 + 1.0 + 0.5)
     assert transfers.end_s(2, 3, 100.0, now=1.0) == pytest.approx(1.0 + 1.0 + 0.5), "another node"
@@ -35,6 +35,6 @@ def test_a_link_carries_one_cache_at_a_time():
     ],
 )
 def test_the_network_takes_a_link_at_either_end(second, waits):
-    transfers = Transfers(FABRIC, Transfer.NETWORK)
+    transfers = KvTransfers(FABRIC, Transfer.NETWORK)
     transfers.end_s(0, 2, 10.0, now=0.0)
     assert transfers.end_s(*second, 10.0, now=0.0) == pytest.approx(2.0 if waits else 1.0)

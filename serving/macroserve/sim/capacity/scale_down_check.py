@@ -6,9 +6,9 @@ from random import Random
 
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.sim.capacity.traffic import Traffic
-from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.instance import Engine, Exact
-from macroserve.sim.outcome import Extent
+from macroserve.sim.instance import FixedLatencyModel, InstanceSpec
+from macroserve.sim.results import StopRule
+from macroserve.sim.simulation import single_cell
 
 MAX_SHARE = 3
 """So many instances at most are simulated, under their share of the requests."""
@@ -21,20 +21,20 @@ MAX_ITERATIONS = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class InstanceModel:
     """What each instance is like, and how they form cells.
 
     latency: fitted while serving, and taken for the truth. max_cell: upper bound on a cell.
     """
 
     config: InstanceConfig
-    latency: Exact
+    latency: FixedLatencyModel
     high_priority_ratio: float
     max_cell: int
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class AttainmentEstimate:
     """certain: whether the simulation came to its end, or far enough to miss the goal for sure."""
 
     attainment: float
@@ -42,22 +42,24 @@ class Estimate:
 
 
 def attainment(
-    design: Design, traffic: Traffic, num_instances: int, goal: float = 0.0, seed: int = 0
-) -> Estimate:
+    instance_model: InstanceModel,
+    traffic: Traffic,
+    num_instances: int,
+    goal: float = 0.0,
+    seed: int = 0,
+) -> AttainmentEstimate:
     """The share of the requests of ``traffic`` that ``num_instances`` serve within their targets.
 
     goal: if not zero, to learn only whether it is reached: an attainment below it may be less
         than the true one would be. The same arguments give the same estimate.
     """
-    num_cells = ceil(num_instances / design.max_cell)
+    num_cells = ceil(num_instances / instance_model.max_cell)
     num_simulated = min(ceil(num_instances / num_cells), MAX_SHARE)
     share = num_simulated / num_instances
     num_rounds = ceil(MIN_REQUESTS / (share * traffic.num_expected))
     arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed))
-    engine = Engine.known(design.config, design.latency)
-    cell = SimulatedCell(engine, num_simulated, design.high_priority_ratio)
-    extent = Extent(goal=goal)
-    outcome = cell.serve(
-        arrivals, num_before=num_before, extent=extent, max_iterations=MAX_ITERATIONS
-    )
-    return Estimate(outcome.attainment, outcome.decided)
+    spec = InstanceSpec.known(instance_model.config, instance_model.latency)
+    cell = single_cell(spec, num_simulated, instance_model.high_priority_ratio)
+    stop = StopRule(goal=goal)
+    outcome = cell.serve(arrivals, num_before=num_before, stop=stop, max_iterations=MAX_ITERATIONS)
+    return AttainmentEstimate(outcome.attainment, outcome.decided)

@@ -4,8 +4,8 @@ import pytest
 from support.records import record
 
 from macroserve.core.request import Slo
-from macroserve.sim.outcome import TO_THE_END, Extent
-from macroserve.sim.verdicts import Verdicts
+from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.results import AT_END, StopRule
 
 
 @pytest.mark.parametrize("num_gaps", [0, 1, 99, 100, 101, 250])
@@ -14,112 +14,112 @@ def test_the_time_between_tokens_that_is_told_is_the_one_that_is_judged(num_gaps
     slo = Slo(ttft_s=100.0, tpot_s=100.0, tbt_s=0.1)
     gaps_s = [0.2 if index < num_slow else 0.05 for index in range(num_gaps)]
     request = record(num_output=1 + len(gaps_s), slo=slo)
-    verdicts = Verdicts(1, extent=TO_THE_END)
-    verdicts.expect(request)
+    results = ResultCollector(1, stop=AT_END)
+    results.expect(request)
     request.emit(list(accumulate(gaps_s, initial=1.0)))
-    verdicts.ended(request)
-    (verdict,) = verdicts.outcome.verdicts
-    assert (verdict.tbt_s <= 0.1) is verdict.attained
-    assert verdict.tbt_s in [0.0, *request.gaps_s]
+    results.ended(request)
+    (result,) = results.outcome.results
+    assert (result.tbt_s <= 0.1) is result.attained
+    assert result.tbt_s in [0.0, *request.gaps_s]
 
 
-def begun(verdicts, num):
+def begun(results, num):
     """One a second, of which the first has ended at 1.0 and the second was refused."""
     records = [record(str(i), arrival_s=float(i)) for i in range(num)]
     for each in records:
-        verdicts.expect(each)
+        results.expect(each)
     records[0].emit([0.5])
     records[0].emit([1.0] * 10)
-    verdicts.ended(records[0])
-    verdicts.refused(records[1], 3.0)
+    results.ended(records[0])
+    results.refused(records[1], 3.0)
     return records
 
 
 def test_verdicts_are_in_when_nothing_is_open():
-    verdicts = Verdicts(4)
-    records = begun(verdicts, 4)
-    verdicts.refused(record("somebody else's"), 3.0)
+    results = ResultCollector(4)
+    records = begun(results, 4)
+    results.refused(record("somebody else's"), 3.0)
     records[2].emit([3.0])
-    verdicts.pass_time(5.0)
-    assert not verdicts.are_in
-    assert verdicts.outcome.requests == 2
-    verdicts.pass_time(5.1)
-    assert verdicts.outcome.requests == 3, "the last is late, the third only has to go on"
+    results.pass_time(5.0)
+    assert not results.is_complete
+    assert results.outcome.requests == 2
+    results.pass_time(5.1)
+    assert results.outcome.requests == 3, "the last is late, the third only has to go on"
     records[2].emit([9.0] * 10)
-    verdicts.ended(records[2])
-    verdicts.ended(records[2])
-    assert verdicts.are_in
-    outcome = verdicts.outcome
+    results.ended(records[2])
+    results.ended(records[2])
+    assert results.is_complete
+    outcome = results.outcome
     assert (outcome.requests, outcome.attained, outcome.decided) == (4, 1, True)
     assert outcome.attainment == 0.25
 
 
 def test_the_latency_of_late_ones_counts():
-    verdicts = Verdicts(3, extent=TO_THE_END)
-    records = begun(verdicts, 3)
-    verdicts.pass_time(5.1)
-    assert not verdicts.are_in, "the last is known to be late, and has to come to its end"
+    results = ResultCollector(3, stop=AT_END)
+    records = begun(results, 3)
+    results.pass_time(5.1)
+    assert not results.is_complete, "the last is known to be late, and has to come to its end"
     records[2].emit([9.0] * 11)
-    verdicts.ended(records[2])
-    assert verdicts.are_in
+    results.ended(records[2])
+    assert results.is_complete
     # Of the two that ended, eleven tokens each: at 1.0 after 0.0, at 9.0 after 2.0.
-    assert verdicts.outcome.normalised_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
-    assert verdicts.outcome.completion_s == pytest.approx((1.0 + 7.0) / 2)
+    assert results.outcome.normalised_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
+    assert results.outcome.completion_s == pytest.approx((1.0 + 7.0) / 2)
 
 
 @pytest.mark.parametrize(("limit_s", "is_lost"), [(0.12, False), (0.11, True)])
 def test_verdicts_are_in_when_the_latency_is_above_its_limit_for_sure(limit_s, is_lost):
-    verdicts = Verdicts(4, extent=Extent(to_the_end=True, limit_s=limit_s))
-    records = begun(verdicts, 4)
+    results = ResultCollector(4, stop=StopRule(to_the_end=True, limit_s=limit_s))
+    records = begun(results, 4)
     records[2].emit([6.0] * 11)
-    verdicts.ended(records[2])
+    results.ended(records[2])
     # 1.0 and 4.0 s for eleven tokens, and nothing at all for the two others is 0.114 s a token.
-    assert verdicts.are_in == is_lost
-    assert verdicts.outcome.normalised_latency_s > limit_s
+    assert results.is_complete == is_lost
+    assert results.outcome.normalised_latency_s > limit_s
 
 
 def test_verdicts_are_in_when_the_goal_is_lost():
     records = [record(str(i)) for i in range(10)]
-    verdicts = Verdicts(10, extent=Extent(goal=0.8))
+    results = ResultCollector(10, stop=StopRule(goal=0.8))
     for each in records:
-        verdicts.expect(each)
+        results.expect(each)
     for missed in records[:2]:
-        verdicts.refused(missed, 3.0)
-    assert not verdicts.are_in
-    assert verdicts.outcome.attainment == 0.0 and not verdicts.outcome.decided
-    verdicts.refused(records[2], 3.0)
-    assert verdicts.are_in and verdicts.outcome.decided
+        results.refused(missed, 3.0)
+    assert not results.is_complete
+    assert results.outcome.attainment == 0.0 and not results.outcome.decided
+    results.refused(records[2], 3.0)
+    assert results.is_complete and results.outcome.decided
 
 
 def test_to_the_end_all_have_a_verdict_although_they_are_late():
     records = [record(str(i), num_output=size) for i, size in enumerate((11, 21, 31, 41, 51))]
-    verdicts = Verdicts(5, extent=TO_THE_END)
+    results = ResultCollector(5, stop=AT_END)
     for each in records:
-        verdicts.expect(each)
-    verdicts.pass_time(7.0)
-    assert verdicts.outcome.requests == 5 and not verdicts.are_in, "all late, none ended"
+        results.expect(each)
+    results.pass_time(7.0)
+    assert results.outcome.requests == 5 and not results.is_complete, "all late, none ended"
     for at_s, each in enumerate(records[:4], start=3):
         each.emit([float(at_s)])
         each.emit([at_s + 0.05 * (each.num_output - 1)] * (each.num_output - 1))
-        verdicts.ended(each)
-    assert not verdicts.are_in
-    verdicts.refused(records[4], 9.5)
-    assert verdicts.are_in
-    outcome = verdicts.outcome
+        results.ended(each)
+    assert not results.is_complete
+    results.refused(records[4], 9.5)
+    assert results.is_complete
+    outcome = results.outcome
     assert outcome.attained == 0 and outcome.longest_wait_s == 9.5
-    assert [v.refused for v in outcome.verdicts] == [False] * 4 + [True]
-    first = outcome.verdicts[0]
+    assert [v.refused for v in outcome.results] == [False] * 4 + [True]
+    first = outcome.results[0]
     assert (first.num_prompt_tokens, first.num_output_tokens, first.wait_s) == (10, 11, 3.0)
     assert first.tpot_s == pytest.approx(0.05)
 
 
 def test_attainment_by_size_begins_with_the_smallest():
     records = [record(str(i), num_output=size) for i, size in enumerate((80, 10, 40, 20, 70, 50))]
-    verdicts = Verdicts(6, extent=TO_THE_END)
+    results = ResultCollector(6, stop=AT_END)
     for each in records:
-        verdicts.expect(each)
+        results.expect(each)
         late = each.num_output > 45
         each.emit([3.0 if late else 1.0])
         each.emit([3.01 if late else 1.01] * (each.num_output - 1))
-        verdicts.ended(each)
-    assert verdicts.outcome.by_size == (1.0, 1.0, 0.0, 0.0)
+        results.ended(each)
+    assert results.outcome.by_size == (1.0, 1.0, 0.0, 0.0)

@@ -7,119 +7,127 @@ import pytest
 
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.status import Pool
-from macroserve.sim.fleet import GrowingFleet, SimulatedFleet
-from macroserve.sim.instance import Engine
-from macroserve.sim.outcome import TO_THE_END
+from macroserve.sim.growth import Growth
+from macroserve.sim.instance import InstanceSpec
+from macroserve.sim.results import AT_END
+from macroserve.sim.router import FleetRouter
+from macroserve.sim.simulation import Simulation
 from macroserve.workload.arrivals import Arrival, poisson
 
 
 @pytest.fixture
 def engine(make_config, make_latency):
     def build(strategy="unified", **fields):
-        return Engine.known(make_config(strategy, **fields), make_latency())
+        return InstanceSpec.known(make_config(strategy, **fields), make_latency())
 
     return build
 
 
+def fleet_of(spec, *fleet):
+    return Simulation(FleetRouter(spec, *fleet), spec.config)
+
+
 def sizes(fleet):
-    return [cell.size for cell in fleet.cells]
+    return [cell.size for cell in fleet.router.cells]
 
 
 @pytest.mark.parametrize(
     ("num_instances", "expected"), [(3, [3]), (6, [6]), (7, [4, 3]), (12, [6, 6]), (13, [4, 6, 3])]
 )
 def test_cells_are_those_of_mitosis(engine, num_instances, expected):
-    assert sizes(SimulatedFleet(engine(), num_instances, Bounds(3, 6))) == expected
+    assert sizes(fleet_of(engine(), num_instances, Bounds(3, 6))) == expected
 
 
 def test_every_request_that_counts_ends_in_one_cell(engine):
     arrivals = [Arrival(0.1 * i, 100 + i, 50) for i in range(60)]
-    fleet = SimulatedFleet(engine(), 5, Bounds(1, 2))
-    outcome = fleet.serve(arrivals, num_before=10, extent=TO_THE_END)
-    prompts = sorted(verdict.num_prompt_tokens for verdict in outcome.verdicts)
+    fleet = fleet_of(engine(), 5, Bounds(1, 2))
+    outcome = fleet.serve(arrivals, num_before=10, stop=AT_END)
+    prompts = sorted(result.num_prompt_tokens for result in outcome.results)
     assert prompts == list(range(110, 160))
     assert outcome.requests == outcome.attained == 50
-    for instance in fleet._instances.values():
+    for instance in fleet.instances:
         assert instance.status(99.0).finished > 0, "the least loaded cell takes the next one"
 
 
 def test_a_burst_goes_where_it_can_be_in_time(engine, make_lengths):
     """Cells that share all requests serve about as many as one of all instances."""
     arrivals = poisson((14.0,), 60.0, make_lengths(), Random(3))
-    together = SimulatedFleet(engine(), 4, Bounds(2, 4)).serve(arrivals)
-    apart = SimulatedFleet(engine(), 4, Bounds(1, 2)).serve(arrivals)
+    together = fleet_of(engine(), 4, Bounds(2, 4)).serve(arrivals)
+    apart = fleet_of(engine(), 4, Bounds(1, 2)).serve(arrivals)
     assert together.attainment > 0.9
     assert apart.attainment > together.attainment - 0.05
 
 
 def test_a_request_goes_past_the_least_loaded_cell_where_it_cannot_be_in_time(engine):
     """Both have one request, which leaves no memory for it in the first."""
-    fleet = SimulatedFleet(engine("ecoserve", num_blocks=64), 2, Bounds(1, 1))
+    fleet = fleet_of(engine("ecoserve", num_blocks=64), 2, Bounds(1, 1))
     arrivals = [Arrival(0.0, 1500, 200), Arrival(2.0, 100, 200), Arrival(2.5, 700, 5)]
-    fleet.serve(arrivals, extent=TO_THE_END)
+    fleet.serve(arrivals, stop=AT_END)
     finished = [
-        fleet._instances[cell.instances[0]].status(99.0).finished
-        for cell in sorted(fleet.cells, key=lambda cell: cell.name)
+        fleet.router.instances[cell.instances[0]].status(99.0).finished
+        for cell in sorted(fleet.router.cells, key=lambda cell: cell.name)
     ]
     assert finished == [1, 2]
 
 
 def test_what_is_offloaded_stays_in_a_cell_with_an_instance_for_it(engine):
-    fleet = SimulatedFleet(engine("ascendra"), 6, Bounds(2, 3), 1 / 3)
+    fleet = fleet_of(engine("ascendra"), 6, Bounds(2, 3), 1 / 3)
     assert sizes(fleet) == [3, 3]
     pools = [
-        [fleet._instances[name].policy.config.pool for name in cell.instances]
-        for cell in fleet.cells
+        [fleet.router.instances[name].policy.config.pool for name in cell.instances]
+        for cell in fleet.router.cells
     ]
     assert [cell.count(Pool.HP) for cell in pools] == [1, 1]
-    outcome = fleet.serve([Arrival(0.01 * i, 900, 20) for i in range(200)], extent=TO_THE_END)
-    assert len(outcome.verdicts) == 200
+    outcome = fleet.serve([Arrival(0.01 * i, 900, 20) for i in range(200)], stop=AT_END)
+    assert len(outcome.results) == 200
 
 
 @pytest.fixture
 def growing(engine):
     def build(**fields):
-        options = {"goal": 0.9, "interval_s": 10.0, "most": 5, **fields}
-        return GrowingFleet(engine("ecoserve"), 2, Bounds(2, 3), **options)
+        options = {"goal": 0.9, "interval_s": 10.0, "max_instances": 5, **fields}
+        spec = engine("ecoserve")
+        router = FleetRouter(spec, 2, Bounds(2, 3))
+        growth = Growth(router, **options)
+        return Simulation(router, spec.config, growth=growth), growth
 
     return build
 
 
 def test_a_fleet_grows_when_too_few_are_in_time(growing, make_lengths):
-    fleet = growing()
+    fleet, growth = growing()
     arrivals = poisson((4.0, 40.0), 60.0, make_lengths(), Random(4))
-    fleet.serve(arrivals, extent=TO_THE_END)
-    numbers = [reading.num_instances for reading in fleet.readings]
+    fleet.serve(arrivals, stop=AT_END)
+    numbers = [reading.num_instances for reading in growth.readings]
     assert numbers[0] == 2 and max(numbers) == 5
     assert all(0 <= later - earlier <= 1 for earlier, later in pairwise(numbers))
-    for before, after in pairwise(fleet.readings):
+    for before, after in pairwise(growth.readings):
         grew = after.num_instances > before.num_instances
         assert grew == (before.attainment < 0.9 and before.num_instances < 5)
-    assert fleet.readings[-1].num_cells == 2
+    assert growth.readings[-1].num_cells == 2
 
 
 def test_a_reading_is_of_what_came_of_requests_since_the_last_one(growing):
-    fleet = growing(goal=0.0)
+    fleet, growth = growing(goal=0.0)
     crowd = [Arrival(1.0, 2000, 5)] * 60
     calm = [Arrival(60.0 + 0.5 * i, 100, 5) for i in range(60)]
-    fleet.serve([*crowd, *calm], extent=TO_THE_END)
-    assert fleet.readings[0].attainment < 0.5
-    assert fleet.readings[-1].attainment == 1.0
+    fleet.serve([*crowd, *calm], stop=AT_END)
+    assert growth.readings[0].attainment < 0.5
+    assert growth.readings[-1].attainment == 1.0
 
 
 def test_a_split_disturbs_nobody(growing):
-    fleet = growing(goal=0.0)
     arrivals = [Arrival(0.2 * i, 200, 40) for i in range(100)]
-    calm = growing(goal=0.0).serve(arrivals, extent=TO_THE_END)
-    fleet._events.put(5.0, lambda now: fleet.grow(4, now))
-    divided = fleet.serve(arrivals, extent=TO_THE_END)
+    calm = growing(goal=0.0)[0].serve(arrivals, stop=AT_END)
+    fleet, _ = growing(goal=1.1, interval_s=5.0, max_instances=4)
+    divided = fleet.serve(arrivals, stop=AT_END)
     assert sizes(fleet) == [2, 2]
-    assert len(divided.verdicts) == len(calm.verdicts) == 100
+    assert len(divided.results) == len(calm.results) == 100
     assert divided.attained >= calm.attained == 100
 
 
 def test_a_strategy_without_constraints_is_spread_too(engine):
-    fleet = SimulatedFleet(engine("vllm"), 4, Bounds(1, 2))
-    fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], extent=TO_THE_END)
-    finished = [each.status(99.0).finished for each in fleet._instances.values()]
+    fleet = fleet_of(engine("vllm"), 4, Bounds(1, 2))
+    fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], stop=AT_END)
+    finished = [each.status(99.0).finished for each in fleet.instances]
     assert max(finished) <= 2 * min(finished)

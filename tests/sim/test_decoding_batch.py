@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.request import Request, Slo
-from macroserve.sim.record import Record
-from macroserve.sim.streams import Streams
+from macroserve.sim.device import DecodingBatch, SimRequest
 
 
 def record(name, num_output, *, hidden=False, emitted=1):
-    made = Record(Request(name, 0.0, 10, 100, Slo(1.0, 0.1)), num_output)
+    made = SimRequest(Request(name, 0.0, 10, 100, Slo(1.0, 0.1)), num_output)
     made.is_hidden = hidden
     made.emit([0.5] * emitted)
     return made
@@ -25,7 +24,7 @@ moves = st.one_of(
 
 @given(st.lists(moves, max_size=40))
 def test_each_has_its_tokens_at_the_times_of_its_steps(moves):
-    streams, model, now, num_added = Streams(), {}, 1.0, 0
+    streams, model, now, num_added = DecodingBatch(), {}, 1.0, 0
     for move, number, hidden in moves:
         if move == "add":
             num_added += 1
@@ -65,7 +64,7 @@ def check_same(left, expected):
 
 
 def test_who_came_last_begins_to_decode_with_the_next_batch():
-    streams, first, second = Streams(), record("a", 9), record("b", 9, emitted=2)
+    streams, first, second = DecodingBatch(), record("a", 9), record("b", 9, emitted=2)
     streams.add(first)
     streams.add(second)
     streams.begin(3.0)
@@ -74,7 +73,7 @@ def test_who_came_last_begins_to_decode_with_the_next_batch():
 
 
 def test_the_others_are_those_that_are_not_named():
-    streams = Streams()
+    streams = DecodingBatch()
     for name in "abc":
         streams.add(record(name, 9))
     assert streams.others(["b", "x"]) == ["a", "c"]

@@ -1,10 +1,10 @@
 import pytest
 
 from macroserve.core.request import Slo
-from macroserve.sim.capacity import survivors
-from macroserve.sim.capacity.survivors import MAX_SHARE, attainment
+from macroserve.sim.capacity import scale_down_check
+from macroserve.sim.capacity.scale_down_check import MAX_SHARE, attainment
 from macroserve.sim.capacity.traffic import Traffic, busiest, expected
-from macroserve.sim.cell import SimulatedCell
+from macroserve.sim.simulation import single_cell
 
 HOPELESS = Slo(ttft_s=1e-3, tpot_s=1e-3)
 
@@ -16,10 +16,14 @@ def steady(load, rate):
 
 
 def test_more_instances_attain_more_and_more_load_less(make_design, make_load):
-    design = make_design()
-    by_number = [attainment(design, steady(make_load, 14.0), n).attainment for n in (1, 2, 3, 6)]
+    instance_model = make_design()
+    by_number = [
+        attainment(instance_model, steady(make_load, 14.0), n).attainment for n in (1, 2, 3, 6)
+    ]
     assert by_number == sorted(by_number) and by_number[0] < 0.7 < 0.95 < by_number[-1]
-    by_rate = [attainment(design, steady(make_load, r), 2).attainment for r in (4.0, 14.0, 28.0)]
+    by_rate = [
+        attainment(instance_model, steady(make_load, r), 2).attainment for r in (4.0, 14.0, 28.0)
+    ]
     assert (
         by_rate == sorted(by_rate, reverse=True)
         and by_rate[0] > 0.98 > 0.85 > by_rate[1] > 0.7 > by_rate[2]
@@ -34,12 +38,14 @@ def test_many_instances_are_judged_by_their_share(
 
     def sized(engine, num, *others):
         sizes.append(num)
-        return SimulatedCell(engine, num, *others)
+        return single_cell(engine, num, *others)
 
-    monkeypatch.setattr(survivors, "SimulatedCell", sized)
-    design, per_instance = make_design(), 6.0
-    few = attainment(design, steady(make_load, per_instance * MAX_SHARE), MAX_SHARE)
-    many = attainment(design, steady(make_load, per_instance * num_instances), num_instances)
+    monkeypatch.setattr(scale_down_check, "single_cell", sized)
+    instance_model, per_instance = make_design(), 6.0
+    few = attainment(instance_model, steady(make_load, per_instance * MAX_SHARE), MAX_SHARE)
+    many = attainment(
+        instance_model, steady(make_load, per_instance * num_instances), num_instances
+    )
     assert many.attainment == pytest.approx(few.attainment, abs=0.05)
     assert sizes == [MAX_SHARE, MAX_SHARE]
 
@@ -75,8 +81,8 @@ def test_a_rare_request_is_simulated_often_enough(make_design, make_load):
 
 
 def test_the_same_again_and_another_seed(make_design, make_load):
-    design, traffic = make_design(), steady(make_load, 11.0)
-    first, again, other = (attainment(design, traffic, 2, seed=seed) for seed in (0, 0, 1))
+    instance_model, traffic = make_design(), steady(make_load, 11.0)
+    first, again, other = (attainment(instance_model, traffic, 2, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
     assert first.attainment == pytest.approx(other.attainment, abs=0.1)
 
@@ -84,7 +90,7 @@ def test_the_same_again_and_another_seed(make_design, make_load):
 def test_a_simulation_that_was_cut_short_is_uncertain(make_design, make_load, monkeypatch):
     traffic = steady(make_load, 8.0)
     assert attainment(make_design(), traffic, 1).certain
-    monkeypatch.setattr(survivors, "MAX_ITERATIONS", 1000)
+    monkeypatch.setattr(scale_down_check, "MAX_ITERATIONS", 1000)
     assert not attainment(make_design(), traffic, 1).certain
     assert attainment(make_design(), traffic, 1, goal=0.99).certain, "it is missed for sure"
     assert attainment(make_design(), steady(make_load, 0.5), 1).certain
@@ -93,10 +99,10 @@ def test_a_simulation_that_was_cut_short_is_uncertain(make_design, make_load, mo
 def test_early_misses_do_not_lose_a_goal(make_design, make_load, monkeypatch):
     """Who misses is known at the first token, who attains at the last."""
     load = make_load([1.0] * 60, ((100, 400),) * 7 + ((1900, 400),))
-    design, traffic = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1)), expected(load, 0)
+    instance_model, traffic = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1)), expected(load, 0)
     goal = 0.6
-    whole = attainment(design, traffic, 1, goal)
+    whole = attainment(instance_model, traffic, 1, goal)
     assert whole.certain and whole.attainment > goal
-    monkeypatch.setattr(survivors, "MAX_ITERATIONS", 90)
-    cut = attainment(design, traffic, 1, goal)
+    monkeypatch.setattr(scale_down_check, "MAX_ITERATIONS", 90)
+    cut = attainment(instance_model, traffic, 1, goal)
     assert cut.attainment < goal and not cut.certain

@@ -11,10 +11,10 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.strategy import STRATEGIES, Routing
 from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
-from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.instance import Engine, SimulatedInstance
-from macroserve.sim.outcome import TO_THE_END, Extent
-from macroserve.sim.verdicts import Verdicts
+from macroserve.sim.instance import InstanceSpec, SimulatedInstance
+from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.results import AT_END, StopRule
+from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival, poisson
 
 LATE = Arrival(1000.0, 10, 10)
@@ -77,9 +77,9 @@ async def test_decisions_are_those_of_the_emulated_executor(
 ):
     config = make_config(strategy, num_blocks=128)  # tight, so that some are preempted
     arrivals = poisson([0.5, 6.0], 20.0, make_lengths(), Random(4))
-    cell = SimulatedCell(Engine.known(config, make_latency()), 1, max_run_steps=1)
+    cell = single_cell(InstanceSpec.known(config, make_latency()), 1, max_run_steps=1)
     log = []
-    log_batches(cell._instances["instance-0"].policy, log)
+    log_batches(cell.instances[0].policy, log)
     outcome = cell.serve(arrivals)
     assert outcome.decided and outcome.requests == len(arrivals)
     expected = await emulated_batches(config, make_latency(), arrivals)
@@ -91,9 +91,9 @@ async def test_decisions_are_those_of_the_emulated_executor(
 def test_of_what_ends_in_one_step_the_first_come_is_learned_from_first(make_config, make_latency):
     """In the order in which ids hash, the same seed would give other figures in another process."""
     prompts = list(range(10, 110, 10))
-    cell = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
-    cell.serve([Arrival(0.0, prompt, 50) for prompt in prompts], extent=TO_THE_END)
-    learned = cell._instances["instance-0"].policy._lengths._recent
+    cell = single_cell(InstanceSpec.known(make_config(), make_latency()), 1)
+    cell.serve([Arrival(0.0, prompt, 50) for prompt in prompts], stop=AT_END)
+    learned = cell.instances[0].policy._lengths._recent
     assert [prompt for (prompt, _), _ in learned] == prompts
 
 
@@ -102,7 +102,7 @@ def ends(monkeypatch):
     """When each request's first and last token came, and how many there were, by its id; in the
     order of their ends."""
     times = {}
-    ended = Verdicts.ended
+    ended = ResultCollector.ended
 
     def recording(self, record):
         assert record.request.request_id not in times, "it ended twice"
@@ -111,7 +111,7 @@ def ends(monkeypatch):
         times[record.request.request_id] = tokens
         ended(self, record)
 
-    monkeypatch.setattr(Verdicts, "ended", recording)
+    monkeypatch.setattr(ResultCollector, "ended", recording)
     return times
 
 
@@ -136,8 +136,11 @@ def test_a_run_of_steps_in_one_event_changes_no_token(
 
     def serve(max_run_steps):
         ends.clear()
-        cell = SimulatedCell(
-            Engine.known(config, make_latency()), num_instances, 1 / 3, max_run_steps
+        cell = single_cell(
+            InstanceSpec.known(config, make_latency()),
+            num_instances,
+            1 / 3,
+            max_run_steps=max_run_steps,
         )
         outcome = cell.serve(arrivals)
         return outcome, dict(ends), cell.num_iterations
@@ -159,11 +162,11 @@ def test_a_run_of_steps_in_one_event_changes_no_token(
 def test_what_has_ended_holds_nothing(strategy, make_config, make_latency, make_lengths):
     """Though memory is short, so that some rest, and some that rest lose their caches."""
     config = make_config(strategy, num_blocks=64)
-    cell = SimulatedCell(Engine.known(config, make_latency()), 1)
+    cell = single_cell(InstanceSpec.known(config, make_latency()), 1)
     arrivals = poisson([6.0], 20.0, make_lengths(), Random(5))
-    outcome = cell.serve(arrivals, extent=TO_THE_END)
-    assert len(outcome.verdicts) == len(arrivals) and outcome.kv_use > 0.3
-    assert cell._instances["instance-0"].kv_use == 0.0
+    outcome = cell.serve(arrivals, stop=AT_END)
+    assert len(outcome.results) == len(arrivals) and outcome.kv_use > 0.3
+    assert cell.instances[0].kv_use == 0.0
 
 
 def test_the_same_again(make_config, make_latency, make_lengths, ends):
@@ -171,14 +174,14 @@ def test_the_same_again(make_config, make_latency, make_lengths, ends):
     runs = []
     for _ in range(2):
         ends.clear()
-        SimulatedCell(Engine.known(make_config(), make_latency()), 3, 1 / 3).serve(arrivals)
+        single_cell(InstanceSpec.known(make_config(), make_latency()), 3, 1 / 3).serve(arrivals)
         runs.append(list(ends.items()))
     assert runs[0] == runs[1]
 
 
 def test_a_lone_request_takes_the_time_of_its_batches(make_config, make_latency, ends):
     latency = make_latency()
-    SimulatedCell(Engine.known(make_config(), latency), 1).serve([Arrival(3.0, 500, 4)])
+    single_cell(InstanceSpec.known(make_config(), latency), 1).serve([Arrival(3.0, 500, 4)])
     prefill_s = latency.prefill_s(500)
     decodes_s = [latency.predict(latency.work((), 1, 501 + done)) for done in range(3)]
     first_s, last_s, _ = ends["request-0"]
@@ -208,9 +211,9 @@ def test_urgent_requests_are_handed_to_the_high_priority_pool(
     monkeypatch.setattr(SimulatedInstance, "begin", beginning)
     monkeypatch.setattr(SimulatedInstance, "add", adding)
     arrivals = [*poisson([20.0], 20.0, make_lengths(), Random(7)), LATE]
-    outcome = SimulatedCell(Engine.known(make_config("ascendra"), make_latency()), 3, 1 / 3).serve(
-        arrivals
-    )
+    outcome = single_cell(
+        InstanceSpec.known(make_config("ascendra"), make_latency()), 3, 1 / 3
+    ).serve(arrivals)
     assert set(moved) == {"instance-0"} and len(moved) == len(offloaded) > 5
     assert len(ends) == outcome.requests == len(arrivals), "none is lost on its way"
 
@@ -227,7 +230,7 @@ def test_the_router_knows_what_the_instances_do_and_how_long_responses_get(
 
     monkeypatch.setattr(CellLedger, "assign", recording)
     arrivals = [Arrival(0.0, 200, 40), Arrival(0.5, 300, 2000), Arrival(100.0, 10, 10)]
-    SimulatedCell(Engine.known(make_config(), make_latency()), 1).serve(arrivals)
+    single_cell(InstanceSpec.known(make_config(), make_latency()), 1).serve(arrivals)
     guess, before = routed[0]
     assert (guess, before.num_running, before.num_waiting) == (256, 0, 0)
     guess, meanwhile = routed[1]
@@ -241,29 +244,29 @@ def test_the_router_knows_what_the_instances_do_and_how_long_responses_get(
 def test_what_is_dropped_or_refused_has_missed(make_config, make_latency, make_lengths):
     arrivals = poisson([60.0], 10.0, make_lengths(), Random(8))
     config = make_config(drop_late=True)
-    outcome = SimulatedCell(Engine.known(config, make_latency()), 1).serve(arrivals)
+    outcome = single_cell(InstanceSpec.known(config, make_latency()), 1).serve(arrivals)
     assert outcome.decided and outcome.requests == len(arrivals)
     assert 0 < outcome.attained < len(arrivals)
     never_fits = make_config(num_blocks=4)
-    outcome = SimulatedCell(Engine.known(never_fits, make_latency()), 1).serve(arrivals)
+    outcome = single_cell(InstanceSpec.known(never_fits, make_latency()), 1).serve(arrivals)
     assert (outcome.requests, outcome.attained) == (len(arrivals), 0)
 
 
 def test_cell_with_a_prompt_as_long_as_the_model_refuses_it(make_config, make_latency, ends):
     config = make_config(max_model_len=128)
     arrivals = [Arrival(0.0, 500, 10), Arrival(1.0, 128, 10), Arrival(2.0, 127, 10)]
-    outcome = SimulatedCell(Engine.known(config, make_latency()), 1).serve(
-        arrivals, extent=TO_THE_END
+    outcome = single_cell(InstanceSpec.known(config, make_latency()), 1).serve(
+        arrivals, stop=AT_END
     )
-    assert [v.refused for v in outcome.verdicts] == [True, True, False]
-    assert [v.num_prompt_tokens for v in outcome.verdicts] == [500, 128, 127]
+    assert [v.refused for v in outcome.results] == [True, True, False]
+    assert [v.num_prompt_tokens for v in outcome.results] == [500, 128, 127]
     assert outcome.attained <= 1
     assert [num_tokens for _, _, num_tokens in ends.values()] == [1]
 
 
 def test_cell_with_a_response_beyond_the_model_ends_it_there(make_config, make_latency, ends):
     config = make_config(max_model_len=128)
-    outcome = SimulatedCell(Engine.known(config, make_latency()), 1).serve(
+    outcome = single_cell(InstanceSpec.known(config, make_latency()), 1).serve(
         [Arrival(0.0, 100, 5000)]
     )
     assert outcome.requests == 1
@@ -272,40 +275,40 @@ def test_cell_with_a_response_beyond_the_model_ends_it_there(make_config, make_l
 
 def test_each_target_that_is_missed_counts(make_config, make_latency):
     for slo in (Slo(ttft_s=1e-4, tpot_s=1.0), Slo(ttft_s=10.0, tpot_s=1e-4)):
-        cell = SimulatedCell(Engine.known(make_config(slo=slo), make_latency()), 1)
+        cell = single_cell(InstanceSpec.known(make_config(slo=slo), make_latency()), 1)
         assert cell.serve([Arrival(0.0, 100, 10), Arrival(1.0, 100, 10)]).attained == 0
-    cell = SimulatedCell(Engine.known(make_config(slo=Slo(10.0, 1.0)), make_latency()), 1)
+    cell = single_cell(InstanceSpec.known(make_config(slo=Slo(10.0, 1.0)), make_latency()), 1)
     assert cell.serve([Arrival(0.0, 100, 10), Arrival(1.0, 100, 10)]).attained == 2
 
 
 def test_the_first_arrivals_need_not_count(make_config, make_latency, make_lengths):
     arrivals = poisson([5.0], 10.0, make_lengths(), Random(9))
-    outcome = SimulatedCell(Engine.known(make_config(), make_latency()), 1).serve(
+    outcome = single_cell(InstanceSpec.known(make_config(), make_latency()), 1).serve(
         arrivals, num_before=20
     )
     assert outcome.requests == len(arrivals) - 20
 
 
 def test_no_arrivals_are_all_attained(make_config, make_latency):
-    outcome = SimulatedCell(Engine.known(make_config(), make_latency()), 2).serve([])
+    outcome = single_cell(InstanceSpec.known(make_config(), make_latency()), 2).serve([])
     assert (outcome.requests, outcome.decided, outcome.attainment) == (0, True, 1.0)
 
 
 def test_a_goal_out_of_reach_ends_it(make_config, make_latency, make_lengths):
     arrivals = poisson([60.0], 20.0, make_lengths(), Random(10))
-    whole = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
+    whole = single_cell(InstanceSpec.known(make_config(), make_latency()), 1)
     assert whole.serve(arrivals).attainment < 0.5
-    early = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
-    outcome = early.serve(arrivals, extent=Extent(goal=0.9))
+    early = single_cell(InstanceSpec.known(make_config(), make_latency()), 1)
+    outcome = early.serve(arrivals, stop=StopRule(goal=0.9))
     assert outcome.attainment < 0.9 and outcome.decided and outcome.requests < len(arrivals)
     assert early.num_iterations < 0.5 * whole.num_iterations
-    in_reach = SimulatedCell(Engine.known(make_config(), make_latency()), 1)
-    assert in_reach.serve(arrivals[::60], extent=Extent(goal=0.9)).decided
+    in_reach = single_cell(InstanceSpec.known(make_config(), make_latency()), 1)
+    assert in_reach.serve(arrivals[::60], stop=StopRule(goal=0.9)).decided
 
 
 def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_lengths):
     arrivals = poisson([20.0], 60.0, make_lengths(), Random(11))
-    cell = SimulatedCell(Engine.known(make_config(), make_latency()), 2)
+    cell = single_cell(InstanceSpec.known(make_config(), make_latency()), 2)
     outcome = cell.serve(arrivals, max_iterations=300)
     assert cell.num_iterations <= 302
     assert not outcome.decided and outcome.requests < len(arrivals)
@@ -313,11 +316,11 @@ def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_le
 
 def test_a_request_finds_the_caches_as_full_as_tokens_are_in_them(make_config, make_latency):
     config = make_config("vllm")
-    cell = SimulatedCell(Engine.known(config, make_latency()), 2)
+    cell = single_cell(InstanceSpec.known(config, make_latency()), 2)
     arrivals = [Arrival(0.0, 1000, 200), Arrival(60.0, 10, 10)]
-    after = SimulatedCell(Engine.known(config, make_latency()), 2)
-    assert after.serve(arrivals, num_before=1, extent=TO_THE_END).kv_use == 0.0  # it has ended
+    after = single_cell(InstanceSpec.known(config, make_latency()), 2)
+    assert after.serve(arrivals, num_before=1, stop=AT_END).kv_use == 0.0  # it has ended
     arrivals[1] = Arrival(2.0, 10, 10)
-    use = cell.serve(arrivals, num_before=1, extent=TO_THE_END).kv_use
+    use = cell.serve(arrivals, num_before=1, stop=AT_END).kv_use
     one_of_two = config.num_blocks * config.block_size * 2
     assert 1000 / one_of_two < use < 1200 / one_of_two

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from macroserve.core.status import Pool
-from macroserve.sim.cell import SimulatedCell
-from macroserve.sim.instance import Engine
-from macroserve.sim.outcome import TO_THE_END
-from macroserve.sim.record import Record
+from macroserve.sim.device import SimRequest
+from macroserve.sim.instance import InstanceSpec
+from macroserve.sim.results import AT_END
+from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival
 
 NUM_STAGES = 4
@@ -31,19 +31,19 @@ class Stages:
 def serve(make_config, make_latency, monkeypatch):
     """Times of each request's tokens."""
     tokens = {}
-    emit = Record.emit
+    emit = SimRequest.emit
 
     def recording(self, at_s):
         tokens.setdefault(self.request.request_id, []).extend(at_s)
         emit(self, at_s)
 
-    monkeypatch.setattr(Record, "emit", recording)
+    monkeypatch.setattr(SimRequest, "emit", recording)
 
     def run(*arrivals, strategy="vllm"):
         config = replace(make_config(strategy), pool=Pool.LP)
         stages = Stages()
-        engine = Engine(config, stages.seconds, make_latency, pipeline=stages)
-        SimulatedCell(engine, 1).serve([Arrival(*each) for each in arrivals], extent=TO_THE_END)
+        engine = InstanceSpec(config, stages.seconds, make_latency, pipeline=stages)
+        single_cell(engine, 1).serve([Arrival(*each) for each in arrivals], stop=AT_END)
         return [tokens[f"request-{index}"] for index in range(len(arrivals))]
 
     return run

@@ -1,0 +1,50 @@
+"""Growth of a simulated fleet under load (EcoServe, section 4.3)."""
+
+from typing import NamedTuple
+
+from macroserve.sim.results import RunResult
+from macroserve.sim.router import FleetRouter
+
+
+class Reading(NamedTuple):
+    """The state of a fleet at a moment."""
+
+    at_s: float
+    attainment: float
+    """Attainment of the requests that ended, or got late, since the previous reading."""
+    num_instances: int
+    num_cells: int
+
+
+class GrowthDue(NamedTuple):
+    """The event that the fleet is read, and may grow."""
+
+
+class Growth:
+    """The rule adds an instance to a fleet whenever too few requests were within their targets.
+
+    goal: The attainment below which an instance is added.
+    interval_s: Time from one reading to the next.
+    max_instances: Instances at most. A new one is ready at once: it was started beforehand.
+    readings: All readings so far.
+    """
+
+    def __init__(
+        self, fleet: FleetRouter, *, goal: float, interval_s: float, max_instances: int
+    ) -> None:
+        self.interval_s = interval_s
+        self.readings: list[Reading] = []
+        self._fleet = fleet
+        self._goal = goal
+        self._max_instances = max_instances
+        self._seen = 0, 0
+
+    def read(self, known: RunResult, now: float) -> None:
+        """Read the attainment, and grow where it is below the goal."""
+        requests, attained = known.requests - self._seen[0], known.attained - self._seen[1]
+        self._seen = known.requests, known.attained
+        attainment = attained / requests if requests else 1.0
+        num = len(self._fleet.instances)
+        self.readings.append(Reading(now, attainment, num, len(self._fleet.cells)))
+        if attainment < self._goal and num < self._max_instances:
+            self._fleet.grow(num + 1, now)

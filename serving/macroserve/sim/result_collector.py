@@ -1,0 +1,102 @@
+"""The results of a run, collected while it goes on."""
+
+from collections import deque
+
+from macroserve.core.request import Slo
+from macroserve.sim.device import SimRequest
+from macroserve.sim.results import (
+    WHEN_DECIDED,
+    RequestResult,
+    RunResult,
+    SloRule,
+    StopRule,
+    as_client,
+)
+
+
+class ResultCollector:
+    """The collector counts which requests have attained or missed their targets so far.
+
+    num_requests: Requests that will arrive and count.
+    slo_rule: Decides on each request that has ended.
+    stop: When the results are complete.
+    """
+
+    def __init__(
+        self, num_requests: int, slo_rule: SloRule = as_client, stop: StopRule = WHEN_DECIDED
+    ) -> None:
+        self._num = num_requests
+        self._slo_rule = slo_rule
+        self._stop = stop
+        self._normalised_s = 0.0
+        self._coming: set[str] = set()
+        self._open: set[str] = set()
+        self._unanswered: deque[SimRequest] = deque()
+        self._num_attained = 0
+        self._num_missed = 0
+        self._results: list[RequestResult] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has gone as far as its stop rule says."""
+        if self._stop.to_the_end:
+            is_lost = self._normalised_s > self._stop.limit_s * self._num
+            return is_lost or len(self._results) == self._num
+        num_known = self._num_attained + self._num_missed
+        num_in_reach = self._num - self._num_missed
+        return num_known == self._num or num_in_reach < self._stop.goal * self._num
+
+    @property
+    def outcome(self) -> RunResult:
+        num_known = self._num_attained + self._num_missed
+        return RunResult(num_known, self._num_attained, self.is_complete, tuple(self._results))
+
+    def expect(self, record: SimRequest) -> None:
+        """Expect a result of a request that has arrived; called in the order of deadlines."""
+        self._open.add(record.request.request_id)
+        if self._stop.to_the_end:
+            self._coming.add(record.request.request_id)
+        self._unanswered.append(record)
+
+    def ended(self, record: SimRequest) -> None:
+        attained = self._slo_rule(record)
+        self._decide(record, attained)
+        self._note(record, record.first_s, attained=attained, refused=False)
+
+    def refused(self, record: SimRequest, now: float) -> None:
+        self._decide(record, False)
+        self._note(record, now, attained=False, refused=True)
+
+    def pass_time(self, now: float) -> None:
+        """Count the requests as missed that are due before ``now`` and have no token yet."""
+        unanswered = self._unanswered
+        while unanswered and (unanswered[0].num_emitted or unanswered[0].request.deadline_s < now):
+            record = unanswered.popleft()
+            if not record.num_emitted:
+                self._decide(record, False)
+
+    def _decide(self, record: SimRequest, attained: bool) -> None:
+        if record.request.request_id in self._open:
+            self._open.remove(record.request.request_id)
+            self._num_attained += attained
+            self._num_missed += not attained
+
+    def _note(self, record: SimRequest, answer_s: float, *, attained: bool, refused: bool) -> None:
+        request = record.request
+        if request.request_id not in self._coming:
+            return
+        self._coming.remove(request.request_id)
+        after_s = max(0.0, record.last_s - record.first_s)
+        result = RequestResult(
+            request.arrival_s,
+            request.num_prompt_tokens,
+            record.num_output,
+            answer_s - request.arrival_s,
+            after_s / max(1, record.num_emitted - 1),
+            Slo.steady_s(record.gaps_s),
+            refused,
+            attained,
+        )
+        self._results.append(result)
+        if not refused:
+            self._normalised_s += result.normalised_s

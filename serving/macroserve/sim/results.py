@@ -1,0 +1,133 @@
+"""Results of simulated requests and runs, and the rules by which they count."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from statistics import mean
+from typing import NamedTuple
+
+from macroserve.sim.device import SimRequest
+
+QUARTERS = 4
+
+
+class RequestResult(NamedTuple):
+    """The result of one request."""
+
+    arrival_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    wait_s: float
+    """From the arrival to the first token, or to the refusal."""
+    tpot_s: float
+    """Mean time of the tokens after the first."""
+    tbt_s: float
+    """The 99th percentile (nearest rank) of the gaps between two tokens."""
+    refused: bool
+    attained: bool
+
+    @property
+    def completion_s(self) -> float:
+        """Time from the arrival to the last token."""
+        return self.wait_s + (self.num_output_tokens - 1) * self.tpot_s
+
+    @property
+    def normalised_s(self) -> float:
+        """Time from the arrival to the last token, divided by the number of tokens."""
+        return self.completion_s / self.num_output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """A run stops when each request that counts is known to attain or to miss its targets."""
+
+    goal: float = 0.0
+    """An attainment; the run also stops as soon as it is out of reach."""
+    to_the_end: bool = False
+    """Whether the run goes on until each request has ended, which takes longer than to know that a
+    request is late. Only then are there results of single requests."""
+    limit_s: float = inf
+    """With ``to_the_end``: the run also stops once the mean normalized latency is sure to exceed
+    this."""
+
+
+WHEN_DECIDED = StopRule()
+AT_END = StopRule(to_the_end=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The result of a run: the requests that count, and how many attained their targets."""
+
+    requests: int
+    """Requests that are known to attain or to miss their targets."""
+    attained: int
+    decided: bool
+    """Whether all requests are known, or so many that the goal is missed."""
+    results: tuple[RequestResult, ...] = ()
+    """One for each request that ended, in that order, where the run went to the end."""
+    kv_use: float = 0.0
+    """There, the mean share of the KV caches that held tokens, as each request found them."""
+
+    @property
+    def attainment(self) -> float:
+        """1.0 where there were no requests."""
+        return self.attained / self.requests if self.requests else 1.0
+
+    @property
+    def longest_wait_s(self) -> float:
+        return max([result.wait_s for result in self.results], default=0.0)
+
+    @property
+    def normalised_latency_s(self) -> float:
+        """Mean normalized latency of the requests that were not refused. Needs a result."""
+        return mean([result.normalised_s for result in self.results if not result.refused])
+
+    @property
+    def completion_s(self) -> float:
+        """Mean completion time of the requests that were not refused. Needs a result."""
+        return mean([result.completion_s for result in self.results if not result.refused])
+
+    @property
+    def by_size(self) -> tuple[float, ...]:
+        """Attainment of each quarter of the requests, the one with the fewest tokens first (prompt
+        and output); empty where there are fewer results than quarters."""
+        num = len(self.results)
+        if num < QUARTERS:
+            return ()
+        ordered = sorted(self.results, key=lambda v: v.num_prompt_tokens + v.num_output_tokens)
+        bounds = [num * quarter // QUARTERS for quarter in range(QUARTERS + 1)]
+        return tuple(
+            mean([result.attained for result in ordered[start:end]])
+            for start, end in pairwise(bounds)
+        )
+
+
+SloRule = Callable[[SimRequest], bool]
+"""An SLO rule tells whether a request that has ended did so within its targets."""
+
+
+def as_client(record: SimRequest) -> bool:
+    """Return whether a request met all targets as they are stated."""
+    return _is_met(record, record.first_s, record.request.slo.num_slow(record.gaps_s))
+
+
+def as_ecoserve(record: SimRequest) -> bool:
+    """Return whether a request met its targets as EcoServe counts: the wait for the switch to
+    decoding belongs to TTFT, and TPOT counts from there."""
+    return _is_met(record, max(record.first_s, record.decoding_s))
+
+
+def as_aptserve(record: SimRequest) -> bool:
+    """Return whether a request met its TTFT, and the 99th percentile of the gaps between its tokens
+    met the target (Apt-Serve, section 6.1)."""
+    slo = record.request.slo
+    is_steady = slo.is_steady(slo.num_slow(record.gaps_s), record.num_emitted - 1)
+    return record.first_s <= record.request.deadline_s and is_steady
+
+
+def _is_met(record: SimRequest, first_s: float, num_slow: int = 0) -> bool:
+    request, num_after = record.request, record.num_emitted - 1
+    ttft_s, after_s = first_s - request.arrival_s, record.last_s - first_s
+    return request.slo.is_met(ttft_s, after_s, num_after, num_slow)

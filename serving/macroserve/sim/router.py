@@ -1,0 +1,140 @@
+"""Where simulated requests go: one cell, or several that grow and divide as mitosis plans."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from macroserve.core.routing.cells import turns
+from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.scaling.commands import Add, Cell, Command, SetPriority, Split, apply
+from macroserve.core.scaling.mitosis import Bounds, high_priority_count, plan
+from macroserve.core.status import Pool
+from macroserve.sim.instance import MAX_RUN_STEPS, InstanceSpec, SimulatedInstance
+
+
+class Router(ABC):
+    """A router chooses an instance for each request, from what the instances reported.
+
+    instances: By name, in the order in which they were added.
+    """
+
+    def __init__(self) -> None:
+        self.instances: dict[str, SimulatedInstance] = {}
+
+    @abstractmethod
+    def assign(self, request: RouteRequest, now: float) -> str | None:
+        """Return the name of the chosen instance; None if the request excludes all of them."""
+
+    @abstractmethod
+    def ledger(self, instance: str) -> CellLedger:
+        """Return the ledger of the cell that an instance is in."""
+
+    def report(self, instance: SimulatedInstance, now: float) -> None:
+        """Pass the status of an instance to its cell."""
+        self.ledger(instance.name).observe(instance.name, instance.status(now), now)
+
+
+class CellRouter(Router):
+    """The router of a single cell, with one instance for each of ``pools``."""
+
+    def __init__(
+        self, spec: InstanceSpec, pools: Sequence[Pool], max_run_steps: int = MAX_RUN_STEPS
+    ) -> None:
+        super().__init__()
+        self._ledger = CellLedger(spec.config.strategy)
+        for index, pool in enumerate(pools):
+            name = f"instance-{index}"
+            instance = SimulatedInstance(name, pool, spec, max_run_steps)
+            self.instances[name] = instance
+            self._ledger.add(name, pool, spec.config.max_num_seqs)
+            self.report(instance, 0.0)
+            instance.policy.let_offload(Pool.HP in pools)
+
+    def assign(self, request: RouteRequest, now: float) -> str | None:
+        return self._ledger.assign(request, now).instance
+
+    def ledger(self, instance: str) -> CellLedger:
+        return self._ledger
+
+
+class FleetRouter(Router):
+    """The router of cells within ``bounds``, as mitosis makes them out of nothing.
+
+    cells: The present cells.
+    """
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        num_instances: int,
+        bounds: Bounds,
+        high_priority_ratio: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.cells: tuple[Cell, ...] = ()
+        self._spec = spec
+        self._bounds = bounds
+        self._ratio = high_priority_ratio
+        self._ledgers: dict[str, CellLedger] = {}
+        self._homes: dict[str, CellLedger] = {}
+        self.grow(num_instances, 0.0)
+
+    def grow(self, num_instances: int, now: float) -> None:
+        """Grow to ``num_instances``, no fewer than there are. Instances that move to another cell
+        go on serving."""
+        commands = plan(
+            self.cells, num_instances, self._bounds, self._ratio, self._remaining_tokens()
+        )
+        for command in commands:
+            self._apply(command, now)
+            self.cells = apply(self.cells, command)
+        for cell in self.cells:
+            for name in cell.instances:
+                self.instances[name].policy.let_offload(bool(cell.high_priority))
+
+    def assign(self, request: RouteRequest, now: float) -> str | None:
+        """Choose the least loaded cell in which the request can be in time, else the least loaded
+        cell, as ingresses do."""
+        views = [ledger.cell_view(name) for name, ledger in self._ledgers.items()]
+        for name, force in turns(views):
+            decision = self._ledgers[name].assign(request, now)
+            if force or decision.satisfied:
+                return decision.instance
+            self._ledgers[name].settle(request.request.request_id)
+        raise AssertionError("a fleet has cells")
+
+    def ledger(self, instance: str) -> CellLedger:
+        return self._homes[instance]
+
+    def _apply(self, command: Command, now: float) -> None:
+        match command:
+            case Add(cell=cell, instance=name, pool=pool):
+                self.instances[name] = SimulatedInstance(name, pool, self._spec)
+                self._join(name, cell, now)
+            case Split(new_cell=cell, instances=names):
+                for name in names:
+                    self._homes[name].remove(name)
+                    self._join(name, cell, now)
+            case SetPriority(instance=name, pool=pool):
+                self.instances[name].policy.set_pool(pool)
+                self._homes[name].set_pool(name, pool)
+            case _:
+                raise AssertionError(f"a fleet that grows needs no {command}")
+
+    def _join(self, name: str, cell: str, now: float) -> None:
+        config = self._spec.config
+        ledger = self._ledgers.setdefault(cell, CellLedger(config.strategy))
+        self._homes[name] = ledger
+        instance = self.instances[name]
+        ledger.add(name, instance.policy.config.pool, config.max_num_seqs)
+        self.report(instance, now)
+
+    def _remaining_tokens(self) -> Mapping[str, int]:
+        views = [view for ledger in self._ledgers.values() for view in ledger.views]
+        return {view.name: view.status.remaining_tokens for view in views}
+
+
+def cell_pools(num_instances: int, high_priority_ratio: float) -> list[Pool]:
+    """Return the pool of each instance of a cell: HP first, as many as the ratio says."""
+    num_high = high_priority_count(num_instances, high_priority_ratio)
+    return [Pool.HP if index < num_high else Pool.LP for index in range(num_instances)]

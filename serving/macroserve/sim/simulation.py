@@ -1,0 +1,271 @@
+"""The event loop: requests arrive, batches end and KV caches arrive in virtual time."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from statistics import fmean
+from typing import NamedTuple
+
+from macroserve.core.batch import HandBackReason
+from macroserve.core.request import Request
+from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.sim.device import SimRequest
+from macroserve.sim.events import EventQueue
+from macroserve.sim.growth import Growth, GrowthDue
+from macroserve.sim.instance import MAX_RUN_STEPS, ActiveBatch, InstanceSpec, SimulatedInstance
+from macroserve.sim.kv_handover import KvArrived, KvHandover, handover_pools
+from macroserve.sim.result_collector import ResultCollector
+from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
+from macroserve.sim.router import CellRouter, Router, cell_pools
+from macroserve.sim.topology import KvTransfers, Topology
+from macroserve.sim.trace import Trace
+from macroserve.workload.arrivals import Arrival
+
+
+class StepEnded(NamedTuple):
+    """The event that the last step of a batch ends, unless the batch was truncated."""
+
+    instance: SimulatedInstance
+    batch: ActiveBatch
+
+
+Event = StepEnded | KvArrived | GrowthDue
+
+
+class Simulation:
+    """Instances behind a router, in virtual time.
+
+    config: Configuration of the instances.
+    handover: Where instances prefill or decode: how KV caches get from one to another.
+    growth: Where the fleet grows: when it does.
+    trace: Where one is written: records what happens.
+    num_iterations: Decisions of the instances' schedulers so far, all together.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        config: InstanceConfig,
+        *,
+        handover: KvHandover | None = None,
+        growth: Growth | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        self.router = router
+        self.num_iterations = 0
+        self._max_iterations = sys.maxsize
+        self._config = config
+        self._handover = handover
+        self._growth = growth
+        self._trace = trace
+        self._lengths = LengthPredictor()
+        self._events: EventQueue[Event] = EventQueue()
+        self._results = ResultCollector(0)
+        if growth is not None:
+            self._events.put(growth.interval_s, GrowthDue())
+
+    @property
+    def instances(self) -> list[SimulatedInstance]:
+        return list(self.router.instances.values())
+
+    def serve(
+        self,
+        arrivals: Sequence[Arrival],
+        *,
+        num_before: int = 0,
+        slo_rule: SloRule = as_client,
+        stop: StopRule = WHEN_DECIDED,
+        max_iterations: int | None = None,
+    ) -> RunResult:
+        """Serve ``arrivals``, in the order of their times; the first ``num_before`` do not count.
+
+        The run ends as ``stop`` says, or after ``max_iterations`` of the instances together.
+        """
+        self._results = ResultCollector(len(arrivals) - num_before, slo_rule, stop)
+        self._max_iterations = max_iterations or sys.maxsize
+        kv_uses: list[float] = []
+        for index, arrival in enumerate(arrivals):
+            self._run_until(arrival.at_s)
+            if self._is_over:
+                break
+            request = self._request(index, arrival)
+            if index >= num_before:
+                self._results.expect(request)
+            if request.request.num_prompt_tokens < self._config.max_model_len:
+                self._place(request, arrival.at_s)
+            else:  # The endpoint refuses a prompt that leaves no room for a token.
+                self._refuse(request, arrival.at_s)
+            if index >= num_before and stop.to_the_end:
+                # Poisson arrivals see time averages.
+                instances = self.router.instances.values()
+                kv_uses.append(fmean(instance.kv_use for instance in instances))
+        self._run_until(inf)
+        return replace(self._results.outcome, kv_use=fmean(kv_uses) if kv_uses else 0.0)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._results.is_complete or self.num_iterations >= self._max_iterations
+
+    def _run_until(self, moment_s: float) -> None:
+        """Run all events before ``moment_s``, none at ``moment_s`` itself."""
+        while self._events.next_s < moment_s and not self._is_over:
+            now, event = self._events.pop()
+            self._results.pass_time(now)
+            if isinstance(event, StepEnded):
+                if event.instance.active is event.batch and now >= event.batch.ends_s[-1]:
+                    self._advance(event.instance, now)
+            elif isinstance(event, KvArrived):
+                self._receive(event, now)
+            else:
+                self._read(now)
+
+    def _request(self, index: int, arrival: Arrival) -> SimRequest:
+        """Return the request of an arrival. A response ends at the model's maximum length, as at
+        the endpoint."""
+        num_left = max(1, self._config.max_model_len - arrival.num_prompt_tokens)
+        request = Request(
+            f"request-{index}",
+            arrival.at_s,
+            arrival.num_prompt_tokens,
+            min(arrival.max_new_tokens or num_left, num_left),
+            self._config.slo,
+            expected_tokens=arrival.expected_tokens,
+        )
+        return SimRequest(request, min(arrival.num_output_tokens, request.max_new_tokens))
+
+    def _place(
+        self,
+        request: SimRequest,
+        now: float,
+        *,
+        offloaded: bool = False,
+        exclude: frozenset[str] = frozenset(),
+    ) -> None:
+        for instance in self.router.instances.values():
+            # As a rule it is in the middle of a step: of many instances, most are not called.
+            if instance.active and instance.active.ends_s[0] <= now:
+                self._advance(instance, now)
+        known = request.request
+        route = RouteRequest(known, self._lengths.predict(known), offloaded, exclude)
+        name = self.router.assign(route, now)
+        if name is None:
+            name = self.router.assign(replace(route, exclude=frozenset()), now)
+        assert name is not None, "a cell has instances, and none of them drains"
+        instance = self.router.instances[name]
+        if instance.add(request, now):
+            self.router.ledger(name).settle(known.request_id)
+            self._refuse(request, now)
+            return
+        self.router.report(instance, now)
+        self._go_on(instance, now)
+
+    def _refuse(self, request: SimRequest, now: float) -> None:
+        self._results.refused(request, now)
+        if self._trace is not None:
+            self._trace.refused(request, now)
+
+    def _go_on(self, instance: SimulatedInstance, now: float) -> None:
+        """Begin a batch with the new requests now, or when the present step has ended."""
+        if instance.active is None:
+            self._begin(instance, now)
+        else:
+            self._await_end(instance, instance.active)
+
+    def _await_end(self, instance: SimulatedInstance, batch: ActiveBatch) -> None:
+        self._events.put(batch.ends_s[-1], StepEnded(instance, batch))
+
+    def _advance(self, instance: SimulatedInstance, now: float) -> None:
+        """Take in the steps of an instance that have ended by ``now``, and begin its next batch."""
+        outcome = instance.advance_to(now)
+        if outcome is None:
+            return
+        for request in outcome.finished:
+            self._lengths.observe(request.request, request.num_emitted)
+            self._results.ended(request)
+        if self._trace is not None:
+            self._trace.stepped(instance.name, outcome)
+        self.router.report(instance, outcome.end_s)
+        if self._handover is not None:
+            self._handover.add(outcome.departing, instance)
+            if outcome.departing or outcome.finished:
+                self._send(self._handover, outcome.end_s)
+        if instance.active is None:
+            self._begin(instance, outcome.end_s)
+
+    def _begin(self, instance: SimulatedInstance, now: float) -> None:
+        self.num_iterations += 1
+        handed_back = instance.begin(now)
+        if instance.active is None:
+            self.router.report(instance, now)
+        else:
+            self._await_end(instance, instance.active)
+        for request, reason in handed_back:
+            if reason is HandBackReason.DROP:
+                self._refuse(request, now)
+            else:
+                self._place(request, now, offloaded=True, exclude=frozenset({instance.name}))
+
+    def _send(self, handover: KvHandover, now: float) -> None:
+        for end_s, event in handover.send(self._lengths, now):
+            self._events.put(end_s, event)
+            if self._trace is not None:
+                self._trace.sent(event, now, end_s)
+
+    def _receive(self, arrived: KvArrived, now: float) -> None:
+        request, sender, receiver = arrived
+        for instance in (sender, receiver):
+            self._advance(instance, now)
+        sender.send(request, now)
+        self.router.report(sender, now)
+        if sender.active is None:  # Requests may have waited for the memory.
+            self._begin(sender, now)
+        receiver.receive(request)
+        self._go_on(receiver, now)
+
+    def _read(self, now: float) -> None:
+        growth = self._growth
+        assert growth is not None
+        for instance in self.router.instances.values():
+            self._advance(instance, now)
+        growth.read(self._results.outcome, now)
+        self._events.put(now + growth.interval_s, GrowthDue())
+
+
+def single_cell(
+    spec: InstanceSpec,
+    num_instances: int,
+    high_priority_ratio: float = 0.0,
+    *,
+    max_run_steps: int = MAX_RUN_STEPS,
+    trace: Trace | None = None,
+) -> Simulation:
+    """Return a simulation of one cell, the share ``high_priority_ratio`` of it in the HP pool.
+
+    max_run_steps: Decode steps that one event may stand for; with 1 each step is decided anew.
+    """
+    pools = cell_pools(num_instances, high_priority_ratio)
+    return Simulation(CellRouter(spec, pools, max_run_steps), spec.config, trace=trace)
+
+
+def disaggregated_cell(
+    spec: InstanceSpec,
+    num_instances: int,
+    prefill_ratio: float,
+    topology: Topology,
+    kv_bytes_per_token: float,
+    *,
+    trace: Trace | None = None,
+) -> Simulation:
+    """Return a simulation of a cell whose instances prefill or decode, as the strategy's
+    ``transfer`` says.
+
+    prefill_ratio: Share of the instances that prefill; of each node's, where caches stay in it.
+    """
+    transfers = KvTransfers(topology, spec.config.strategy.transfer)
+    pools = handover_pools(transfers, num_instances, prefill_ratio)
+    router = CellRouter(spec, pools)
+    handover = KvHandover(transfers, kv_bytes_per_token, router)
+    return Simulation(router, spec.config, handover=handover, trace=trace)
