@@ -91,3 +91,7 @@ def test_what_there_is_is_named(reproduce, tmp_path, arguments, named):
     result = reproduce(*arguments, "--out", tmp_path)
     assert result.exit_code == 2
     assert named in " ".join(result.output.replace("│", "").split())
+
+
+def test_reproduce_help_lists_every_paper() -> None:
+    assert set(command.PAPER_NAMES) == set(papers.PAPERS)

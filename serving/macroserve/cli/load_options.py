@@ -45,21 +45,24 @@ Lenient = Annotated[bool, _Load("--lenient", help="Skip and count bad rows of th
 Rate = Annotated[float | None, _Load(metavar="R", help="Synthetic load: requests per second.")]
 Kind = Annotated[
     Arrivals | None,
-    _Load(metavar="KIND", help="Of synthetic requests: poisson (the default) or gamma."),
+    _Load(help="Arrival process of a synthetic load (default: poisson)."),
 ]
 Variation = Annotated[
     float | None, _Load(metavar="C", help="Coefficient of variation of gamma gaps.")
 ]
 PromptTokens = Annotated[
     str | None,
-    _Load(metavar="DIST", help=f"Lengths: {SYNTAX}; by default {DEFAULT_LENGTH}."),
+    _Load(metavar="DIST", help=f"Prompt lengths: {SYNTAX} (default: {DEFAULT_LENGTH})."),
 ]
-OutputTokens = Annotated[str | None, _Load(metavar="DIST", help="Likewise.")]
+OutputTokens = Annotated[
+    str | None,
+    _Load(metavar="DIST", help=f"Output lengths: {SYNTAX} (default: {DEFAULT_LENGTH})."),
+]
 LengthScale = Annotated[
     float, _Load(metavar="X", help="Multiply all lengths by this, for small models.")
 ]
-MaxPromptTokens = Annotated[int | None, _Load(metavar="N", help="Cut longer prompts.")]
-MaxOutputTokens = Annotated[int | None, _Load(metavar="N", help="Cut longer answers.")]
+MaxPromptTokens = Annotated[int | None, _Load(metavar="N", help="Cut prompts that are longer.")]
+MaxOutputTokens = Annotated[int | None, _Load(metavar="N", help="Cut responses that are longer.")]
 
 
 def parse_duration(option: str, text: str) -> float:

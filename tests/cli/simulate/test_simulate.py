@@ -156,3 +156,11 @@ def test_the_manifests_of_this_repository_can_be_simulated(tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert "devices" in result.output
+
+
+def test_simulate_trace_out_writes_trace_events(run, tmp_path):
+    path = tmp_path / "run.json"
+    result = run(*PLACE, *LOAD, "--duration", "5s", "--trace-out", path)
+    assert result.exit_code == 0, result.output
+    phases = {event["ph"] for event in json.loads(path.read_text())["traceEvents"]}
+    assert phases == {"M", "X", "b", "e"}

@@ -24,13 +24,15 @@ def plan(
     context: typer.Context,
     manifest: where.ManifestFile,
     device: where.Device,
-    out: Annotated[Path, typer.Option(help="A folder for the plan and its manifest.")],
-    devices: Annotated[int, typer.Option(help="There are at most.", min=1)] = 32,
-    per_node: Annotated[int, typer.Option(help="Of them share a node.", min=1)] = 8,
+    out: Annotated[Path, typer.Option(help="Folder for the plan and its manifest.")],
+    devices: Annotated[int, typer.Option(help="Maximum number of devices.", min=1)] = 32,
+    per_node: Annotated[
+        int, typer.Option(help="Devices per node; an instance stays within one.", min=1)
+    ] = 8,
     link: where.Link = where.DEFAULT_LINK,
     model: where.Model = None,
     price: Annotated[
-        float | None, typer.Option(help="Of a device for an hour, in any currency.", min=0)
+        float | None, typer.Option(help="Price per device-hour, in any currency.", min=0)
     ] = None,
     trace: options.TraceFile = None,
     time_scale: options.TimeScale = None,
@@ -48,11 +50,14 @@ def plan(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help=f"Of the arrivals. By default the whole trace, else {DEFAULT_DURATION}.",
+            help="Duration of the arrivals (default: the whole trace; "
+            f"{DEFAULT_DURATION} with --rate).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of arrivals and lengths.", min=0)] = 0,
-    processes: Annotated[int | None, typer.Option(help="Else one a core.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Random seed for arrivals and lengths.", min=0)] = 0,
+    processes: Annotated[
+        int | None, typer.Option(help="Worker processes (default: one per core).", min=1)
+    ] = None,
 ) -> None:
     """Find the cheapest configuration that keeps a manifest's targets under a load.
 

@@ -11,18 +11,30 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 console = Console(highlight=False)
 
+PAPER_NAMES = ("aptserve", "ascendra", "econoserve", "ecoserve", "unified")
+"""The keys of ``macroserve.papers.PAPERS``, which takes long to import."""
+
+
+def _papers(incomplete: str) -> list[str]:
+    return [name for name in PAPER_NAMES if name.startswith(incomplete)]
+
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Which one; a name that is none lists them.")],
-    out: Annotated[Path, typer.Option(help="A folder for the results.")],
+    paper: Annotated[
+        str, typer.Argument(help=f"The paper: {', '.join(PAPER_NAMES)}.", autocompletion=_papers)
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")],
     figure: Annotated[
-        list[str] | None, typer.Option(help="One of the paper's, or several; else all.")
+        list[str] | None,
+        typer.Option(help="Figure to measure, may be repeated (default: all of the paper)."),
     ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Of arrivals, lengths and noise, 0 if not given; of several the mean."),
+        typer.Option(help="Random seed, may be repeated for the mean over seeds (default: 0)."),
     ] = None,
-    processes: Annotated[int | None, typer.Option(help="Else one a core.", min=1)] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Worker processes (default: one per core).", min=1)
+    ] = None,
 ) -> None:
     """Measure a paper's figures again in the simulator. What was measured before is kept."""
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.

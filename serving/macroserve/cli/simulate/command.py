@@ -40,13 +40,23 @@ def simulate(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Of the arrivals. By default the whole trace, else "
-            f"{DEFAULT_DURATION} after {WARM_UP_S:.0f} s that do not count.",
+            help="Duration of the arrivals (default: the whole trace; with --rate "
+            f"{DEFAULT_DURATION}, after a warm-up of {WARM_UP_S:.0f} s that does not count).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of arrivals, lengths and noise.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed for arrivals, lengths and noise.", min=0)
+    ] = 0,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures there.")
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write the figures to a file, too."),
+    ] = None,
+    trace_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a trace of batches and requests that https://ui.perfetto.dev opens.",
+        ),
     ] = None,
 ) -> None:
     """Simulate a manifest's deployment under a load, to the end of its last request.
@@ -59,6 +69,7 @@ def simulate(
     from macroserve.cli.simulate.report import Report
     from macroserve.sim.results import AT_END
     from macroserve.sim.scenario import Scenario
+    from macroserve.sim.trace import Trace
 
     try:
         wanted = load_manifest(manifest)
@@ -72,8 +83,9 @@ def simulate(
             drop_late=wanted.spec.scheduling.drop_late,
             bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
         )
+        recorded = None if trace_out is None else Trace()
         outcome = scenario.serve(
-            asked.arrivals, num_before=asked.num_before, seed=seed, stop=AT_END
+            asked.arrivals, num_before=asked.num_before, seed=seed, stop=AT_END, trace=recorded
         )
     except (ManifestError, ValueError) as error:
         typer.echo(f"macroserve simulate: {error}", err=True)
@@ -86,3 +98,5 @@ def simulate(
     Console(highlight=False).print(report.tables(wanted.slo))
     if json_file is not None:
         json_file.write_text(json.dumps(report.document(), indent=2) + "\n")
+    if trace_out is not None and recorded is not None:
+        recorded.write(trace_out)
