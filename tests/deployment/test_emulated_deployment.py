@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import psutil
@@ -116,20 +117,25 @@ def test_a_killed_ingress_replica_breaks_only_its_own_connections(up: Up) -> Non
     assert load.failures == []
 
 
-def has_closed_its_files(process: psutil.Process) -> bool:
-    """A process that ends gives its memory back, and its command line with it, before its port."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+def listeners(port: int) -> set[str]:
+    """Return the inodes of the sockets that listen on a port."""
+    lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return {f[9] for f in lines if f[3] == "0A" and int(f[1].split(":")[1], 16) == port}
+
+
+def sockets(process: psutil.Process) -> set[str]:
+    links = (str(fd.readlink()) for fd in Path(f"/proc/{process.pid}/fd").iterdir())
+    return {link[8:-1] for link in links if link.startswith("socket:[")}
 
 
 def test_a_hung_ingress_replica_leaves_the_port_and_is_replaced(up: Up) -> None:
     up.wait_for_line("2 ingress replicas listen")
     hung = up.processes("IngressDeployment")[0]
+    port = listeners(up.port) & sockets(hung)
+    assert port
     hung.send_signal(signal.SIGSTOP)
-    # 15 s, and some for a busy machine.
-    up.wait_for(lambda: has_closed_its_files(hung), timeout_s=25)
+    # 15 s, and some for a busy machine, whose processes end long before their sockets.
+    up.wait_for(lambda: not port & listeners(up.port), timeout_s=30)
     for _ in range(20):
         assert httpx.get(up.endpoint + "/health", timeout=5).status_code == 200
     up.wait_for(lambda: len(up.processes("IngressDeployment")) == 2)
