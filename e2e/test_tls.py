@@ -42,7 +42,7 @@ def test_switching_tls_on_and_off_keeps_a_service_that_answers(
 
 
 def all_speak(served: Served, *, tls: bool) -> bool:
-    """Whether every instance is Ready, as its node's probes have it, and talks that way alone."""
+    """Return whether all instances are Ready and answer with TLS alone, or without it alone."""
     pods = served.pods()
     return len(pods) == 3 and all(
         is_ready(pod) and speaks(pod["status"]["podIP"], port, tls)

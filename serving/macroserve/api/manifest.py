@@ -317,6 +317,6 @@ def wish(manifest: Manifest, instances: int | None = None, auto_ratio: float | N
 
 
 def leaves_ratio_open(manifest: Manifest) -> bool:
-    """Whether it is for others to find the share of HP instances."""
+    """Return whether the manifest leaves the share of HP instances to others."""
     is_auto = manifest.spec.priority.high_priority_ratio == "Auto"
     return is_auto and manifest.strategy.uses_pools

@@ -170,7 +170,7 @@ decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary).decode
 
 
 ADMIN_PREFIX = "/admin/v1"
-"""Of every path of the API."""
+"""Every path of the admin API begins with this."""
 
 
 class AdoptOrder(msgspec.Struct, frozen=True):
@@ -208,7 +208,7 @@ class MigrateOrder(msgspec.Struct, frozen=True):
 
 
 IDENTITY_PATH = "/macroserve/identity"
-"""Where an instance answers with its InstanceIdentity."""
+"""An instance answers here with its InstanceIdentity."""
 
 
 class InstanceReport(msgspec.Struct, frozen=True):
@@ -240,7 +240,7 @@ class CellReport(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Of all cells that answered, by name."""
+    """A report has all cells that answered, by name."""
 
     cells: tuple[CellReport, ...]
 
@@ -252,7 +252,7 @@ class HeadReport(Report, frozen=True):
 
 
 class InstanceIdentity(msgspec.Struct, frozen=True):
-    """What an instance says of itself: its signed handle, and the cell that it belongs to."""
+    """An instance tells its signed handle and the cell that it belongs to."""
 
     name: str
     handle: str

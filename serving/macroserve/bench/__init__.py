@@ -1,1 +1,1 @@
-"""What Macroserve measures: endpoints, its own engines, schedulers and operator, hostile cases."""
+"""Benchmarks measure endpoints, and Macroserve's own engines, schedulers and hostile cases."""

@@ -121,7 +121,7 @@ async def _poison(deployment: Served, length: int) -> int:
 
 
 async def _whole_again(deployment: Served) -> None:
-    """As many instances serve as before, or the time is over."""
+    """Wait until as many instances serve as before, for RECOVERY_S at most."""
     for _ in range(RECOVERY_S):
         if deployment.num_serving == INSTANCES:
             return

@@ -6,7 +6,7 @@ from macroserve.core.shapes import DeviceShape, ModelShape
 
 
 class LoadBucket(msgspec.Struct, frozen=True):
-    """Requests that were placed in one stretch of time. age_s: of its end."""
+    """Requests that were placed in one stretch of time, which ended ``age_s`` ago."""
 
     age_s: float
     requests: int
@@ -15,7 +15,7 @@ class LoadBucket(msgspec.Struct, frozen=True):
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """What was asked for lately.
+    """The requests of the last ten minutes.
 
     buckets: ``bucket_s`` long each, newest first, ten minutes of them.
     lengths: (prompt, output) tokens of a sample of recent requests; outputs as predicted at

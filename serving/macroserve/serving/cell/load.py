@@ -126,23 +126,23 @@ class BusyMeter:
         self._history: deque[tuple[float, float]] = deque([(0.0, 0.0)], maxlen=WINDOW_S + 1)
 
     def observe(self, name: str, busy: bool, now: float) -> None:
-        """Its newest status. The clock never goes back."""
+        """Take an instance's newest status. The clock never goes back."""
         self._advance(name, now)
         self._last[name] = busy, now
 
     def forget(self, name: str) -> None:
-        """It is in sight no more."""
+        """Leave out an instance that is gone."""
         self._last.pop(name, None)
 
     def tick(self, now: float) -> None:
-        """To be called every second."""
+        """Bring all instances up to ``now``; the caller does so every second."""
         for name in self._last:
             self._advance(name, now)
         self._history.append((self._busy_s, self._time_s))
 
     @property
     def share(self) -> float:
-        """Of the last WINDOW_S seconds, from 0 to 1; 0 where there was no instance."""
+        """Return the busy share of the last WINDOW_S seconds, 0 to 1; 0 without any instance."""
         (busy_from, time_from), (busy_s, time_s) = self._history[0], self._history[-1]
         return (busy_s - busy_from) / (time_s - time_from) if time_s > time_from else 0.0
 
