@@ -1,11 +1,21 @@
+import time
+
 import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from support.emulated_world import running
+from support.keys import live
 
+from macroserve.api.access_token import Audience
+from macroserve.api.handle import verify
+from macroserve.api.keys import Purpose
+from macroserve.core.status import Pool
+from macroserve.engine.emulated import EmulatedEngine
 from macroserve.engine.tokens import GENERATE_PATH
 from macroserve.serving.instance.engine_gate import EngineGate
+from macroserve.serving.security.calls import session, to
 
 
 async def asked(fault: str | None, path: str) -> httpx.Response:
@@ -35,3 +45,17 @@ async def test_request_after_the_engine_failed_is_told_that_nothing_takes_it_in(
 async def test_everything_else_passes(fault: str | None, path: str) -> None:
     answer = await asked(fault, path)
     assert answer.status_code == 200 and answer.text == "from the engine"
+
+
+async def test_token_server_whose_engine_failed_says_so_with_a_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running({"cell-0": {"a": Pool.LP}}) as world:
+        handle = verify(world.instances["a"].identity().handle, live().ring, time.time())
+        fault = property(lambda self: "its engine has failed")
+        monkeypatch.setattr(EmulatedEngine, "fault", fault)
+        headers = to(Audience(Purpose.GENERATION, "a"))
+        url = handle.address + GENERATE_PATH
+        async with session(live(), headers=headers) as http, http.post(url, json={}) as answer:
+            assert answer.status == 503
+            assert await answer.json() == {"error": {"message": "its engine has failed"}}
