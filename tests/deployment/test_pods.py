@@ -128,7 +128,9 @@ def test_load_and_metrics_tell_what_was_asked_for(pods: Pods) -> None:
     assert f"macroserve_slo_attainment_target{labels} 0.9" in page
     cell = '{cell="cell-0",macroinstance="test",namespace="default"}'
     assert f"macroserve_cell_instances{cell} 3.0" in page
-    busy = next(line for line in page.splitlines() if line.startswith("macroserve_cell_busy{"))
+    busy = next(
+        line for line in page.splitlines() if line.startswith("macroserve_cell_utilization{")
+    )
     assert 0 < float(busy.rsplit(" ", 1)[1]) <= 1
 
 

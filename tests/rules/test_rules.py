@@ -69,7 +69,7 @@ def cells(busy=0.8, late=(0,), instances=3):
         for ingress in ("a", "b"):
             own = f'{LLAMA},cell="cell-{number}",instance="{ingress}"'
             series[f"macroserve_cell_late{{{own}}}"] = steady(is_late)
-            series[f"macroserve_cell_busy{{{own}}}"] = steady(busy)
+            series[f"macroserve_cell_utilization{{{own}}}"] = steady(busy)
             series[f"macroserve_cell_instances{{{own}}}"] = steady(instances)
     return series
 
@@ -221,7 +221,7 @@ def test_busy_is_weighed_by_the_cells_sizes(tmp_path):
         tmp_path,
         series,
         "1m",
-        {"macroserve:busy:ratio": {f"macroserve:busy:ratio{{{LLAMA}}}": 0.82}},
+        {"macroserve:utilization:ratio": {f"macroserve:utilization:ratio{{{LLAMA}}}": 0.82}},
     )
 
 

@@ -16,7 +16,7 @@ from macroserve.core.routing.attempts import Run
 from macroserve.core.status import Pool
 from macroserve.engine.tokens import GENERATE_PATH, STOPPED_PATH
 from macroserve.serving.ingress.attempt import SILENCE_S
-from macroserve.serving.ingress.cell_directory import Placement
+from macroserve.serving.ingress.cell_directory import RoutedInstance
 from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.security.call_guard import guard
@@ -100,20 +100,20 @@ class FakeDirectory:
     settled: list[tuple[str, tuple[Run, ...]]] = field(default_factory=list)
     late: bool = False
 
-    async def place(self, query: messages.RouteQuery) -> Placement | None:
+    async def route(self, query: messages.RouteQuery) -> RoutedInstance | None:
         self.queries.append(query)
         for member in self.members.values():
             if member.name not in query.exclude:
-                return Placement(member.run, member.address, "cell-0", "test")
+                return RoutedInstance(member.run, member.address, "cell-0", "test")
         return None
 
     async def changed(self, timeout_s: float) -> None:
         await asyncio.sleep(0)
 
     async def settle(
-        self, placement: Placement, route_id: str, explained: tuple[Run, ...] = ()
+        self, routed: RoutedInstance, route_id: str, explained: tuple[Run, ...] = ()
     ) -> None:
-        self.settled.append((placement.instance, explained))
+        self.settled.append((routed.instance, explained))
         self.explained |= frozenset(explained)
 
     def is_leaving(self, run: Run) -> bool:

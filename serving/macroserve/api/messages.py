@@ -28,7 +28,8 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
 
     exclude: instances that just failed it. offloaded: an LP instance handed it back for urgency.
     trial: instances broke under it; this is its last attempt.
-    force: take the best instance even if no constraint can be met.
+    ignore_constraints: take the best instance even if no constraint can be met (``force`` on the
+    wire).
     """
 
     route_id: str
@@ -41,7 +42,7 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
     exclude: tuple[str, ...] = ()
     offloaded: bool = False
     trial: bool = False
-    force: bool = True
+    ignore_constraints: bool = msgspec.field(default=True, name="force")
 
     @property
     def first(self) -> bool:
@@ -101,16 +102,16 @@ class Member(msgspec.Struct, frozen=True):
 class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     """A cell scheduler tells its ingresses how it stands, on change and once a second.
 
-    late: every queue of the cell is past its TTFT target. busy: share of its instances' time, of
-    late, in which they had work. explained: runs of instances that broke because of one request,
-    which is known. queue_wait_s: predicted time until what waits has begun; None without an
-    instance that takes requests.
+    late: every queue of the cell is past its TTFT target. utilization: share of its instances'
+    time, of late, in which they had work (``busy`` on the wire). explained: runs of instances that
+    broke because of one request, which is known. queue_wait_s: predicted time until what waits has
+    begun; None without an instance that takes requests.
     """
 
     cell: CellView
     members: tuple[Member, ...] = ()
     late: bool = False
-    busy: float = 0.0
+    utilization: float = msgspec.field(default=0.0, name="busy")
     ingresses: tuple[str, ...] = ()
     explained: tuple[Run, ...] = ()
     queue_wait_s: float | None = None

@@ -102,20 +102,20 @@ def head(
         from macroserve.serving.head.server import HeadOptions, HeadServer
         from macroserve.serving.ray.cells import CellOptions, RayCells
 
-        finder = DnsInstances(tuple(services.split(",")), keys)
+        discovery = DnsInstances(tuple(services.split(",")), keys)
         cells = RayCells(
             f"macroserve-{resource.name}",
             CellOptions(
                 strategy=resource.strategy.name,
                 slo=resource.slo,
-                finder=finder,
+                discovery=discovery,
                 keys=keys,
                 host=host,
                 ports=_ports(cell_ports),
             ),
         )
         options = HeadOptions(host=host, port=port, keys=keys, admin_token=admin_token)
-        return serve(HeadServer(cells, finder, options), f"the head on {host}:{port}")
+        return serve(HeadServer(cells, discovery, options), f"the head on {host}:{port}")
 
     _run("the head", prepared)
 

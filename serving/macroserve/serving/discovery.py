@@ -23,7 +23,7 @@ RESOLVE_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 2.0
 
 
-class InstanceFinder(Protocol):
+class InstanceDiscovery(Protocol):
     """Plain data, so that it can go to another process."""
 
     async def find(self) -> list[InstanceIdentity]:

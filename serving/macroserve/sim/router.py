@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from macroserve.core.routing.cells import turns
+from macroserve.core.routing.cells import cells_to_ask
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.commands import Add, Cell, Command, SetPriority, Split, apply
@@ -96,9 +96,9 @@ class FleetRouter(Router):
         """Choose the least loaded cell in which the request can be in time, else the least loaded
         cell, as ingresses do."""
         views = [ledger.cell_view(name) for name, ledger in self._ledgers.items()]
-        for name, force in turns(views):
+        for name, ignore_constraints in cells_to_ask(views):
             decision = self._ledgers[name].assign(request, now)
-            if force or decision.satisfied:
+            if ignore_constraints or decision.satisfied:
                 return decision.instance
             self._ledgers[name].settle(request.request.request_id)
         raise AssertionError("a fleet has cells")

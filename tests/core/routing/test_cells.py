@@ -2,7 +2,7 @@
 
 import pytest
 
-from macroserve.core.routing.cells import turns
+from macroserve.core.routing.cells import cells_to_ask
 from macroserve.core.status import CellView
 
 
@@ -33,7 +33,7 @@ def test_every_cell_is_asked_before_one_is_made_to_take_it(
     cells: list[CellView], expected: list[str]
 ) -> None:
     choices = [(name, False) for name in expected]
-    assert turns(cells) == [*choices, *[(name, True) for name in expected]]
+    assert cells_to_ask(cells) == [*choices, *[(name, True) for name in expected]]
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_every_cell_is_asked_before_one_is_made_to_take_it(
 def test_a_lone_cell_takes_it_in_any_case(
     cells: list[CellView], expected: list[tuple[str, bool]]
 ) -> None:
-    assert turns(cells) == expected
+    assert cells_to_ask(cells) == expected

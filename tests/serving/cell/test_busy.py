@@ -2,17 +2,17 @@
 
 import pytest
 
-from macroserve.serving.cell.load import WINDOW_S, BusyMeter
+from macroserve.serving.cell.load import WINDOW_S, UtilizationMeter
 
 
 def test_nobody_is_busy_where_nobody_is() -> None:
-    meter = BusyMeter()
+    meter = UtilizationMeter()
     meter.tick(1.0)
     assert meter.share == 0.0
 
 
 def test_time_counts_from_a_status_with_work_to_one_without() -> None:
-    meter = BusyMeter()
+    meter = UtilizationMeter()
     meter.observe("a", False, 0.0)
     meter.observe("b", True, 0.0)
     meter.observe("a", True, 3.0)
@@ -25,7 +25,7 @@ def test_time_counts_from_a_status_with_work_to_one_without() -> None:
 
 
 def test_what_is_out_of_sight_does_not_count() -> None:
-    meter = BusyMeter()
+    meter = UtilizationMeter()
     meter.observe("a", True, 0.0)
     meter.observe("b", False, 0.0)
     meter.tick(2.0)
@@ -37,7 +37,7 @@ def test_what_is_out_of_sight_does_not_count() -> None:
 
 
 def test_only_the_last_seconds_count() -> None:
-    meter = BusyMeter()
+    meter = UtilizationMeter()
     meter.observe("a", True, 0.0)
     for second in range(1, 101):
         if second == 95:

@@ -18,7 +18,7 @@ from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import HeadReport, InstanceIdentity
 from macroserve.operator.apply.tls import Tls
 from macroserve.operator.head_client import REPORT_TIMEOUT, CallError, HeadClient
-from macroserve.serving.discovery import InstanceFinder
+from macroserve.serving.discovery import InstanceDiscovery
 from macroserve.serving.head import server as head
 from macroserve.serving.head.server import HeadOptions, HeadServer
 from macroserve.serving.ray.cells import RayCells
@@ -69,7 +69,7 @@ async def starting(
 ) -> AsyncIterator[tuple[HeadClient, asyncio.Task[None]]]:
     """It listens when entered; the task is done when it is ready. tls: of the operator."""
     options = replace(OPTIONS, keys=replace(OPTIONS.keys, tls=served))
-    server = HeadServer(cast(RayCells, cells), cast(InstanceFinder, cells), options)
+    server = HeadServer(cast(RayCells, cells), cast(InstanceDiscovery, cells), options)
     start = asyncio.create_task(server.start())
     async with asyncio.timeout(5):
         while not hasattr(server, "_server") or not server._server.started:  # noqa: ASYNC110

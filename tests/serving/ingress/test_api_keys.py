@@ -12,7 +12,7 @@ from macroserve.serving.ingress.api_keys import (
     MAX_FILE_BYTES,
     ApiKeysError,
     ApiKeySource,
-    KeyRing,
+    LiveApiKeys,
     environment_source,
     parse_keys,
     read_keys,
@@ -116,13 +116,13 @@ def test_keys_are_those_of_all_files_of_a_mounted_secret(tmp_path: Path) -> None
     assert read_keys(tmp_path) == ("a1", "a2", "b1")
 
 
-def allowed(ring: KeyRing, *keys: str) -> list[bool]:
+def allowed(ring: LiveApiKeys, *keys: str) -> list[bool]:
     return [ring.allows(bearer(key)) for key in keys]
 
 
 def test_changed_secret_is_taken_over(tmp_path: Path) -> None:
     mount(tmp_path, "..1", keys="old\n")
-    ring = KeyRing(ApiKeySource(tmp_path))
+    ring = LiveApiKeys(ApiKeySource(tmp_path))
     assert allowed(ring, "old", "new") == [True, False]
     mount(tmp_path, "..2", keys="new\n")
     asyncio.run(ring.reload())
@@ -137,7 +137,7 @@ def test_keys_follow_the_file_without_being_told(
     path.write_text("old")
 
     async def run() -> None:
-        ring = KeyRing(ApiKeySource(path))
+        ring = LiveApiKeys(ApiKeySource(path))
         task = asyncio.create_task(ring.follow())
         path.write_text("new")
         async with asyncio.timeout(10):
@@ -153,7 +153,7 @@ def test_reload_without_a_key_keeps_the_former_ones_and_says_so_once(
 ) -> None:
     path = tmp_path / "keys"
     path.write_text("one")
-    ring = KeyRing(ApiKeySource(path))
+    ring = LiveApiKeys(ApiKeySource(path))
 
     async def run() -> None:
         path.write_text("# none\n")
@@ -175,11 +175,11 @@ def test_reload_without_a_key_keeps_the_former_ones_and_says_so_once(
 def test_ring_without_a_key_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "keys").touch()
     with pytest.raises(ApiKeysError):
-        KeyRing(ApiKeySource(tmp_path / "keys"))
+        LiveApiKeys(ApiKeySource(tmp_path / "keys"))
 
 
 def test_x_api_key_counts_only_where_anthropic_clients_call() -> None:
-    ring = KeyRing(environment_source("one"))
+    ring = LiveApiKeys(environment_source("one"))
     assert ring.allows({"x-api-key": "one"}, takes_x_api_key=True)
     assert not ring.allows({"x-api-key": "one"})
     assert not ring.allows({"x-api-key": "other"}, takes_x_api_key=True)

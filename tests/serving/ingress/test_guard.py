@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from macroserve.serving.http.middleware import RetryAfter
-from macroserve.serving.ingress.api_keys import KeyRing, environment_source
+from macroserve.serving.ingress.api_keys import LiveApiKeys, environment_source
 from macroserve.serving.ingress.body_limit import BodyLimit
 from macroserve.serving.ingress.cors import with_cors
 from macroserve.serving.ingress.error_shape import ErrorShape
@@ -34,7 +34,7 @@ class Played:
 
 
 def guarded(app: Any, **limits: int) -> Any:
-    return ErrorShape(Gate(BodyLimit(app, **limits), KeyRing(environment_source(KEY))))
+    return ErrorShape(Gate(BodyLimit(app, **limits), LiveApiKeys(environment_source(KEY))))
 
 
 class Answer:

@@ -9,7 +9,7 @@ from support.emulated_world import World, expected_tokens, running, token_reques
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
-from macroserve.serving.cell.instance_link import InstanceLink
+from macroserve.serving.cell.instance_connection import InstanceConnection
 
 LP, HP = Pool.LP, Pool.HP
 
@@ -73,15 +73,17 @@ async def test_an_instance_that_comes_back_is_told_again_whom_to_offload_to() ->
 async def test_an_instance_that_did_not_take_it_in_is_told_once_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    command, orders = InstanceLink.command, []
+    command, orders = InstanceConnection.command, []
 
-    async def fails_at_first(link: InstanceLink, verb: str, argument: bool | None = None) -> object:
-        orders.append((link.handle.name, verb, argument))
+    async def fails_at_first(
+        connection: InstanceConnection, verb: str, argument: bool | None = None
+    ) -> object:
+        orders.append((connection.handle.name, verb, argument))
         if orders.count(orders[-1]) == 1:
             raise aiohttp.ClientConnectionError
-        return await command(link, verb, argument)
+        return await command(connection, verb, argument)
 
-    monkeypatch.setattr(InstanceLink, "command", fails_at_first)
+    monkeypatch.setattr(InstanceConnection, "command", fails_at_first)
     async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
         await world.until(lambda: all_may_offload(world))
         assert orders.count(("a", "let_offload", True)) == 2

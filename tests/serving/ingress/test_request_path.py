@@ -14,7 +14,7 @@ from macroserve.api.keys import Purpose
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.engine.tokens import RefusedError
-from macroserve.serving.cell.instance_link import InstanceLink
+from macroserve.serving.cell.instance_connection import InstanceConnection
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.security.calls import session, to
 
@@ -164,13 +164,13 @@ async def test_load_asks_all_instances_at_once() -> None:
     async with running(LP3) as world:
         cell = world.cells["cell-0"]
         all_asked = asyncio.Barrier(3)
-        for link in cell._links.values():
+        for connection in cell._connections.values():
 
-            async def command(verb: str, link: InstanceLink = link) -> object:
+            async def command(verb: str, connection: InstanceConnection = connection) -> object:
                 await all_asked.wait()
-                return await InstanceLink.command(link, verb)
+                return await InstanceConnection.command(connection, verb)
 
-            link.command = command
+            connection.command = command
         assert (await cell.load()).coefficients
 
 
@@ -282,7 +282,7 @@ async def test_a_new_instance_takes_over_the_name_of_a_dead_one() -> None:
     async with running({"cell-0": {"a": LP}}) as world:
         cell = world.cells["cell-0"]
         world.crash("a")
-        # At once: the old one's link has not given up yet.
+        # At once: the old one's connection has not given up yet.
         await adopt(cell, await world.add_instance("a", incarnation=2))
         request = token_request("r")
         assert await world.tokens(request) == expected_tokens(request)
@@ -324,8 +324,8 @@ async def test_cells_are_asked_in_turn(
 
     def answers(cell: CellScheduler) -> Callable[[messages.RouteQuery], messages.RouteReply]:
         def route(query: messages.RouteQuery) -> messages.RouteReply:
-            asked.append((cell.name, query.force))
-            takes = query.force or cell.name in satisfied
+            asked.append((cell.name, query.ignore_constraints))
+            takes = query.ignore_constraints or cell.name in satisfied
             return messages.RouteReply(query.route_id, "x" if takes else None, 0.0)
 
         return route
@@ -333,11 +333,9 @@ async def test_cells_are_asked_in_turn(
     async with running(cells) as world:
         for cell in world.cells.values():
             cell.route = answers(cell)
-        placement = await world.directory.place(
-            messages.RouteQuery("r", 0.0, 10, 10, 10, Slo(1, 1))
-        )
+        routed = await world.directory.route(messages.RouteQuery("r", 0.0, 10, 10, 10, Slo(1, 1)))
     assert asked == expected
-    assert placement is not None and placement.cell == expected[-1][0]
+    assert routed is not None and routed.cell == expected[-1][0]
 
 
 async def test_one_of_two_cells_takes_what_the_other_cannot() -> None:
@@ -374,7 +372,7 @@ async def test_wrong_orders_change_nothing(path: str, body: bytes, status: int) 
             address = world.directory.members["a"].address
             async with http.get(address + "/macroserve/status") as response:
                 assert response.status == 401
-            control = world.cells["cell-0"]._links["a"].handle.control
+            control = world.cells["cell-0"]._connections["a"].handle.control
             async with http.get(control + "/macroserve/status") as response:
                 assert response.status == 401
             async with http.get(control + "/health") as response:

@@ -77,14 +77,14 @@ async def test_an_instance_that_does_not_obey_does_not_drain_and_gets_no_request
         async def refuse(verb: str, argument: object = None) -> None:
             raise TimeoutError
 
-        obey, cell._links["a"].command = cell._links["a"].command, refuse
+        obey, cell._connections["a"].command = cell._connections["a"].command, refuse
         with pytest.raises(TimeoutError):
             await cell.drain("a", True)
         assert not await draining()
         before = (await world.status("a")).finished
         await asyncio.gather(*(world.tokens(token_request(f"r{i}", 5)) for i in range(6)))
         assert (await world.status("a")).finished == before
-        cell._links["a"].command = obey
+        cell._connections["a"].command = obey
         await cell.drain("a", True)
         await world.until(draining)
 

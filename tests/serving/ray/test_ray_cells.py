@@ -16,7 +16,7 @@ from macroserve.serving.ray.instances import RayInstances
 @pytest.fixture
 def cells() -> RayCells:
     options = CellOptions(
-        strategy="unified", slo=Slo(1.0, 0.1), finder=RayInstances("test"), keys=source()
+        strategy="unified", slo=Slo(1.0, 0.1), discovery=RayInstances("test"), keys=source()
     )
     return RayCells("test", options)
 

@@ -1,4 +1,4 @@
-"""Which cells are asked to take a request, one after another (top level of EcoServe's three)."""
+"""The order in which an ingress asks cells to take a request (top level of EcoServe's three)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,15 +6,17 @@ from typing import NamedTuple
 from macroserve.core.status import CellView
 
 
-class Turn(NamedTuple):
-    """force: the cell takes the request even if no instance of it meets the constraints."""
+class CellAttempt(NamedTuple):
+    """One cell to ask."""
 
     cell: str
-    force: bool
+    ignore_constraints: bool
+    """Whether the cell takes the request even if none of its instances meets the constraints."""
 
 
-def turns(cells: Sequence[CellView]) -> list[Turn]:
-    """Until one of them takes the request: each cell in which it can be in time, then any.
+def cells_to_ask(cells: Sequence[CellView]) -> list[CellAttempt]:
+    """Return the attempts to make until a cell takes the request: each cell with its constraints
+    first, then each one without.
 
     The cell with the least waiting work per ready instance comes first, then the one with the
     fewest running requests, then the first by name. A lone one is not asked twice, and those
@@ -22,8 +24,8 @@ def turns(cells: Sequence[CellView]) -> list[Turn]:
     """
     ready = sorted([cell for cell in cells if cell.num_ready], key=_load)
     others = [cell for cell in cells if not cell.num_ready]
-    choices = [Turn(cell.name, False) for cell in ready] if len(ready) > 1 else []
-    return choices + [Turn(cell.name, True) for cell in (*ready, *others)]
+    choices = [CellAttempt(cell.name, False) for cell in ready] if len(ready) > 1 else []
+    return choices + [CellAttempt(cell.name, True) for cell in (*ready, *others)]
 
 
 def _load(cell: CellView) -> tuple[float, float, str]:

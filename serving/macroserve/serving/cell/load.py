@@ -115,7 +115,7 @@ WINDOW_S = 15
 """About as long as Prometheus waits between two looks."""
 
 
-class BusyMeter:
+class UtilizationMeter:
     """An instance is busy from a status that shows a request, running or waiting, until one that
     shows none; it is counted as long as it is in sight."""
 

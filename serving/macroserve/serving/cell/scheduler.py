@@ -25,8 +25,8 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategy import Strategy
-from macroserve.serving.cell.instance_link import InstanceLink
-from macroserve.serving.cell.load import BusyMeter, LoadRecorder
+from macroserve.serving.cell.instance_connection import InstanceConnection
+from macroserve.serving.cell.load import LoadRecorder, UtilizationMeter
 from macroserve.serving.security.calls import session
 from macroserve.serving.security.key_source import LiveKeys
 
@@ -43,7 +43,7 @@ class UnknownInstanceError(LookupError):
 
 
 class CellScheduler:
-    """Its members, followed by a link each, and the ledger that routes over them.
+    """Its members, followed by a connection each, and the ledger that routes over them.
 
     changed: set whenever a summary would differ. members_changed: whenever the members do.
     """
@@ -65,13 +65,13 @@ class CellScheduler:
         self._clock = clock
         self._wall_clock = wall_clock
         self._ledger = CellLedger(strategy)
-        self._links: dict[str, InstanceLink] = {}
+        self._connections: dict[str, InstanceConnection] = {}
         self._draining: frozenset[str] = frozenset()
         self._pools_changed = asyncio.Event()
         self._decisions: collections.Counter[str] = collections.Counter()
         self._history: collections.deque[tuple[int, int]] = collections.deque(maxlen=RECENT_S)
         self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
-        self._busy = BusyMeter()
+        self._utilization = UtilizationMeter()
         self._load = LoadRecorder(clock(), random.Random())
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -81,17 +81,17 @@ class CellScheduler:
         for identity in identities:
             if identity.cell == self.name:
                 with contextlib.suppress(HandleError):
-                    self._link(self._verified(identity.handle))
+                    self._connect(self._verified(identity.handle))
         self._tasks = [
             asyncio.create_task(self._keep_history()),
-            asyncio.create_task(self._keep_told()),
+            asyncio.create_task(self._sync_offload_permission()),
         ]
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        for link in list(self._links.values()):
-            await link.close()
+        for connection in list(self._connections.values()):
+            await connection.close()
         await self._http.close()
 
     # -- orders
@@ -99,43 +99,43 @@ class CellScheduler:
     async def adopt(self, signed_handle: str) -> bool:
         """Whether the instance has sent a status in time. Raises HandleError."""
         handle = self._verified(signed_handle)
-        link = self._links.get(handle.name)
-        if link is not None and link.handle.incarnation < handle.incarnation:
-            # What ran under that name is gone, though its link has yet to give it up.
+        connection = self._connections.get(handle.name)
+        if connection is not None and connection.handle.incarnation < handle.incarnation:
+            # What ran under that name is gone, though its connection has yet to give it up.
             self._lose(handle.name)
-            await link.close()
-            link = None
-        return await (link or self._link(handle)).joined(JOIN_TIMEOUT_S)
+            await connection.close()
+            connection = None
+        return await (connection or self._connect(handle)).joined(JOIN_TIMEOUT_S)
 
     async def release(self, name: str) -> str:
         """Let an instance go; its handle, signed anew, for the cell that takes it."""
-        link = self._member(name)
+        connection = self._member(name)
         self._lose(name)
-        await link.close()
-        return sign(link.handle, self._keys.ring, self._wall_clock())
+        await connection.close()
+        return sign(connection.handle, self._keys.ring, self._wall_clock())
 
     async def set_pool(self, name: str, pool: Pool) -> None:
         """Raises aiohttp.ClientError or TimeoutError if the instance does not follow."""
-        link = self._member(name)
-        await link.command("set_pool", pool)
-        link.handle = replace(link.handle, pool=pool)
+        connection = self._member(name)
+        await connection.command("set_pool", pool)
+        connection.handle = replace(connection.handle, pool=pool)
         self._ledger.set_pool(name, pool)
         self._note_members()
 
     async def drain(self, name: str, draining: bool) -> None:
         """Raises aiohttp.ClientError or TimeoutError if the instance does not follow: it gets no
         requests all the same, and goes on telling that it does not drain."""
-        link = self._member(name)
+        connection = self._member(name)
         self._draining = self._draining | {name} if draining else self._draining - {name}
         self.changed.set()
-        await link.command("drain", draining)
+        await connection.command("drain", draining)
 
     def _verified(self, signed_handle: str) -> InstanceHandle:
         return verify(signed_handle, self._keys.ring, self._wall_clock())
 
-    def _member(self, name: str) -> InstanceLink:
+    def _member(self, name: str) -> InstanceConnection:
         try:
-            return self._links[name]
+            return self._connections[name]
         except KeyError:
             raise UnknownInstanceError(f"{name} is not in {self.name}") from None
 
@@ -153,12 +153,12 @@ class CellScheduler:
         decision = self._ledger.assign(request, now)
         self._decisions[decision.reason] += 1
         instance = decision.instance
-        if instance and not (decision.satisfied or query.force):
+        if instance and not (decision.satisfied or query.ignore_constraints):
             self._ledger.settle(query.route_id)
             instance = None
         if instance and query.first:
             self._load.add(query.num_prompt_tokens, query.predicted_new_tokens, now)
-        handle = self._links[instance].handle if instance else None
+        handle = self._connections[instance].handle if instance else None
         return messages.RouteReply(
             query.route_id,
             instance,
@@ -182,9 +182,9 @@ class CellScheduler:
         members = tuple(
             messages.Member(
                 view.name,
-                self._links[view.name].handle.address,
+                self._connections[view.name].handle.address,
                 view.pool,
-                self._links[view.name].handle.incarnation,
+                self._connections[view.name].handle.incarnation,
                 view.heard and view.status.draining,
             )
             for view in self._ledger.views
@@ -194,7 +194,7 @@ class CellScheduler:
             cell,
             members,
             self._late(),
-            self._busy.share,
+            self._utilization.share,
             tuple(ingresses),
             explained=tuple(self._explained),
             queue_wait_s=self._ledger.queue_wait_s,
@@ -214,12 +214,12 @@ class CellScheduler:
             InstanceReport(
                 name=view.name,
                 pool=view.pool,
-                address=self._links[view.name].handle.address,
+                address=self._connections[view.name].handle.address,
                 status=view.status,
                 age_s=now - view.as_of_s,
                 in_flight=view.in_flight_requests,
                 draining=view.heard and view.status.draining,
-                hybrid_cache=self._links[view.name].handle.hybrid_cache,
+                hybrid_cache=self._connections[view.name].handle.hybrid_cache,
             )
             for view in self._ledger.views
         )
@@ -235,54 +235,56 @@ class CellScheduler:
     async def load(self) -> LoadReport:
         """With what one instance's latency model is made of, if one tells."""
         report = self._load.report(self._clock())
-        answers = await asyncio.gather(*map(self._latency, self._links.values()))
+        answers = await asyncio.gather(*map(self._latency, self._connections.values()))
         told = next(filter(None, answers), None)
         return msgspec.structs.replace(report, **msgspec.structs.asdict(told)) if told else report
 
-    async def _latency(self, link: InstanceLink) -> messages.LatencyAnswer | None:
+    async def _latency(self, connection: InstanceConnection) -> messages.LatencyAnswer | None:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
             async with asyncio.timeout(LATENCY_TIMEOUT_S):
-                return msgspec.convert(await link.command("latency"), messages.LatencyAnswer)
+                return msgspec.convert(await connection.command("latency"), messages.LatencyAnswer)
         return None
 
     async def _keep_history(self) -> None:
         while True:
             cell = self._ledger.cell_view(self.name)
             self._history.append((cell.finished, cell.attained))
-            self._busy.tick(self._clock())
+            self._utilization.tick(self._clock())
             await asyncio.sleep(1)
 
     # -- members
 
-    def _link(self, handle: InstanceHandle) -> InstanceLink:
+    def _connect(self, handle: InstanceHandle) -> InstanceConnection:
         name = handle.name
 
         def on_status(status: InstanceStatus) -> None:
             if name not in self._ledger:
-                self._take_in(link)
+                self._take_in(connection)
             self._ledger.observe(name, status, self._clock(), handle.incarnation)
             working = status.num_running + status.num_waiting > 0
-            self._busy.observe(name, working, self._clock())
+            self._utilization.observe(name, working, self._clock())
             self.changed.set()
 
-        link = InstanceLink(handle, self.name, self._http, on_status, self._lose_sight, self._lose)
-        self._links[name] = link
-        self._take_in(link)
-        return link
+        connection = InstanceConnection(
+            handle, self.name, self._http, on_status, self._lose_sight, self._lose
+        )
+        self._connections[name] = connection
+        self._take_in(connection)
+        return connection
 
-    def _take_in(self, link: InstanceLink) -> None:
-        handle = link.handle
+    def _take_in(self, connection: InstanceConnection) -> None:
+        handle = connection.handle
         self._ledger.add(handle.name, handle.pool, handle.max_num_seqs, handle.incarnation)
         self._note_members()
 
     def _lose_sight(self, name: str) -> None:
-        """Out of the rotation at once; its link goes on trying."""
+        """Out of the rotation at once; its connection goes on trying."""
         self._ledger.remove(name)
-        self._busy.forget(name)
+        self._utilization.forget(name)
         self._note_members()
 
     def _lose(self, name: str) -> None:
-        if self._links.pop(name, None):
+        if self._connections.pop(name, None):
             self._draining -= {name}
             self._lose_sight(name)
 
@@ -290,19 +292,25 @@ class CellScheduler:
         for event in (self.changed, self.members_changed, self._pools_changed):
             event.set()
 
-    async def _keep_told(self) -> None:
+    async def _sync_offload_permission(self) -> None:
         """Every instance knows whether there is an HP instance here to offload to."""
         while True:
             await self._pools_changed.wait()
             self._pools_changed.clear()
             allowed = any(view.pool is Pool.HP for view in self._ledger.views)
-            links = [link for link in self._links.values() if link.may_offload != allowed]
-            await asyncio.gather(*(self._tell(link, allowed) for link in links))
+            connections = [
+                connection
+                for connection in self._connections.values()
+                if connection.may_offload != allowed
+            ]
+            await asyncio.gather(
+                *(self._send_offload_permission(connection, allowed) for connection in connections)
+            )
 
-    async def _tell(self, link: InstanceLink, allowed: bool) -> None:
+    async def _send_offload_permission(self, connection: InstanceConnection, allowed: bool) -> None:
         try:
-            await link.command("let_offload", allowed)
-            link.may_offload = allowed
+            await connection.command("let_offload", allowed)
+            connection.may_offload = allowed
         except (aiohttp.ClientError, TimeoutError):
             await asyncio.sleep(TELL_AGAIN_S)
             self._pools_changed.set()

@@ -62,7 +62,7 @@ class CellServer:
 
     async def start(self) -> str:
         """The base URL. Raises OSError when no port is free."""
-        app = web.Application(middlewares=[_told_apart])
+        app = web.Application(middlewares=[_error_middleware])
         guard(app, self._keys, self._audiences)
         app.add_routes(
             [
@@ -177,7 +177,7 @@ class CellServer:
 
 
 @web.middleware
-async def _told_apart(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Whose fault it is: the caller's, or the instance's that did not follow an order."""
     try:
         return await handler(request)

@@ -26,7 +26,7 @@ from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.api.messages import ADMIN_PREFIX
 from macroserve.serving.admin import AdminApi, OrderError
-from macroserve.serving.discovery import InstanceFinder
+from macroserve.serving.discovery import InstanceDiscovery
 from macroserve.serving.head.cells import CELLS_PATH, HeadCells
 from macroserve.serving.head.load import DeploymentLoad
 from macroserve.serving.http.middleware import error_response
@@ -54,9 +54,9 @@ class HeadOptions:
 
 
 class HeadServer:
-    def __init__(self, cells: RayCells, finder: InstanceFinder, options: HeadOptions) -> None:
+    def __init__(self, cells: RayCells, discovery: InstanceDiscovery, options: HeadOptions) -> None:
         self._cells = cells
-        self._finder = finder
+        self._discovery = discovery
         self._options = options
         self._keys = LiveKeys(options.keys)
         self._ready = False
@@ -69,7 +69,7 @@ class HeadServer:
         await self._server.start(bound(self._options.host, self._options.port))
         try:
             await asyncio.to_thread(self._cells.start)
-            named = {identity.cell for identity in await self._finder.find()}
+            named = {identity.cell for identity in await self._discovery.find()}
             await asyncio.gather(*(self._restore(cell) for cell in named if cell))
         except BaseException:
             self._cells.stop()

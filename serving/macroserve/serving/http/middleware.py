@@ -38,7 +38,7 @@ class RetryAfter:
         await self._app(scope, receive, send_with_header)
 
 
-class Farewell:
+class CloseConnectionsMiddleware:
     """Once ``leaving``, asks clients to connect anew: they then come to another replica."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -114,7 +114,7 @@ def _content(file: Path) -> bytes:
     return content
 
 
-class KeyRing:
+class LiveApiKeys:
     """The API keys that hold now. Raises ApiKeysError when ``source`` has none."""
 
     def __init__(self, source: ApiKeySource) -> None:

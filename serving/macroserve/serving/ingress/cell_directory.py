@@ -1,4 +1,4 @@
-"""The ingress's view of the cells: the overall scheduler, and the lines to the cell schedulers."""
+"""The ingress's view of the cells: the overall scheduler over connections to their schedulers."""
 
 import asyncio
 import contextlib
@@ -8,27 +8,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
-import msgspec
 from msgspec.structs import replace
 
 from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
-from macroserve.core.routing.cells import turns
-from macroserve.core.status import CellView
+from macroserve.core.routing.cells import cells_to_ask
+from macroserve.serving.ingress.cell_connection import CellConnection
 from macroserve.serving.security.calls import session, to
 from macroserve.serving.security.key_source import LiveKeys
 
 REFRESH_S = 1.0
-REPLY_TIMEOUT_S = 1.0
 MAX_EXPLAINED = 64
 """Of the breaks whose cause this ingress knows, the latest are remembered."""
 MAX_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class RoutedInstance:
     """Where an attempt goes. cell is None when no scheduler could be asked."""
 
     run: Run
@@ -39,90 +37,6 @@ class Placement:
     @property
     def instance(self) -> str:
         return self.run.instance
-
-
-class CellLine:
-    """The connection to one cell scheduler."""
-
-    def __init__(
-        self,
-        name: str,
-        url: str,
-        socket: aiohttp.ClientWebSocketResponse,
-        on_change: Callable[[], None],
-    ) -> None:
-        self.name = name
-        self.url = url
-        self.summary: messages.CellSummary | None = None
-        self._asked_tokens = 0
-        self._socket = socket
-        self._on_change = on_change
-        self._waiting: dict[str, asyncio.Future[messages.RouteReply]] = {}
-        self._reader = asyncio.create_task(self._read())
-
-    @property
-    def open(self) -> bool:
-        return not self._reader.done()
-
-    @property
-    def view(self) -> CellView | None:
-        """The cell with what was asked of it since it last spoke; None before it first did."""
-        if self.summary is None:
-            return None
-        cell = self.summary.cell
-        asked_s = self._asked_tokens * cell.prefill_s_per_token
-        return replace(cell, waiting_prefill_s=cell.waiting_prefill_s + asked_s)
-
-    async def route(self, query: messages.RouteQuery) -> messages.RouteReply:
-        """Raises ConnectionError or TimeoutError when the scheduler does not answer."""
-        if not self.open:
-            raise ConnectionResetError(f"{self.name} is gone")
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[query.route_id] = future
-        self._asked_tokens += query.num_prompt_tokens
-        try:
-            async with asyncio.timeout(REPLY_TIMEOUT_S):
-                await self._socket.send_bytes(messages.encode(query))
-                return await future
-        finally:
-            self._asked_tokens -= query.num_prompt_tokens
-            del self._waiting[query.route_id]
-
-    async def send(self, message: messages.ToCell) -> None:
-        with contextlib.suppress(ConnectionError):
-            await self._socket.send_bytes(messages.encode(message))
-
-    async def close(self) -> None:
-        self._reader.cancel()
-        await self._socket.close()
-
-    async def _read(self) -> None:
-        try:
-            async for message in self._socket:
-                if told := messages.decode_to_ingress(message.data):
-                    self._take(told)
-        except (msgspec.MsgspecError, TypeError):
-            await self._socket.close()
-        finally:
-            for future in self._waiting.values():
-                if not future.done():
-                    future.set_exception(ConnectionResetError(f"{self.name} is gone"))
-            self._on_change()
-
-    def _take(self, message: messages.ToIngress) -> None:
-        match message:
-            case messages.RouteReply():
-                future = self._waiting.get(message.route_id)
-                if future and not future.done():
-                    future.set_result(message)
-                if self.summary is not None:
-                    cell = replace(self.summary.cell, waiting_prefill_s=message.waiting_prefill_s)
-                    self.summary = replace(
-                        self.summary, cell=cell, queue_wait_s=message.queue_wait_s
-                    )
-            case messages.CellSummary():
-                self.summary = message
-                self._on_change()
 
 
 class CellDirectory:
@@ -141,7 +55,7 @@ class CellDirectory:
         self._discover = discover
         self._keys = keys
         self._address = address
-        self._lines: dict[str, CellLine] = {}
+        self._connections: dict[str, CellConnection] = {}
         self._last_members: dict[str, tuple[messages.Member, ...]] = {}
         self._explained: deque[Run] = deque(maxlen=MAX_EXPLAINED)
         self._draining: dict[Run, bool] = {}  # of lost instances, too
@@ -154,15 +68,19 @@ class CellDirectory:
 
     async def stop(self) -> None:
         self._task.cancel()
-        for line in self._lines.values():
-            await line.close()
+        for connection in self._connections.values():
+            await connection.close()
         await self._http.close()
 
     # -- what is there
 
     @property
     def summaries(self) -> list[messages.CellSummary]:
-        return [line.summary for line in self._lines.values() if line.open and line.summary]
+        return [
+            connection.summary
+            for connection in self._connections.values()
+            if connection.open and connection.summary
+        ]
 
     @property
     def members(self) -> dict[str, messages.Member]:
@@ -201,25 +119,31 @@ class CellDirectory:
 
     # -- where a request goes
 
-    async def place(self, query: messages.RouteQuery) -> Placement | None:
+    async def route(self, query: messages.RouteQuery) -> RoutedInstance | None:
         """The least loaded cell that meets the constraints, else the least loaded one; None
         when no instance is known anywhere."""
-        views = [view for line in self._lines.values() if line.open and (view := line.view)]
+        views = [
+            view
+            for connection in self._connections.values()
+            if connection.open and (view := connection.view)
+        ]
         answered = set[str]()
-        for name, force in turns(views):
+        for name, ignore_constraints in cells_to_ask(views):
             try:
-                reply = await self._lines[name].route(replace(query, force=force))
+                reply = await self._connections[name].route(
+                    replace(query, ignore_constraints=ignore_constraints)
+                )
             except (ConnectionError, TimeoutError, KeyError):
                 continue
             answered.add(name)
             if reply.instance is not None:
                 run = Run(reply.instance, reply.incarnation)
-                return Placement(run, reply.address, name, reply.reason)
+                return RoutedInstance(run, reply.address, name, reply.reason)
         return self._without_scheduler(query, answered)
 
     def _without_scheduler(
         self, query: messages.RouteQuery, answered: set[str]
-    ) -> Placement | None:
+    ) -> RoutedInstance | None:
         """Instances schedule themselves safely, so a missing cell scheduler costs order only.
 
         answered: the cells that are not missing, whose word holds.
@@ -233,23 +157,23 @@ class CellDirectory:
         if not members:
             return None
         member = members[next(self._turn) % len(members)]
-        return Placement(member.run, member.address, None, "no_scheduler")
+        return RoutedInstance(member.run, member.address, None, "no_scheduler")
 
     async def settle(
-        self, placement: Placement, route_id: str, explained: tuple[Run, ...] = ()
+        self, routed: RoutedInstance, route_id: str, explained: tuple[Run, ...] = ()
     ) -> None:
         """explained: see ``messages.Settled``."""
         self._explained.extend(explained)
-        if line := self._lines.get(placement.cell or ""):
-            await line.send(messages.Settled(route_id, explained))
+        if connection := self._connections.get(routed.cell or ""):
+            await connection.send(messages.Settled(route_id, explained))
 
     # -- connections
 
     def _on_change(self) -> None:
-        for name, line in self._lines.items():
-            if line.open and line.summary:
-                self._last_members[name] = line.summary.members
-                for member in line.summary.members:
+        for name, connection in self._connections.items():
+            if connection.open and connection.summary:
+                self._last_members[name] = connection.summary.members
+                for member in connection.summary.members:
                     self._draining[member.run] = member.draining
         while len(self._draining) > MAX_REMEMBERED:
             del self._draining[next(iter(self._draining))]
@@ -265,11 +189,15 @@ class CellDirectory:
     async def _connect(self, cells: Mapping[str, str]) -> None:
         if not cells:
             return  # a head that has just begun: a deployment is never without a cell
-        for name in set(self._lines) - set(cells):
-            await self._lines.pop(name).close()
+        for name in set(self._connections) - set(cells):
+            await self._connections.pop(name).close()
             self._last_members.pop(name, None)
         for name, url in cells.items():
-            if (line := self._lines.get(name)) and line.open and line.url == url:
+            if (
+                (connection := self._connections.get(name))
+                and connection.open
+                and connection.url == url
+            ):
                 continue
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with asyncio.timeout(2):
@@ -280,7 +208,9 @@ class CellDirectory:
                         max_msg_size=0,
                         compress=0,
                     )
-                if line is not None:
-                    await line.close()
-                self._lines[name] = line = CellLine(name, url, socket, self._on_change)
-                await line.send(messages.Hello(self._address))
+                if connection is not None:
+                    await connection.close()
+                self._connections[name] = connection = CellConnection(
+                    name, url, socket, self._on_change
+                )
+                await connection.send(messages.Hello(self._address))

@@ -35,7 +35,7 @@ from macroserve.serving.ingress.attempt import (
     SilentError,
     UnreachableError,
 )
-from macroserve.serving.ingress.cell_directory import CellDirectory, Placement
+from macroserve.serving.ingress.cell_directory import CellDirectory, RoutedInstance
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.security.key_source import LiveKeys
 
@@ -125,11 +125,11 @@ class Dispatcher:
             while True:
                 query = self._query(accepted, len(emitted), attempts, offloaded)
                 began = self._clock()
-                placement = await self._place(query, give_up_s=began + GIVE_UP_S - searched_s)
+                routed = await self._route(query, give_up_s=began + GIVE_UP_S - searched_s)
                 searched_s += self._clock() - began
                 began = self._clock()
                 try:
-                    async for choice in self._attempt(request, placement, query, attempts, emitted):
+                    async for choice in self._attempt(request, routed, query, attempts, emitted):
                         if choice.token_ids:
                             emitted += choice.token_ids
                             record.tokens(len(choice.token_ids), self._clock())
@@ -145,22 +145,22 @@ class Dispatcher:
                             HTTPStatus.TOO_MANY_REQUESTS, "the latency target has passed"
                         ) from None
                     offloaded = offloaded or handed_back.reason == HandBackReason.OFFLOAD
-                    attempts = attempts.handed_back(placement.instance)
+                    attempts = attempts.handed_back(routed.instance)
                 except UnreachableError:
                     self._metrics.rerouted("unreachable")
-                    self._avoid.note(placement.run, self._clock())
-                    attempts = attempts.unreachable(placement.instance)
+                    self._avoid.note(routed.run, self._clock())
+                    attempts = attempts.unreachable(routed.instance)
                     await self._sleep(attempts.back_off_s * random.uniform(0.5, 1))
                     searched_s += self._clock() - began
                 except BrokenError as error:
                     self._metrics.rerouted("broken")
-                    attempts = self._broken(attempts, placement, error, self._clock() - began)
+                    attempts = self._broken(attempts, routed, error, self._clock() - began)
                     if emitted and not request.restartable:
                         raise RefusedError(
                             HTTPStatus.SERVICE_UNAVAILABLE,
                             "the instance failed while it generated under a grammar; retry",
                         ) from error
-                    await self._check_over(request, attempts, placement, query)
+                    await self._check_over(request, attempts, routed, query)
                 if len(emitted) >= request.max_new_tokens:
                     yield Choice([], "length")
                     return
@@ -183,19 +183,19 @@ class Dispatcher:
             trial=attempts.is_suspect(self._directory.explained),
         )
 
-    async def _place(self, query: messages.RouteQuery, give_up_s: float) -> Placement:
+    async def _route(self, query: messages.RouteQuery, give_up_s: float) -> RoutedInstance:
         """An instance, waiting for one if there is none, and a moment if all have failed it.
 
         Raises RefusedError (503) when the clock is past ``give_up_s``.
         """
         while self._clock() < give_up_s:
-            placement = await self._directory.place(self._excluding(query, query.exclude))
-            if placement is None:
+            routed = await self._directory.route(self._excluding(query, query.exclude))
+            if routed is None:
                 await self._directory.changed(RETRY_S)
-                placement = await self._directory.place(self._excluding(query, ()))
-            if placement is not None:
-                self._metrics.placed(placement.reason)
-                return placement
+                routed = await self._directory.route(self._excluding(query, ()))
+            if routed is not None:
+                self._metrics.placed(routed.reason)
+                return routed
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "no instance could take the request")
 
     def _excluding(
@@ -209,7 +209,7 @@ class Dispatcher:
     async def _attempt(
         self,
         request: TokenRequest,
-        placement: Placement,
+        routed: RoutedInstance,
         query: messages.RouteQuery,
         attempts: Attempts,
         emitted: list[int],
@@ -220,41 +220,41 @@ class Dispatcher:
         on_trial, arrived = query.trial, False
         try:
             async for choice in self._client.stream(
-                placement.instance,
-                placement.address,
+                routed.instance,
+                routed.address,
                 body,
                 query.route_id,
                 query.num_streamed_tokens,
             ):
                 if not arrived:
                     arrived = True
-                    self._avoid.clear(placement.run)
+                    self._avoid.clear(routed.run)
                     continue
                 if on_trial and self._clock() > acquitted_s:
                     on_trial = False
-                    await self._directory.settle(placement, query.route_id)
+                    await self._directory.settle(routed, query.route_id)
                 yield choice
         finally:
             if on_trial or not arrived:
-                await self._directory.settle(placement, query.route_id)
+                await self._directory.settle(routed, query.route_id)
 
     # -- after an attempt that broke
 
     def _broken(
-        self, attempts: Attempts, placement: Placement, error: BrokenError, held_s: float
+        self, attempts: Attempts, routed: RoutedInstance, error: BrokenError, held_s: float
     ) -> Attempts:
         if isinstance(error, SilentError):
-            self._avoid.note(placement.run, self._clock())
+            self._avoid.note(routed.run, self._clock())
             held_s -= self._silence_s
-        if self._directory.is_leaving(placement.run):
-            return attempts.handed_back(placement.instance)  # cut off at the end of its grace
-        return attempts.broken(placement.run, max(0.0, held_s))
+        if self._directory.is_leaving(routed.run):
+            return attempts.handed_back(routed.instance)  # cut off at the end of its grace
+        return attempts.broken(routed.run, max(0.0, held_s))
 
     async def _check_over(
         self,
         request: TokenRequest,
         attempts: Attempts,
-        placement: Placement,
+        routed: RoutedInstance,
         query: messages.RouteQuery,
     ) -> None:
         """Raises RefusedError (500) when the request has no attempt left."""
@@ -264,7 +264,7 @@ class Dispatcher:
         *_, last = attempts.breaks
         if query.trial and last.lasted_s <= attempts.probation_s(explained):
             runs = tuple(found.run for found in attempts.counted(explained))
-            await self._directory.settle(placement, query.route_id, runs)
+            await self._directory.settle(routed, query.route_id, runs)
         else:
             await self._sleep(EXPLAIN_S)
             if not attempts.is_over(self._directory.explained):

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from macroserve.serving.http.middleware import error_response
-from macroserve.serving.ingress.api_keys import KeyRing
+from macroserve.serving.ingress.api_keys import LiveApiKeys
 from macroserve.serving.ingress.public_routes import Access, PublicRoute, find_route, is_anthropic
 
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
@@ -20,7 +20,7 @@ class Gate:
     A refusal is sent before one byte of the body is read. Without ``keys`` everyone may call.
     """
 
-    def __init__(self, app: ASGIApp, keys: KeyRing | None) -> None:
+    def __init__(self, app: ASGIApp, keys: LiveApiKeys | None) -> None:
         self._app = app
         self._keys = keys
 

@@ -166,7 +166,9 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
         "decoding": gauge("requests_decoding", "Of those, after their first token"),
         "free_blocks": gauge("kv_blocks_free", "Free KV blocks"),
         "blocks": gauge("kv_blocks", "KV blocks"),
-        "busy": gauge("busy", "Share of the instances' time, of late, in which they had work"),
+        "utilization": gauge(
+            "utilization", "Share of the instances' time, of late, in which they had work"
+        ),
         "late": gauge("late", "1 when every queue of the cell is past its TTFT target"),
     }
     for summary in summaries:
@@ -180,7 +182,7 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
             "decoding": cell.num_decoding,
             "free_blocks": cell.free_blocks,
             "blocks": cell.num_blocks,
-            "busy": summary.busy,
+            "utilization": summary.utilization,
             "late": int(summary.late),
         }
         for key, value in values.items():

@@ -19,10 +19,14 @@ from macroserve.api.limits import RequestLimits
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
-from macroserve.serving.http.middleware import Farewell, RetryAfter, error_response
+from macroserve.serving.http.middleware import (
+    CloseConnectionsMiddleware,
+    RetryAfter,
+    error_response,
+)
 from macroserve.serving.http.protocol import HttpLimits
 from macroserve.serving.http.server import HttpServer, bound
-from macroserve.serving.ingress.api_keys import ApiKeySource, KeyRing
+from macroserve.serving.ingress.api_keys import ApiKeySource, LiveApiKeys
 from macroserve.serving.ingress.body_limit import BodyLimit
 from macroserve.serving.ingress.cell_directory import CellDirectory
 from macroserve.serving.ingress.cors import with_cors
@@ -91,7 +95,7 @@ class IngressServer:
         """
         return_large_blocks()
         source = self._options.api_keys
-        self._api_keys = KeyRing(source) if source else None
+        self._api_keys = LiveApiKeys(source) if source else None
         keys = LiveKeys(self._options.keys)
         public = bound(self._options.host, self._options.port, shared=True)
         private = [bound(self._options.private_host, self._options.private_port)]
@@ -113,8 +117,8 @@ class IngressServer:
         self._http = session(keys)
         app, limits = await self._application()
         checked = BodyLimit(RequestCheck(app, limits))
-        self._farewell = Farewell(ErrorShape(Gate(checked, self._api_keys)))
-        answering = RetryAfter(self._farewell, self._dispatcher.retry_after_s)
+        self._closing = CloseConnectionsMiddleware(ErrorShape(Gate(checked, self._api_keys)))
+        answering = RetryAfter(self._closing, self._dispatcher.retry_after_s)
         self._server = HttpServer(with_cors(answering, self._settings.api), self._options.grace_s)
         # vLLM's error handlers look for it there.
         app.state.server = self._server
@@ -128,7 +132,7 @@ class IngressServer:
 
     async def leave(self) -> None:
         """Not ready any more, but there until those who send requests have noticed."""
-        self._farewell.leaving = True
+        self._closing.leaving = True
         await asyncio.sleep(LEAVING_S)
 
     async def stop(self) -> None:
@@ -203,7 +207,7 @@ class IngressServer:
         return Response()
 
     async def _ready_endpoint(self, request: Request) -> Response:
-        if self._farewell.leaving:
+        if self._closing.leaving:
             return error_response(503, "this replica is about to stop")
         if self._ready and self._directory.members:
             return Response()

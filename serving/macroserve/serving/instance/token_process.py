@@ -203,11 +203,11 @@ async def _serve(sock: socket.socket, setup: Setup) -> None:
         if isinstance(message, Stop):
             await server.stop()
             return
-        tasks.add(task := asyncio.create_task(_carry_out(server, channel, message)))
+        tasks.add(task := asyncio.create_task(_execute(server, channel, message)))
         task.add_done_callback(tasks.discard)
 
 
-async def _carry_out(server: TokenServer, channel: Channel, order: Order) -> None:
+async def _execute(server: TokenServer, channel: Channel, order: Order) -> None:
     try:
         result = await server.command(order.verb, order.argument)
     except Exception as error:

@@ -7,7 +7,7 @@ from macroserve.core.strategy import strategy
 from macroserve.serving.causes import cause_of
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.cell.server import CellServer, cell_ports
-from macroserve.serving.discovery import InstanceFinder
+from macroserve.serving.discovery import InstanceDiscovery
 from macroserve.serving.ray.registry import announce
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 
@@ -30,13 +30,13 @@ class CellDeployment:
         keys: KeySource,
         host: str,
         ports: range,
-        finder: InstanceFinder,
+        discovery: InstanceDiscovery,
     ) -> None:
         try:
             live = LiveKeys(keys)
             self._scheduler = CellScheduler(name, strategy(strategy_name), slo, live)
             self._server = CellServer(self._scheduler, live, host, cell_ports(name, ports))
-            await self._scheduler.start(await finder.find())
+            await self._scheduler.start(await discovery.find())
             announce(name, await self._server.start())
         except Exception as error:
             raise RuntimeError(cause_of(error)) from None

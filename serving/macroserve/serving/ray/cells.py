@@ -14,7 +14,7 @@ from ray.serve.schema import ApplicationStatus
 
 from macroserve.core.request import Slo
 from macroserve.serving.causes import cause_of, one_line
-from macroserve.serving.discovery import InstanceFinder
+from macroserve.serving.discovery import InstanceDiscovery
 from macroserve.serving.ray.cell_deployment import CellDeployment
 from macroserve.serving.ray.registry import withdraw
 from macroserve.serving.security.key_source import KeySource
@@ -34,13 +34,13 @@ takes."""
 class CellOptions:
     """What every cell scheduler of a deployment is made of.
 
-    host: address that they listen on. ports: those they may listen on, 0 for any. finder: how one
-    that starts again finds its instances.
+    host: address that they listen on. ports: those they may listen on, 0 for any. discovery:
+    how one that starts again finds its instances.
     """
 
     strategy: str
     slo: Slo
-    finder: InstanceFinder
+    discovery: InstanceDiscovery
     keys: KeySource
     host: str = "127.0.0.1"
     ports: range = range(1)
@@ -120,7 +120,7 @@ class RayCells:
                 options.keys,
                 options.host,
                 options.ports,
-                options.finder,
+                options.discovery,
             )
             await asyncio.to_thread(run_application, app, name)
 

@@ -51,7 +51,7 @@ class RayCluster(RayCells):
             CellOptions(
                 strategy=options.settings.strategy,
                 slo=options.settings.slo,
-                finder=self._instances,
+                discovery=self._instances,
                 keys=KeySource(PURPOSES[Role.HEAD], secret=options.secret),
             ),
         )

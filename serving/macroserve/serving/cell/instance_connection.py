@@ -22,7 +22,7 @@ RETRIES = 5
 RETRY_DELAY_S = 0.2
 
 
-class InstanceLink:
+class InstanceConnection:
     """Reads the instance's status stream.
 
     An instance that answers is not yet one that works. After every connection its statuses count
