@@ -19,7 +19,7 @@ from macroserve.serving.ingress.cell_directory import CellDirectory
 from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.instance.server import InstanceOptions, InstanceServer
-from macroserve.serving.instance.token_server import TokenServer
+from macroserve.serving.instance.token_server import TokenServer, TokenServerOptions
 
 KEYS = source()
 SETTINGS = EngineSettings(
@@ -67,7 +67,11 @@ class World:
         self, name: str, pool: Pool = Pool.LP, incarnation: int = 1
     ) -> InstanceIdentity:
         options = InstanceOptions(name, "test", incarnation, KEYS, pool)
-        tokens = TokenServer(self.settings, name, pool, options.host, 0, KEYS)
+        tokens = TokenServer(
+            TokenServerOptions(
+                settings=self.settings, name=name, pool=pool, host=options.host, keys=KEYS
+            )
+        )
         server = InstanceServer(self.settings, options, tokens)
         self.instances[name] = server
         return await server.start()

@@ -205,8 +205,13 @@ def instance(
 
         from macroserve.serving.instance.server import InstanceOptions, InstanceServer
         from macroserve.serving.instance.token_process import TokenProcess
+        from macroserve.serving.instance.token_server import TokenServerOptions
 
-        server = TokenProcess(settings, name, pool, host, port, keys)
+        server = TokenProcess(
+            TokenServerOptions(
+                settings=settings, name=name, pool=pool, host=host, port=port, keys=keys
+            )
+        )
         options = InstanceOptions(
             name,
             namespace,

@@ -202,7 +202,7 @@ async def test_a_cell_is_busy_while_it_has_work() -> None:
         stream = asyncio.create_task(world.tokens(token_request("r", 300)))
 
         async def is_busy() -> bool:
-            return cell.summary(()).busy > 0.3
+            return cell.summary(()).utilization > 0.3
 
         await world.until(is_busy)
         await stream

@@ -9,23 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from macroserve.serving.security.key_source import KeySource
-
 MAX_LINE_BYTES = 1 << 20
 
 T = TypeVar("T")
-
-
-class Setup(msgspec.Struct, frozen=True):
-    """The first line to the server process. settings: of the engine, as its ``to_dict``."""
-
-    settings: dict[str, Any]
-    name: str
-    pool: str
-    host: str
-    port: int
-    keys: KeySource
-    status_path: str | None
 
 
 class Order(msgspec.Struct, frozen=True, tag="order"):

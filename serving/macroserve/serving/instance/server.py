@@ -200,7 +200,7 @@ class InstanceServer:
         judge = self._judge
         while not (fault := self._tokens.fault or judge.fault(_now())):  # noqa: ASYNC110 - by time
             await asyncio.sleep(JUDGE_S)
-        # The process that does not work must not answer once more: first it, then the status stream.
+        # A process that does not work must not answer once more: first it, then the statuses.
         self._fault = fault
         self._tokens.kill()
         print(f"{self._options.name} ends itself: {fault}", flush=True)

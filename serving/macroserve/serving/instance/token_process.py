@@ -20,23 +20,19 @@ import msgspec
 import uvloop
 
 from macroserve.api.option_names import in_manifest_words
-from macroserve.core.status import Pool
 from macroserve.engine.exits import die_with_parent, ended, num_oom_kills
-from macroserve.engine.settings import EngineSettings
 from macroserve.serving.instance.channel import (
     Answer,
     Channel,
     Failed,
     Order,
     ServerBeat,
-    Setup,
     Started,
     Stop,
     decode_to_control,
     decode_to_server,
 )
-from macroserve.serving.instance.token_server import STOP_GRACE_S, TokenServer
-from macroserve.serving.security.key_source import KeySource
+from macroserve.serving.instance.token_server import STOP_GRACE_S, TokenServer, TokenServerOptions
 
 END_TIMEOUT_S = STOP_GRACE_S + 10
 """For an engine to end in order, before it is killed."""
@@ -51,20 +47,18 @@ class StartError(Exception):
         self.kind = kind
 
 
-class TokenProcess:
-    """A TokenServer in a process of its own; the arguments and methods are that class's."""
+class Setup(msgspec.Struct, frozen=True):
+    """The first line to the server process."""
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        name: str,
-        pool: Pool,
-        host: str,
-        port: int,
-        keys: KeySource,
-    ) -> None:
-        self._settings, self._name, self._pool = settings, name, pool
-        self._host, self._port, self._keys = host, port, keys
+    options: TokenServerOptions
+    status_path: str | None
+
+
+class TokenProcess:
+    """A TokenServer in a process of its own, with the methods of that class."""
+
+    def __init__(self, options: TokenServerOptions) -> None:
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -79,17 +73,7 @@ class TokenProcess:
     ) -> Started:
         """Raises StartError with the cause when the process does not come up."""
         self._channel = await Channel.over(self._spawn())
-        self._channel.send(
-            Setup(
-                self._settings.to_dict(),
-                self._name,
-                self._pool.value,
-                self._host,
-                self._port,
-                self._keys,
-                status_path,
-            )
-        )
+        self._channel.send(Setup(self._options, status_path))
         self._started = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read(self._channel, on_beat))
         try:
@@ -189,9 +173,8 @@ class TokenProcess:
 
 async def _serve(sock: socket.socket, setup: Setup) -> None:
     channel = await Channel.over(sock)
-    settings, pool = EngineSettings.from_dict(setup.settings), Pool(setup.pool)
     try:
-        server = TokenServer(settings, setup.name, pool, setup.host, setup.port, setup.keys)
+        server = TokenServer(setup.options)
         channel.send(await server.start(setup.status_path, channel.send))
     except Exception as error:
         # Whatever an engine raises; the control process says it.

@@ -8,6 +8,7 @@ process's loop for seconds (see ``instance``).
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -51,22 +52,28 @@ def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
     return VllmEngine(settings, pool)
 
 
-class TokenServer:
-    """name: the instance's. host, port: where to listen, at any free port for 0."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenServerOptions:
+    """Plain data, so that it can go to another process."""
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        name: str,
-        pool: Pool,
-        host: str,
-        port: int,
-        keys: KeySource,
-    ) -> None:
-        self._host, self._port = host, port
-        self._keys = LiveKeys(keys)
-        self._audience = Audience(Purpose.GENERATION, name)
-        self._engine = build_engine(settings, pool)
+    settings: EngineSettings
+    name: str
+    """Name of the instance."""
+    pool: Pool
+    host: str
+    port: int = 0
+    """Port to listen on; 0 for any free one."""
+    keys: KeySource
+
+
+class TokenServer:
+    """An engine behind its HTTP endpoint for tokens."""
+
+    def __init__(self, options: TokenServerOptions) -> None:
+        self._options = options
+        self._keys = LiveKeys(options.keys)
+        self._audience = Audience(Purpose.GENERATION, options.name)
+        self._engine = build_engine(options.settings, options.pool)
         self._server: HttpServer | None = None
         self._beating: asyncio.Task[None] | None = None
 
@@ -75,7 +82,7 @@ class TokenServer:
     ) -> Started:
         """Returns once a real token has been generated and the server listens. status_path: as
         for an engine. on_beat: called every BEAT_S while the loop turns."""
-        listener = bound(self._host, self._port)
+        listener = bound(self._options.host, self._options.port)
         app = await self._engine.start(status_path)
         app.router.routes.append(Route("/metrics", self._metrics))
         app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
@@ -90,7 +97,7 @@ class TokenServer:
         shape = self._engine.shape
         return Started(
             pid=os.getpid(),
-            address=base_url(self._keys.tls, self._host, listener.getsockname()[1]),
+            address=base_url(self._keys.tls, self._options.host, listener.getsockname()[1]),
             num_blocks=shape.num_blocks,
             block_size=shape.block_size,
             max_num_seqs=shape.max_num_seqs,

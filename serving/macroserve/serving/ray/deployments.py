@@ -15,6 +15,7 @@ from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress.server import IngressOptions, IngressServer
 from macroserve.serving.instance.server import InstanceOptions, InstanceServer
 from macroserve.serving.instance.token_process import TokenProcess
+from macroserve.serving.instance.token_server import TokenServerOptions
 from macroserve.serving.ray.registry import cell_urls
 from macroserve.serving.security.key_source import KeySource
 
@@ -40,7 +41,11 @@ class InstanceActor:
     ) -> None:
         options = InstanceOptions(name, namespace, incarnation, keys, Pool(pool))
         engine = EngineSettings.from_dict(settings)
-        tokens = TokenProcess(engine, name, options.pool, options.host, 0, keys)
+        tokens = TokenProcess(
+            TokenServerOptions(
+                settings=engine, name=name, pool=options.pool, host=options.host, keys=keys
+            )
+        )
         self._server = InstanceServer(engine, options, tokens)
         self._watcher: asyncio.Task[None] | None = None
 
