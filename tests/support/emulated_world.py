@@ -90,14 +90,7 @@ class World:
 
     def crash(self, name: str) -> None:
         """As if the process was killed: connections are reset, nothing listens any more."""
-        instance = self.instances.pop(name)
-        instance._tokens.kill()
-        assert instance._server is not None and instance._judging is not None
-        instance._judging.cancel()
-        for listener in instance._server.servers:
-            listener.close()
-        for connection in list(instance._server.server_state.connections):
-            connection.transport.abort()
+        self.instances.pop(name).kill()
 
     async def tokens(self, request: TokenRequest) -> list[int]:
         return [t async for c in self.dispatcher.stream(request) for t in c.token_ids or ()]
@@ -137,6 +130,7 @@ async def running(
         world.settings.slo,
         live(),
         world.metrics,
+        world.settings.served_name,
         world.settings.drop_late,
         world.settings.max_queue_wait_s,
     )

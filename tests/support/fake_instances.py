@@ -158,6 +158,7 @@ async def fakes(
             Slo(5.0, 0.1),
             live(),
             metrics,
+            "model",
             silence_s=silence_s,
             clock=clock,
             sleep=sleep,

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from macroserve.api.keys import PURPOSES, KeysError, Role
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import TlsError, TlsSource
+
+log = get_logger(__name__)
 
 TERMINATION_LOG = Path("/dev/termination-log")
 """What a container writes there, Kubernetes shows as the reason of its end."""
@@ -44,9 +47,9 @@ async def serve(server: Server, what: str) -> None:
     # There is nothing to finish yet, and loading a model holds the event loop for minutes.
     signal.signal(signal.SIGTERM, _end_now)
     await server.start()
-    print(f"Up: {what}", flush=True)
+    log.info("up", part=what)
     await _until_told(server)
-    print(f"Told to stop, finishing what was accepted: {what}", flush=True)
+    log.info("told to stop, finishing what was accepted", part=what)
     await server.leave()
     await server.stop()
 

@@ -26,6 +26,7 @@ from macroserve.cli.pod import (
 )
 from macroserve.core.status import Pool
 from macroserve.local.manifest_file import chat_template, engine_settings, load, model_folder
+from macroserve.serving import logs
 from macroserve.serving.ingress.api_keys import ApiKeysError, ApiKeySource
 from macroserve.serving.security.tls import TlsSource
 
@@ -239,6 +240,7 @@ def _model(manifest: Manifest) -> str:
 
 
 def _run(what: str, prepared: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    logs.configure()
     try:
         serving = prepared()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

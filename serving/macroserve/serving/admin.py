@@ -23,7 +23,10 @@ from macroserve.api.auth import TokenCheck
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import ADMIN_PREFIX, MigrateOrder, ReleaseOrder
 from macroserve.serving.http.middleware import error_response
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import admission, to
+
+log = get_logger(__name__)
 
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=3)
 """Of a cell's word on itself: well under the time that the operator gives the head for all."""
@@ -78,9 +81,9 @@ class AdminApi:
             try:
                 return await handler(request)
             except OrderError as error:
-                return error_response(error.status, str(error))
+                return _refused(request, error.status, str(error))
             except msgspec.MsgspecError as error:
-                return error_response(HTTPStatus.BAD_REQUEST, str(error))
+                return _refused(request, HTTPStatus.BAD_REQUEST, str(error))
 
         return guarded
 
@@ -142,6 +145,13 @@ class AdminApi:
                 return msgspec.json.decode(text)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OrderError(HTTPStatus.BAD_GATEWAY, f"{cell} does not answer: {error}") from error
+
+
+def _refused(request: Request, status: int, reason: str) -> Response:
+    log.warning(
+        "order refused", order=request.method + " " + request.url.path, status=status, reason=reason
+    )
+    return error_response(status, reason)
 
 
 def _to(cell: str) -> dict[str, str]:

@@ -15,9 +15,13 @@ import msgspec
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
+from macroserve.serving.causes import cause_of
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import session, to
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import base_url
+
+log = get_logger(__name__)
 
 RESOLVE_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 2.0
@@ -69,7 +73,8 @@ async def _resolve(service: str) -> list[tuple[str, int]]:
             found = await asyncio.get_running_loop().getaddrinfo(
                 host, port, family=socket.AF_INET, type=socket.SOCK_STREAM
             )
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError) as error:
+        log.warning("discovery of instances fails", service=service, reason=cause_of(error))
         return []
     return [(str(address[0]), int(address[1])) for *_, address in found]
 

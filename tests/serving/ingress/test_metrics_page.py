@@ -11,7 +11,8 @@ from macroserve.api import messages
 from macroserve.core.request import Slo
 from macroserve.core.status import CellView
 from macroserve.engine.tokens import StopStringMet
-from macroserve.serving.ingress.metrics import IngressMetrics, RequestRecord, cell_page, merge
+from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge
+from macroserve.serving.ingress.served_request import ServedRequest
 
 SLO = Slo(1.0, 0.1)
 
@@ -79,7 +80,7 @@ def test_cells_are_gauges() -> None:
     ],
 )
 def test_a_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> None:
-    record = RequestRecord(0.0, Slo(1.0, 0.1000001))
+    record = ServedRequest(0.0, Slo(1.0, 0.1000001))
     for count, now in times:
         record.tokens(count, now)
     assert record.ttft_s == ttft_s
@@ -89,7 +90,7 @@ def test_a_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) ->
 
 @pytest.mark.parametrize(("num_slow", "attained"), [(1, True), (2, False)])
 def test_one_slow_gap_in_a_hundred_is_forgiven(num_slow: int, attained: bool) -> None:
-    record, now = RequestRecord(0.0, Slo(1.0, 0.1, 0.2)), 0.5
+    record, now = ServedRequest(0.0, Slo(1.0, 0.1, 0.2)), 0.5
     record.tokens(1, now)
     for index in range(100):
         now += 0.3 if index < num_slow else 0.05

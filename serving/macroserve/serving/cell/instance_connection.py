@@ -14,6 +14,7 @@ from macroserve.api.handle import InstanceHandle
 from macroserve.api.keys import Purpose
 from macroserve.core.status import InstanceStatus
 from macroserve.engine.status import decode
+from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.security.calls import to
 
 SILENCE_S = 5 * messages.HEARTBEAT_S
@@ -52,7 +53,8 @@ class InstanceConnection:
         self._on_silent = on_silent
         self._on_lost = on_lost
         self._joined = asyncio.Event()
-        self._task = asyncio.create_task(self._follow())
+        self._tasks = BackgroundTasks()
+        self._tasks.start(f"follows {handle.name}", self._follow())
 
     async def joined(self, timeout_s: float) -> bool:
         """Whether the instance has shown in time that it works."""
@@ -72,10 +74,12 @@ class InstanceConnection:
             response.raise_for_status()
             return (await response.json())["result"]
 
+    def check(self) -> None:
+        """Raise RuntimeError when nothing follows the instance any more."""
+        self._tasks.check()
+
     async def close(self) -> None:
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await self._tasks.stop()
 
     async def _follow(self) -> None:
         failures = 0

@@ -25,10 +25,14 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategy import Strategy
+from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.cell.instance_connection import InstanceConnection
 from macroserve.serving.cell.load import LoadRecorder, UtilizationMeter
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import session
 from macroserve.serving.security.key_source import LiveKeys
+
+log = get_logger(__name__)
 
 RECENT_S = 60
 JOIN_TIMEOUT_S = 10.0
@@ -73,7 +77,7 @@ class CellScheduler:
         self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
         self._utilization = UtilizationMeter()
         self._load = LoadRecorder(clock(), random.Random())
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = BackgroundTasks()
 
     async def start(self, identities: Iterable[InstanceIdentity]) -> None:
         """Take back the instances that say that they are ours."""
@@ -82,14 +86,17 @@ class CellScheduler:
             if identity.cell == self.name:
                 with contextlib.suppress(HandleError):
                     self._connect(self._verified(identity.handle))
-        self._tasks = [
-            asyncio.create_task(self._keep_history()),
-            asyncio.create_task(self._sync_offload_permission()),
-        ]
+        self._tasks.start("counts what has ended", self._keep_history())
+        self._tasks.start("tells instances whether to offload", self._sync_offload_permission())
+
+    def check(self) -> None:
+        """Raise RuntimeError when the scheduler can route no more."""
+        self._tasks.check()
+        for connection in self._connections.values():
+            connection.check()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        await self._tasks.stop()
         for connection in list(self._connections.values()):
             await connection.close()
         await self._http.close()
@@ -110,6 +117,7 @@ class CellScheduler:
     async def release(self, name: str) -> str:
         """Let an instance go; its handle, signed anew, for the cell that takes it."""
         connection = self._member(name)
+        log.info("instance released", cell=self.name, instance=name)
         self._lose(name)
         await connection.close()
         return sign(connection.handle, self._keys.ring, self._wall_clock())
@@ -259,6 +267,7 @@ class CellScheduler:
 
         def on_status(status: InstanceStatus) -> None:
             if name not in self._ledger:
+                log.info("instance back", cell=self.name, instance=name)
                 self._take_in(connection)
             self._ledger.observe(name, status, self._clock(), handle.incarnation)
             working = status.num_running + status.num_waiting > 0
@@ -266,9 +275,16 @@ class CellScheduler:
             self.changed.set()
 
         connection = InstanceConnection(
-            handle, self.name, self._http, on_status, self._lose_sight, self._lose
+            handle, self.name, self._http, on_status, self._on_silent, self._on_lost
         )
         self._connections[name] = connection
+        log.info(
+            "instance joins",
+            cell=self.name,
+            instance=name,
+            pool=handle.pool.value,
+            incarnation=handle.incarnation,
+        )
         self._take_in(connection)
         return connection
 
@@ -276,6 +292,15 @@ class CellScheduler:
         handle = connection.handle
         self._ledger.add(handle.name, handle.pool, handle.max_num_seqs, handle.incarnation)
         self._note_members()
+
+    def _on_silent(self, name: str) -> None:
+        if name in self._ledger:
+            log.warning("instance silent", cell=self.name, instance=name)
+        self._lose_sight(name)
+
+    def _on_lost(self, name: str) -> None:
+        log.warning("instance lost", cell=self.name, instance=name)
+        self._lose(name)
 
     def _lose_sight(self, name: str) -> None:
         """Out of the rotation at once; its connection goes on trying."""

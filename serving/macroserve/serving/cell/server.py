@@ -21,10 +21,14 @@ from macroserve.api.handle import HandleError
 from macroserve.api.keys import Purpose
 from macroserve.api.messages import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
 from macroserve.core.status import Pool
+from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.cell.scheduler import CellScheduler, UnknownInstanceError
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.call_guard import Handler, guard
 from macroserve.serving.security.key_source import LiveKeys
 from macroserve.serving.security.tls import base_url
+
+log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -59,10 +63,11 @@ class CellServer:
         self._host = host
         self._ports = ports
         self._ingresses: dict[web.WebSocketResponse, str] = {}
+        self._tasks = BackgroundTasks()
 
     async def start(self) -> str:
         """The base URL. Raises OSError when no port is free."""
-        app = web.Application(middlewares=[_error_middleware])
+        app = web.Application(middlewares=[self._log_refusals, _error_middleware])
         guard(app, self._keys, self._audiences)
         app.add_routes(
             [
@@ -78,7 +83,7 @@ class CellServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
         await self._listen()
-        self._broadcaster = asyncio.create_task(self._broadcast())
+        self._tasks.start("tells ingresses how the cell stands", self._broadcast())
         return base_url(self._keys.tls, self._host, self._runner.addresses[0][1])
 
     async def _listen(self) -> None:
@@ -95,8 +100,15 @@ class CellServer:
         purpose = Purpose.ROUTING if path == INGRESS_PATH else Purpose.ORDERS
         return (Audience(purpose, self._scheduler.name),)
 
+    def check(self) -> None:
+        """Raise RuntimeError when the cell scheduler or its server can serve no more."""
+        if not self._runner.addresses:
+            raise RuntimeError("the HTTP server has ended")
+        self._tasks.check()
+        self._scheduler.check()
+
     async def stop(self) -> None:
-        self._broadcaster.cancel()
+        await self._tasks.stop()
         await self._runner.cleanup()
 
     # -- ingresses
@@ -147,6 +159,20 @@ class CellServer:
 
     # -- orders
 
+    @web.middleware
+    async def _log_refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPError as error:
+            log.warning(
+                "order refused",
+                cell=self._scheduler.name,
+                order=request.path.strip("/"),
+                status=error.status,
+                reason=error.text,
+            )
+            raise
+
     async def _report(self, request: web.Request) -> web.Response:
         body = messages.encode(self._scheduler.report())
         return web.Response(body=body, content_type="application/json")
@@ -178,7 +204,7 @@ class CellServer:
 
 @web.middleware
 async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whose fault it is: the caller's, or the instance's that did not follow an order."""
+    """Answer with whose fault an error is: the caller's, or the instance's that did not follow."""
     try:
         return await handler(request)
     except (msgspec.MsgspecError, HandleError) as error:

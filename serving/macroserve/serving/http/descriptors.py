@@ -5,8 +5,9 @@ A server that runs out of them accepts nothing, reaches no instance and opens no
 """
 
 import functools
-import logging
 import resource
+
+from macroserve.serving.logs import get_logger
 
 RESERVED = 512
 """For all that is no connection of a client: a frontend with its libraries has about 100 open, and
@@ -14,7 +15,7 @@ the private port takes up to 256 connections. At most half of the limit."""
 PER_CONNECTION = 2
 """A client's own one, and that to the instance from which it is served."""
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @functools.cache

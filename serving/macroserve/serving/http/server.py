@@ -39,6 +39,7 @@ class HttpServer(uvicorn.Server):
                 ws="none",
                 # Its warnings tell what clients did, who could fill the log with them.
                 log_level="error",
+                log_config=None,
                 access_log=False,
                 lifespan="off",
                 timeout_keep_alive=KEEP_ALIVE_S,
@@ -65,6 +66,13 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
         if self._serving is not None:
             await self._serving
+
+    def kill(self) -> None:
+        """End at once: nothing listens any more, and connections are reset."""
+        for listener in self.servers:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -5,7 +5,6 @@ taken out of the file stops working within seconds, without a restart.
 """
 
 import asyncio
-import logging
 import re
 import stat
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from macroserve.api.auth import TokenCheck, bearer
+from macroserve.serving.logs import get_logger
 
 RELOAD_S = 2.0
 MAX_FILE_BYTES = 1 << 20
@@ -21,7 +21,7 @@ ENVIRONMENT = "MACROSERVE_API_KEYS"
 _KEY = re.compile(r"[!-~]+")
 _LINE = re.compile(r"(?P<key>[!-~]+)(\s+#.*)?")
 
-_logger = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class ApiKeysError(Exception):
@@ -142,9 +142,9 @@ class LiveApiKeys:
         except ApiKeysError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                _logger.error("The former API keys go on holding: %s", error)
+                log.error("The former API keys go on holding: %s", error)
             return
         self._problem = ""
         if keys != self._keys:
             self._keys, self._check = keys, TokenCheck(keys)
-            _logger.warning("The API keys have changed: %d hold now", len(keys))
+            log.warning("The API keys have changed: %d hold now", len(keys))

@@ -15,9 +15,14 @@ from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.cells import cells_to_ask
+from macroserve.serving.background import BackgroundTasks
+from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress.cell_connection import CellConnection
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import session, to
 from macroserve.serving.security.key_source import LiveKeys
+
+log = get_logger(__name__)
 
 REFRESH_S = 1.0
 MAX_EXPLAINED = 64
@@ -61,13 +66,19 @@ class CellDirectory:
         self._draining: dict[Run, bool] = {}  # of lost instances, too
         self._changed = asyncio.Event()
         self._turn = itertools.count()
+        self._tasks = BackgroundTasks()
+        self._problem = ""
 
     async def start(self) -> None:
         self._http = session(self._keys)
-        self._task = asyncio.create_task(self._keep_connected())
+        self._tasks.start("keeps the cells connected", self._keep_connected())
+
+    def check(self) -> None:
+        """Raise RuntimeError when nothing looks for cells any more."""
+        self._tasks.check()
 
     async def stop(self) -> None:
-        self._task.cancel()
+        await self._tasks.stop()
         for connection in self._connections.values():
             await connection.close()
         await self._http.close()
@@ -181,15 +192,29 @@ class CellDirectory:
 
     async def _keep_connected(self) -> None:
         while True:
-            with contextlib.suppress(Exception):
-                # Discovery asks the cluster: whatever fails there, the next round tries again.
-                await self._connect(await self._discover())
+            await self._refresh()
             await asyncio.sleep(REFRESH_S)
+
+    async def _refresh(self) -> None:
+        """Look for cells and connect to them. Discovery asks the cluster: whatever fails there is
+        logged when it begins and when it is over, and is tried again."""
+        try:
+            await self._connect(await self._discover())
+        except Exception as error:
+            problem = cause_of(error)
+            if problem != self._problem:
+                self._problem = problem
+                log.warning("discovery of cells fails", reason=problem)
+            return
+        if self._problem:
+            self._problem = ""
+            log.info("discovery of cells works again")
 
     async def _connect(self, cells: Mapping[str, str]) -> None:
         if not cells:
             return  # a head that has just begun: a deployment is never without a cell
         for name in set(self._connections) - set(cells):
+            log.info("cell gone", cell=name)
             await self._connections.pop(name).close()
             self._last_members.pop(name, None)
         for name, url in cells.items():
@@ -214,3 +239,4 @@ class CellDirectory:
                     name, url, socket, self._on_change
                 )
                 await connection.send(messages.Hello(self._address))
+                log.info("cell connected", cell=name, url=url)

@@ -7,7 +7,6 @@ time.
 """
 
 import asyncio
-import logging
 import random
 import time
 import uuid
@@ -27,6 +26,7 @@ from macroserve.core.routing.queue_wait import retry_after_s
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
+from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.ingress.attempt import (
     SILENCE_S,
     BrokenError,
@@ -37,6 +37,8 @@ from macroserve.serving.ingress.attempt import (
 )
 from macroserve.serving.ingress.cell_directory import CellDirectory, RoutedInstance
 from macroserve.serving.ingress.metrics import IngressMetrics
+from macroserve.serving.ingress.served_request import ServedRequest
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.key_source import LiveKeys
 
 GIVE_UP_S = 60.0
@@ -49,14 +51,14 @@ PATIENCE_S = 5.0
 EXPLAIN_S = 1.0
 """How long a request waits before it is ended for what another one may have caused."""
 
-logger = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Dispatcher:
     """Implements ``engine.tokens.TokenStreamer`` over the instances that a directory finds.
 
-    max_queue_wait_s: what would begin later is refused. silence_s: an attempt of which nothing is
-    heard for so long is broken.
+    model: name by which clients call what is served. max_queue_wait_s: what would begin later is
+    refused. silence_s: an attempt of which nothing is heard for so long is broken.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Dispatcher:
         slo: Slo,
         keys: LiveKeys,
         metrics: IngressMetrics,
+        model: str,
         drop_late: bool = False,
         max_queue_wait_s: float = inf,
         silence_s: float = SILENCE_S,
@@ -74,6 +77,7 @@ class Dispatcher:
         self._directory = directory
         self._slo = slo
         self._metrics = metrics
+        self._model = model
         self._drop_late = drop_late
         self._max_queue_wait_s = max_queue_wait_s
         self._clock, self._sleep = clock, sleep
@@ -81,13 +85,18 @@ class Dispatcher:
         self._silence_s = silence_s
         self._client = InstanceClient(keys, silence_s)
         self._avoid = AvoidList()
+        self._tasks = BackgroundTasks()
 
     async def start(self) -> None:
         await self._client.start()
-        self._watcher = asyncio.create_task(self._watch())
+        self._tasks.start("watches open streams", self._watch())
+
+    def check(self) -> None:
+        """Raise RuntimeError when nothing watches open streams any more."""
+        self._tasks.check()
 
     async def stop(self) -> None:
-        self._watcher.cancel()
+        await self._tasks.stop()
         await self._client.stop()
 
     def admit(self) -> None:
@@ -121,12 +130,25 @@ class Dispatcher:
         attempts = Attempts()
         offloaded = False
         searched_s = 0.0
-        with self._metrics.request(arrival, request, self._slo) as record:
+        failure: dict[str, str] | None = None
+        with (
+            self._metrics.request(arrival, request, self._slo) as record,
+            record.logged(request, self._model),
+        ):
             while True:
                 query = self._query(accepted, len(emitted), attempts, offloaded)
                 began = self._clock()
                 routed = await self._route(query, give_up_s=began + GIVE_UP_S - searched_s)
                 searched_s += self._clock() - began
+                if failure:
+                    log.info(
+                        "request continued elsewhere",
+                        id=request.request_id,
+                        **failure,
+                        to_instance=routed.instance,
+                        attempt_id=query.route_id,
+                        streamed_tokens=len(emitted),
+                    )
                 began = self._clock()
                 try:
                     async for choice in self._attempt(request, routed, query, attempts, emitted):
@@ -139,7 +161,7 @@ class Dispatcher:
                             self._lengths.observe(accepted, len(emitted))
                             return
                 except HandedBackError as handed_back:
-                    self._metrics.rerouted(handed_back.reason)
+                    failure = self._rerouted(record, routed, handed_back.reason)
                     if handed_back.reason == HandBackReason.DROP:
                         raise RefusedError(
                             HTTPStatus.TOO_MANY_REQUESTS, "the latency target has passed"
@@ -147,13 +169,13 @@ class Dispatcher:
                     offloaded = offloaded or handed_back.reason == HandBackReason.OFFLOAD
                     attempts = attempts.handed_back(routed.instance)
                 except UnreachableError:
-                    self._metrics.rerouted("unreachable")
+                    failure = self._rerouted(record, routed, "unreachable")
                     self._avoid.note(routed.run, self._clock())
                     attempts = attempts.unreachable(routed.instance)
                     await self._sleep(attempts.back_off_s * random.uniform(0.5, 1))
                     searched_s += self._clock() - began
                 except BrokenError as error:
-                    self._metrics.rerouted("broken")
+                    failure = self._rerouted(record, routed, "broken")
                     attempts = self._broken(attempts, routed, error, self._clock() - began)
                     if emitted and not request.restartable:
                         raise RefusedError(
@@ -238,7 +260,15 @@ class Dispatcher:
             if on_trial or not arrived:
                 await self._directory.settle(routed, query.route_id)
 
-    # -- after an attempt that broke
+    # -- after an attempt that did not end the request
+
+    def _rerouted(
+        self, record: ServedRequest, routed: RoutedInstance, reason: str
+    ) -> dict[str, str]:
+        """Count the attempt, and return what the log says of it once there is another one."""
+        self._metrics.rerouted(reason)
+        record.num_reroutes += 1
+        return {"reason": str(reason), "from_instance": routed.instance}
 
     def _broken(
         self, attempts: Attempts, routed: RoutedInstance, error: BrokenError, held_s: float
@@ -270,11 +300,10 @@ class Dispatcher:
             if not attempts.is_over(self._directory.explained):
                 return
         self._metrics.poisoned()
-        names = ", ".join(found.run.instance for found in attempts.breaks)
-        logger.error(
-            "Request %r ends with 500: these instances broke while they had it: %s",
-            request.request_id,
-            names,
+        log.error(
+            "instances broke while they had a request, which is not tried again",
+            id=request.request_id,
+            instances=[found.run.instance for found in attempts.breaks],
         )
         raise RefusedError(
             HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -294,6 +323,7 @@ class Dispatcher:
             }
             for name, since in missing_since.items():
                 if now - since > PATIENCE_S:
+                    log.warning("streams broken off: no cell knows their instance", instance=name)
                     self._client.break_off(name)
 
 

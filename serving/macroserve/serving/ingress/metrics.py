@@ -3,7 +3,6 @@
 Labels are bounded: outcomes, reasons and names that the operator chose; nothing from a client.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,50 +13,12 @@ from prometheus_client.samples import Sample
 
 from macroserve.api import messages
 from macroserve.core.request import Slo
-from macroserve.engine.tokens import TokenRequest, stop_string_met
+from macroserve.engine.tokens import TokenRequest
+from macroserve.serving.ingress.served_request import ServedRequest
 
 LATENCY_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60)
 TPOT_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
 SCRAPE_TIMEOUT_S = 2.0
-
-
-class RequestRecord:
-    """Times of one request, as its client sees them."""
-
-    def __init__(self, arrival_s: float, slo: Slo) -> None:
-        self.arrival_s = arrival_s
-        self._slo = slo
-        self._num_slow = 0
-        self.first_s: float | None = None
-        self.last_s = arrival_s
-        self.num_tokens = 0
-
-    def tokens(self, count: int, now: float) -> None:
-        if count:
-            if self.first_s is None:
-                self.first_s = now
-            else:
-                self._num_slow += self._slo.is_slow(now - self.last_s)
-            self.last_s = now
-            self.num_tokens += count
-
-    @property
-    def ttft_s(self) -> float | None:
-        return None if self.first_s is None else self.first_s - self.arrival_s
-
-    @property
-    def tpot_s(self) -> float | None:
-        """Mean time per token after the first; None for a single token."""
-        if self.first_s is None or self.num_tokens < 2:
-            return None
-        return (self.last_s - self.first_s) / (self.num_tokens - 1)
-
-    @property
-    def attained(self) -> bool:
-        if self.first_s is None:
-            return False
-        ttft_s, after_s = self.first_s - self.arrival_s, self.last_s - self.first_s
-        return self._slo.is_met(ttft_s, after_s, self.num_tokens - 1, self._num_slow)
 
 
 class IngressMetrics:
@@ -120,29 +81,28 @@ class IngressMetrics:
         self._placed.labels(**self._names, reason=reason).inc()
 
     @contextmanager
-    def request(self, arrival_s: float, request: TokenRequest, slo: Slo) -> Iterator[RequestRecord]:
-        record = RequestRecord(arrival_s, slo)
+    def request(self, arrival_s: float, request: TokenRequest, slo: Slo) -> Iterator[ServedRequest]:
+        """Count a request from its arrival to its end."""
+        record = ServedRequest(arrival_s, slo)
         self._prompt_tokens.labels(**self._names).inc(len(request.token_ids))
         self._in_flight.inc()
-        outcome = "failed"
         try:
             yield record
-            outcome = "ok"
-        except (asyncio.CancelledError, GeneratorExit) as end:
-            outcome = "ok" if stop_string_met(end) else "cancelled"
+        except BaseException as error:
+            record.ended_by(error)
             raise
         finally:
             self._in_flight.dec()
-            self._end(record, outcome)
+            self._end(record)
 
-    def _end(self, record: RequestRecord, outcome: str) -> None:
-        self._requests.labels(**self._names, outcome=outcome).inc()
+    def _end(self, record: ServedRequest) -> None:
+        self._requests.labels(**self._names, outcome=record.outcome).inc()
         self._tokens.labels(**self._names).inc(record.num_tokens)
         if record.ttft_s is not None:
             self._ttft.labels(**self._names).observe(record.ttft_s)
         if record.tpot_s is not None:
             self._tpot.labels(**self._names).observe(record.tpot_s)
-        if outcome == "ok" and record.attained:
+        if record.outcome == "ok" and record.attained:
             self._attained.labels(**self._names).inc()
 
     def page(self) -> str:

@@ -19,6 +19,7 @@ from macroserve.api.limits import RequestLimits
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
+from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.http.middleware import (
     CloseConnectionsMiddleware,
     RetryAfter,
@@ -87,6 +88,7 @@ class IngressServer:
         self._discover = discover
         self._metrics = IngressMetrics(options.namespace, options.macroinstance, options.attainment)
         self._ready = False
+        self._tasks = BackgroundTasks()
 
     async def start(self) -> None:
         """Listening when it returns; ready (``/ready``) once a token came back from an instance.
@@ -109,6 +111,7 @@ class IngressServer:
             self._settings.slo,
             keys,
             self._metrics,
+            self._settings.served_name,
             self._settings.drop_late,
             self._settings.max_queue_wait_s,
         )
@@ -127,8 +130,9 @@ class IngressServer:
         )
         await self._private_server.start(*private)
         await self._server.start(public)
-        self._readiness = asyncio.create_task(self._become_ready())
-        self._reloading = asyncio.create_task(self._api_keys.follow()) if self._api_keys else None
+        self._tasks.start("makes the ingress ready", self._become_ready(), may_end=True)
+        if self._api_keys:
+            self._tasks.start("follows the API keys", self._api_keys.follow(), may_end=True)
 
     async def leave(self) -> None:
         """Not ready any more, but there until those who send requests have noticed."""
@@ -137,9 +141,7 @@ class IngressServer:
 
     async def stop(self) -> None:
         """Accepted requests are finished first, within the grace."""
-        self._readiness.cancel()
-        if self._reloading:
-            self._reloading.cancel()
+        await self._tasks.stop()
         await self._server.stop()
         await self._private_server.stop()
         await self._grammars.stop()
@@ -151,6 +153,8 @@ class IngressServer:
         """Raises RuntimeError when the replica can serve no more."""
         if not (self._server.alive and self._private_server.alive):
             raise RuntimeError("the HTTP server has ended")
+        for part in (self._tasks, self._directory, self._dispatcher):
+            part.check()
 
     async def _application(self) -> tuple[Starlette, RequestLimits]:
         from macroserve.engine.vllm.environment import prepare_environment

@@ -36,12 +36,16 @@ from macroserve.core.health import Beat, HealthJudge
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
+from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.instance.channel import ServerBeat, Started
 from macroserve.serving.instance.status_feed import StatusFeed
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.call_guard import CallGuard
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import base_url
+
+log = get_logger(__name__)
 
 STOP_GRACE_S = 1.0
 """For answers of the control server; status streams are ended before."""
@@ -97,7 +101,7 @@ class InstanceServer:
         self._fault: str | None = None
         self._server: HttpServer | None = None
         self._receiver: asyncio.BaseTransport | None = None
-        self._judging: asyncio.Task[None] | None = None
+        self._judging = BackgroundTasks()
         self._folder = tempfile.TemporaryDirectory(prefix="macroserve-")
 
     async def start(self) -> InstanceIdentity:
@@ -108,7 +112,6 @@ class InstanceServer:
         self._receiver = await StatusReceiver.listen(path, self._feed.publish, self._observe_engine)
         started = await self._tokens.start(path, self._observe_server)
         self._judge = HealthJudge(started.pid, _now())
-        print(f"Hybrid cache {started.hybrid_cache}", flush=True)
         self._handle = InstanceHandle(
             name=options.name,
             namespace=options.namespace,
@@ -135,7 +138,8 @@ class InstanceServer:
         guarded = CallGuard(app, self._keys, self._audiences)
         self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         await self._server.start(listener)
-        self._judging = asyncio.create_task(self._keep_judging())
+        self._judging.start("judges its health", self._keep_judging(), may_end=True)
+        log.info("hybrid cache", instance=options.name, decision=started.hybrid_cache)
         return self.identity()
 
     def identity(self) -> InstanceIdentity:
@@ -148,9 +152,11 @@ class InstanceServer:
     @property
     def fault(self) -> str | None:
         """Why the instance can serve no more, as the end of a sentence; None while it can."""
-        if self._fault is None and (self._server is None or not self._server.alive):
+        if self._fault is not None:
+            return self._fault
+        if self._server is None or not self._server.alive:
             return "its control server has ended"
-        return self._fault
+        return self._judging.fault
 
     @property
     def healthy(self) -> bool:
@@ -171,7 +177,7 @@ class InstanceServer:
                     await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
-        if self._fault is None and self._judging is not None:
+        if self._fault is None:
             self._judging.cancel()
         await self._close()
         if self._fault is None:
@@ -179,6 +185,14 @@ class InstanceServer:
         if self._receiver is not None:
             self._receiver.close()
         self._folder.cleanup()
+
+    def kill(self) -> None:
+        """End at once, as a process that is killed: nothing listens any more, and connections are
+        reset."""
+        self._tokens.kill()
+        self._judging.cancel()
+        if self._server is not None:
+            self._server.kill()
 
     async def _close(self) -> None:
         self._feed.close()
@@ -203,7 +217,7 @@ class InstanceServer:
         # A process that does not work must not answer once more: first it, then the statuses.
         self._fault = fault
         self._tokens.kill()
-        print(f"{self._options.name} ends itself: {fault}", flush=True)
+        log.error("instance ends itself", instance=self._options.name, reason=fault)
         await self._close()
 
     # -- endpoints

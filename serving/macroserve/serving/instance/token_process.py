@@ -21,6 +21,8 @@ import uvloop
 
 from macroserve.api.option_names import in_manifest_words
 from macroserve.engine.exits import die_with_parent, ended, num_oom_kills
+from macroserve.serving import logs
+from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.instance.channel import (
     Answer,
     Channel,
@@ -61,7 +63,7 @@ class TokenProcess:
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._reading = BackgroundTasks()
         self._started: asyncio.Future[Started] | None = None
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
@@ -75,7 +77,8 @@ class TokenProcess:
         self._channel = await Channel.over(self._spawn())
         self._channel.send(Setup(self._options, status_path))
         self._started = asyncio.get_running_loop().create_future()
-        self._reading = asyncio.create_task(self._read(self._channel, on_beat))
+        reading = self._read(self._channel, on_beat)
+        self._reading.start("reads from its server process", reading, may_end=True)
         try:
             return await self._started
         except BaseException:
@@ -84,7 +87,7 @@ class TokenProcess:
 
     @property
     def fault(self) -> str | None:
-        return self._death() or self._told_fault
+        return self._death() or self._told_fault or self._reading.fault
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         """Raises ValueError with the reason when the order is not carried out."""
@@ -128,8 +131,7 @@ class TokenProcess:
         # One that hangs in a driver does not end before that lets it go.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_TIMEOUT_S)
-        if self._reading is not None:
-            self._reading.cancel()
+        self._reading.cancel()
         if self._channel is not None:
             self._channel.close()
 
@@ -209,6 +211,7 @@ def _setup(sock: socket.socket) -> Setup:
 
 def main(fd: int) -> None:
     die_with_parent()
+    logs.configure()
     # What it is told comes over the channel; a terminal's Ctrl-C is for the control process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)

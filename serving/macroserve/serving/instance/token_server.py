@@ -25,6 +25,7 @@ from macroserve.core.status import Pool
 from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import STOPPED_PATH, Stopped
+from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.http.keep_alive import KeepAlive
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.instance.channel import ServerBeat, Started
@@ -75,7 +76,7 @@ class TokenServer:
         self._audience = Audience(Purpose.GENERATION, options.name)
         self._engine = build_engine(options.settings, options.pool)
         self._server: HttpServer | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._beating = BackgroundTasks()
 
     async def start(
         self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
@@ -93,7 +94,7 @@ class TokenServer:
         # vLLM's handler of a dead engine stops this server.
         app.state.server = self._server
         await self._server.start(listener)
-        self._beating = asyncio.create_task(self._beat(on_beat))
+        self._beating.start("tells how the server stands", self._beat(on_beat))
         shape = self._engine.shape
         return Started(
             pid=os.getpid(),
@@ -109,7 +110,7 @@ class TokenServer:
         """Why nothing can be served any more, as the end of a sentence."""
         if self._server is not None and not self._server.alive:
             return self._engine.fault or "its HTTP server has ended"
-        return self._engine.fault
+        return self._engine.fault or self._beating.fault
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         """``probe``: generate one token. Others: see ``engine.commands``; raises ValueError for
@@ -119,8 +120,7 @@ class TokenServer:
         return await self._engine.command(verb, argument)
 
     async def stop(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
+        await self._beating.stop()
         if self._server is not None:
             await self._server.stop()
         await self._engine.stop()
@@ -128,12 +128,8 @@ class TokenServer:
     def kill(self) -> None:
         """At once: nothing listens any more, and connections are reset."""
         assert self._server is not None
-        if self._beating is not None:
-            self._beating.cancel()
-        for listener in self._server.servers:
-            listener.close()
-        for connection in list(self._server.server_state.connections):
-            connection.transport.abort()
+        self._beating.cancel()
+        self._server.kill()
 
     async def _beat(self, on_beat: Callable[[ServerBeat], None]) -> None:
         while True:

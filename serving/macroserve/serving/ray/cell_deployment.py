@@ -4,6 +4,7 @@ from ray import serve
 
 from macroserve.core.request import Slo
 from macroserve.core.strategy import strategy
+from macroserve.serving import logs
 from macroserve.serving.causes import cause_of
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.cell.server import CellServer, cell_ports
@@ -32,6 +33,7 @@ class CellDeployment:
         ports: range,
         discovery: InstanceDiscovery,
     ) -> None:
+        logs.configure()
         try:
             live = LiveKeys(keys)
             self._scheduler = CellScheduler(name, strategy(strategy_name), slo, live)
@@ -40,6 +42,9 @@ class CellDeployment:
             announce(name, await self._server.start())
         except Exception as error:
             raise RuntimeError(cause_of(error)) from None
+
+    def check_health(self) -> None:
+        self._server.check()
 
     async def __del__(self) -> None:
         await self._server.stop()

@@ -11,6 +11,7 @@ from ray import serve
 
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
+from macroserve.serving import logs
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress.server import IngressOptions, IngressServer
 from macroserve.serving.instance.server import InstanceOptions, InstanceServer
@@ -39,6 +40,7 @@ class InstanceActor:
         keys: KeySource,
         pool: str,
     ) -> None:
+        logs.configure()
         options = InstanceOptions(name, namespace, incarnation, keys, Pool(pool))
         engine = EngineSettings.from_dict(settings)
         tokens = TokenProcess(
@@ -70,10 +72,12 @@ class InstanceActor:
 
     async def _watch(self) -> None:
         """An instance that can serve no more has a while to be asked why."""
-        while self._server.healthy:  # noqa: ASYNC110 - another process tells
-            await asyncio.sleep(HEALTH_CHECK_S)
-        await asyncio.sleep(CAUSE_KEPT_S)
-        os._exit(1)
+        try:
+            while self._server.healthy:  # noqa: ASYNC110 - another process tells
+                await asyncio.sleep(HEALTH_CHECK_S)
+            await asyncio.sleep(CAUSE_KEPT_S)
+        finally:
+            os._exit(1)
 
 
 @serve.deployment(
@@ -84,6 +88,7 @@ class InstanceActor:
 )
 class IngressDeployment:
     async def __init__(self, settings: dict[str, Any], options: IngressOptions) -> None:
+        logs.configure()
         try:
             self._server = IngressServer(EngineSettings.from_dict(settings), options, cell_urls)
             await self._server.start()

@@ -4,19 +4,19 @@ Kubernetes mounts them as files, which change while the part runs: it takes over
 within seconds, and nothing has to be started again.
 """
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from macroserve.api.keys import KeyRing, KeysError, Purpose, parse_keys
+from macroserve.serving.logs import get_logger
 from macroserve.serving.security.tls import LiveTls, TlsSource
 
 RELOAD_S = 1.0
 SECRET = "secret"
 
-_logger = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class LiveKeys:
         except KeysError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                _logger.error("The former keys go on holding: %s", error)
+                log.error("The former keys go on holding: %s", error)
             return
         self._problem = ""
         if ring != self._ring:
             self._ring = ring
-            _logger.warning("The keys between the parts of the deployment have changed")
+            log.warning("The keys between the parts of the deployment have changed")

@@ -4,7 +4,6 @@ All parts show the same certificate, for one name (``core.tls``). A caller wants
 from whatever is at an address, proved by the deployment's own authority and by no other.
 """
 
-import logging
 import ssl
 import time
 from collections.abc import Callable
@@ -12,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY, client_context
+from macroserve.serving.logs import get_logger
 
 RELOAD_S = 1.0
 TELL_AGAIN_S = 60.0
 MAX_TOLD = 64
 
-_logger = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class TlsError(ValueError):
@@ -91,12 +91,12 @@ class LiveTls:
         except TlsError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                _logger.error("The former certificate goes on holding: %s", error)
+                log.error("The former certificate goes on holding: %s", error)
             return
         self._problem = ""
         if contexts.said != self._contexts.said:
             self._contexts = contexts
-            _logger.warning("The certificate between the parts of the deployment has changed")
+            log.warning("The certificate between the parts of the deployment has changed")
 
 
 class _LiveContext(ssl.SSLContext):
@@ -136,7 +136,7 @@ def tell_refused(who: str, error: ssl.SSLError | ssl.CertificateError) -> None:
         if len(_told_at) >= MAX_TOLD:
             _told_at.clear()
         _told_at[sentence] = now
-        _logger.error("%s", sentence)
+        log.error("%s", sentence)
 
 
 _told_at: dict[str, float] = {}

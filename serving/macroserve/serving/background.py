@@ -1,0 +1,54 @@
+"""Background tasks of a server, whose failure is a fault of that server."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from macroserve.serving.causes import cause_of
+
+
+class BackgroundTasks:
+    """Tasks that run until they are stopped.
+
+    Whoever watches the server (a probe, Ray Serve, the pod's own loop) asks for the fault and ends
+    the process when there is one.
+    """
+
+    def __init__(self) -> None:
+        self._endless: list[asyncio.Task[None]] = []
+        self._finite: list[asyncio.Task[None]] = []
+
+    def start(self, name: str, coroutine: Coroutine[Any, Any, None], may_end: bool = False) -> None:
+        """Start a task. The name completes "the task that ... has ended"; a task that may end is
+        at fault only when it fails."""
+        task = asyncio.create_task(coroutine, name=name)
+        (self._finite if may_end else self._endless).append(task)
+
+    @property
+    def fault(self) -> str | None:
+        """Which task has ended or failed, and its cause; None while there is none."""
+        for task in (*self._endless, *self._finite):
+            if not task.done() or task.cancelled():
+                continue
+            if error := task.exception():
+                return f"the task that {task.get_name()} has failed: {cause_of(error)}"
+            if task in self._endless:
+                return f"the task that {task.get_name()} has ended"
+        return None
+
+    def check(self) -> None:
+        """Raise RuntimeError when there is a fault."""
+        if fault := self.fault:
+            raise RuntimeError(fault)
+
+    def cancel(self) -> None:
+        """Have the tasks end, without waiting for it."""
+        for task in (*self._endless, *self._finite):
+            task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel the tasks and wait for their ends."""
+        self.cancel()
+        await asyncio.gather(*self._endless, *self._finite, return_exceptions=True)
+        self._endless.clear()
+        self._finite.clear()
