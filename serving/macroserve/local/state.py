@@ -56,6 +56,14 @@ def claimed(name: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def log_file(name: str) -> Path:
+    """Return an empty file for the logs of a deployment whose name is claimed."""
+    path = state_folder() / f"{name}.log"
+    path.unlink(missing_ok=True)
+    path.touch(0o600)
+    return path
+
+
 def write(deployment: Deployment) -> None:
     """Its name must be claimed."""
     path = _path(deployment.name)

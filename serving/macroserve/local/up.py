@@ -34,6 +34,7 @@ from macroserve.local.messages import Setup
 from macroserve.local.progress import Progress
 from macroserve.serving.ingress.api_keys import ApiKeySource
 from macroserve.serving.ingress.server import IngressOptions
+from macroserve.serving.logs import FILE_VARIABLE
 from macroserve.serving.ray.cluster import ClusterOptions
 from macroserve.serving.security.key_source import KeySource
 
@@ -77,6 +78,9 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
         f"[bold]{manifest.name}[/bold]: {manifest.spec.instances} instances, "
         f"strategy {manifest.strategy.name}, from {options.path}"
     )
+    log_file = state.log_file(manifest.name)
+    os.environ[FILE_VARIABLE] = str(log_file)
+    progress.step(f"Logs are in {log_file}")
     template = chat_template(manifest, options.path.parent)
     settings = engine_settings(manifest, model_folder(manifest), template)
     progress.step(f"Model {settings.model}")

@@ -16,6 +16,7 @@ FILE_VARIABLE = "MACROSERVE_LOG_FILE"
 """Environment variable with the file that ``macroserve up`` has its processes log to."""
 _QUIET = ("aiohttp.access", "httpx", "ray", "ray.serve")
 """Loggers that tell of every call or of every step of their own."""
+_FOREIGN_FIELDS = frozenset({"_ray_timestamp_ns", "message"})
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -59,10 +60,18 @@ def formatter(readable: bool, colors: bool = False) -> logging.Formatter:
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.stdlib.ExtraAdder(),
+            _without_foreign_fields,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
     )
+
+
+def _without_foreign_fields(
+    logger: object, method: str, event: structlog.types.EventDict
+) -> structlog.types.EventDict:
+    """Leave out what Ray and other formatters add to each record."""
+    return {name: value for name, value in event.items() if name not in _FOREIGN_FIELDS}
 
 
 def _colors(stream: TextIO) -> bool:

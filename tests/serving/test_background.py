@@ -1,0 +1,51 @@
+"""A background task that ends by itself is a fault of its server."""
+
+import asyncio
+
+import pytest
+
+from macroserve.serving.background import BackgroundTasks
+
+
+async def ends() -> None:
+    """Return at once."""
+
+
+async def fails() -> None:
+    raise ValueError("no such cell")
+
+
+async def runs() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_tasks_that_run_are_no_fault() -> None:
+    tasks = BackgroundTasks()
+    tasks.start("runs", runs())
+    tasks.start("prepares", ends(), may_end=True)
+    await asyncio.sleep(0)
+    assert tasks.fault is None
+    await tasks.stop()
+
+
+@pytest.mark.parametrize(
+    ("task", "may_end", "fault"),
+    [
+        (ends, False, "the task that works has ended"),
+        (fails, False, "the task that works has failed: no such cell"),
+        (fails, True, "the task that works has failed: no such cell"),
+    ],
+)
+async def test_task_that_ends_by_itself_is_a_fault(task, may_end: bool, fault: str) -> None:
+    tasks = BackgroundTasks()
+    tasks.start("works", task(), may_end)
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match=fault):
+        tasks.check()
+
+
+async def test_stopped_tasks_are_no_fault() -> None:
+    tasks = BackgroundTasks()
+    tasks.start("runs", runs())
+    await tasks.stop()
+    assert tasks.fault is None
