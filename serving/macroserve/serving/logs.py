@@ -16,7 +16,7 @@ FILE_VARIABLE = "MACROSERVE_LOG_FILE"
 """Environment variable with the file that ``macroserve up`` has its processes log to."""
 _QUIET = ("aiohttp.access", "httpx", "ray", "ray.serve")
 """Loggers that tell of every call or of every step of their own."""
-_FOREIGN_FIELDS = frozenset({"_ray_timestamp_ns", "message"})
+_FOREIGN_FIELDS = frozenset({"_ray_timestamp_ns", "message", "vllm_process_name"})
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -42,6 +42,7 @@ def configure() -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
+    logging.getLogger("vllm").setLevel(logging.WARNING)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -70,7 +71,7 @@ def formatter(readable: bool, colors: bool = False) -> logging.Formatter:
 def _without_foreign_fields(
     logger: object, method: str, event: structlog.types.EventDict
 ) -> structlog.types.EventDict:
-    """Leave out what Ray and other formatters add to each record."""
+    """Leave out what Ray, vLLM and other formatters add to each record."""
     return {name: value for name, value in event.items() if name not in _FOREIGN_FIELDS}
 
 

@@ -67,7 +67,7 @@ class CellDirectory:
         self._changed = asyncio.Event()
         self._turn = itertools.count()
         self._tasks = BackgroundTasks()
-        self._problem = ""
+        self._discovery_fails = False
 
     async def start(self) -> None:
         self._http = session(self._keys)
@@ -201,13 +201,12 @@ class CellDirectory:
         try:
             await self._connect(await self._discover())
         except Exception as error:
-            problem = cause_of(error)
-            if problem != self._problem:
-                self._problem = problem
-                log.warning("discovery of cells fails", reason=problem)
+            if not self._discovery_fails:
+                self._discovery_fails = True
+                log.warning("discovery of cells fails", reason=cause_of(error))
             return
-        if self._problem:
-            self._problem = ""
+        if self._discovery_fails:
+            self._discovery_fails = False
             log.info("discovery of cells works again")
 
     async def _connect(self, cells: Mapping[str, str]) -> None:
