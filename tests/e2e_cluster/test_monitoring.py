@@ -14,7 +14,7 @@ from macroserve.core.request import Slo
 from macroserve.engine.tokens import TokenRequest
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.plan.alerts import AlertServer
-from macroserve.operator.plan.firing_alerts import AlertBook
+from macroserve.operator.plan.firing_alerts import FiringAlerts
 from macroserve.serving.ingress.metrics import IngressMetrics
 
 RULES = sorted((Path(__file__).parents[2] / "helm" / "macroserve" / "rules").glob("*.yaml"))
@@ -54,7 +54,7 @@ class Ingress:
 class Operator:
     def __init__(self, folder):
         self.leads = True
-        self.book = AlertBook()
+        self.book = FiringAlerts()
         (folder / "token").write_text(TOKEN)
         self._server = AlertServer(
             folder / "token", lambda: self.leads, lambda key: key == LLAMA, self.book.note

@@ -19,7 +19,7 @@ from macroserve.core.status import Pool
 from macroserve.operator import metrics as operator_metrics
 from macroserve.operator.k8s import names
 from macroserve.operator.render import head, ingress, instance
-from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.context import RenderContext
 from macroserve.serving.ingress.metrics import IngressMetrics, cell_page
 
 RULE_FILES = sorted(CHART.glob("rules/*.yaml"))
@@ -134,11 +134,11 @@ def test_alertmanager_routes_the_alerts_that_the_rules_raise() -> None:
 
 def test_monitors_find_the_pods_and_their_ports() -> None:
     document = yaml.safe_load((ROOT / "manifests" / "emulated.yaml").read_text())
-    blueprint = Blueprint(parse(document), document, "default", "uid", "image", "Always")
+    render_context = RenderContext(parse(document), document, "default", "uid", "image", "Always")
     pods = {
-        "ingress": ingress.deployment(blueprint)["spec"]["template"],
-        "instance": instance.pod(blueprint, "instance-0", "cell-0", Pool.LP),
-        "head": head.deployment(blueprint)["spec"]["template"],
+        "ingress": ingress.deployment(render_context)["spec"]["template"],
+        "instance": instance.pod(render_context, "instance-0", "cell-0", Pool.LP),
+        "head": head.deployment(render_context)["spec"]["template"],
     }
     rendered = render({"monitoring": {"serving": True}})
     scraped = {"ingress": names.PRIVATE_PORT, "instance": names.INSTANCE_PORT}
@@ -154,11 +154,11 @@ def test_monitors_find_the_pods_and_their_ports() -> None:
 
 def test_the_network_policy_lets_the_operator_reach_heads_and_instances() -> None:
     document = yaml.safe_load((ROOT / "manifests" / "emulated.yaml").read_text())
-    blueprint = Blueprint(parse(document), document, "default", "uid", "image", "Always")
+    render_context = RenderContext(parse(document), document, "default", "uid", "image", "Always")
     egress = render()["NetworkPolicy/macroserve-operator"]["spec"]["egress"]
     for pod in (
-        head.deployment(blueprint)["spec"]["template"],
-        instance.pod(blueprint, "instance-0", "cell-0", Pool.LP),
+        head.deployment(render_context)["spec"]["template"],
+        instance.pod(render_context, "instance-0", "cell-0", Pool.LP),
     ):
         port = pod["spec"]["containers"][0]["ports"][0]["containerPort"]
         assert [

@@ -10,7 +10,7 @@ import pytest
 from macroserve.api.client import AdminError
 from macroserve.api.messages import CellReport, InstanceIdentity, InstanceReport, Report
 from macroserve.core.backoff import Backoff
-from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.local import reconciler as reconcile
@@ -152,7 +152,7 @@ class Scene:
     task: asyncio.Task[None]
 
     def wish(self, instances: int, ratio: float = 0.0) -> None:
-        self.reconciler.wish = Wish(instances, Bounds(2, 4), ratio)
+        self.reconciler.wish = DesiredFleet(instances, Bounds(2, 4), ratio)
 
     async def until(self, condition: Callable[[], Any]) -> None:
         async with asyncio.timeout(5):
@@ -183,7 +183,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[Scene]]:
         world = world or Played()
         events: list[str] = []
         both: Any = world
-        wish = Wish(instances, Bounds(2, 4), 0.0)
+        wish = DesiredFleet(instances, Bounds(2, 4), 0.0)
         reconciler = Reconciler(both, both, wish, 0.1, events.append, Backoff(0.0, 0.0))
         return Scene(world, reconciler, events, asyncio.create_task(reconciler.run()))
 
@@ -261,7 +261,7 @@ async def test_a_failed_order_is_given_again_and_told_of_once(play) -> None:
     assert scene.cells() == {"cell-0": 0}
     scene.world.failing = {"migrate", "drain"}
     await scene.until(lambda: scene.cells() == {"cell-0": 4})
-    scene.reconciler.wish = Wish(4, Bounds(1, 2), 0.0)
+    scene.reconciler.wish = DesiredFleet(4, Bounds(1, 2), 0.0)
     await scene.until(lambda: "cell-1" in scene.world.deployed)
     await scene.rounds()
     assert scene.world.moved == []

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from macroserve.core.backoff import Backoff
-from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.local import state, up
 from macroserve.local.manifest_file import engine_settings, loads, read
 from macroserve.local.messages import Setup
@@ -28,7 +28,7 @@ class Played:
     ready: asyncio.Event
 
     def __init__(self, on_event: Callable[[str], None]) -> None:
-        self.wishes: list[Wish] = []
+        self.wishes: list[DesiredFleet] = []
         Played.it = self
 
     async def run(self, setup: Setup) -> str:
@@ -44,7 +44,7 @@ class Played:
         self.ready.clear()
         return reason
 
-    def change(self, wish: Wish) -> None:
+    def change(self, wish: DesiredFleet) -> None:
         self.wishes.append(wish)
 
 

@@ -149,13 +149,13 @@ def test_a_foreign_service_of_the_same_name_is_left_alone(
 ) -> None:
     team.kubectl("create", "service", "clusterip", "llama", "--tcp=80:80")
     team.apply(emulated("llama"))
-    wait_for(lambda: team.condition("llama", "Degraded")["reason"] == "NameTaken", "a complaint")
+    wait_for(lambda: team.condition("llama", "Degraded")["reason"] == "NameTaken", "a issue")
     found = team.get("service", "llama") or {}
     assert found["spec"]["ports"][0]["port"] == 80
     assert "ownerReferences" not in found["metadata"]
     team.kubectl("delete", "service", "llama")
     wait_for(lambda: "llama" in team.names("service"), "its own Service")
-    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "False", "no complaint")
+    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "False", "no issue")
 
 
 def test_while_nothing_happens_nothing_is_asked(
@@ -190,24 +190,24 @@ def test_a_wrong_spec_disturbs_no_other_and_is_mended(
     # Without the webhook, the API server lets this one through.
     wrong = emulated("wrong", engine={"type": "vLLM", "args": {"gpuMemoryUtilization": 0.9}})
     team.apply(wrong)
-    wait_for(lambda: team.condition("wrong", "Degraded")["reason"] == "InvalidSpec", "a complaint")
+    wait_for(lambda: team.condition("wrong", "Degraded")["reason"] == "InvalidSpec", "a issue")
     assert team.instances("wrong") == set()
     team.kubectl("scale", "mi/fine", "--replicas=4")
     team.wait_for_instances("fine", 4)
     team.apply(emulated("wrong", engine={"type": "vLLM", "args": None}))
     team.wait_for_instances("wrong", 3)
-    wait_for(lambda: team.condition("wrong", "Degraded")["status"] == "False", "no complaint")
+    wait_for(lambda: team.condition("wrong", "Degraded")["status"] == "False", "no issue")
 
 
 def test_a_pod_that_is_refused_is_told_of(operator: OperatorProcess, team: Team) -> None:
     container = {"name": "sidecar"}
     team.apply(emulated("llama", template={"spec": {"containers": [container]}}))
-    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "True", "a complaint")
+    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "True", "a issue")
     message = team.condition("llama", "Degraded")["message"]
     assert "containers[1].image" in message, message
     team.apply(emulated("llama"))
     team.wait_for_instances("llama", 3)
-    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "False", "no complaint")
+    wait_for(lambda: team.condition("llama", "Degraded")["status"] == "False", "no issue")
 
 
 def test_a_storm_of_other_writers_is_weathered(operator: OperatorProcess, team: Team) -> None:

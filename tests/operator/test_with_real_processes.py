@@ -1,6 +1,6 @@
 """The whole of a MacroInstance: real API server, operator, head, ingress and emulated instances.
 
-Only nodes are missing: a played kubelet runs the pods as processes. While cells divide and merge
+Only nodes are missing: a fake kubelet runs the pods as processes. While cells divide and merge
 and the operator is killed, no request fails.
 """
 
@@ -16,8 +16,8 @@ import pytest
 import yaml
 from cluster import ApiCluster
 from support import crd
+from support.fake_kubelet import FakeKubelet
 from support.operator_process import OperatorProcess, emulated, wait_for
-from support.played_kubelet import PlayedKubelet
 from world.traffic import Traffic
 
 from macroserve.api.keys import Purpose, derived_key
@@ -37,10 +37,10 @@ def cluster() -> Iterator[ApiCluster]:
 
 
 @pytest.fixture
-def kubelet(cluster: ApiCluster, tmp_path: Path) -> Iterator[PlayedKubelet]:
+def kubelet(cluster: ApiCluster, tmp_path: Path) -> Iterator[FakeKubelet]:
     # Of its own, so that several can run on one machine.
     network = f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() % 250}"
-    with PlayedKubelet(cluster.kubeconfig, tmp_path, NAMESPACE, network) as kubelet:
+    with FakeKubelet(cluster.kubeconfig, tmp_path, NAMESPACE, network) as kubelet:
         yield kubelet
 
 
@@ -71,7 +71,7 @@ def event_reasons(cluster: ApiCluster) -> set[str]:
 
 
 def test_cells_divide_and_merge_under_load_while_the_operator_is_killed(
-    cluster: ApiCluster, kubelet: PlayedKubelet, tmp_path: Path
+    cluster: ApiCluster, kubelet: FakeKubelet, tmp_path: Path
 ) -> None:
     document = emulated("llama", 3, ingress={"replicas": 1})
     document["spec"]["model"]["servedName"] = "tiny-llama"
@@ -104,7 +104,7 @@ def test_cells_divide_and_merge_under_load_while_the_operator_is_killed(
 
 
 def test_a_secret_that_kubectl_changes_is_taken_over_and_no_request_fails(
-    cluster: ApiCluster, kubelet: PlayedKubelet, tmp_path: Path
+    cluster: ApiCluster, kubelet: FakeKubelet, tmp_path: Path
 ) -> None:
     document = emulated("llama", 2, ingress={"replicas": 1})
     document["spec"]["model"]["servedName"] = "tiny-llama"

@@ -20,7 +20,7 @@ REACTION_SECONDS = Histogram(
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120),
 )
 _MACROINSTANCE = ["namespace", "macroinstance"]
-TARGET_INSTANCES = Gauge(
+DESIRED_INSTANCES = Gauge(
     f"{_PREFIX}target_instances", "Instances that a MacroInstance should have.", _MACROINSTANCE
 )
 READY_INSTANCES = Gauge(

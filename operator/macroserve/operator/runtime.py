@@ -31,8 +31,8 @@ from macroserve.operator.k8s.watch import watch
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.plan.alerts import AlertServer
 from macroserve.operator.plan.autoscaler import Autoscaler
-from macroserve.operator.reconcile.queue import Loops
-from macroserve.operator.reconcile.reconciler import Reconciler, World
+from macroserve.operator.reconcile.queue import WorkQueue
+from macroserve.operator.reconcile.reconciler import OperatorContext, Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,10 @@ class Runtime:
         self._options = options
         self._namespaces = options.namespaces or ("*",)
         self._open = AsyncExitStack()
-        self._world: World
+        self._world: OperatorContext
         self._issued: tuple[Kind, ...] = ()
         self._task: asyncio.Task[None]
-        self._loops = Loops(self._reconciler, self._forget)
+        self._loops = WorkQueue(self._reconciler, self._forget)
 
     async def start(self) -> None:
         """Raises ApiError when the cluster does not know MacroInstances."""
@@ -66,7 +66,7 @@ class Runtime:
         if issued and not await api.serves(CERTIFICATE, somewhere):
             raise RuntimeError("servedTls.issuerRef is set, and the cluster has no cert-manager.")
         self._issued = (CERTIFICATE,) if issued else ()
-        self._world = World(
+        self._world = OperatorContext(
             api=api,
             http=http,
             store=Store(self._loops.wake),
@@ -91,7 +91,7 @@ class Runtime:
             token_file,
             leads=lambda: self._loops.is_leading,
             knows=lambda key: self._loops.resource(key) is not None,
-            note=self._world.autoscaler.note_alert,
+            note=self._world.autoscaler.record_alert,
         )
         self._open.push_async_callback(alerts.stop)
         await alerts.start(self._options.alerts_port)

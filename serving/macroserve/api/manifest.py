@@ -24,7 +24,7 @@ from macroserve.api.part import Part as _Part
 from macroserve.api.units import parse_bytes, parse_seconds
 from macroserve.api.validation_errors import must_be, sentences, shown
 from macroserve.core.request import Slo
-from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategy import STRATEGIES, Strategy
 
@@ -299,7 +299,9 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, object]]:
         yield from _leaves(f"{path}.{key}" if path else key, inner)
 
 
-def wish(manifest: Manifest, instances: int | None = None, auto_ratio: float | None = None) -> Wish:
+def wish(
+    manifest: Manifest, instances: int | None = None, auto_ratio: float | None = None
+) -> DesiredFleet:
     """instances: instead of the manifest's own number, where something else scales.
     auto_ratio: share of HP instances where the manifest leaves it open, instead of the strategy's.
     """
@@ -309,7 +311,7 @@ def wish(manifest: Manifest, instances: int | None = None, auto_ratio: float | N
     elif ratio == "Auto":
         ratio = manifest.strategy.high_priority_ratio if auto_ratio is None else auto_ratio
     mitosis = manifest.spec.mitosis
-    return Wish(
+    return DesiredFleet(
         manifest.spec.instances if instances is None else instances,
         Bounds(mitosis.lower_bound, mitosis.upper_bound),
         float(ratio),

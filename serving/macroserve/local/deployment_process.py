@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.engine.exits import ended
 from macroserve.local.messages import Event, Failed, Setup
 from macroserve.local.process_tree import adopt_orphans, end_descendants, reap_orphans
@@ -46,7 +46,7 @@ class DeploymentProcess:
                 self._connection.close()
                 self._connection = None
 
-    def change(self, wish: Wish) -> None:
+    def change(self, wish: DesiredFleet) -> None:
         """Nothing happens while none runs: the next one is told when it starts."""
         if self._connection is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):

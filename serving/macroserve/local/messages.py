@@ -1,12 +1,12 @@
 """What ``macroserve up`` and the process of its deployment tell each other.
 
-Besides these, the process is sent a ``Wish`` whenever the manifest changes. They are pickled: both
-ends are of one version and one user.
+Besides these, the process is sent a ``DesiredFleet`` whenever the manifest changes. They are
+pickled: both ends are of one version and one user.
 """
 
 from dataclasses import dataclass, field
 
-from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.serving.ray.cluster import ClusterOptions
 
 
@@ -17,7 +17,7 @@ class Setup:
     cluster: ClusterOptions
     private: str
     admin_token: str = field(repr=False)
-    wish: Wish
+    wish: DesiredFleet
     tpot_s: float
 
 

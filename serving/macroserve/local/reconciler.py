@@ -13,24 +13,24 @@ from typing import assert_never
 from macroserve.api.client import AdminClient, AdminError
 from macroserve.api.messages import InstanceIdentity, InstanceReport, Report
 from macroserve.core.backoff import Backoff, Retries
-from macroserve.core.scaling.commands import Add, Command, told
+from macroserve.core.scaling.decisions import Add, Decision, describe
 from macroserve.core.scaling.fleet import (
-    Adopt,
-    Assign,
+    Action,
+    Attach,
     DeleteCell,
     DeployCell,
+    DesiredFleet,
     Drain,
     Fleet,
     Member,
-    Move,
+    Migrate,
+    Relabel,
     SetPool,
     Start,
     State,
-    Step,
     Stop,
-    Wish,
     drain_budget_s,
-    plan_steps,
+    plan_actions,
 )
 from macroserve.core.status import Pool
 from macroserve.serving.causes import cause_of
@@ -58,7 +58,7 @@ class Reconciler:
         self,
         cluster: RayCluster,
         admin: AdminClient,
-        wish: Wish,
+        wish: DesiredFleet,
         tpot_s: float,
         on_event: Callable[[str], None],
         backoff: Backoff = BACKOFF,
@@ -77,7 +77,7 @@ class Reconciler:
         self._outside: dict[str, InstanceIdentity] = {}
         self._serving: set[str] = set()
         """Instances that served when last observed."""
-        self._decided: tuple[Command, ...] = ()
+        self._decided: tuple[Decision, ...] = ()
         self._retries = Retries(backoff)
         self._num_failures = 0
         self._has_served = False
@@ -110,14 +110,14 @@ class Reconciler:
         return nothing_comes and self._num_failures >= MAX_FIRST_FAILURES
 
     async def _change(self, fleet: Fleet) -> None:
-        plan = plan_steps(fleet, self.wish)
-        for command in plan.commands:
-            is_retry = isinstance(command, Add) and self._retries.has_failed(command.instance)
-            if command not in self._decided and not is_retry:
-                self._on_event(f"{told(command)}. {command.reason}")
-        self._decided = plan.commands
-        for step in plan.steps:
-            await self._carry_out(step)
+        plan = plan_actions(fleet, self.wish)
+        for decision in plan.decisions:
+            is_retry = isinstance(decision, Add) and self._retries.has_failed(decision.instance)
+            if decision not in self._decided and not is_retry:
+                self._on_event(f"{describe(decision)}. {decision.reason}")
+        self._decided = plan.decisions
+        for action in plan.actions:
+            await self._carry_out(action)
 
     # -- what is there
 
@@ -184,9 +184,9 @@ class Reconciler:
 
     # -- what is done about it
 
-    async def _carry_out(self, step: Step) -> None:
+    async def _carry_out(self, action: Action) -> None:
         """Raises AdminError when a cell does not take an order."""
-        match step:
+        match action:
             case DeployCell(cell=name) | Start(instance=name) if not self._retries.may_try(
                 name, _now()
             ):
@@ -196,11 +196,11 @@ class Reconciler:
             case Start(instance=name, cell=cell, pool=pool):
                 self._places[name] = cell, pool
                 self._starting[name] = asyncio.create_task(self._start(name, pool))
-            case Assign(instance=name, cell=cell, pool=pool):
+            case Relabel(instance=name, cell=cell, pool=pool):
                 self._places[name] = cell, pool
-            case Adopt(instance=name, cell=cell):
+            case Attach(instance=name, cell=cell):
                 await self._adopt(name, cell)
-            case Move(instance=name, source=source, target=target):
+            case Migrate(instance=name, source=source, target=target):
                 await self._admin.migrate(name, source, target)
             case SetPool(instance=name, cell=cell, pool=pool):
                 await self._admin.set_pool(cell, name, pool)
@@ -211,7 +211,7 @@ class Reconciler:
             case DeleteCell(cell=cell):
                 await self._cluster.delete_cell(cell)
             case _:
-                assert_never(step)
+                assert_never(action)
 
     async def _deploy_cell(self, cell: str) -> None:
         try:

@@ -15,7 +15,7 @@ from macroserve.api.auth import new_secret
 from macroserve.api.keys import Purpose
 from macroserve.api.manifest import Manifest, ManifestError, changes, wish
 from macroserve.core.backoff import Backoff
-from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.engine.settings import EngineSettings
 from macroserve.local import state
 from macroserve.local.control import ControlServer
@@ -265,7 +265,7 @@ class Up:
             self._progress.step(f"The manifest changed: {_described(changed)}")
 
 
-def _described(wish: Wish) -> str:
+def _described(wish: DesiredFleet) -> str:
     bounds = f"{wish.bounds.lower} to {wish.bounds.upper} in a cell"
     return f"{wish.instances} instances, {bounds}, {wish.high_priority_ratio:.0%} high priority"
 

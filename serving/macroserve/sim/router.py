@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from macroserve.core.routing.cells import cells_to_ask
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
-from macroserve.core.scaling.commands import Add, Cell, Command, SetPriority, Split, apply
+from macroserve.core.scaling.decisions import Add, Cell, Decision, SetPool, Split, apply
 from macroserve.core.scaling.mitosis import Bounds, high_priority_count, plan
 from macroserve.core.status import Pool
 from macroserve.sim.instance import MAX_RUN_STEPS, InstanceSpec, SimulatedInstance
@@ -82,12 +82,12 @@ class FleetRouter(Router):
     def grow(self, num_instances: int, now: float) -> None:
         """Grow to ``num_instances``, no fewer than there are. Instances that move to another cell
         go on serving."""
-        commands = plan(
+        decisions = plan(
             self.cells, num_instances, self._bounds, self._ratio, self._remaining_tokens()
         )
-        for command in commands:
-            self._apply(command, now)
-            self.cells = apply(self.cells, command)
+        for decision in decisions:
+            self._apply(decision, now)
+            self.cells = apply(self.cells, decision)
         for cell in self.cells:
             for name in cell.instances:
                 self.instances[name].policy.let_offload(bool(cell.high_priority))
@@ -106,8 +106,8 @@ class FleetRouter(Router):
     def ledger(self, instance: str) -> CellLedger:
         return self._homes[instance]
 
-    def _apply(self, command: Command, now: float) -> None:
-        match command:
+    def _apply(self, decision: Decision, now: float) -> None:
+        match decision:
             case Add(cell=cell, instance=name, pool=pool):
                 self.instances[name] = SimulatedInstance(name, pool, self._spec)
                 self._join(name, cell, now)
@@ -115,11 +115,11 @@ class FleetRouter(Router):
                 for name in names:
                     self._homes[name].remove(name)
                     self._join(name, cell, now)
-            case SetPriority(instance=name, pool=pool):
+            case SetPool(instance=name, pool=pool):
                 self.instances[name].policy.set_pool(pool)
                 self._homes[name].set_pool(name, pool)
             case _:
-                raise AssertionError(f"a fleet that grows needs no {command}")
+                raise AssertionError(f"a fleet that grows needs no {decision}")
 
     def _join(self, name: str, cell: str, now: float) -> None:
         config = self._spec.config

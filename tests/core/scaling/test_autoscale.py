@@ -11,10 +11,10 @@ from macroserve.core.scaling.autoscale import (
     REBOUND_S,
     REMEMBERED_S,
     SETTLE_S,
+    CapacityEstimate,
     Limits,
-    Move,
-    Need,
-    Signals,
+    LoadSignals,
+    TargetChange,
     decide,
     resume,
 )
@@ -27,13 +27,13 @@ ROUND_S = 5.0
 
 
 def need(enough, survivors=None, **fields):
-    return Need(10.0, enough, enough if survivors is None else survivors, **fields)
+    return CapacityEstimate(10.0, enough, enough if survivors is None else survivors, **fields)
 
 
 def signals(enough=4, survivors=None, *, ready=4, **fields):
     """What is known of four instances that are all needed, unless it says otherwise."""
     fields.setdefault("need", need(enough, survivors))
-    return Signals(ready=ready, **fields)
+    return LoadSignals(ready=ready, **fields)
 
 
 def spare(survivors, **fields):
@@ -262,12 +262,12 @@ def test_instances_that_do_not_come_up_are_waited_for_but_not_for_ever():
 
 
 def test_an_alert_after_a_removal_is_acted_on_at_once():
-    removed = Move(9_999.0, 5, 4)
+    removed = TargetChange(9_999.0, 5, 4)
     assert first(signals(alert=ALERT), moves=[removed]).target == 5
 
 
 def test_added_instances_have_their_time_after_a_restart_too():
-    added = Move(9_980.0, 3, 4)
+    added = TargetChange(9_980.0, 3, 4)
     assert first(signals(alert=ALERT), moves=[added]).target == 4
     assert first(signals(alert=ALERT), moves=[added], now=9_980.0 + SETTLE_S).target == 5
 
@@ -311,7 +311,7 @@ def test_each_mistake_doubles_the_wait_for_the_next():
 
 def test_mistakes_of_long_ago_are_forgotten():
     def mistakes(at_s):
-        return [Move(at_s, 5, 4), Move(at_s + REBOUND_S, 4, 5)]
+        return [TargetChange(at_s, 5, 4), TargetChange(at_s + REBOUND_S, 4, 5)]
 
     recent, old = mistakes(9_000.0), mistakes(9_000.0 - REMEMBERED_S)
     for moves, factor in ((recent, 2), (old, 1)):
@@ -321,7 +321,7 @@ def test_mistakes_of_long_ago_are_forgotten():
 
 
 def test_a_rise_long_after_a_removal_is_no_mistake():
-    moves = [Move(8_000.0, 5, 4), Move(8_000.0 + REBOUND_S + 1, 4, 5)]
+    moves = [TargetChange(8_000.0, 5, 4), TargetChange(8_000.0 + REBOUND_S + 1, 4, 5)]
     loop = Loop(target=5, moves=moves)
     assert loop.run(spare(4), LIMITS.down_s + 2 * ROUND_S) == 4
 
@@ -329,12 +329,12 @@ def test_a_rise_long_after_a_removal_is_no_mistake():
 # -- whatever happens
 
 anything = st.builds(
-    Signals,
+    LoadSignals,
     ready=st.integers(0, 20),
     alert=st.sampled_from([None, ALERT]),
     need=st.none()
     | st.builds(
-        Need,
+        CapacityEstimate,
         st.floats(0, 100),
         st.integers(1, 40),
         st.integers(1, 40),

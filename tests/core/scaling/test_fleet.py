@@ -1,4 +1,4 @@
-"""A fleet's next steps, decision by decision."""
+"""A fleet's next actions, decision by decision."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from macroserve.core.scaling.fleet import (
-    Adopt,
-    Assign,
+    Action,
+    Attach,
     DeleteCell,
     DeployCell,
+    DesiredFleet,
     Drain,
     Fleet,
     FleetPlan,
     Member,
-    Move,
+    Migrate,
+    Relabel,
     SetPool,
     Start,
     State,
-    Step,
     Stop,
-    Wish,
-    plan_steps,
+    plan_actions,
 )
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.status import Pool
@@ -47,19 +47,19 @@ def planned(
     cells: frozenset[str] | None = ONE_CELL,
     ratio: float = 0.0,
 ) -> FleetPlan:
-    return plan_steps(Fleet(tuple(members), cells), Wish(instances, Bounds(2, 4), ratio))
+    return plan_actions(Fleet(tuple(members), cells), DesiredFleet(instances, Bounds(2, 4), ratio))
 
 
-def plain(steps: tuple[Step, ...]) -> list[Step]:
+def plain(actions: tuple[Action, ...]) -> list[Action]:
     """Without their reasons."""
-    return [replace(s, reason="") if isinstance(s, Drain | Stop) else s for s in steps]
+    return [replace(s, reason="") if isinstance(s, Drain | Stop) else s for s in actions]
 
 
 LEFT = member("left", state=State.LEAVING, draining=True, drained=True)
 A, B, C, D, E = (member(name) for name in "abcde")
 FOREIGN = member("a", joined=False, outdated=True, foreign=True)
 
-DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
+DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
     "from nothing, instances start while their cell does": (
         [],
         {"instances": 2, "cells": frozenset(), "ratio": 0.5},
@@ -83,22 +83,22 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
     "what serves joins the cell that it is meant for": (
         [A, member("b", joined=False)],
         {"instances": 2},
-        [Adopt("b", "cell-0")],
+        [Attach("b", "cell-0")],
     ),
     "its scheduler comes first": (
         [member("a", joined=False), member("b", joined=False)],
         {"instances": 2, "cells": frozenset()},
-        [DeployCell("cell-0"), Adopt("a", "cell-0"), Adopt("b", "cell-0")],
+        [DeployCell("cell-0"), Attach("a", "cell-0"), Attach("b", "cell-0")],
     ),
     "what is yet to join may go elsewhere": (
         [A, B, starting("c", "cell-3"), member("d", "cell-3", joined=False)],
         {"instances": 4},
-        [Assign("c", "cell-0", LP), Assign("d", "cell-0", LP), Adopt("d", "cell-0")],
+        [Relabel("c", "cell-0", LP), Relabel("d", "cell-0", LP), Attach("d", "cell-0")],
     ),
     "a cell that has outgrown its bound divides": (
         [A, B, C, D, E],
         {"instances": 5},
-        [DeployCell("cell-1"), Move("a", "cell-0", "cell-1"), Move("b", "cell-0", "cell-1")],
+        [DeployCell("cell-1"), Migrate("a", "cell-0", "cell-1"), Migrate("b", "cell-0", "cell-1")],
     ),
     "it keeps its lower bound of those that serve, while others have yet to start": (
         [A, B, C],
@@ -107,20 +107,20 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
             Start("instance-1", "cell-0", LP),
             Start("instance-0", "cell-1", LP),
             DeployCell("cell-1"),
-            Move("a", "cell-0", "cell-1"),
+            Migrate("a", "cell-0", "cell-1"),
         ],
     ),
     "with no more than these, it keeps them all": (
         [A, B, starting("c"), starting("d"), starting("e")],
         {"instances": 5},
-        [DeployCell("cell-1"), Assign("c", "cell-1", LP), Assign("d", "cell-1", LP)],
+        [DeployCell("cell-1"), Relabel("c", "cell-1", LP), Relabel("d", "cell-1", LP)],
     ),
     "two that fit into one become one": (
         [A, B, member("c", "cell-1"), member("d", "cell-1")],
         {"instances": 4, "cells": TWO_CELLS},
         [
-            Move("c", "cell-1", "cell-0"),
-            Move("d", "cell-1", "cell-0"),
+            Migrate("c", "cell-1", "cell-0"),
+            Migrate("d", "cell-1", "cell-0"),
             DeleteCell("cell-1"),
         ],
     ),
@@ -223,7 +223,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
     "nor before its cell has it": (
         [member("a", joined=False, outdated=True), B],
         {"instances": 2},
-        [Adopt("a", "cell-0")],
+        [Attach("a", "cell-0")],
     ),
     "one after the other": (
         [replace(A, outdated=True), member("b", outdated=True, draining=True), C],
@@ -233,7 +233,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
     "once the new one has joined": (
         [replace(A, outdated=True), member("b", joined=False)],
         {"instances": 2},
-        [Adopt("b", "cell-0")],
+        [Attach("b", "cell-0")],
     ),
     "and answers": (
         [replace(A, outdated=True), starting("b", joined=True)],
@@ -268,7 +268,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
     "nor told of its pool": (
         [member("a", joined=False, foreign=True), B],
         {"instances": 2, "ratio": 0.5},
-        [Assign("a", "cell-0", HP)],
+        [Relabel("a", "cell-0", HP)],
     ),
     "but replaced, before others": (
         [FOREIGN, replace(B, outdated=True), replace(FOREIGN, name="c")],
@@ -294,13 +294,13 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Step]]] = {
 
 
 @pytest.mark.parametrize(("members", "wish", "expected"), DECISIONS.values(), ids=DECISIONS.keys())
-def test_decision(members: list[Member], wish: dict[str, Any], expected: list[Step]) -> None:
-    assert plain(planned(members, **wish).steps) == expected
+def test_decision(members: list[Member], wish: dict[str, Any], expected: list[Action]) -> None:
+    assert plain(planned(members, **wish).actions) == expected
 
 
 def test_whatever_ends_says_why() -> None:
-    found = planned([A, B, member("c", draining=True, drained=True)], 1).steps
-    assert [step.reason for step in found if isinstance(step, Drain | Stop)] == [
+    found = planned([A, B, member("c", draining=True, drained=True)], 1).actions
+    assert [action.reason for action in found if isinstance(action, Drain | Stop)] == [
         "2 instances are there, 1 are wanted; b has the least work: 0 tokens.",
         "It has drained.",
     ]

@@ -7,21 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macroserve.core.scaling.fleet import (
-    Adopt,
-    Assign,
+    Action,
+    Attach,
     DeleteCell,
     DeployCell,
+    DesiredFleet,
     Drain,
     Fleet,
     Member,
-    Move,
+    Migrate,
+    Relabel,
     SetPool,
     Start,
     State,
-    Step,
     Stop,
-    Wish,
-    plan_steps,
+    plan_actions,
 )
 from macroserve.core.scaling.mitosis import Bounds, high_priority_count
 from macroserve.core.status import Pool
@@ -42,21 +42,21 @@ class World:
     def change(self, name: str, **changes: object) -> None:
         self.members[name] = replace(self.members[name], **changes)
 
-    def carry_out(self, step: Step) -> None:
-        match step:
+    def carry_out(self, action: Action) -> None:
+        match action:
             case DeployCell(cell=cell):
                 self.cells.add(cell)
             case Start(instance=name, cell=cell, pool=pool):
                 assert name not in self.members, "a name is given out twice"
                 self.members[name] = Member(name, State.STARTING, pool, cell)
-            case Assign(instance=name, cell=cell, pool=pool):
+            case Relabel(instance=name, cell=cell, pool=pool):
                 assert not self.members[name].joined
                 self.change(name, cell=cell, pool=pool)
-            case Adopt(instance=name, cell=cell):
+            case Attach(instance=name, cell=cell):
                 found = self.members[name]
                 assert cell in self.cells and found.state is State.SERVING and not found.joined
                 self.change(name, cell=cell, joined=True)
-            case Move(instance=name, source=source, target=target):
+            case Migrate(instance=name, source=source, target=target):
                 found = self.members[name]
                 assert target in self.cells and found.joined and found.cell == source
                 self.change(name, cell=target)
@@ -96,7 +96,7 @@ class World:
 
 
 WISHES = st.builds(
-    lambda instances, lower, room, ratio: Wish(
+    lambda instances, lower, room, ratio: DesiredFleet(
         instances, Bounds(lower, 2 * lower - 1 + room), ratio
     ),
     st.integers(1, 20),
@@ -139,9 +139,9 @@ def worlds(draw: st.DrawFn) -> World:
         for name in list(world.members):
             befall(world, name, draw(FATES))
         fleet = world.fleet(draw(st.integers(0, 4)) > 0)
-        steps = plan_steps(fleet, draw(WISHES)).steps
-        for step in steps[: draw(st.integers(0, len(steps)))]:
-            world.carry_out(step)
+        actions = plan_actions(fleet, draw(WISHES)).actions
+        for action in actions[: draw(st.integers(0, len(actions)))]:
+            world.carry_out(action)
     return world
 
 
@@ -162,14 +162,14 @@ def scattered(draw: st.DrawFn) -> World:
     return world
 
 
-def lead(world: World, wish: Wish, at_once: int) -> None:
-    """Carries out the first steps of plan after plan, and no more of each, to the end."""
+def lead(world: World, wish: DesiredFleet, at_once: int) -> None:
+    """Carries out the first actions of plan after plan, and no more of each, to the end."""
     for _ in range(200):
-        plan = plan_steps(world.fleet(), wish)
-        if not plan.steps and not plan.commands and world.is_calm:
+        plan = plan_actions(world.fleet(), wish)
+        if not plan.actions and not plan.decisions and world.is_calm:
             break
-        for step in plan.steps[:at_once]:
-            world.carry_out(step)
+        for action in plan.actions[:at_once]:
+            world.carry_out(action)
         world.pass_time()
     else:
         raise AssertionError(f"not as wished after 200 rounds: {world.members}")
@@ -187,12 +187,16 @@ def lead(world: World, wish: Wish, at_once: int) -> None:
 @pytest.mark.parametrize(
     ("joined", "waiting", "wish"),
     [
-        pytest.param([3, 3, 3], [], Wish(5, Bounds(2, 5), 0), id="merge what is yet to leave"),
-        pytest.param([1, 2, 7], [], Wish(10, Bounds(1, 5), 0), id="merge what is yet to split"),
-        pytest.param([7], [1, 2], Wish(10, Bounds(1, 5), 0), id="or what is yet to join"),
+        pytest.param(
+            [3, 3, 3], [], DesiredFleet(5, Bounds(2, 5), 0), id="merge what is yet to leave"
+        ),
+        pytest.param(
+            [1, 2, 7], [], DesiredFleet(10, Bounds(1, 5), 0), id="merge what is yet to split"
+        ),
+        pytest.param([7], [1, 2], DesiredFleet(10, Bounds(1, 5), 0), id="or what is yet to join"),
     ],
 )
-def test_no_step_is_taken_back(joined: list[int], waiting: list[int], wish: Wish) -> None:
+def test_no_step_is_taken_back(joined: list[int], waiting: list[int], wish: DesiredFleet) -> None:
     world = World()
     for number, size in enumerate([*joined, *waiting]):
         for _ in range(size):
@@ -206,51 +210,51 @@ def test_no_step_is_taken_back(joined: list[int], waiting: list[int], wish: Wish
 @given(worlds(), WISHES, st.integers(1, 20))
 @settings(max_examples=200, deadline=None)
 def test_any_part_of_every_plan_leads_to_what_is_wished(
-    world: World, wish: Wish, at_once: int
+    world: World, wish: DesiredFleet, at_once: int
 ) -> None:
     lead(world, wish, at_once)
 
 
 @given(scattered(), WISHES)
 @settings(max_examples=250, deadline=None)
-def test_one_step_a_round_is_enough(world: World, wish: Wish) -> None:
+def test_one_step_a_round_is_enough(world: World, wish: DesiredFleet) -> None:
     lead(world, wish, at_once=1)
 
 
 @given(worlds(), WISHES)
 @settings(max_examples=150, deadline=None)
 def test_nothing_that_serves_is_touched_while_no_cell_can_be_asked(
-    world: World, wish: Wish
+    world: World, wish: DesiredFleet
 ) -> None:
-    for step in plan_steps(world.fleet(cells_answer=False), wish).steps:
-        if not isinstance(step, Start):
-            assert isinstance(step, Assign | Stop)
-            found = world.members[step.instance]
+    for action in plan_actions(world.fleet(cells_answer=False), wish).actions:
+        if not isinstance(action, Start):
+            assert isinstance(action, Relabel | Stop)
+            found = world.members[action.instance]
             assert not found.serves or (found.draining and found.drained)
 
 
 @given(worlds(), WISHES)
 @settings(max_examples=150, deadline=None)
 def test_a_rollout_replaces_one_at_a_time_and_never_the_last_that_serves(
-    world: World, wish: Wish
+    world: World, wish: DesiredFleet
 ) -> None:
     for name in list(world.members):
         world.change(name, outdated=True)
     for _ in range(200):
-        plan = plan_steps(world.fleet(), wish)
-        replaced = [step for step in plan.steps if _replaces(step)]
+        plan = plan_actions(world.fleet(), wish)
+        replaced = [action for action in plan.actions if _replaces(action)]
         away = [m for m in world.members.values() if not m.stays or not m.joined]
         assert len(replaced) <= 1
         if replaced:
             others = set(world.members) - {replaced[0].instance}
             assert not away and others, "another one is away already"
-        if not plan.steps and not plan.commands and world.is_calm:
+        if not plan.actions and not plan.decisions and world.is_calm:
             return
-        for step in plan.steps:
-            world.carry_out(step)
+        for action in plan.actions:
+            world.carry_out(action)
         world.pass_time()
     raise AssertionError("the rollout does not end")
 
 
-def _replaces(step: Step) -> bool:
-    return isinstance(step, Drain) and "replaced" in step.reason
+def _replaces(action: Action) -> bool:
+    return isinstance(action, Drain) and "replaced" in action.reason

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from macroserve.core.scaling.commands import (
+from macroserve.core.scaling.decisions import (
     Add,
     Cell,
-    Command,
+    Decision,
     Merge,
     Remove,
-    SetPriority,
+    SetPool,
     Split,
     apply,
 )
@@ -30,9 +30,9 @@ def cells_of(*sizes: int) -> tuple[Cell, ...]:
     )
 
 
-def carried_out(cells: tuple[Cell, ...], commands: tuple[Command, ...]) -> tuple[Cell, ...]:
-    for command in commands:
-        cells = apply(cells, command)
+def carried_out(cells: tuple[Cell, ...], decisions: tuple[Decision, ...]) -> tuple[Cell, ...]:
+    for decision in decisions:
+        cells = apply(cells, decision)
     return cells
 
 
@@ -89,11 +89,13 @@ def sizes(cells: tuple[Cell, ...]) -> list[int]:
         (7, [3, 3], [Add], [4, 3]),
     ],
 )
-def test_plan(target: int, before: list[int], kinds: list[type[Command]], after: list[int]) -> None:
+def test_plan(
+    target: int, before: list[int], kinds: list[type[Decision]], after: list[int]
+) -> None:
     cells = cells_of(*before)
-    commands = plan(cells, target, FIGURE)
-    assert [type(command) for command in commands] == kinds
-    assert sizes(carried_out(cells, commands)) == after
+    decisions = plan(cells, target, FIGURE)
+    assert [type(decision) for decision in decisions] == kinds
+    assert sizes(carried_out(cells, decisions)) == after
 
 
 def test_bounds_of_one_make_a_cell_of_every_instance() -> None:
@@ -117,9 +119,9 @@ def test_commands_name_what_they_change_and_why() -> None:
 
 def test_names_are_the_lowest_that_no_instance_bears() -> None:
     cells = (Cell("cell-1", ("instance-0", "instance-2", "x", "y", "z", "w")),)
-    commands = plan(cells, 8, FIGURE, leaving={"instance-3"})
-    assert [c.instance for c in commands if isinstance(c, Add)] == ["instance-1", "instance-4"]
-    assert [c.new_cell for c in commands if isinstance(c, Split)] == ["cell-0"]
+    decisions = plan(cells, 8, FIGURE, leaving={"instance-3"})
+    assert [c.instance for c in decisions if isinstance(c, Add)] == ["instance-1", "instance-4"]
+    assert [c.new_cell for c in decisions if isinstance(c, Split)] == ["cell-0"]
 
 
 @pytest.mark.parametrize(
@@ -140,18 +142,18 @@ def test_the_victim_has_the_least_work_of_the_pool_that_has_one_too_many(
     high: str, work: dict[str, int], ratio: float, victim: str
 ) -> None:
     cells = (Cell("cell-0", ("a", "b", "c", "d"), tuple(high)),)
-    (command, *_) = plan(cells, 3, FIGURE, ratio, work)
-    assert isinstance(command, Remove) and command.instance == victim
+    (decision, *_) = plan(cells, 3, FIGURE, ratio, work)
+    assert isinstance(decision, Remove) and decision.instance == victim
 
 
 def test_pools_follow_the_ratio_with_the_fewest_changes() -> None:
     cells = (Cell("cell-0", tuple("abcdef"), ("f",)),)
-    (command,) = plan(cells, 6, FIGURE, 0.33, {"a": 1, "c": 1})
-    assert command == SetPriority(
+    (decision,) = plan(cells, 6, FIGURE, 0.33, {"a": 1, "c": 1})
+    assert decision == SetPool(
         "b", Pool.HP, "1 instances of cell-0 are high priority, of 6 it should be 2."
     )
-    (command,) = plan(cells, 6, FIGURE, 0.0)
-    assert isinstance(command, SetPriority) and command.instance == "f"
+    (decision,) = plan(cells, 6, FIGURE, 0.0)
+    assert isinstance(decision, SetPool) and decision.instance == "f"
 
 
 @pytest.mark.parametrize(
@@ -200,8 +202,8 @@ works = st.dictionaries(
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works)
 def test_after_the_plan_the_cells_are_as_wished(cells, target, bounds, ratio, work) -> None:
-    commands = plan(cells, target, bounds, ratio, work)
-    after = carried_out(cells, commands)
+    decisions = plan(cells, target, bounds, ratio, work)
+    after = carried_out(cells, decisions)
     names = [name for cell in after for name in cell.instances]
     assert len(names) == target == len(set(names))
     if target >= bounds.lower:
@@ -218,7 +220,7 @@ def test_after_the_plan_the_cells_are_as_wished(cells, target, bounds, ratio, wo
 @given(cells_in_any_state(), targets, bounds(), ratios, works)
 def test_a_plan_starts_and_stops_no_more_than_it_must(cells, target, bounds, ratio, work) -> None:
     total = sum(cell.size for cell in cells)
-    kinds = Counter(type(command) for command in plan(cells, target, bounds, ratio, work))
+    kinds = Counter(type(decision) for decision in plan(cells, target, bounds, ratio, work))
     assert kinds[Add] == max(0, target - total)
     assert kinds[Remove] == max(0, total - target)
 
@@ -234,42 +236,42 @@ def test_the_order_of_cells_does_not_matter(cells, target, bounds, ratio, work, 
 def test_planning_again_midway_goes_on_where_the_plan_was(
     cells, target, bounds, ratio, work, data
 ) -> None:
-    commands = plan(cells, target, bounds, ratio, work)
-    done = data.draw(st.integers(0, len(commands)))
-    midway = carried_out(cells, commands[:done])
-    assert plan(midway, target, bounds, ratio, work) == commands[done:]
+    decisions = plan(cells, target, bounds, ratio, work)
+    done = data.draw(st.integers(0, len(decisions)))
+    midway = carried_out(cells, decisions[:done])
+    assert plan(midway, target, bounds, ratio, work) == decisions[done:]
 
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works)
 def test_survivors_of_a_removal_have_no_less_work_than_the_victim(
     cells, target, bounds, ratio, work
 ) -> None:
-    for command in plan(cells, target, bounds, ratio, work):
-        if isinstance(command, Remove):
-            cell = next(cell for cell in cells if cell.name == command.cell)
-            is_high = command.instance in cell.high_priority
+    for decision in plan(cells, target, bounds, ratio, work):
+        if isinstance(decision, Remove):
+            cell = next(cell for cell in cells if cell.name == decision.cell)
+            is_high = decision.instance in cell.high_priority
             pool = cell.high_priority if is_high else cell.low_priority
-            assert work.get(command.instance, 0) == min(work.get(name, 0) for name in pool)
-        cells = apply(cells, command)
+            assert work.get(decision.instance, 0) == min(work.get(name, 0) for name in pool)
+        cells = apply(cells, decision)
 
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works)
 def test_a_cell_that_gives_some_away_keeps_its_lower_bound_of_those_that_serve(
     cells, target, bounds, ratio, work
 ) -> None:
-    for command in plan(cells, target, bounds, ratio, work):
-        if isinstance(command, Split):
-            cell = next(cell for cell in cells if cell.name == command.cell)
+    for decision in plan(cells, target, bounds, ratio, work):
+        if isinstance(decision, Split):
+            cell = next(cell for cell in cells if cell.name == decision.cell)
             serving = sum(name in work for name in cell.instances)
-            moved = sum(name in work for name in command.instances)
-            others_left = len(command.instances) - moved < cell.size - serving
+            moved = sum(name in work for name in decision.instances)
+            others_left = len(decision.instances) - moved < cell.size - serving
             assert serving - moved >= bounds.lower or moved == 0 or not others_left
-            assert serving - moved <= bounds.lower or moved == len(command.instances)
-        cells = apply(cells, command)
+            assert serving - moved <= bounds.lower or moved == len(decision.instances)
+        cells = apply(cells, decision)
 
 
 @given(bounds(), ratios, st.lists(st.integers(-3, 3), min_size=1, max_size=40))
-def test_a_walk_leaves_at_most_two_cells_part_filled(bounds, ratio, steps) -> None:
+def test_a_walk_leaves_at_most_two_cells_part_filled(bounds, ratio, actions) -> None:
     """EcoServe: several full macro instances and one or two part-filled ones.
 
     Where two cells at the lower bound do not fit into one, more can be part-filled on the way down.
@@ -277,7 +279,7 @@ def test_a_walk_leaves_at_most_two_cells_part_filled(bounds, ratio, steps) -> No
     assume(2 * bounds.lower <= bounds.upper)
     cells: tuple[Cell, ...] = ()
     target = bounds.lower
-    for step in steps:
-        target = max(0, target + step)
+    for action in actions:
+        target = max(0, target + action)
         cells = carried_out(cells, plan(cells, target, bounds, ratio))
         assert sum(cell.size < bounds.upper for cell in cells) <= 2

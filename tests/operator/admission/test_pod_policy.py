@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from support.chart import CHART, schema
-from support.played_deployment import resource
+from support.fake_deployment import resource
 
 from macroserve.api.manifest import ManifestError
 from macroserve.operator.admission.pod_policy import Allowance, PodPolicy, violations

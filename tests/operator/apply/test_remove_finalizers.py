@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from support.played_api import PlayedApi
+from support.fake_api_server import FakeApiServer
 
 from macroserve.operator.apply.remove_finalizers import release
 from macroserve.operator.k8s import names
@@ -12,17 +12,17 @@ from macroserve.operator.k8s.client import Api, ApiError
 from macroserve.operator.k8s.kinds import MACROINSTANCE
 
 
-def put(api: PlayedApi, name: str, finalizers: list[str]) -> None:
+def put(api: FakeApiServer, name: str, finalizers: list[str]) -> None:
     metadata = {"name": name, "namespace": "team", "finalizers": finalizers}
     api.put(MACROINSTANCE, {"metadata": metadata})
 
 
-def finalizers(api: PlayedApi) -> dict[str, Any]:
+def finalizers(api: FakeApiServer) -> dict[str, Any]:
     return {o["metadata"]["name"]: o["metadata"]["finalizers"] for o in api.all(MACROINSTANCE)}
 
 
 def test_only_ours_is_taken_off() -> None:
-    api = PlayedApi()
+    api = FakeApiServer()
     put(api, "a", [names.FINALIZER])
     put(api, "b", ["theirs", names.FINALIZER])
     put(api, "c", ["theirs"])
@@ -31,7 +31,7 @@ def test_only_ours_is_taken_off() -> None:
 
 
 def test_other_namespaces_are_left_alone() -> None:
-    api = PlayedApi()
+    api = FakeApiServer()
     put(api, "a", [names.FINALIZER])
     asyncio.run(release(cast(Api, api), ("other",)))
     assert finalizers(api) == {"a": [names.FINALIZER]}
@@ -40,7 +40,7 @@ def test_other_namespaces_are_left_alone() -> None:
 
 
 def test_one_that_changes_meanwhile_is_tried_again() -> None:
-    api = PlayedApi()
+    api = FakeApiServer()
     put(api, "a", [names.FINALIZER])
     left = [3]
 
@@ -55,7 +55,7 @@ def test_one_that_changes_meanwhile_is_tried_again() -> None:
 
 
 def test_a_refusal_is_raised() -> None:
-    api = PlayedApi()
+    api = FakeApiServer()
     put(api, "a", [names.FINALIZER])
 
     def refuse(verb: str) -> None:

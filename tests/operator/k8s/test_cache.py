@@ -105,7 +105,7 @@ def test_a_fingerprint_is_of_what_a_person_may_change() -> None:
     assert slim(one)["fingerprint"] == fingerprint(one)
 
 
-class PlayedWatch:
+class FakeWatch:
     """listed: what each list finds, the last one again and again. events: what watches tell;
     an exception among them ends one, and after the last one there is silence."""
 
@@ -150,14 +150,14 @@ class PlayedWatch:
 
 def test_a_watch_follows_a_list() -> None:
     async def main() -> None:
-        played = PlayedWatch([[obj("a"), obj("b")]])
-        played.events = [("ADDED", obj("c")), ("DELETED", obj("a")), ("MODIFIED", obj("b"))]
-        store, listed, task = played.start("team")
+        fake = FakeWatch([[obj("a"), obj("b")]])
+        fake.events = [("ADDED", obj("c")), ("DELETED", obj("a")), ("MODIFIED", obj("b"))]
+        store, listed, task = fake.start("team")
         await asyncio.sleep(1)
         assert listed.is_set()
-        assert played.namespaces == {"team"}
+        assert fake.namespaces == {"team"}
         assert set(store.of(POD, LLAMA)) == {"b", "c"}
-        assert played.since == ["version-1"]
+        assert fake.since == ["version-1"]
         task.cancel()
 
     run(main())
@@ -165,17 +165,17 @@ def test_a_watch_follows_a_list() -> None:
 
 def test_a_silent_watch_is_renewed_and_goes_on_where_it_was() -> None:
     async def main() -> None:
-        played = PlayedWatch([[obj("a")]])
-        played.events = [("ADDED", obj("b", version="version-7"))]
-        store, _, task = played.start()
+        fake = FakeWatch([[obj("a")]])
+        fake.events = [("ADDED", obj("b", version="version-7"))]
+        store, _, task = fake.start()
         await asyncio.sleep(0.7 * RENEW_S)
         assert set(store.of(POD, LLAMA)) == {"a", "b"}
-        played.events = [("DELETED", obj("a", version="version-8"))]
+        fake.events = [("DELETED", obj("a", version="version-8"))]
         await asyncio.sleep(0.6 * RENEW_S)
         assert set(store.of(POD, LLAMA)) == {"b"}
         await asyncio.sleep(1.3 * RENEW_S)
-        assert played.since[:3] == ["version-1", "version-7", "version-8"]
-        assert len(played.lists) == 1
+        assert fake.since[:3] == ["version-1", "version-7", "version-8"]
+        assert len(fake.lists) == 1
         task.cancel()
 
     run(main())
@@ -183,12 +183,12 @@ def test_a_silent_watch_is_renewed_and_goes_on_where_it_was() -> None:
 
 def test_where_a_watch_cannot_go_on_a_list_comes_first() -> None:
     async def main() -> None:
-        played = PlayedWatch([[obj("a")], [obj("b")]])
-        played.events = [("ADDED", obj("c")), ApiError(410, "too old")]
-        store, _, task = played.start()
+        fake = FakeWatch([[obj("a")], [obj("b")]])
+        fake.events = [("ADDED", obj("c")), ApiError(410, "too old")]
+        store, _, task = fake.start()
         await asyncio.sleep(1)
         assert set(store.of(POD, LLAMA)) == {"b"}
-        assert played.since == ["version-1", "version-2"]
+        assert fake.since == ["version-1", "version-2"]
         task.cancel()
 
     run(main())
@@ -197,15 +197,15 @@ def test_where_a_watch_cannot_go_on_a_list_comes_first() -> None:
 def test_failures_are_survived_and_tried_again_ever_more_rarely() -> None:
     async def main() -> None:
         down: list[Any] = [ApiError(None, "no answer")] * 10
-        played = PlayedWatch([*down, ValueError("nonsense"), [obj("a")]])
-        played.events = [ApiError(410, "too old"), ("ADDED", obj("b"))]
-        store, listed, task = played.start()
+        fake = FakeWatch([*down, ValueError("nonsense"), [obj("a")]])
+        fake.events = [ApiError(410, "too old"), ("ADDED", obj("b"))]
+        store, listed, task = fake.start()
         await asyncio.sleep(5)
         assert not listed.is_set()
         await asyncio.sleep(120)
         assert set(store.of(POD, LLAMA)) == {"a", "b"}
         assert not task.done()
-        waits = [b - a for a, b in zip(played.lists, played.lists[1:], strict=False)]
+        waits = [b - a for a, b in zip(fake.lists, fake.lists[1:], strict=False)]
         assert waits[0] < 0.2
         assert all(0.5 * MAX_RETRY_S <= wait <= 1.5 * MAX_RETRY_S for wait in waits[7:11])
         task.cancel()

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
-from support.played_api import PlayedApi
+from support.fake_api_server import FakeApiServer
 from support.virtual_time import run
 
 from macroserve.operator.k8s.client import Api, ApiError
@@ -18,7 +18,7 @@ TAKEOVER_S = 15.0
 class Replica:
     """What one replica did: when it began to lead, and when it was stopped."""
 
-    def __init__(self, api: PlayedApi, name: str) -> None:
+    def __init__(self, api: FakeApiServer, name: str) -> None:
         self.began: list[float] = []
         self.ended: list[float] = []
         self.api = api
@@ -44,10 +44,10 @@ class Replica:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-class Cut(PlayedApi):
+class Cut(FakeApiServer):
     """A way to an API server, which can be cut. Each call takes so long, cut or not."""
 
-    def __init__(self, server: PlayedApi) -> None:
+    def __init__(self, server: FakeApiServer) -> None:
         self._server = server
         self.is_cut = False
         self.takes_s = 0.0
@@ -68,14 +68,14 @@ class Cut(PlayedApi):
         return await call()
 
 
-def lease(api: PlayedApi) -> dict[str, Any]:
+def lease(api: FakeApiServer) -> dict[str, Any]:
     (found,) = api.all(LEASE)
     return found["spec"]
 
 
 def test_one_leads_and_the_other_waits() -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         first = Replica(api, "first")
         await asyncio.sleep(1)
         second = Replica(api, "second")
@@ -90,7 +90,7 @@ def test_one_leads_and_the_other_waits() -> None:
 
 def test_two_that_begin_together_do_not_both_lead() -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         replicas = [Replica(api, f"replica-{number}") for number in range(5)]
         for _ in range(60):
             await asyncio.sleep(0.5)
@@ -102,7 +102,7 @@ def test_two_that_begin_together_do_not_both_lead() -> None:
 
 def test_the_lease_of_a_killed_leader_is_taken_over_in_time() -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         first_way = Cut(api)
         first = Replica(first_way, "first")
         await asyncio.sleep(1)
@@ -120,7 +120,7 @@ def test_the_lease_of_a_killed_leader_is_taken_over_in_time() -> None:
 
 def test_a_leader_that_is_stopped_gives_the_lease_back() -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         first, second = Replica(api, "first"), Replica(api, "second")
         await asyncio.sleep(20)
         stopped_at = asyncio.get_running_loop().time()
@@ -138,7 +138,7 @@ def test_one_that_cannot_renew_stops_before_another_begins(
     fails_after_s: float, cut_at: float
 ) -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         first_way = Cut(api)
         first = Replica(first_way, "first")
         await asyncio.sleep(1)
@@ -160,7 +160,7 @@ def test_one_that_cannot_renew_stops_before_another_begins(
 
 def test_time_counts_from_before_a_renewal_for_others_may_have_seen_it_then() -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         way = Cut(api)
         first = Replica(way, "first")
         renewals: list[float] = []
@@ -181,7 +181,7 @@ def test_time_counts_from_before_a_renewal_for_others_may_have_seen_it_then() ->
 
 def test_one_that_finds_another_holder_stops() -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         first = Replica(api, "first")
         await asyncio.sleep(20)
         (found,) = api.all(LEASE)
@@ -195,7 +195,7 @@ def test_one_that_finds_another_holder_stops() -> None:
 
 def test_a_restarted_container_takes_its_own_lease_back_at_once() -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         first_way = Cut(api)
         first = Replica(first_way, "same-pod")
         await asyncio.sleep(20)
@@ -211,7 +211,7 @@ def test_a_restarted_container_takes_its_own_lease_back_at_once() -> None:
 
 def test_conflicts_cost_a_try_and_no_more() -> None:
     async def scene() -> None:
-        api = PlayedApi()
+        api = FakeApiServer()
         calls = [0]
 
         def refuse(verb: str) -> None:
@@ -233,7 +233,7 @@ def test_what_fails_while_leading_is_raised() -> None:
         async def lead() -> None:
             raise RuntimeError("a bug")
 
-        api = PlayedApi()
+        api = FakeApiServer()
         leader = Leader(cast(Api, api), "system", "first", asyncio.get_running_loop().time)
         with pytest.raises(RuntimeError, match="a bug"):
             await leader.run(lead)

@@ -1,11 +1,11 @@
 """The share of HP instances where it is left open: when it is looked for, and what is kept."""
 
 import pytest
-from support.rounds import cell, manifest, observation
-from support.scaled_world import AUTOSCALED, World, load_of, told
+from support.reconcile_results import cell, manifest, observation
+from support.scaled_deployment import AUTOSCALED, World, load_of, told
 
 from macroserve.api.messages import Report
-from macroserve.core.scaling.autoscale import Need
+from macroserve.core.scaling.autoscale import CapacityEstimate
 from macroserve.operator.plan import load_signals as evidence
 from macroserve.operator.plan.autoscaler import needs_load
 
@@ -18,7 +18,7 @@ def open_world(request):
     """Where nothing but the ratio of Ascendra is looked at, and where the number is as well."""
     found = World(manifest(scheduling={"strategy": "ascendra"}, **request.param))
     found.report = MISSED
-    found.oracle.answer = lambda held: Need(20.0, held, held)
+    found.oracle.answer = lambda held: CapacityEstimate(20.0, held, held)
     found.oracle.ratio = 0.0
     return found
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 from prometheus_client import REGISTRY
-from support.rounds import NOW, cell, manifest, observation, pod
-from support.scaled_world import (
+from support.reconcile_results import NOW, cell, manifest, observation, pod
+from support.scaled_deployment import (
     AUTOSCALED,
     COEFFICIENTS,
     DOWN_S,

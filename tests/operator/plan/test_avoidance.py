@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support import crd
-from support.rounds import NOW, a_round, observation
-from support.rounds import pod as usual_pod
+from support.reconcile_results import NOW, observation, reconcile_result
+from support.reconcile_results import pod as usual_pod
 
 from macroserve.operator.observe.observation import FailedStart, InstancePod, Observation
 from macroserve.operator.plan.avoidance import (
@@ -202,7 +202,7 @@ def test_pod_that_waits_is_made_anew_when_the_hour_is_over() -> None:
 
 
 def test_degraded_says_which_node_is_avoided_and_why() -> None:
-    found = a_round(avoiding("gpu-7", pods=tuple(usual_pod(n) for n in range(3))))
+    found = reconcile_result(avoiding("gpu-7", pods=tuple(usual_pod(n) for n in range(3))))
     degraded = condition(status(found, ())["conditions"], Kind.DEGRADED)
     assert (degraded["status"], degraded["reason"]) == ("True", "NodeAvoided")
     assert ECC in degraded["message"] and "gpu-7" in degraded["message"]

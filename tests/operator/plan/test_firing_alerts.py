@@ -1,7 +1,7 @@
 import pytest
 
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.plan.firing_alerts import HEARTBEAT, STALE_S, Alert, AlertBook
+from macroserve.operator.plan.firing_alerts import HEARTBEAT, STALE_S, Alert, FiringAlerts
 
 LLAMA, QWEN = Key("ns", "llama"), Key("ns", "qwen")
 LOW, LATE = "MacroserveSLOAttainmentLow", "MacroserveQueuesLate"
@@ -22,7 +22,7 @@ def clock():
 
 @pytest.fixture
 def book(clock):
-    return AlertBook(clock)
+    return FiringAlerts(clock)
 
 
 def fires(name, about=LLAMA, fingerprint=""):

@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from support.played_deployment import resource
+from support.fake_deployment import resource
 
 from macroserve.api.manifest import parse
 from macroserve.api.messages import CellReport, InstanceReport, Report
-from macroserve.core.scaling.fleet import Assign, Member, State
+from macroserve.core.scaling.fleet import Member, Relabel, State
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.observe.observation import InstancePod, Observation, Problem
-from macroserve.operator.plan.fleet import DrainAgain, Erase, Release, fleet, repairs
+from macroserve.operator.plan.fleet import Detach, ForceDelete, RetryDrain, fleet, repairs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ADDRESS = "10.0.0.5"
@@ -208,12 +208,12 @@ ENDING: dict[str, Any] = {"deleting": True, "terminating": True}
         (
             [pod()],
             {"cell-1": [reported(pool=Pool.HP)]},
-            [Assign("instance-0", "cell-1", Pool.HP)],
+            [Relabel("instance-0", "cell-1", Pool.HP)],
         ),
-        ([DRAINING], {"cell-0": [reported()]}, [DrainAgain("instance-0", "cell-0")]),
+        ([DRAINING], {"cell-0": [reported()]}, [RetryDrain("instance-0", "cell-0")]),
         ([DRAINING], {"cell-0": [reported(draining=True)]}, []),
-        ([pod(deleting=True)], {"cell-1": [reported()]}, [DrainAgain("instance-0", "cell-1")]),
-        ([pod(**ENDING, problem=LOST)], {"cell-0": []}, [Erase("instance-0")]),
+        ([pod(deleting=True)], {"cell-1": [reported()]}, [RetryDrain("instance-0", "cell-1")]),
+        ([pod(**ENDING, problem=LOST)], {"cell-0": []}, [ForceDelete("instance-0")]),
         ([pod(**ENDING, problem=LOST)], None, []),
         (
             [pod(**ENDING, problem=LOST)],
@@ -223,12 +223,12 @@ ENDING: dict[str, Any] = {"deleting": True, "terminating": True}
         ([pod(deleting=True, problem=LOST)], {"cell-0": []}, []),
         ([pod(problem=LOST)], {"cell-0": []}, []),
         ([pod(**ENDING, problem=Problem("OOMKilled", ""))], {"cell-0": []}, []),
-        ([], {"cell-0": [reported()]}, [Release("instance-0", "cell-0")]),
-        ([pod()], {"cell-0": [reported("10.0.0.4")]}, [Release("instance-0", "cell-0")]),
+        ([], {"cell-0": [reported()]}, [Detach("instance-0", "cell-0")]),
+        ([pod()], {"cell-0": [reported("10.0.0.4")]}, [Detach("instance-0", "cell-0")]),
         (
             [pod()],
             {"cell-0": [reported()], "cell-1": [reported()]},
-            [Release("instance-0", "cell-1")],
+            [Detach("instance-0", "cell-1")],
         ),
         ([pod(address=None)], {"cell-0": [reported()]}, []),
         ([DRAINING], None, []),

@@ -67,5 +67,5 @@ def test_it_scales_up_and_down(cluster: ApiCluster, tmp_path: Path) -> None:
             status = (team.get("hpa", "llama") or {})["status"]
             return status["currentReplicas"] == status["desiredReplicas"] == 3
 
-        wait_for(is_satisfied, "it sees what it wished for", DECIDES_S)
+        wait_for(is_satisfied, "it sees what it asks for", DECIDES_S)
         assert "ScaledUp" in team.event_reasons("llama")

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from macroserve.core.scaling.autoscale import Need
+from macroserve.core.scaling.autoscale import CapacityEstimate
 from macroserve.operator import metrics
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.plan.simulations import EVERY_S, PAUSES, STALE_S, Simulations
@@ -22,7 +22,7 @@ class World:
     def need(self, enough, key=LLAMA, took_s=0.0):
         def simulate():
             self.now += took_s
-            return Need(1.0, enough, enough)
+            return CapacityEstimate(1.0, enough, enough)
 
         return self.simulations.latest(key, simulate)
 
@@ -44,7 +44,7 @@ async def world():
 async def test_what_was_found_out_is_there_the_next_time(world):
     assert world.need(3) is None, "nobody waits for it"
     assert await world.told() == LLAMA
-    assert world.need(99) == Need(1.0, 3, 3)
+    assert world.need(99) == CapacityEstimate(1.0, 3, 3)
     assert world.need(99, QWEN) is None
 
 
@@ -101,7 +101,7 @@ async def test_the_event_loop_runs_on_and_one_is_simulated_after_another(world):
         begun.release()
         assert go_on.acquire(timeout=5)
         together -= 1
-        return Need(1.0, 2, 2)
+        return CapacityEstimate(1.0, 2, 2)
 
     world.simulations.latest(LLAMA, simulate)
     world.simulations.latest(QWEN, simulate)
@@ -118,7 +118,7 @@ async def test_what_was_forgotten_meanwhile_is_not_taken_in(world):
 
     def simulate():
         assert go_on.wait(5)
-        return Need(1.0, 2, 2)
+        return CapacityEstimate(1.0, 2, 2)
 
     world.simulations.latest(LLAMA, simulate)
     await asyncio.sleep(0.01)

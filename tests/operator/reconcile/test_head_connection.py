@@ -3,23 +3,23 @@
 from typing import cast
 
 import aiohttp
-from support.played_deployment import HEAD_ADDRESS, KEY, PlayedDeployment
+from support.fake_deployment import HEAD_ADDRESS, KEY, FakeDeployment
 
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.operator.k8s.client import Api
-from macroserve.operator.reconcile.head_connection import Contact
+from macroserve.operator.reconcile.head_connection import HeadConnection
 
 
 async def test_a_load_that_is_not_told_takes_nothing_else_with_it() -> None:
-    played = PlayedDeployment(cells={"cell-0": {}})
+    fake = FakeDeployment(cells={"cell-0": {}})
 
     def answer_all_but_the_load(path: str) -> None:
         if path.endswith("/load"):
             raise TimeoutError
 
-    played.before_request = answer_all_but_the_load
+    fake.before_request = answer_all_but_the_load
     ring = KeyRing.derived(["admin"], [Purpose.ADMIN])
-    contact = Contact(cast(Api, played.api), cast(aiohttp.ClientSession, played), KEY)
+    contact = HeadConnection(cast(Api, fake.api), cast(aiohttp.ClientSession, fake), KEY)
     answer = await contact.ask(HEAD_ADDRESS, ring, lambda report: True)
     assert answer is not None
     assert [cell.cell.name for cell in answer.report.cells] == ["cell-0"]

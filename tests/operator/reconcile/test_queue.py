@@ -1,4 +1,4 @@
-"""Loops: how often they look, what wakes them, and that none holds up another."""
+"""WorkQueue: how often they look, what wakes them, and that none holds up another."""
 
 import asyncio
 import random
@@ -10,8 +10,8 @@ from support.virtual_time import run
 
 from macroserve.operator.k8s.client import ApiError
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.reconcile.queue import MAX_WAIT_S, ROUND_TIMEOUT_S, Loops
-from macroserve.operator.reconcile.reconciler import Pace, Reconciler
+from macroserve.operator.reconcile.queue import MAX_WAIT_S, ROUND_TIMEOUT_S, WorkQueue
+from macroserve.operator.reconcile.reconciler import Reconciler, Requeue
 
 LLAMA, QWEN = Key("team", "llama"), Key("team", "qwen")
 
@@ -41,10 +41,10 @@ class Rounds:
         self.uid = resource["metadata"]["uid"]
         self.times: list[float] = []
         self.seen: list[Any] = []
-        self.outcome: Callable[[], Any] = lambda: Pace.LATER
+        self.outcome: Callable[[], Any] = lambda: Requeue.LATER
         self.takes_s = 0.0
 
-    async def round(self, resource: Any) -> Pace:
+    async def round(self, resource: Any) -> Requeue:
         self.times.append(asyncio.get_running_loop().time())
         self.seen.append(resource)
         await asyncio.sleep(self.takes_s)
@@ -60,7 +60,7 @@ class Scene:
         self.made: dict[str, Rounds] = {}
         self.forgotten: list[Key] = []
         self.on_forget: Callable[[], None] = lambda: None
-        self.loops = Loops(self._make, self._forget)
+        self.loops = WorkQueue(self._make, self._forget)
         self.leading: asyncio.Task[None] | None = None
 
     @classmethod
@@ -128,7 +128,7 @@ def test_it_looks_every_second_while_something_is_under_way() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(300)
         rounds = scene.made["llama"]
-        rounds.outcome = lambda: Pace.SOON
+        rounds.outcome = lambda: Requeue.SOON
         scene.loops.wake(LLAMA)
         await asyncio.sleep(1)
         rounds.times.clear()
@@ -209,13 +209,13 @@ def test_one_that_fails_goes_on_and_holds_up_no_other(error: Exception) -> None:
         await asyncio.sleep(1)
         failing, fine = scene.made["llama"], scene.made["qwen"]
         failing.outcome = raising(error)
-        fine.outcome = lambda: Pace.SOON
+        fine.outcome = lambda: Requeue.SOON
         failing.times.clear()
         fine.times.clear()
         await asyncio.sleep(120)
         assert len(fine.times) > 80
         assert 5 <= len(failing.times) <= 20, "again, but ever more rarely"
-        failing.outcome = lambda: Pace.LATER
+        failing.outcome = lambda: Requeue.LATER
         scene.loops.changed(resource(generation=2))
         await asyncio.sleep(1)
         assert failing.seen[-1]["metadata"]["generation"] == 2
@@ -258,7 +258,7 @@ def test_one_that_is_gone_is_not_looked_at_any_more() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(1)
         rounds = scene.made["llama"]
-        rounds.outcome = lambda: Pace.NEVER
+        rounds.outcome = lambda: Requeue.STOP
         await asyncio.sleep(60)
         count = len(rounds.times)
         assert scene.forgotten == [LLAMA]
@@ -307,7 +307,7 @@ def test_one_that_comes_again_during_its_last_round_is_looked_after() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(30)
         first = scene.made["llama"]
-        first.outcome, first.takes_s = lambda: Pace.NEVER, 5
+        first.outcome, first.takes_s = lambda: Requeue.STOP, 5
         scene.loops.wake(LLAMA)
         await asyncio.sleep(1)
         scene.loops.changed(resource(uid="uid-second"))
@@ -321,7 +321,7 @@ def test_one_that_comes_again_just_after_its_last_round_is_looked_after() -> Non
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(30)
-        scene.made["llama"].outcome = lambda: Pace.NEVER
+        scene.made["llama"].outcome = lambda: Requeue.STOP
         # Told from within the round's end: its task is not known to be done then.
         scene.on_forget = lambda: scene.loops.changed(resource(uid="uid-second"))
         scene.loops.wake(LLAMA)

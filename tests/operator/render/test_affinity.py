@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
-from support.played_deployment import resource
+from support.fake_deployment import resource
 
 from macroserve.api.manifest import parse
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.render import instance
 from macroserve.operator.render.affinity import excluding
-from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.context import RenderContext
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -70,7 +70,7 @@ def test_without_nodes_nothing_changes() -> None:
 
 def test_excluded_nodes_are_no_part_of_a_pods_revision() -> None:
     document = resource()
-    of = Blueprint(parse(document), document, "team", "uid", "engine:1", "IfNotPresent")
+    of = RenderContext(parse(document), document, "team", "uid", "engine:1", "IfNotPresent")
     usual = instance.pod(of, "instance-0", "cell-0", Pool.LP)
     excludes = instance.pod(of, "instance-0", "cell-0", Pool.LP, NODES)
     notes = excludes["metadata"]["annotations"]
@@ -88,6 +88,6 @@ def test_template_cannot_say_which_nodes_the_operator_has_excluded() -> None:
     """A pod that claims other nodes than the operator's is made anew, without end."""
     claim = {"metadata": {"annotations": {names.EXCLUDED_NODES: "gpu-1"}}}
     document = resource(template=claim)
-    of = Blueprint(parse(document), document, "team", "uid", "engine:1", "IfNotPresent")
+    of = RenderContext(parse(document), document, "team", "uid", "engine:1", "IfNotPresent")
     pod = instance.pod(of, "instance-0", "cell-0", Pool.LP)
     assert pod["metadata"]["annotations"][names.EXCLUDED_NODES] == ""

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from support.played_deployment import resource
+from support.fake_deployment import resource
 
 from macroserve.api.manifest import parse
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.render import head, ingress, instance, network
-from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.context import RenderContext
 from macroserve.operator.render.served_network import ServedNetwork
 
 OPERATOR = ("macroserve-system", {"app.kubernetes.io/name": "macroserve-operator"})
@@ -22,9 +22,9 @@ OTHER_MODEL = ("team", names.selector("other", "ingress"))
 Pod = tuple[str, dict[str, str]]
 
 
-def blueprint(served: ServedNetwork | None = None) -> Blueprint:
+def context(served: ServedNetwork | None = None) -> RenderContext:
     document = resource()
-    return Blueprint(
+    return RenderContext(
         manifest=parse(document),
         document=document,
         namespace="team",
@@ -37,7 +37,7 @@ def blueprint(served: ServedNetwork | None = None) -> Blueprint:
 
 
 def own(component: str) -> Pod:
-    of = blueprint()
+    of = context()
     pod = {
         "head": head.deployment(of)["spec"]["template"],
         "ingress": ingress.deployment(of)["spec"]["template"],
@@ -51,7 +51,7 @@ def reaches(source: Pod, component: str, port: int, served: ServedNetwork | None
     _, labels = own(component)
     selecting = [
         policy["spec"]
-        for policy in network.policies(blueprint(served))
+        for policy in network.policies(context(served))
         if _matches(policy["spec"]["podSelector"], labels)
     ]
     assert len(selecting) == 1
@@ -133,7 +133,7 @@ def test_turned_off_everything_is_let_through(component: str) -> None:
 
 @pytest.mark.parametrize("component", ["head", "ingress", "instance"])
 def test_every_port_of_a_pod_has_a_rule(component: str) -> None:
-    of = blueprint()
+    of = context()
     pod = {
         "head": head.deployment(of)["spec"]["template"],
         "ingress": ingress.deployment(of)["spec"]["template"],
@@ -144,13 +144,13 @@ def test_every_port_of_a_pod_has_a_rule(component: str) -> None:
 
 
 def test_cells_listen_where_the_policy_lets_ingresses_in() -> None:
-    pod = head.deployment(blueprint())["spec"]["template"]
+    pod = head.deployment(context())["spec"]["template"]
     args = pod["spec"]["containers"][0]["args"]
     assert args[args.index("--cell-ports") + 1] == f"{CELL}-{LAST_CELL}"
 
 
 def test_policies_go_with_the_macroinstance() -> None:
-    for policy in network.policies(blueprint()):
+    for policy in network.policies(context()):
         (owner,) = policy["metadata"]["ownerReferences"]
         assert owner["uid"] == "uid-llama"
         assert policy["spec"]["policyTypes"] == ["Ingress"]

@@ -4,27 +4,29 @@ import json
 from typing import Any
 
 import pytest
-from support.played_deployment import resource
+from support.fake_deployment import resource
 
 from macroserve.api.manifest import parse
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import BUDGET, CERTIFICATE, DEPLOYMENT
 from macroserve.operator.render import children, head, ingress, instance, shared
-from macroserve.operator.render.blueprint import Blueprint, digest
+from macroserve.operator.render.context import RenderContext, digest
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 TLS = ServedTls(enabled=True)
 
 
-def blueprint(
+def context(
     image: str = "registry.local/engine:1", tls: ServedTls = PLAIN, **spec: Any
-) -> Blueprint:
+) -> RenderContext:
     document = resource(**spec)
-    return Blueprint(parse(document), document, "team", "uid-llama", image, "IfNotPresent", tls=tls)
+    return RenderContext(
+        parse(document), document, "team", "uid-llama", image, "IfNotPresent", tls=tls
+    )
 
 
-def pods(of: Blueprint) -> dict[str, dict[str, Any]]:
+def pods(of: RenderContext) -> dict[str, dict[str, Any]]:
     """By component: metadata and spec."""
     return {
         "head": head.deployment(of)["spec"]["template"],
@@ -41,7 +43,7 @@ def env(pod: dict[str, Any]) -> dict[str, Any]:
     return {entry["name"]: entry for entry in container(pod)["env"]}
 
 
-def revisions(of: Blueprint) -> dict[str, str]:
+def revisions(of: RenderContext) -> dict[str, str]:
     return {
         component: pod["metadata"]["annotations"][names.REVISION]
         for component, pod in pods(of).items()
@@ -51,12 +53,12 @@ def revisions(of: Blueprint) -> dict[str, str]:
 @pytest.mark.parametrize("component", ["head", "ingress", "instance"])
 class TestEveryPod:
     def test_runs_its_part(self, component: str) -> None:
-        args = container(pods(blueprint())[component])["args"]
+        args = container(pods(context())[component])["args"]
         file = "/etc/macroserve/manifest/macroinstance.json"
         assert args[:4] == ["run", component, "-f", file]
 
     def test_with_tls_has_the_certificate_and_not_what_signs_it(self, component: str) -> None:
-        pod = pods(blueprint(tls=TLS))[component]
+        pod = pods(context(tls=TLS))[component]
         args = container(pod)["args"]
         assert args[args.index("--tls") + 1] == "/etc/macroserve/tls"
         assert pod["metadata"]["labels"]["macroserve.io/tls"] == "true"
@@ -70,15 +72,15 @@ class TestEveryPod:
         assert items == {name: name for name in ("tls.crt", "tls.key", "ca.crt")}
 
     def test_without_tls_knows_of_none(self, component: str) -> None:
-        pod = pods(blueprint())[component]
+        pod = pods(context())[component]
         assert "tls" not in json.dumps(pod).lower()
         assert "scheme" not in json.dumps(pod)
 
     def test_is_replaced_when_tls_is_switched_on(self, component: str) -> None:
-        assert revisions(blueprint(tls=TLS))[component] != revisions(blueprint())[component]
+        assert revisions(context(tls=TLS))[component] != revisions(context())[component]
 
     def test_is_confined(self, component: str) -> None:
-        spec = pods(blueprint())[component]["spec"]
+        spec = pods(context())[component]["spec"]
         assert spec["automountServiceAccountToken"] is False
         assert spec["securityContext"] == {
             "runAsNonRoot": True,
@@ -94,7 +96,7 @@ class TestEveryPod:
         }
 
     def test_can_write_where_it_must(self, component: str) -> None:
-        pod = pods(blueprint())[component]
+        pod = pods(context())[component]
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         mounts = {mount["mountPath"]: mount for mount in container(pod)["volumeMounts"]}
         assert "emptyDir" in volumes[mounts["/tmp"]["name"]]
@@ -103,7 +105,7 @@ class TestEveryPod:
             assert env(pod)[name]["value"].startswith("/var/cache/macroserve/")
 
     def test_finds_its_files_and_its_address(self, component: str) -> None:
-        pod = pods(blueprint())[component]
+        pod = pods(context())[component]
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         mounts = {mount["mountPath"]: mount for mount in container(pod)["volumeMounts"]}
         manifest = volumes[mounts["/etc/macroserve/manifest"]["name"]]
@@ -120,19 +122,19 @@ class TestEveryPod:
         }
         (tokens,) = [
             volume["secret"]
-            for volume in pods(blueprint())[component]["spec"]["volumes"]
+            for volume in pods(context())[component]["spec"]["volumes"]
             if volume.get("secret", {}).get("secretName") == "llama-tokens"
         ]
         assert {item["path"] for item in tokens["items"]} == seen[component]
-        held = shared.tokens(blueprint())["stringData"]
+        held = shared.tokens(context())["stringData"]
         assert {item["key"] for item in tokens["items"]} <= held.keys() - {"secret"}
 
     def test_mounts_its_keys_so_that_changes_arrive(self, component: str) -> None:
-        mounts = container(pods(blueprint())[component])["volumeMounts"]
+        mounts = container(pods(context())[component])["volumeMounts"]
         assert not any("subPath" in mount for mount in mounts)
 
     def test_soon_leaves_a_lost_node(self, component: str) -> None:
-        tolerations = pods(blueprint())[component]["spec"]["tolerations"]
+        tolerations = pods(context())[component]["spec"]["tolerations"]
         assert {(t["key"], t["tolerationSeconds"]) for t in tolerations} == {
             ("node.kubernetes.io/not-ready", 10),
             ("node.kubernetes.io/unreachable", 10),
@@ -156,14 +158,14 @@ class TestEveryPod:
         self, component: str, changed: dict[str, Any], is_replaced: bool
     ) -> None:
         before, after = (
-            revisions(blueprint())[component],
-            revisions(blueprint(**changed))[component],
+            revisions(context())[component],
+            revisions(context(**changed))[component],
         )
         assert (before != after) is is_replaced
 
     def test_is_replaced_for_another_image(self, component: str) -> None:
-        other = blueprint(image="registry.local/engine:2")
-        assert revisions(other)[component] != revisions(blueprint())[component]
+        other = context(image="registry.local/engine:2")
+        assert revisions(other)[component] != revisions(context())[component]
 
 
 def test_fields_that_a_person_left_out_replace_no_pod() -> None:
@@ -172,7 +174,7 @@ def test_fields_that_a_person_left_out_replace_no_pod() -> None:
         "engine": {"type": "Emulated", "maxBatchTokens": 2048},  # which follows from another
         "slo": {"ttft": 2.0, "tpot": 0.1},
     }
-    assert blueprint().revision({}) == digest({"spec": written, "pod": {}})
+    assert context().revision({}) == digest({"spec": written, "pod": {}})
 
 
 def test_probes_ask_what_the_parts_answer() -> None:
@@ -182,7 +184,7 @@ def test_probes_ask_what_the_parts_answer() -> None:
             for kind in ("startupProbe", "readinessProbe", "livenessProbe")
             for probe in [container(pod)[kind]]
         }
-        for component, pod in pods(blueprint()).items()
+        for component, pod in pods(context()).items()
     }
     for component, port, ready in (
         ("head", "control", "/ready"),
@@ -202,27 +204,27 @@ def test_probes_ask_by_tls_where_it_is_served() -> None:
             container(pod)[kind]["httpGet"].get("scheme")
             for kind in ("startupProbe", "readinessProbe", "livenessProbe")
         }
-        for component, pod in pods(blueprint(tls=TLS)).items()
+        for component, pod in pods(context(tls=TLS)).items()
     }
     assert schemes == {"head": {"HTTPS"}, "ingress": {None}, "instance": {"HTTPS"}}
 
 
 @pytest.mark.parametrize(("tls", "scheme"), [(PLAIN, "http"), (TLS, "https")])
 def test_an_ingress_asks_the_head_as_it_listens(tls: ServedTls, scheme: str) -> None:
-    args = container(pods(blueprint(tls=tls))["ingress"])["args"]
+    args = container(pods(context(tls=tls))["ingress"])["args"]
     assert args[args.index("--head") + 1] == f"{scheme}://llama-head:8100"
 
 
 def test_with_an_issuer_the_certificate_is_made_before_what_mounts_it() -> None:
     issued = ServedTls(enabled=True, issuer_ref={"name": "team"})
-    kinds = [kind for kind, _ in children(blueprint(tls=issued), BUDGET)]
+    kinds = [kind for kind, _ in children(context(tls=issued), BUDGET)]
     assert kinds.index(CERTIFICATE) < kinds.index(DEPLOYMENT)
     for other in (TLS, ServedTls(enabled=False, issuer_ref={"name": "team"})):
-        assert CERTIFICATE not in [kind for kind, _ in children(blueprint(tls=other), BUDGET)]
+        assert CERTIFICATE not in [kind for kind, _ in children(context(tls=other), BUDGET)]
 
 
 def test_ports_of_services_are_those_of_pods() -> None:
-    of = blueprint()
+    of = context()
     for service, pod in (
         (head.service(of), pods(of)["head"]),
         (ingress.service(of), pods(of)["ingress"]),
@@ -235,7 +237,7 @@ def test_ports_of_services_are_those_of_pods() -> None:
 
 
 def test_an_instance_knows_its_name_and_follows_its_labels() -> None:
-    pod = pods(blueprint())["instance"]
+    pod = pods(context())["instance"]
     assert pod["metadata"]["name"] == "llama-instance-3"
     assert pod["metadata"]["labels"] == {
         "app.kubernetes.io/name": "macroserve",
@@ -252,7 +254,7 @@ def test_an_instance_knows_its_name_and_follows_its_labels() -> None:
 
 
 def test_instances_differ_in_nothing_that_would_replace_them() -> None:
-    of = blueprint()
+    of = context()
     one = instance.pod(of, "instance-0", "cell-0", Pool.LP)
     other = instance.pod(of, "instance-9", "cell-2", Pool.HP)
     annotation = one["metadata"]["annotations"][names.REVISION]
@@ -261,7 +263,7 @@ def test_instances_differ_in_nothing_that_would_replace_them() -> None:
 
 
 def test_instances_prefer_different_nodes() -> None:
-    affinity = pods(blueprint())["instance"]["spec"]["affinity"]["podAntiAffinity"]
+    affinity = pods(context())["instance"]["spec"]["affinity"]["podAntiAffinity"]
     (term,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert term["podAffinityTerm"]["labelSelector"]["matchLabels"] == {
@@ -274,13 +276,13 @@ def test_devices_are_asked_for_by_the_template_alone() -> None:
     gpu = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
     template = {"spec": {"containers": [{"name": "engine", **gpu}]}}
     real = {"engine": {"type": "vLLM", "tensorParallel": 4}}
-    asked = container(pods(blueprint(**real, template=template))["instance"])["resources"]
+    asked = container(pods(context(**real, template=template))["instance"])["resources"]
     assert asked["limits"].pop("memory")
     assert asked == {**instance.REAL_RESOURCES, **gpu["resources"]}
-    without = container(pods(blueprint(**real))["instance"])["resources"]
+    without = container(pods(context(**real))["instance"])["resources"]
     assert without["limits"].keys() == {"memory"}
     assert without["requests"] == instance.REAL_RESOURCES["requests"]
-    emulated = container(pods(blueprint())["instance"])["resources"]
+    emulated = container(pods(context())["instance"])["resources"]
     assert emulated == {**instance.EMULATED_RESOURCES, "limits": {"memory": "4Gi"}}
 
 
@@ -299,12 +301,12 @@ def test_devices_are_asked_for_by_the_template_alone() -> None:
 def test_a_template_replaces_only_the_pods_that_it_changes(
     template: dict[str, Any], replaced: set[str]
 ) -> None:
-    before, after = revisions(blueprint()), revisions(blueprint(template=template))
+    before, after = revisions(context()), revisions(context(template=template))
     assert {component for component in before if before[component] != after[component]} == replaced
 
 
 def test_rollouts_of_the_servers() -> None:
-    of = blueprint(ingress={"replicas": 3})
+    of = context(ingress={"replicas": 3})
     assert head.deployment(of)["spec"]["strategy"] == {"type": "Recreate"}
     spec = ingress.deployment(of)["spec"]
     assert spec["replicas"] == 3
@@ -315,7 +317,7 @@ def test_rollouts_of_the_servers() -> None:
 
 
 def test_api_keys_are_mounted_where_they_are_asked_for() -> None:
-    with_keys = pods(blueprint(ingress={"replicas": 1, "apiKeysSecret": "keys"}))
+    with_keys = pods(context(ingress={"replicas": 1, "apiKeysSecret": "keys"}))
     mounted = {
         component
         for component, pod in with_keys.items()
@@ -328,7 +330,7 @@ def test_api_keys_are_mounted_where_they_are_asked_for() -> None:
 
 def test_the_manifest_is_as_applied_without_status() -> None:
     document = resource(5) | {"status": {"instances": 5}}
-    of = Blueprint(parse(resource(5)), document, "team", "uid-llama", "image", "Always")
+    of = RenderContext(parse(resource(5)), document, "team", "uid-llama", "image", "Always")
     data = shared.config_map(of)["data"]["macroinstance.json"]
     assert json.loads(data) == {
         "apiVersion": "macroserve.io/v1alpha1",
@@ -339,7 +341,7 @@ def test_the_manifest_is_as_applied_without_status() -> None:
 
 
 def test_tokens_are_random_and_of_no_use_to_guess() -> None:
-    one, other = (shared.tokens(blueprint())["stringData"] for _ in range(2))
+    one, other = (shared.tokens(context())["stringData"] for _ in range(2))
     values = [*one.values(), *other.values()]
     assert {"secret", "admin-token"} <= set(one)
     assert len(set(values)) == 2 * len(one)
@@ -347,7 +349,7 @@ def test_tokens_are_random_and_of_no_use_to_guess() -> None:
 
 
 def test_everything_is_owned_and_labelled() -> None:
-    for kind, obj in children(blueprint(), BUDGET):
+    for kind, obj in children(context(), BUDGET):
         metadata = obj["metadata"]
         (owner,) = metadata["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == (
@@ -372,8 +374,8 @@ def test_no_pod_can_fill_its_node(component: str, engine: str) -> None:
         }
     }
     for of in (
-        blueprint(engine={"type": engine}),
-        blueprint(engine={"type": engine}, template=template),
+        context(engine={"type": engine}),
+        context(engine={"type": engine}, template=template),
     ):
         spec = pods(of)[component]["spec"]
         containers = [*spec["containers"], *spec.get("initContainers", ())]
@@ -384,7 +386,7 @@ def test_no_pod_can_fill_its_node(component: str, engine: str) -> None:
 
 
 def test_shared_memory_of_a_real_engine_holds_what_its_workers_exchange() -> None:
-    spec = pods(blueprint(engine={"type": "vLLM", "tensorParallel": 4}))["instance"]["spec"]
+    spec = pods(context(engine={"type": "vLLM", "tensorParallel": 4}))["instance"]["spec"]
     (shm,) = [volume["emptyDir"] for volume in spec["volumes"] if volume["name"] == "shm"]
     assert shm == {"medium": "Memory", "sizeLimit": "16Gi"}
     assert spec["containers"][0]["resources"]["limits"]["memory"] == "131328Mi"

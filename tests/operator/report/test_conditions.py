@@ -7,31 +7,39 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.rounds import NOW, PROBLEM, a_round, manifest, observation, pod, target
+from support.reconcile_results import (
+    NOW,
+    PROBLEM,
+    manifest,
+    observation,
+    pod,
+    reconcile_result,
+    target,
+)
 
-from macroserve.core.scaling.commands import SetPriority
+from macroserve.core.scaling.decisions import SetPool
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.core.status import Pool
 from macroserve.operator.observe.observation import Problem, Server
 from macroserve.operator.report.conditions import Kind, Reason, condition, conditions, invalid
-from macroserve.operator.report.reconcile_result import Round
+from macroserve.operator.report.reconcile_result import ReconcileResult
 
-ARRANGE = FleetPlan((SetPriority("instance-1", Pool.HP, "It should be 2."),), ())
+ARRANGE = FleetPlan((SetPool("instance-1", Pool.HP, "It should be 2."),), ())
 AUTOSCALED = manifest(autoscaling={"minInstances": 1, "maxInstances": 8})
 STARTING = replace(pod(2), ready=False)
 IMAGE = Problem("ImagePullBackOff", "The image cannot be pulled.")
 
 
-def of_pods(*pods: Any, **more: Any) -> Round:
-    return a_round(observation(pods=pods, **more))
+def of_pods(*pods: Any, **more: Any) -> ReconcileResult:
+    return reconcile_result(observation(pods=pods, **more))
 
 
-def said(found: Round, kind: Kind) -> tuple[str, str, str]:
+def said(found: ReconcileResult, kind: Kind) -> tuple[str, str, str]:
     one = condition(conditions(found), kind)
     return one["status"], one["reason"], one["message"]
 
 
-AS_WISHED = a_round()
+AS_WISHED = reconcile_result()
 READY = [
     (AS_WISHED, "True", "Serving", "3 of 3 instances serve."),
     (
@@ -48,13 +56,13 @@ READY = [
     ),
     (
         # Ready by its probe, and in no cell yet.
-        a_round(replace(observation(), report=observation(pods=(pod(0), pod(1))).report)),
+        reconcile_result(replace(observation(), report=observation(pods=(pod(0), pod(1))).report)),
         *("False", "InstancesUnavailable", "2 of 3 instances serve."),
     ),
     # Which cells hold them is not known, wholly or in part: they are not known to be outside.
-    (a_round(observation(report=None)), "True", "Serving", "3 of 3 instances serve."),
+    (reconcile_result(observation(report=None)), "True", "Serving", "3 of 3 instances serve."),
     (
-        a_round(
+        reconcile_result(
             replace(
                 observation(running_cells=frozenset({"cell-0", "cell-1"})),
                 report=observation(pods=(pod(0), pod(1))).report,
@@ -63,35 +71,40 @@ READY = [
         *("True", "Serving", "3 of 3 instances serve."),
     ),
     (
-        a_round(observation(head=Server(0, 1), report=None)),
+        reconcile_result(observation(head=Server(0, 1), report=None)),
         *("False", "HeadUnavailable"),
         "The head, where the cells' schedulers run, is not ready. 3 of 3 instances serve.",
     ),
     (
-        a_round(observation(head=None, ingress=None, pods=(), report=None)),
+        reconcile_result(observation(head=None, ingress=None, pods=(), report=None)),
         *("False", "HeadUnavailable"),
         "The head, where the cells' schedulers run, is not ready. 0 of 3 instances serve.",
     ),
     (
-        a_round(observation(ingress=Server(0, 2))),
+        reconcile_result(observation(ingress=Server(0, 2))),
         *("False", "IngressUnavailable"),
         "No ingress is ready to take requests. 3 of 3 instances serve.",
     ),
-    (a_round(observation(ingress=Server(1, 2))), "True", "Serving", "3 of 3 instances serve."),
+    (
+        reconcile_result(observation(ingress=Server(1, 2))),
+        "True",
+        "Serving",
+        "3 of 3 instances serve.",
+    ),
     (
         # What autoscaling adds to what was asked for is not waited for.
-        a_round(observation(manifest=AUTOSCALED), target(5)),
+        reconcile_result(observation(manifest=AUTOSCALED), target(5)),
         *("True", "Serving", "3 of 5 instances serve."),
     ),
     (
-        a_round(observation(manifest=AUTOSCALED, pods=(pod(0),)), target(1)),
+        reconcile_result(observation(manifest=AUTOSCALED, pods=(pod(0),)), target(1)),
         *("True", "Serving", "1 of 1 instances serve."),
     ),
 ]
 
 
 @pytest.mark.parametrize(("found", "status", "reason", "message"), READY)
-def test_ready(found: Round, status: str, reason: str, message: str) -> None:
+def test_ready(found: ReconcileResult, status: str, reason: str, message: str) -> None:
     assert said(found, Kind.READY) == (status, reason, message)
 
 
@@ -102,13 +115,13 @@ PROGRESSING = [
         of_pods(pod(0), pod(1), STARTING),
         *("True", "Scaling", "Instances wanted: 3. Starting: instance-2."),
     ),
-    (a_round(wished=target(5)), "True", "Scaling", "Instances wanted: 5."),
+    (reconcile_result(desired=target(5)), "True", "Scaling", "Instances wanted: 5."),
     (
         of_pods(pod(0), pod(1), replace(STARTING, failed=True)),
         *("True", "Scaling", "Instances wanted: 3."),
     ),
     (
-        a_round(observation(pods=MANY, report=None), target(8)),
+        reconcile_result(observation(pods=MANY, report=None), target(8)),
         *("True", "Scaling"),
         "Instances wanted: 8. Starting: instance-0, instance-1, instance-2, instance-3, "
         "instance-4 and 3 more. The head does not answer.",
@@ -129,34 +142,34 @@ PROGRESSING = [
         *("True", "RollingOut", "Of an earlier form of the spec: instance-2."),
     ),
     (
-        a_round(observation(ingress=Server(2, 2, rolled_out=False))),
+        reconcile_result(observation(ingress=Server(2, 2, rolled_out=False))),
         *("True", "StartingServers", "Not ready: the ingress."),
     ),
     (
-        a_round(observation(ingress=Server(1, 2))),
+        reconcile_result(observation(ingress=Server(1, 2))),
         *("True", "StartingServers", "Not ready: the ingress."),
     ),
     (
-        a_round(observation(head=None, ingress=None)),
+        reconcile_result(observation(head=None, ingress=None)),
         *("True", "StartingServers", "Not ready: the head, the ingress."),
     ),
     (
-        a_round(observation(report=None)),
+        reconcile_result(observation(report=None)),
         *("True", "StartingServers", "The head does not answer."),
     ),
     (
-        a_round(plan=ARRANGE),
+        reconcile_result(plan=ARRANGE),
         *("True", "Arranging", "Instances change their cells or pools."),
     ),
     (
-        a_round(observation(deleting=True, pods=(replace(pod(0), draining_since=NOW),))),
+        reconcile_result(observation(deleting=True, pods=(replace(pod(0), draining_since=NOW),))),
         *("True", "Deleting", "It is being deleted. Draining: instance-0."),
     ),
 ]
 
 
 @pytest.mark.parametrize(("found", "status", "reason", "message"), PROGRESSING)
-def test_progressing(found: Round, status: str, reason: str, message: str) -> None:
+def test_progressing(found: ReconcileResult, status: str, reason: str, message: str) -> None:
     assert said(found, Kind.PROGRESSING) == (status, reason, message)
 
 
@@ -179,12 +192,12 @@ DEGRADED = [
         f"The head: ImagePullBackOff. The image cannot be pulled. instance-0: {OOM}",
     ),
     (
-        a_round(observation(ingress=Server(0, 1, problem=IMAGE))),
+        reconcile_result(observation(ingress=Server(0, 1, problem=IMAGE))),
         *("True", "ImagePullBackOff"),
         "The ingress: ImagePullBackOff. The image cannot be pulled.",
     ),
     (
-        a_round(
+        reconcile_result(
             observation(ingress=Server(0, 1, problem=IMAGE)),
             refusals=(Problem("Forbidden", "The API server refuses pod a: quota."),),
         ),
@@ -196,7 +209,7 @@ DEGRADED = [
 
 
 @pytest.mark.parametrize(("found", "status", "reason", "message"), DEGRADED)
-def test_degraded(found: Round, status: str, reason: str, message: str) -> None:
+def test_degraded(found: ReconcileResult, status: str, reason: str, message: str) -> None:
     assert said(found, Kind.DEGRADED) == (status, reason, message)
 
 
@@ -211,23 +224,25 @@ SCALING = [
         *("Unknown", "NotNeeded", "Nothing depends on metrics without spec.autoscaling."),
     ),
     (
-        a_round(SCALED, target(metrics_available=True, reason="By simulation 2 are needed.")),
+        reconcile_result(
+            SCALED, target(metrics_available=True, reason="By simulation 2 are needed.")
+        ),
         *("True", "ReadyToScale"),
         "Attainment decides, within 1 to 8 instances. By simulation 2 are needed.",
         *("True", "MetricsReceived", "Load and attainment are known."),
     ),
     (
-        a_round(SCALED, target(metrics_available=True, **WAITS)),
+        reconcile_result(SCALED, target(metrics_available=True, **WAITS)),
         *("False", "Stabilizing", "It waits until load has been low for 300 s."),
         *("True", "MetricsReceived", "Load and attainment are known."),
     ),
     (
-        a_round(SCALED, target(**BLIND)),
+        reconcile_result(SCALED, target(**BLIND)),
         *("False", "NoMetrics", "Nothing is heard."),
         *("False", "NoMetrics", "Nothing is heard."),
     ),
     (
-        a_round(replace(SCALED, deleting=True), target(reason="It is being deleted.")),
+        reconcile_result(replace(SCALED, deleting=True), target(reason="It is being deleted.")),
         *("False", "Deleting", "It is being deleted."),
         *("Unknown", "NotNeeded", "It is being deleted."),
     ),
@@ -238,7 +253,7 @@ SCALING = [
     ("found", "able", "able_why", "able_text", "known", "known_why", "known_text"), SCALING
 )
 def test_able_to_scale_and_metrics_available(
-    found: Round,
+    found: ReconcileResult,
     able: str,
     able_why: str,
     able_text: str,
@@ -264,7 +279,7 @@ def test_all_five_are_there_with_the_generation_they_are_about() -> None:
 
 
 def test_times_are_utc() -> None:
-    found = a_round(observation(now=NOW.astimezone(timezone(timedelta(hours=5)))))
+    found = reconcile_result(observation(now=NOW.astimezone(timezone(timedelta(hours=5)))))
     assert {one["lastTransitionTime"] for one in conditions(found)} == {"2026-03-01T12:00:00Z"}
 
 
@@ -276,7 +291,7 @@ def test_a_time_changes_with_the_status_alone() -> None:
         status={"conditions": before},
         generation=5,
     )
-    after = conditions(a_round(later))
+    after = conditions(reconcile_result(later))
     times = {one["type"]: one["lastTransitionTime"] for one in after}
     assert times["Ready"] == times["Progressing"] == "2026-03-01T12:05:00Z"
     assert times["Degraded"] == times["AbleToScale"] == "2026-03-01T12:00:00Z"
@@ -288,7 +303,7 @@ def test_a_reason_that_changes_keeps_the_time_while_the_status_stays() -> None:
     later = observation(
         now=NOW + timedelta(minutes=5), head=Server(0, 1), status={"conditions": before}
     )
-    ready = condition(conditions(a_round(later)), Kind.READY)
+    ready = condition(conditions(reconcile_result(later)), Kind.READY)
     assert ready["reason"] == "HeadUnavailable"
     assert ready["lastTransitionTime"] == "2026-03-01T12:00:00Z"
 
@@ -325,7 +340,7 @@ def test_a_spec_that_was_never_good_is_not_ready() -> None:
 
 def test_a_corrected_spec_leaves_no_trace() -> None:
     broken = invalid(BAD, conditions(AS_WISHED), 5, NOW)
-    mended = conditions(a_round(observation(status={"conditions": broken})))
+    mended = conditions(reconcile_result(observation(status={"conditions": broken})))
     assert all(one["reason"] != Reason.INVALID_SPEC for one in mended)
 
 
@@ -353,9 +368,9 @@ def test_what_any_round_says_fits_together(
 ) -> None:
     pods = tuple(replace(pod(number), **state) for number, state in enumerate(states))
     usual = observation(pods=pods, head=head)
-    found = a_round(usual if knows_cells else replace(usual, report=None), target(wanted))
+    found = reconcile_result(usual if knows_cells else replace(usual, report=None), target(wanted))
     said = {one["type"]: one for one in conditions(found)}
-    assert (said["Degraded"]["status"] == "True") == bool(found.complaints)
+    assert (said["Degraded"]["status"] == "True") == bool(found.issues)
     if said["Progressing"]["status"] == "False":
         assert said["Ready"]["status"] == "True"
     for one in said.values():

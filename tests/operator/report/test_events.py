@@ -5,34 +5,44 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support.rounds import NOW, PROBLEM, a_round, manifest, observation, pod, target
+from support.reconcile_results import (
+    NOW,
+    PROBLEM,
+    manifest,
+    observation,
+    pod,
+    reconcile_result,
+    target,
+)
 
-from macroserve.core.scaling.commands import Add, Merge, Remove, SetPriority, Split
+from macroserve.core.scaling.decisions import Add, Merge, Remove, SetPool, Split
 from macroserve.core.scaling.fleet import (
-    Adopt,
-    Assign,
+    Action,
+    Attach,
     DeleteCell,
     DeployCell,
     Drain,
     FleetPlan,
-    Move,
-    SetPool,
+    Migrate,
+    Relabel,
     Start,
-    Step,
     Stop,
+)
+from macroserve.core.scaling.fleet import (
+    SetPool as SetPoolAction,
 )
 from macroserve.core.status import Pool
 from macroserve.operator.observe.observation import Problem, Server
 from macroserve.operator.observe.target import Change
 from macroserve.operator.report.conditions import conditions, invalid
 from macroserve.operator.report.events import MAX_MESSAGE_CHARS, Recorder
-from macroserve.operator.report.reconcile_result import Round
+from macroserve.operator.report.reconcile_result import ReconcileResult
 from macroserve.operator.report.status import status
 
 NOTHING = FleetPlan((), ())
 SPLIT = Split("cell-0", "cell-1", ("instance-1", "instance-2"), "cell-0 has 7 instances.")
 MERGE = Merge("cell-1", "cell-0", "They fit into one cell.")
-PRIORITY = SetPriority("instance-1", Pool.HP, "Of 3 it should be 2.")
+PRIORITY = SetPool("instance-1", Pool.HP, "Of 3 it should be 2.")
 ADD = Add("cell-0", "instance-3", Pool.LP, "3 of 4 instances are there.")
 REMOVE = Remove("cell-0", "instance-2", "3 instances are there, 2 are wanted.")
 ROLL = Drain("instance-1", "cell-0", "It is replaced.")
@@ -45,28 +55,28 @@ def recorder(**known: Any) -> Recorder:
 
 def settled() -> Recorder:
     """One that has told of a MacroInstance as it should be."""
-    return recorder(conditions=conditions(a_round()))
+    return recorder(conditions=conditions(reconcile_result()))
 
 
-def told(to: Recorder, found: Round) -> list[tuple[str, str, str]]:
+def told(to: Recorder, found: ReconcileResult) -> list[tuple[str, str, str]]:
     """Of one round: type, reason and message of its events."""
     decided = to.decide(found.plan, found.observation.now)
     events = to.events(found, decided, status(found, to.decisions))
     return [(event["type"], event["reason"], event["message"]) for event in events]
 
 
-def reasons(to: Recorder, found: Round) -> list[str]:
+def reasons(to: Recorder, found: ReconcileResult) -> list[str]:
     return [reason for _, reason, _ in told(to, found)]
 
 
 def test_nothing_is_told_while_nothing_happens() -> None:
     to = settled()
-    assert told(to, a_round()) == []
-    assert told(to, a_round(observation(now=NOW + timedelta(days=1)))) == []
+    assert told(to, reconcile_result()) == []
+    assert told(to, reconcile_result(observation(now=NOW + timedelta(days=1)))) == []
 
 
 @pytest.mark.parametrize(
-    ("command", "reason", "message"),
+    ("decision", "reason", "message"),
     [
         (
             SPLIT,
@@ -77,8 +87,10 @@ def test_nothing_is_told_while_nothing_happens() -> None:
         (PRIORITY, "RatioChanged", "Put instance-1 into the hp pool. Of 3 it should be 2."),
     ],
 )
-def test_a_decision_is_told(command: Any, reason: str, message: str) -> None:
-    assert told(settled(), a_round(plan=FleetPlan((command,), ()))) == [("Normal", reason, message)]
+def test_a_decision_is_told(decision: Any, reason: str, message: str) -> None:
+    assert told(settled(), reconcile_result(plan=FleetPlan((decision,), ()))) == [
+        ("Normal", reason, message)
+    ]
 
 
 STEPS = [
@@ -91,11 +103,11 @@ STEPS = [
         ("InstanceAdded", "instance-4 (hp) starts for cell-0."),
     ),
     (
-        Adopt("instance-3", "cell-0"),
+        Attach("instance-3", "cell-0"),
         ("InstanceReady", "instance-3 has made a token, and serves in cell-0."),
     ),
     (
-        Move("instance-1", "cell-0", "cell-1"),
+        Migrate("instance-1", "cell-0", "cell-1"),
         ("HandleMigrated", "instance-1 moved from cell-0 to cell-1; its streams go on."),
     ),
     (
@@ -106,19 +118,19 @@ STEPS = [
         Stop("instance-2", "It has drained."),
         ("InstanceRemoved", "instance-2 is stopped. It has drained."),
     ),
-    (Assign("instance-3", "cell-1", Pool.LP), None),
-    (SetPool("instance-1", "cell-0", Pool.HP), None),
+    (Relabel("instance-3", "cell-1", Pool.LP), None),
+    (SetPoolAction("instance-1", "cell-0", Pool.HP), None),
     (DeployCell("cell-1"), None),
     (DeleteCell("cell-1"), None),
 ]
 
 
-@pytest.mark.parametrize(("step", "event"), STEPS)
-def test_a_step_is_told_when_it_is_done(step: Step, event: tuple[str, str] | None) -> None:
-    plan = FleetPlan((ADD,), (step,))
-    assert told(settled(), a_round(plan=plan)) == [], "it was not carried out"
+@pytest.mark.parametrize(("action", "event"), STEPS)
+def test_a_step_is_told_when_it_is_done(action: Action, event: tuple[str, str] | None) -> None:
+    plan = FleetPlan((ADD,), (action,))
+    assert told(settled(), reconcile_result(plan=plan)) == [], "it was not carried out"
     expected = [("Normal", *event)] if event else []
-    assert told(settled(), a_round(plan=plan, done=(step,))) == expected
+    assert told(settled(), reconcile_result(plan=plan, done=(action,))) == expected
 
 
 @pytest.mark.parametrize(
@@ -128,8 +140,8 @@ def test_a_step_is_told_when_it_is_done(step: Step, event: tuple[str, str] | Non
         (Change(NOW, 5, 3, "It is idle."), ("ScaledDown", "From 5 to 3 instances. It is idle.")),
     ],
 )
-def test_a_change_of_the_target_is_told(change: Change, event: tuple[str, str]) -> None:
-    found = a_round(wished=target(3, change=change))
+def test_a_change_of_the_desired_instances_is_told(change: Change, event: tuple[str, str]) -> None:
+    found = reconcile_result(desired=target(3, change=change))
     assert told(settled(), found) == [("Normal", *event)]
 
 
@@ -138,18 +150,26 @@ OLD = observation(pods=(pod(0), pod(1), replace(pod(2), revision="old")))
 NO_HEAD = observation(head=Server(0, 1), report=None)
 NO_INGRESS = observation(ingress=Server(0, 2))
 AUTOSCALED = observation(manifest=manifest(autoscaling={"minInstances": 1, "maxInstances": 8}))
-BLIND = a_round(AUTOSCALED, target(metrics_available=False, reason="No metrics."))
-SEEING = a_round(AUTOSCALED, target(metrics_available=True))
+BLIND = reconcile_result(AUTOSCALED, target(metrics_available=False, reason="No metrics."))
+SEEING = reconcile_result(AUTOSCALED, target(metrics_available=True))
 HEADLESS = "The head, where the cells' schedulers run, is not ready. 3 of 3 instances serve."
 
 TRANSITIONS = [
-    (a_round(STARTING), a_round(), [("Normal", "Ready", "3 of 3 instances serve.")]),
-    (a_round(NO_HEAD), a_round(), [("Normal", "Ready", "3 of 3 instances serve.")]),
-    (a_round(), a_round(STARTING), []),
-    (a_round(), a_round(NO_HEAD), [("Warning", "HeadUnavailable", HEADLESS)]),
     (
-        a_round(),
-        a_round(NO_INGRESS),
+        reconcile_result(STARTING),
+        reconcile_result(),
+        [("Normal", "Ready", "3 of 3 instances serve.")],
+    ),
+    (
+        reconcile_result(NO_HEAD),
+        reconcile_result(),
+        [("Normal", "Ready", "3 of 3 instances serve.")],
+    ),
+    (reconcile_result(), reconcile_result(STARTING), []),
+    (reconcile_result(), reconcile_result(NO_HEAD), [("Warning", "HeadUnavailable", HEADLESS)]),
+    (
+        reconcile_result(),
+        reconcile_result(NO_INGRESS),
         [
             (
                 *("Warning", "IngressUnavailable"),
@@ -157,28 +177,28 @@ TRANSITIONS = [
             )
         ],
     ),
-    (a_round(STARTING), a_round(NO_HEAD), []),
+    (reconcile_result(STARTING), reconcile_result(NO_HEAD), []),
     (
-        a_round(),
-        a_round(OLD),
+        reconcile_result(),
+        reconcile_result(OLD),
         [("Normal", "RolloutStarted", "Of an earlier form of the spec: instance-2.")],
     ),
     (
-        a_round(OLD),
-        a_round(),
+        reconcile_result(OLD),
+        reconcile_result(),
         [("Normal", "RolloutFinished", "Every instance is of the spec's present form.")],
     ),
-    (a_round(OLD), a_round(OLD), []),
+    (reconcile_result(OLD), reconcile_result(OLD), []),
     (SEEING, BLIND, [("Warning", "MetricsUnavailable", "No metrics.")]),
     (BLIND, SEEING, [("Normal", "MetricsAvailable", "Load and attainment are known.")]),
-    (a_round(), SEEING, []),
+    (reconcile_result(), SEEING, []),
     (BLIND, BLIND, []),
 ]
 
 
 @pytest.mark.parametrize(("before", "after", "events"), TRANSITIONS)
 def test_a_change_of_a_condition_is_told(
-    before: Round, after: Round, events: list[tuple[str, str, str]]
+    before: ReconcileResult, after: ReconcileResult, events: list[tuple[str, str, str]]
 ) -> None:
     to = recorder()
     told(to, before)
@@ -188,13 +208,13 @@ def test_a_change_of_a_condition_is_told(
 
 @pytest.mark.parametrize(("before", "after", "events"), TRANSITIONS)
 def test_a_new_process_goes_on_from_the_status(
-    before: Round, after: Round, events: list[tuple[str, str, str]]
+    before: ReconcileResult, after: ReconcileResult, events: list[tuple[str, str, str]]
 ) -> None:
     assert told(recorder(conditions=conditions(before)), after) == events
 
 
 def test_a_first_start_is_no_loss() -> None:
-    first = a_round(observation(head=None, ingress=None, pods=(), report=None))
+    first = reconcile_result(observation(head=None, ingress=None, pods=(), report=None))
     assert told(recorder(), first) == []
 
 
@@ -207,41 +227,41 @@ QUOTA = Problem("Forbidden", "The API server refuses pod llama-instance-3: quota
     ("found", "event"),
     [
         (
-            a_round(observation(pods=(pod(0), pod(1), replace(pod(2), problem=PROBLEM)))),
+            reconcile_result(observation(pods=(pod(0), pod(1), replace(pod(2), problem=PROBLEM)))),
             ("InstanceFailed", f"instance-2: {OOM}"),
         ),
         (
-            a_round(observation(head=Server(1, 1, problem=IMAGE))),
+            reconcile_result(observation(head=Server(1, 1, problem=IMAGE))),
             ("HeadUnavailable", "The head: ImagePullBackOff. It cannot be pulled."),
         ),
         (
-            a_round(observation(ingress=Server(2, 2, problem=IMAGE))),
+            reconcile_result(observation(ingress=Server(2, 2, problem=IMAGE))),
             ("IngressUnavailable", "The ingress: ImagePullBackOff. It cannot be pulled."),
         ),
-        (a_round(refusals=(QUOTA,)), ("Forbidden", f"Forbidden. {QUOTA.message}")),
+        (reconcile_result(refusals=(QUOTA,)), ("Forbidden", f"Forbidden. {QUOTA.message}")),
     ],
 )
-def test_a_problem_is_told_while_it_is_new(found: Round, event: tuple[str, str]) -> None:
+def test_a_problem_is_told_while_it_is_new(found: ReconcileResult, event: tuple[str, str]) -> None:
     to = settled()
     assert told(to, found) == [("Warning", *event)]
     assert told(to, found) == []
-    assert told(to, a_round()) == []
+    assert told(to, reconcile_result()) == []
     assert told(to, found) == [("Warning", *event)]
 
 
 def test_a_plan_is_one_decision_for_as_long_as_it_lasts() -> None:
     to = settled()
-    waits = a_round(plan=FleetPlan((SPLIT, ADD), ()))
+    waits = reconcile_result(plan=FleetPlan((SPLIT, ADD), ()))
     assert reasons(to, waits) == ["Split"]
     assert reasons(to, waits) == []
     varied = FleetPlan((replace(SPLIT, reason="It has 8."), ADD), ())
-    assert reasons(to, a_round(plan=varied)) == []
+    assert reasons(to, reconcile_result(plan=varied)) == []
     assert [decision.what for decision in to.decisions] == [
         "Split cell-0: instance-1, instance-2 to cell-1",
         "Add instance-3 (lp) to cell-0",
     ]
     assert to.decisions[0].reason == "cell-0 has 7 instances."
-    assert reasons(to, a_round()) == []
+    assert reasons(to, reconcile_result()) == []
     assert reasons(to, waits) == ["Split"], "decided anew"
     assert len(to.decisions) == 4
 
@@ -249,9 +269,9 @@ def test_a_plan_is_one_decision_for_as_long_as_it_lasts() -> None:
 def test_what_an_earlier_process_decided_is_not_decided_again() -> None:
     first = settled()
     plan = FleetPlan((SPLIT,), ())
-    told(first, a_round(plan=plan))
-    second = recorder(**status(a_round(plan=plan), first.decisions))
-    assert told(second, a_round(plan=plan)) == []
+    told(first, reconcile_result(plan=plan))
+    second = recorder(**status(reconcile_result(plan=plan), first.decisions))
+    assert told(second, reconcile_result(plan=plan)) == []
     assert [d.what for d in second.decisions] == [d.what for d in first.decisions]
 
 
@@ -274,14 +294,14 @@ def test_no_more_decisions_are_kept_than_are_shown() -> None:
     assert to.decisions[-1].what == "Add instance-29 (lp) to cell-0"
 
 
-def move_at(now: datetime) -> Round:
-    step = Move("instance-1", "cell-0", "cell-1")
-    return a_round(observation(now=now), plan=FleetPlan((), (step,)), done=(step,))
+def move_at(now: datetime) -> ReconcileResult:
+    action = Migrate("instance-1", "cell-0", "cell-1")
+    return reconcile_result(observation(now=now), plan=FleetPlan((), (action,)), done=(action,))
 
 
 def test_an_event_is_what_the_api_server_wants() -> None:
     to = settled()
-    (event,) = to.events(move_at(NOW), (), status(a_round(), ()))
+    (event,) = to.events(move_at(NOW), (), status(reconcile_result(), ()))
     name = event["metadata"].pop("name")
     assert name.startswith("llama.") and len(name) < 63
     about = {
@@ -310,7 +330,7 @@ def test_an_event_is_what_the_api_server_wants() -> None:
 def test_what_is_told_again_is_one_event_with_a_count() -> None:
     to = settled()
     times = [NOW, NOW + timedelta(minutes=40), NOW + timedelta(minutes=80)]
-    events = [to.events(move_at(now), (), status(a_round(), ()))[0] for now in times]
+    events = [to.events(move_at(now), (), status(reconcile_result(), ()))[0] for now in times]
     assert [event["count"] for event in events] == [1, 2, 3]
     assert len({event["metadata"]["name"] for event in events}) == 1
     assert {event["firstTimestamp"] for event in events} == {"2026-03-01T12:00:00Z"}
@@ -320,21 +340,23 @@ def test_what_is_told_again_is_one_event_with_a_count() -> None:
 def test_after_an_hour_it_is_another_event() -> None:
     to = settled()
     times = [NOW, NOW + timedelta(minutes=61)]
-    first, second = (to.events(move_at(now), (), status(a_round(), ()))[0] for now in times)
+    first, second = (
+        to.events(move_at(now), (), status(reconcile_result(), ()))[0] for now in times
+    )
     assert second["count"] == 1
     assert first["metadata"]["name"] != second["metadata"]["name"]
 
 
 def test_events_of_one_moment_have_names_of_their_own() -> None:
-    steps = (Move("instance-1", "cell-0", "cell-1"), Move("instance-2", "cell-0", "cell-1"))
-    found = a_round(plan=FleetPlan((), steps), done=steps)
+    actions = (Migrate("instance-1", "cell-0", "cell-1"), Migrate("instance-2", "cell-0", "cell-1"))
+    found = reconcile_result(plan=FleetPlan((), actions), done=actions)
     events = settled().events(found, (), status(found, ()))
     assert len({event["metadata"]["name"] for event in events}) == 2
 
 
 def test_a_long_message_is_cut() -> None:
     refused = Problem("Invalid", "x" * 2000)
-    found = a_round(refusals=(refused,))
+    found = reconcile_result(refusals=(refused,))
     (event,) = settled().events(found, (), status(found, ()))
     assert len(event["message"]) == MAX_MESSAGE_CHARS
 
@@ -344,11 +366,11 @@ BAD = ["spec.instances is 0, must be a whole number of at least 1.", "spec.x is 
 
 def test_an_invalid_spec_is_told_once() -> None:
     to = settled()
-    after = {"conditions": invalid(BAD, conditions(a_round()), 5, NOW)}
+    after = {"conditions": invalid(BAD, conditions(reconcile_result()), 5, NOW)}
     (event,) = to.invalid(BAD, after, NOW)
     assert (event["type"], event["reason"]) == ("Warning", "InvalidSpec")
     assert event["message"] == " ".join(BAD)
     assert to.invalid(BAD, after, NOW) == ()
     worse = {"conditions": invalid(BAD[:1], after["conditions"], 6, NOW)}
     assert len(to.invalid(BAD[:1], worse, NOW)) == 1
-    assert told(to, a_round()) == []
+    assert told(to, reconcile_result()) == []

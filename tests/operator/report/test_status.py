@@ -7,16 +7,25 @@ from typing import Any
 import msgspec
 import pytest
 from support import crd
-from support.rounds import HYBRID_CACHE, NOW, PROBLEM, a_round, cell, observation, pod, target
+from support.reconcile_results import (
+    HYBRID_CACHE,
+    NOW,
+    PROBLEM,
+    cell,
+    observation,
+    pod,
+    reconcile_result,
+    target,
+)
 
 from macroserve.api.messages import Report
 from macroserve.operator.observe.observation import Server
 from macroserve.operator.observe.target import Change
 from macroserve.operator.report.conditions import Kind, condition
-from macroserve.operator.report.decisions import Decision
+from macroserve.operator.report.decisions import DecisionRecord
 from macroserve.operator.report.status import invalid_status, status
 
-DECISION = Decision("2026-03-01T11:00:00Z", "Merge cell-1 into cell-0", "They fit.", "Merged")
+DECISION = DecisionRecord("2026-03-01T11:00:00Z", "Merge cell-1 into cell-0", "They fit.", "Merged")
 CHANGE = Change(NOW, 3, 5, "spec.instances asks for 5.")
 
 
@@ -26,8 +35,8 @@ def fields(found: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def test_a_settled_macroinstance_in_full() -> None:
     report = Report((cell("cell-0", 0, 1, 2, finished=100, attained=97, num_running=4),))
-    wished = target(high_priority_ratio=0.25)
-    found = status(a_round(observation(report=report), wished), [DECISION])
+    desired = target(high_priority_ratio=0.25)
+    found = status(reconcile_result(observation(report=report), desired), [DECISION])
     assert len(found.pop("conditions")) == 5
     assert found == {
         "observedGeneration": 4,
@@ -67,7 +76,7 @@ def test_a_settled_macroinstance_in_full() -> None:
     }
 
 
-BUSY = a_round(
+BUSY = reconcile_result(
     observation(
         pods=(pod(0), pod(1), replace(pod(2), ready=False, problem=PROBLEM)),
         report=Report((cell("cell-0", 0, 1, finished=3, attained=1),)),
@@ -75,10 +84,10 @@ BUSY = a_round(
     ),
     target(5, change=CHANGE),
 )
-NEW = a_round(observation(pods=(), head=None, ingress=None, report=None))
+NEW = reconcile_result(observation(pods=(), head=None, ingress=None, report=None))
 
 
-@pytest.mark.parametrize("found", [a_round(), BUSY, NEW])
+@pytest.mark.parametrize("found", [reconcile_result(), BUSY, NEW])
 def test_the_crd_takes_every_field_of_it(found: Any) -> None:
     resource = {
         "apiVersion": "macroserve.io/v1alpha1",
@@ -118,7 +127,7 @@ def test_the_crd_has_no_field_that_is_never_told() -> None:
     ],
 )
 def test_counts(pods: tuple[Any, ...], expected: tuple[str, int, int]) -> None:
-    found = status(a_round(observation(pods=pods)), ())
+    found = status(reconcile_result(observation(pods=pods)), ())
     assert (found["ready"], found["instances"], found["readyInstances"]) == expected
 
 
@@ -127,7 +136,7 @@ def test_cells_are_in_their_order_and_high_priority_is_their_sum() -> None:
         cell("cell-10", 5, 6).cell, high_priority=("instance-5", "instance-6")
     )
     report = Report((replace_cell(cell("cell-10", 5, 6), high), cell("cell-2", 0, 1)))
-    found = status(a_round(observation(report=report)), ())
+    found = status(reconcile_result(observation(report=report)), ())
     assert [one["name"] for one in found["cells"]] == ["cell-2", "cell-10"]
     assert (found["cellCount"], found["highPriority"]) == (2, 3)
 
@@ -143,7 +152,7 @@ def test_labels_tell_the_cells_while_the_head_does_not_answer() -> None:
         replace(pod(2), cell="cell-1", deleting=True),
         replace(pod(3), cell="cell-1"),
     )
-    found = status(a_round(observation(pods=pods, report=None)), ())
+    found = status(reconcile_result(observation(pods=pods, report=None)), ())
     assert found["cells"] == [
         {"name": "cell-0", "instances": 2, "highPriority": 1},
         {"name": "cell-1", "instances": 1, "highPriority": 0},
@@ -167,17 +176,17 @@ def test_attainment_is_rounded_down(counts: list[tuple[int, int]], expected: str
         cell(f"cell-{number}", finished=finished, attained=attained)
         for number, (finished, attained) in enumerate(counts)
     )
-    found = status(a_round(observation(report=Report(cells))), ())
+    found = status(reconcile_result(observation(report=Report(cells))), ())
     assert found.get("attainment") == expected
     assert ("attainment" in found["cells"][0]) == (counts[0][0] > 0)
 
 
-def test_a_change_of_the_target_is_added_to_the_history() -> None:
+def test_a_change_of_the_desired_instances_is_added_to_the_history() -> None:
     old = [{"time": f"t{n}", "from": n, "to": n + 1, "reason": "Why."} for n in range(20)]
     before = {"scalingHistory": old}
-    unchanged = status(a_round(observation(status=before)), ())
+    unchanged = status(reconcile_result(observation(status=before)), ())
     assert unchanged["scalingHistory"] == old
-    changed = status(a_round(observation(status=before), target(5, change=CHANGE)), ())
+    changed = status(reconcile_result(observation(status=before), target(5, change=CHANGE)), ())
     assert changed["scalingHistory"] == [
         *old[1:],
         {
@@ -192,11 +201,11 @@ def test_a_change_of_the_target_is_added_to_the_history() -> None:
 
 def test_the_newest_decisions_are_kept() -> None:
     many = [replace(DECISION, what=f"Merge cell-{n} into cell-0") for n in range(25)]
-    found = status(a_round(), many)["decisions"]
+    found = status(reconcile_result(), many)["decisions"]
     assert [entry["what"] for entry in found] == [decision.what for decision in many[5:]]
 
 
-@pytest.mark.parametrize("found", [a_round(), BUSY, NEW])
+@pytest.mark.parametrize("found", [reconcile_result(), BUSY, NEW])
 def test_nothing_changes_while_nothing_happens(found: Any) -> None:
     first = status(found, [DECISION])
     later = replace(found.observation, now=NOW + timedelta(hours=2), status=first)
@@ -205,7 +214,7 @@ def test_nothing_changes_while_nothing_happens(found: Any) -> None:
 
 
 def test_an_invalid_spec_changes_only_what_is_said_of_it() -> None:
-    before = status(a_round(), [DECISION])
+    before = status(reconcile_result(), [DECISION])
     after = invalid_status(before, ["spec.instances is 0."], 5, NOW)
     assert after["observedGeneration"] == 5
     assert condition(after["conditions"], Kind.DEGRADED)["reason"] == "InvalidSpec"

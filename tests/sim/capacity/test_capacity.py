@@ -1,7 +1,7 @@
 import pytest
 
 from macroserve.core.request import Slo
-from macroserve.core.scaling.autoscale import Need
+from macroserve.core.scaling.autoscale import CapacityEstimate
 from macroserve.sim.capacity import capacity, scale_down_check
 from macroserve.sim.capacity.capacity import fewest, need
 from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, attainment
@@ -97,12 +97,12 @@ def test_bounds(rate, least, most, make_design, make_load):
 def test_a_silent_minute_does_not_hide_the_busy_ones(rate, survivors, make_design, make_load):
     load = make_load([rate] * 54 + [0.0] * 6)
     found = needed(make_design(), load, 8, num_waiting=10 * int(rate))
-    assert found == Need(0.0, 8, survivors)
+    assert found == CapacityEstimate(0.0, 8, survivors)
 
 
 def test_what_waits_but_cannot_be_simulated_keeps_all(make_design, make_load):
     silent = make_load([0.0] * 60)
-    assert needed(make_design(), silent, 8, num_waiting=1) == Need(0.0, 8, 8)
+    assert needed(make_design(), silent, 8, num_waiting=1) == CapacityEstimate(0.0, 8, 8)
 
 
 def test_nothing_asked_needs_the_fewest(make_design, make_load):

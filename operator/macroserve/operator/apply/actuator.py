@@ -1,7 +1,7 @@
-"""Carries out the steps of a fleet's plan on pods and cells.
+"""Carries out the actions of a fleet's plan on pods and cells.
 
-Each step may be repeated. One that fails is tried again in the next round, and holds up only what
-needs it: the same instance's other steps, and the end of cells that something was to leave.
+Each action may be repeated. One that fails is tried again in the next round, and holds up only what
+needs it: the same instance's other actions, and the end of cells that something was to leave.
 """
 
 import contextlib
@@ -12,20 +12,20 @@ from typing import assert_never
 import aiohttp
 
 from macroserve.core.scaling.fleet import (
-    Adopt,
-    Assign,
+    Action,
+    Attach,
     DeleteCell,
     DeployCell,
     Drain,
-    Move,
+    Migrate,
+    Relabel,
     SetPool,
     Start,
-    Step,
     Stop,
     drain_budget_s,
 )
 from macroserve.core.status import Pool
-from macroserve.operator.apply.children import refused
+from macroserve.operator.apply.owned_objects import refused
 from macroserve.operator.apply.tls import Tls
 from macroserve.operator.apply.tokens import Tokens
 from macroserve.operator.head_client import CallError, HeadClient, identity
@@ -36,15 +36,15 @@ from macroserve.operator.k8s.times import rfc3339
 from macroserve.operator.observe.observation import InstancePod, Observation, Problem
 from macroserve.operator.plan.avoidance import avoided_nodes, node_names
 from macroserve.operator.plan.fleet import (
-    DrainAgain,
-    Erase,
-    Release,
+    Detach,
+    ForceDelete,
     Repair,
+    RetryDrain,
     control_url,
     located,
 )
 from macroserve.operator.render import instance
-from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.context import RenderContext
 
 DRAINED_GRACE_S = 30
 """Of a pod that has drained, or has used up its budget. Others have their own."""
@@ -54,7 +54,7 @@ DRAINED_GRACE_S = 30
 class Effect:
     """done: what was carried out. problems: why the rest was not."""
 
-    done: tuple[Step, ...]
+    done: tuple[Action, ...]
     problems: tuple[Problem, ...]
 
 
@@ -68,49 +68,49 @@ class Actuator:
 
     api: Api
     http: aiohttp.ClientSession
-    blueprint: Blueprint
+    render_context: RenderContext
     observation: Observation
     tokens: Tokens
     head: HeadClient | None
     tls: Tls | None = None
 
-    async def carry_out(self, steps: Iterable[Step | Repair]) -> Effect:
+    async def carry_out(self, actions: Iterable[Action | Repair]) -> Effect:
         """In order. Raises ApiError when the API server does not answer or meets a conflict."""
-        done: list[Step] = []
+        done: list[Action] = []
         problems: list[Problem] = []
         failed: set[str] = set()
-        for step in steps:
-            if failed & _names(step) or (failed and isinstance(step, DeleteCell)):
+        for action in actions:
+            if failed & _names(action) or (failed and isinstance(action, DeleteCell)):
                 continue
             try:
-                await self._carry_out(step)
+                await self._carry_out(action)
             except ApiError as error:
-                problems.append(refused(f"the pod of {_subject(step)}", error))
-                failed.add(_subject(step))
+                problems.append(refused(f"the pod of {_subject(action)}", error))
+                failed.add(_subject(action))
             except _TakenError as error:
                 problems.append(Problem("NameTaken", str(error)))
-                failed.add(_subject(step))
+                failed.add(_subject(action))
             except CallError as error:
                 problems.append(Problem("OrderFailed", str(error)))
-                failed.add(_subject(step))
+                failed.add(_subject(action))
             else:
-                if isinstance(step, Step):
-                    done.append(step)
+                if isinstance(action, Action):
+                    done.append(action)
         return Effect(tuple(done), tuple(problems))
 
-    async def _carry_out(self, step: Step | Repair) -> None:
-        match step:
+    async def _carry_out(self, action: Action | Repair) -> None:
+        match action:
             case DeployCell(cell=cell):
                 await self._to_head().deploy(cell)
             case DeleteCell(cell=cell):
                 await self._to_head().delete(cell)
             case Start(instance=name, cell=cell, pool=pool):
                 await self._start(name, cell, pool)
-            case Assign(instance=name, cell=cell, pool=pool):
+            case Relabel(instance=name, cell=cell, pool=pool):
                 await self._label(name, cell, pool)
-            case Adopt(instance=name, cell=cell):
+            case Attach(instance=name, cell=cell):
                 await self._adopt(name, cell)
-            case Move(instance=name, source=source, target=target):
+            case Migrate(instance=name, source=source, target=target):
                 await self._to_head().migrate(name, source, target)
                 await self._label(name, target)
             case SetPool(instance=name, cell=cell, pool=pool):
@@ -118,29 +118,29 @@ class Actuator:
                 await self._label(name, cell, pool)
             case Drain(instance=name, cell=cell):
                 await self._drain(name, cell)
-            case DrainAgain(instance=name, cell=cell):
+            case RetryDrain(instance=name, cell=cell):
                 await self._to_head().drain(cell, name)
-            case Release(instance=name, cell=cell):
+            case Detach(instance=name, cell=cell):
                 await self._to_head().release(cell, name)
             case Stop(instance=name):
                 await self._stop(name)
-            case Erase(instance=name):
-                await self.api.delete(POD, self.blueprint.namespace, self._pod(name).name, 0)
+            case ForceDelete(instance=name):
+                await self.api.delete(POD, self.render_context.namespace, self._pod(name).name, 0)
             case _:
-                assert_never(step)
+                assert_never(action)
 
     async def _start(self, name: str, cell: str, pool: Pool) -> None:
         excluded = node_names(avoided_nodes(self.observation))
-        pod = instance.pod(self.blueprint, name, cell, pool, excluded)
+        pod = instance.pod(self.render_context, name, cell, pool, excluded)
         try:
             await self.api.create(POD, pod)
         except ApiError as error:
             if not error.is_conflict:
                 raise
             # Made by an earlier round that has not seen it yet, or by somebody else.
-            full_name = names.pod(self.blueprint.name, name)
-            found = await self.api.get(POD, self.blueprint.namespace, full_name)
-            if found and not is_owned(found, self.blueprint.uid):
+            full_name = names.pod(self.render_context.name, name)
+            found = await self.api.get(POD, self.render_context.namespace, full_name)
+            if found and not is_owned(found, self.render_context.uid):
                 message = f"The pod {full_name} exists already, and belongs to something else."
                 raise _TakenError(message) from error
 
@@ -162,7 +162,7 @@ class Actuator:
         budget_s = drain_budget_s(
             status.remaining_tokens if status else 0,
             status.num_running if status else 0,
-            self.blueprint.manifest.slo.tpot_s,
+            self.render_context.manifest.slo.tpot_s,
         )
         marks = {
             names.DRAINING_SINCE: rfc3339(self.observation.now),
@@ -179,7 +179,7 @@ class Actuator:
             with contextlib.suppress(CallError):
                 await self.head.release(found[0].cell.name, name)
         grace_s = DRAINED_GRACE_S if found and pod.draining_since else None
-        await self.api.delete(POD, self.blueprint.namespace, pod.name, grace_s)
+        await self.api.delete(POD, self.render_context.namespace, pod.name, grace_s)
 
     async def _label(self, name: str, cell: str, pool: Pool | None = None) -> None:
         """For a container that starts anew, and for a head that knows nothing of its cells."""
@@ -188,7 +188,7 @@ class Actuator:
 
     async def _mark(self, name: str, metadata: dict[str, dict[str, str]]) -> None:
         patch = {"metadata": metadata}
-        await self.api.merge(POD, self.blueprint.namespace, self._pod(name).name, patch)
+        await self.api.merge(POD, self.render_context.namespace, self._pod(name).name, patch)
 
     def _pod(self, name: str) -> InstancePod:
         return next(pod for pod in self.observation.pods if pod.instance == name)
@@ -199,18 +199,18 @@ class Actuator:
         return self.head
 
 
-def _subject(step: Step | Repair) -> str:
-    """What fails with the step: an instance, or a cell that was to begin or to end."""
-    return step.cell if isinstance(step, DeployCell | DeleteCell) else step.instance
+def _subject(action: Action | Repair) -> str:
+    """What fails with the action: an instance, or a cell that was to begin or to end."""
+    return action.cell if isinstance(action, DeployCell | DeleteCell) else action.instance
 
 
-def _names(step: Step | Repair) -> set[str]:
-    match step:
-        case Move(instance=name, source=source, target=target):
+def _names(action: Action | Repair) -> set[str]:
+    match action:
+        case Migrate(instance=name, source=source, target=target):
             return {name, source, target}
-        case Stop(instance=name) | Erase(instance=name):
+        case Stop(instance=name) | ForceDelete(instance=name):
             return {name}
         case DeployCell(cell=cell) | DeleteCell(cell=cell):
             return {cell}
         case _:
-            return {step.instance, step.cell}
+            return {action.instance, action.cell}

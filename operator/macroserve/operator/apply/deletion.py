@@ -24,7 +24,7 @@ PATIENCE = timedelta(seconds=ingress.GRACE_S + 30)
 """After this the rest goes too; a lost node would hold it for ever."""
 
 
-async def depart(api: Api, store: Store, resource: Object, waited: timedelta) -> bool:
+async def finalize(api: Api, store: Store, resource: Object, waited: timedelta) -> bool:
     """One step towards the end; whether it is reached. Raises ApiError.
 
     waited: since the first such step. Before it nobody told the ingress to end.

@@ -1,14 +1,14 @@
 """What follows from one generation of a MacroInstance alone."""
 
 from macroserve.operator.admission.spec import admitted
-from macroserve.operator.apply.children import Children
+from macroserve.operator.apply.owned_objects import OwnedObjects
 from macroserve.operator.k8s.kinds import Kind, Object
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.render import instance
-from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.context import RenderContext
 
 
-class Form:
+class DesiredObjects:
     """Raises ManifestError for a spec that cannot be used, or whose template the policy refuses.
 
     budget: the kind of disruption budget of this cluster.
@@ -17,7 +17,7 @@ class Form:
     def __init__(self, resource: Object, options: OperatorOptions, budget: Kind) -> None:
         metadata = resource["metadata"]
         self.generation: int = metadata["generation"]
-        self.blueprint = Blueprint(
+        self.render_context = RenderContext(
             manifest=admitted(resource, options.pod_policy),
             document=resource,
             namespace=metadata["namespace"],
@@ -28,6 +28,6 @@ class Form:
             network=options.served_network,
             tls=options.served_tls,
         )
-        self.manifest = self.blueprint.manifest
-        self.children = Children(self.blueprint, budget)
-        self.revision = instance.revision(self.blueprint)
+        self.manifest = self.render_context.manifest
+        self.children = OwnedObjects(self.render_context, budget)
+        self.revision = instance.revision(self.render_context)

@@ -13,7 +13,7 @@ from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import Api
 from macroserve.operator.k8s.kinds import SECRET, Object, is_owned
 from macroserve.operator.render import shared
-from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.context import RenderContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,20 @@ class CertificateError(Exception):
     """There is no certificate that can be used; the message is a sentence."""
 
 
-async def tls(api: Api, blueprint: Blueprint, known: Tls | None, now: datetime) -> Tls:
+async def tls(api: Api, render_context: RenderContext, known: Tls | None, now: datetime) -> Tls:
     """What the MacroInstance's Secret says; makes it where there is none, of ``known`` if it is
     lost, and renews it.
 
     A Secret that is not the operator's is taken as it is: cert-manager's, or one that a person has
     made. Raises ApiError and CertificateError.
     """
-    secret, name = names.tls_secret(blueprint.name), tls_name(blueprint.namespace, blueprint.name)
-    found = await api.get(SECRET, blueprint.namespace, secret)
-    if not blueprint.tls.issued and (found is None or is_owned(found, blueprint.uid)):
-        data = await _kept(api, blueprint, found, known.data if known else {}, now)
+    secret, name = (
+        names.tls_secret(render_context.name),
+        tls_name(render_context.namespace, render_context.name),
+    )
+    found = await api.get(SECRET, render_context.namespace, secret)
+    if not render_context.tls.issued and (found is None or is_owned(found, render_context.uid)):
+        data = await _kept(api, render_context, found, known.data if known else {}, now)
     elif found is None:
         raise CertificateError(
             f"cert-manager has not made the Secret {secret} yet: see the Certificate {secret}."
@@ -66,20 +69,26 @@ async def tls(api: Api, blueprint: Blueprint, known: Tls | None, now: datetime) 
 
 
 async def _kept(
-    api: Api, blueprint: Blueprint, found: Object | None, former: Mapping[str, str], now: datetime
+    api: Api,
+    render_context: RenderContext,
+    found: Object | None,
+    former: Mapping[str, str],
+    now: datetime,
 ) -> Mapping[str, str]:
     """The data of the operator's own Secret, once it is as it should be."""
-    name = tls_name(blueprint.namespace, blueprint.name)
+    name = tls_name(render_context.namespace, render_context.name)
     if found is None:
         data = certificates(former, name, now)
-        await api.create(SECRET, shared.certificates(blueprint, data))
+        await api.create(SECRET, shared.certificates(render_context, data))
         return data
     held = _text(found)
     data = certificates(held, name, now)
     if data is not held:
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         patch = {"metadata": version, "stringData": dict(data)}
-        await api.merge(SECRET, blueprint.namespace, names.tls_secret(blueprint.name), patch)
+        await api.merge(
+            SECRET, render_context.namespace, names.tls_secret(render_context.name), patch
+        )
     return data
 
 

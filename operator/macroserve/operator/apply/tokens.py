@@ -14,7 +14,7 @@ from macroserve.operator.k8s.kinds import SECRET, Object, annotations, is_deleti
 from macroserve.operator.k8s.times import parsed, rfc3339
 from macroserve.operator.observe.pods import has_started
 from macroserve.operator.render import shared
-from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.context import RenderContext
 from macroserve.operator.render.pods import ADMIN_TOKEN, key_name
 
 
@@ -42,7 +42,11 @@ class TokensError(Exception):
 
 
 async def tokens(
-    api: Api, blueprint: Blueprint, pods: Iterable[Object], known: Tokens | None, now: datetime
+    api: Api,
+    render_context: RenderContext,
+    pods: Iterable[Object],
+    known: Tokens | None,
+    now: datetime,
 ) -> Tokens:
     """What the MacroInstance's Secret holds; makes it where there is none, of ``known`` if it is.
 
@@ -50,22 +54,22 @@ async def tokens(
     over. Raises ApiError and TokensError, also while ``pods`` run with keys that nobody knows any
     more: they would not let in who has new ones.
     """
-    name = names.secret(blueprint.name)
-    found = await api.get(SECRET, blueprint.namespace, name)
+    name = names.secret(render_context.name)
+    found = await api.get(SECRET, render_context.namespace, name)
     if found is None and not known and any(has_started(p) and not is_deleting(p) for p in pods):
         raise TokensError(
             f"The Secret {name} is gone, and pods run with what it held: put it back, or delete "
-            f"all pods of {blueprint.name}, which then get new tokens."
+            f"all pods of {render_context.name}, which then get new tokens."
         )
     if found is None:
         try:
-            found = await api.create(SECRET, shared.tokens(blueprint, known and known.data))
+            found = await api.create(SECRET, shared.tokens(render_context, known and known.data))
         except ApiError as error:
             if not error.is_conflict:
                 raise
-            found = await api.get(SECRET, blueprint.namespace, name) or {}
+            found = await api.get(SECRET, render_context.namespace, name) or {}
     try:
-        data = await _with_keys(api, blueprint, found, now)
+        data = await _with_keys(api, render_context, found, now)
     except (KeyError, KeysError, binascii.Error, UnicodeDecodeError):
         keys = " and ".join(shared.TOKEN_KEYS)
         raise TokensError(f"The Secret {name} must have text under the keys {keys}.") from None
@@ -73,7 +77,7 @@ async def tokens(
 
 
 async def _with_keys(
-    api: Api, blueprint: Blueprint, found: Object, now: datetime
+    api: Api, render_context: RenderContext, found: Object, now: datetime
 ) -> Mapping[str, str]:
     """The Secret's data, once its keys follow from its secret. Raises ApiError, and whatever shows
     that there is no secret and no admin token."""
@@ -88,7 +92,7 @@ async def _with_keys(
         noted = rfc3339(rotation.since) if rotation.since else None
         notes = {names.ROTATED_AT: noted} if rotation.since != since else {}
         patch = {"metadata": {"annotations": notes}, "stringData": keys}
-        await api.merge(SECRET, blueprint.namespace, names.secret(blueprint.name), patch)
+        await api.merge(SECRET, render_context.namespace, names.secret(render_context.name), patch)
     return {**data, **keys}
 
 

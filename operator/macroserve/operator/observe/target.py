@@ -19,7 +19,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ScalingTarget:
     """instances: to plan for. reason: why so many, a sentence.
 
     able: whether it may be changed just now; a hold (no metrics, a window not yet over) keeps the
@@ -37,6 +37,6 @@ class Target:
     high_priority_ratio: float = 0.0
 
 
-def last_target(status: Mapping[str, Any], manifest: Manifest) -> int:
+def last_desired_instances(status: Mapping[str, Any], manifest: Manifest) -> int:
     """The instances of the round before; before the first one those of ``spec``."""
     return status.get("targetInstances", manifest.spec.instances)

@@ -18,14 +18,22 @@ from typing import Any
 
 from macroserve.api.manifest import Autoscaling, Manifest, leaves_ratio_open
 from macroserve.api.messages import Report
-from macroserve.core.scaling.autoscale import Limits, Move, Need, Scaling, Signals, decide, resume
+from macroserve.core.scaling.autoscale import (
+    CapacityEstimate,
+    Limits,
+    LoadSignals,
+    Scaling,
+    TargetChange,
+    decide,
+    resume,
+)
 from macroserve.core.scaling.load import LoadReport
 from macroserve.operator import metrics
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Observation
-from macroserve.operator.observe.target import Change, Target, last_target
+from macroserve.operator.observe.target import Change, ScalingTarget, last_desired_instances
 from macroserve.operator.plan import load_signals as evidence
-from macroserve.operator.plan.firing_alerts import Alert, AlertBook
+from macroserve.operator.plan.firing_alerts import Alert, FiringAlerts
 from macroserve.operator.plan.simulations import Simulations
 from macroserve.sim.capacity.capacity import need
 from macroserve.sim.capacity.pools import best_ratio
@@ -39,7 +47,7 @@ METRICS_MISSING = "MacroserveMetricsMissing"
 class SimulationResult:
     """What a simulation of a load tells. need: None where the number is not ours to change."""
 
-    need: Need | None
+    need: CapacityEstimate | None
     high_priority_ratio: float
 
 
@@ -58,20 +66,20 @@ class Autoscaler:
     def __init__(
         self,
         wake: Callable[[str, str], None],
-        book: AlertBook | None = None,
+        book: FiringAlerts | None = None,
         simulations: Simulations[SimulationResult] | None = None,
     ) -> None:
         self._wake = wake
-        self._book = book or AlertBook()
+        self._book = book or FiringAlerts()
         self._simulations = simulations or Simulations(lambda key: wake(*key))
         self._scalings: dict[Key, Scaling] = {}
 
-    def note_alert(self, alert: Alert) -> None:
+    def record_alert(self, alert: Alert) -> None:
         """Of a MacroInstance that is there, or of none in particular."""
         if self._book.note(alert) and alert.about:
             self._wake(*alert.about)
 
-    async def target(self, observation: Observation, load: LoadReport | None) -> Target:
+    async def target(self, observation: Observation, load: LoadReport | None) -> ScalingTarget:
         """What to plan for in this round; it never waits for a simulation.
 
         load: as the head reports it now, None when it does not answer. It need not be asked for
@@ -88,7 +96,7 @@ class Autoscaler:
         if target.change or target.high_priority_ratio != evidence.present_ratio(observation):
             # It was of other instances.
             self._simulations.forget(key)
-        metrics.TARGET_INSTANCES.labels(*key).set(target.instances)
+        metrics.DESIRED_INSTANCES.labels(*key).set(target.instances)
         metrics.READY_INSTANCES.labels(*key).set(evidence.num_ready(observation))
         return target
 
@@ -98,7 +106,7 @@ class Autoscaler:
         self._scalings.pop(key, None)
         self._simulations.forget(key)
         self._book.forget(key)
-        for gauge in (metrics.TARGET_INSTANCES, metrics.READY_INSTANCES):
+        for gauge in (metrics.DESIRED_INSTANCES, metrics.READY_INSTANCES):
             with contextlib.suppress(KeyError):
                 gauge.remove(*key)
 
@@ -112,9 +120,9 @@ class Autoscaler:
         autoscaling: Autoscaling,
         observation: Observation,
         load: LoadReport | None,
-    ) -> Target:
+    ) -> ScalingTarget:
         now = observation.now.timestamp()
-        held = last_target(observation.status, observation.manifest)
+        held = last_desired_instances(observation.status, observation.manifest)
         scaling = self._scalings.get(key)
         if scaling is None or scaling.target != held:
             scaling = resume(held, _moves(observation.status), now)
@@ -126,9 +134,9 @@ class Autoscaler:
         if decision.target != held:
             change = Change(observation.now, held, decision.target, decision.reason)
         is_known = not (signals.unknown or signals.deaf)
-        return Target(decision.target, decision.reason, decision.able, is_known, change)
+        return ScalingTarget(decision.target, decision.reason, decision.able, is_known, change)
 
-    def _signals(self, key: Key, observation: Observation, load: LoadReport | None) -> Signals:
+    def _signals(self, key: Key, observation: Observation, load: LoadReport | None) -> LoadSignals:
         firing = self._book.firing(key)
         ready = evidence.num_ready(observation)
         alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
@@ -139,15 +147,15 @@ class Autoscaler:
             deaf = "Nothing is heard from Alertmanager."
         unknown = evidence.unknown(observation, load)
         if unknown or load is None:
-            return Signals(ready=ready, alert=alert, unknown=unknown, deaf=deaf)
+            return LoadSignals(ready=ready, alert=alert, unknown=unknown, deaf=deaf)
         is_idle = evidence.is_idle(observation, load)
         findings = None if is_idle else self._findings(key, observation, load)
-        return Signals(
+        return LoadSignals(
             ready=ready,
             alert=alert,
             need=findings.need if findings else None,
             idle=is_idle,
-            struggling=evidence.is_struggling(observation.manifest, observation.report),
+            struggling=evidence.is_below_target(observation.manifest, observation.report),
             deaf=deaf,
         )
 
@@ -169,7 +177,7 @@ def _simulate(observation: Observation, load: LoadReport) -> SimulationResult | 
     if design is None:
         return None
     spec = observation.manifest.spec
-    held = last_target(observation.status, observation.manifest)
+    held = last_desired_instances(observation.status, observation.manifest)
     num_waiting = evidence.num_waiting(observation)
     found = None
     if spec.autoscaling:
@@ -191,16 +199,16 @@ def _simulate(observation: Observation, load: LoadReport) -> SimulationResult | 
 
 
 def _asks_for_ratio(manifest: Manifest, report: Report | None) -> bool:
-    return leaves_ratio_open(manifest) and evidence.is_struggling(manifest, report)
+    return leaves_ratio_open(manifest) and evidence.is_below_target(manifest, report)
 
 
-def _as_specified(observation: Observation) -> Target:
+def _as_specified(observation: Observation) -> ScalingTarget:
     wanted = observation.manifest.spec.instances
     reason = f"spec.instances asks for {wanted}."
     before = observation.status.get("targetInstances")
     if before in (None, wanted):
-        return Target(wanted, reason)
-    return Target(wanted, reason, change=Change(observation.now, before, wanted, reason))
+        return ScalingTarget(wanted, reason)
+    return ScalingTarget(wanted, reason, change=Change(observation.now, before, wanted, reason))
 
 
 def _limits(autoscaling: Autoscaling) -> Limits:
@@ -213,7 +221,7 @@ def _limits(autoscaling: Autoscaling) -> Limits:
     )
 
 
-def _moves(status: Mapping[str, Any]) -> Iterator[Move]:
+def _moves(status: Mapping[str, Any]) -> Iterator[TargetChange]:
     for entry in status.get("scalingHistory", ()):
         at_s = datetime.fromisoformat(entry["time"]).timestamp()
-        yield Move(at_s, entry["from"], entry["to"])
+        yield TargetChange(at_s, entry["from"], entry["to"])

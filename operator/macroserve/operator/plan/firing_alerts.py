@@ -24,7 +24,7 @@ class Alert:
     fingerprint: str = ""
 
 
-class AlertBook:
+class FiringAlerts:
     """clock: seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

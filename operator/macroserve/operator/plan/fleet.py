@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from macroserve.api.messages import CellReport, InstanceReport
-from macroserve.core.scaling.fleet import Assign, Fleet, Member, State
+from macroserve.core.scaling.fleet import Fleet, Member, Relabel, State
 from macroserve.operator.k8s import names
 from macroserve.operator.observe.observation import InstancePod, Observation
 from macroserve.operator.observe.problems import NODE_LOST
@@ -25,7 +25,7 @@ def fleet(observation: Observation) -> Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainAgain:
+class RetryDrain:
     """Order an instance's drain at its cell: the order was lost, or something else ends its
     pod."""
 
@@ -34,7 +34,7 @@ class DrainAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Detach:
     """Take out of a cell what is no pod of ours any more, or is in another cell as well."""
 
     instance: str
@@ -42,14 +42,14 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Erase:
+class ForceDelete:
     """Remove the object of a pod that was told to end on a node that does not answer."""
 
     instance: str
 
 
-Repair = Assign | DrainAgain | Release | Erase
-"""Assign: the labels of an instance's pod say another cell or pool than its scheduler."""
+Repair = Relabel | RetryDrain | Detach | ForceDelete
+"""Relabel: the labels of an instance's pod say another cell or pool than its scheduler."""
 
 
 def repairs(observation: Observation) -> Iterator[Repair]:
@@ -61,18 +61,18 @@ def repairs(observation: Observation) -> Iterator[Repair]:
             pod = pods.get(found.name)
             holder = located(observation, pod) if pod else None
             if pod is None or holder is None or holder[0] is not cell:
-                yield Release(found.name, cell.cell.name)
+                yield Detach(found.name, cell.cell.name)
                 continue
             if (pod.draining_since or pod.deleting) and not found.draining:
-                yield DrainAgain(found.name, cell.cell.name)
+                yield RetryDrain(found.name, cell.cell.name)
             if not pod.deleting and (pod.cell, pod.pool) != (cell.cell.name, found.pool):
-                yield Assign(found.name, cell.cell.name, found.pool)
+                yield Relabel(found.name, cell.cell.name, found.pool)
     cells = _cells(observation)
     for pod in observation.pods:
         found = located(observation, pod)
         is_idle = found[1].idle if found else cells is not None
         if pod.terminating and _is_lost(pod) and is_idle:
-            yield Erase(pod.instance)
+            yield ForceDelete(pod.instance)
 
 
 def located(observation: Observation, pod: InstancePod) -> tuple[CellReport, InstanceReport] | None:

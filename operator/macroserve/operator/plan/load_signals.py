@@ -36,7 +36,7 @@ def is_idle(observation: Observation, load: LoadReport) -> bool:
     return not num_asked and not any(cell.num_waiting or cell.num_running for cell in cells)
 
 
-def is_struggling(manifest: Manifest, report: Report | None) -> bool:
+def is_below_target(manifest: Manifest, report: Report | None) -> bool:
     """Of the last minute's requests fewer than wished were within their targets."""
     cells = report.cells if report else ()
     finished = sum(cell.recent_finished for cell in cells)

@@ -19,7 +19,7 @@ from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.logs import about
 from macroserve.operator.observe.pods import is_being_set_up
-from macroserve.operator.render.blueprint import Blueprint
+from macroserve.operator.render.context import RenderContext
 
 READ_AGAIN = timedelta(seconds=10)
 """How soon a secret that a person has changed is taken over."""
@@ -34,7 +34,7 @@ class Answer:
     load: LoadReport | None
 
 
-class Contact:
+class HeadConnection:
     """Talk with one MacroInstance's processes; keep their tokens, and whom to trust."""
 
     def __init__(self, api: Api, http: aiohttp.ClientSession, key: Key) -> None:
@@ -46,7 +46,9 @@ class Contact:
         self._tls: Tls | None = None
         self._tls_read_at: datetime | None = None
 
-    async def tokens(self, blueprint: Blueprint, pods: Sequence[Object], now: datetime) -> Tokens:
+    async def tokens(
+        self, render_context: RenderContext, pods: Sequence[Object], now: datetime
+    ) -> Tokens:
         """Makes them if there are none. Raises ApiError and TokensError.
 
         pods: all that need them. While one is being set up, their Secret is looked at in every
@@ -54,18 +56,20 @@ class Contact:
         """
         is_due = self._read_at is None or not now - self._read_at < READ_AGAIN
         if self._tokens is None or is_due or any(is_being_set_up(pod) for pod in pods):
-            self._tokens = await tokens(self._api, blueprint, pods, self._tokens, now)
+            self._tokens = await tokens(self._api, render_context, pods, self._tokens, now)
             self._read_at = now
         return self._tokens
 
-    async def tls(self, blueprint: Blueprint, pods: Sequence[Object], now: datetime) -> Tls | None:
+    async def tls(
+        self, render_context: RenderContext, pods: Sequence[Object], now: datetime
+    ) -> Tls | None:
         """None for plain HTTP. Makes the certificate if there is none, and renews it. Raises
         ApiError and CertificateError. pods: as above."""
-        if not blueprint.tls.enabled:
+        if not render_context.tls.enabled:
             return None
         is_due = self._tls_read_at is None or not now - self._tls_read_at < READ_AGAIN
         if self._tls is None or is_due or any(is_being_set_up(pod) for pod in pods):
-            self._tls = await tls(self._api, blueprint, self._tls, now)
+            self._tls = await tls(self._api, render_context, self._tls, now)
             self._tls_read_at = now
         return self._tls
 

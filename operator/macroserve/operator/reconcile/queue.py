@@ -13,7 +13,7 @@ from macroserve.operator.k8s.client import ApiError
 from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.logs import about
-from macroserve.operator.reconcile.reconciler import Pace, Reconciler
+from macroserve.operator.reconcile.reconciler import Reconciler, Requeue
 
 ROUND_TIMEOUT_S = 120.0
 MIN_WAIT_S = 1.0
@@ -22,7 +22,7 @@ GAP_S = 0.1
 """Between two rounds at least: what changes together is looked at once."""
 
 
-class Loops:
+class WorkQueue:
     """reconciler: for a resource, as it is when its loop begins.
 
     forget: told of each MacroInstance that is gone.
@@ -34,7 +34,7 @@ class Loops:
         self._reconciler = reconciler
         self._forget = forget
         self._resources: dict[Key, Object] = {}
-        self._loops: dict[Key, _Loop] = {}
+        self._loops: dict[Key, _Worker] = {}
         self._leading = False
 
     def changed(self, resource: Object) -> None:
@@ -90,12 +90,12 @@ class Loops:
             metrics.MACROINSTANCES.set(0)
 
     def _begin(self, key: Key) -> None:
-        loop = _Loop(key, lambda: self._resources.get(key), self._reconciler, self.gone)
+        loop = _Worker(key, lambda: self._resources.get(key), self._reconciler, self.gone)
         self._loops[key] = loop
         loop.task.add_done_callback(lambda _: self._ended(key, loop))
         metrics.MACROINSTANCES.set(len(self._loops))
 
-    def _ended(self, key: Key, loop: "_Loop") -> None:
+    def _ended(self, key: Key, loop: "_Worker") -> None:
         if self._loops.get(key) is not loop:
             return
         del self._loops[key]
@@ -104,7 +104,7 @@ class Loops:
         metrics.MACROINSTANCES.set(len(self._loops))
 
 
-class _Loop:
+class _Worker:
     """resource: as it is now, None once it is gone. gone: told when the loop finds that out."""
 
     def __init__(
@@ -134,14 +134,14 @@ class _Loop:
             self._woken.clear()
             changed_at, self._changed_at = self._changed_at, None
             pace = await self._round(resource)
-            if pace is Pace.NEVER:
+            if pace is Requeue.STOP:
                 self._gone(resource)
                 return
             if pace is None:
                 self._changed_at = changed_at
             elif changed_at is not None:
                 metrics.REACTION_SECONDS.observe(time.monotonic() - changed_at)
-            wait_s = MIN_WAIT_S if pace is Pace.SOON else min(2 * wait_s, MAX_WAIT_S)
+            wait_s = MIN_WAIT_S if pace is Requeue.SOON else min(2 * wait_s, MAX_WAIT_S)
             # One that failed is not tried at every event of its own pods.
             await asyncio.sleep(GAP_S if pace else MIN_WAIT_S / 2)
             try:
@@ -150,7 +150,7 @@ class _Loop:
             except TimeoutError:
                 pass
 
-    async def _round(self, resource: Object) -> Pace | None:
+    async def _round(self, resource: Object) -> Requeue | None:
         """None when it failed."""
         metrics.ROUNDS.inc()
         try:

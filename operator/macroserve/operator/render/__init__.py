@@ -9,24 +9,24 @@ from macroserve.operator.k8s.kinds import (
     Kind,
 )
 from macroserve.operator.render import head, ingress, instance, network, shared
-from macroserve.operator.render.blueprint import Blueprint, Object
+from macroserve.operator.render.context import Object, RenderContext
 
 
-def children(blueprint: Blueprint, budget: Kind) -> list[tuple[Kind, Object]]:
+def children(context: RenderContext, budget: Kind) -> list[tuple[Kind, Object]]:
     """All that is the same for any number of instances but the Secrets, in the order in which to
     make them.
 
     budget: the kind of disruption budget that the cluster has.
     """
-    issued = [(CERTIFICATE, shared.certificate(blueprint))] if blueprint.tls.issued else []
+    issued = [(CERTIFICATE, shared.certificate(context))] if context.tls.issued else []
     return [
-        (CONFIG_MAP, shared.config_map(blueprint)),
+        (CONFIG_MAP, shared.config_map(context)),
         *issued,
-        *((NETWORK_POLICY, policy) for policy in network.policies(blueprint)),
-        (SERVICE, head.service(blueprint)),
-        (SERVICE, instance.service(blueprint)),
-        (SERVICE, ingress.service(blueprint)),
-        (DEPLOYMENT, head.deployment(blueprint)),
-        (DEPLOYMENT, ingress.deployment(blueprint)),
-        (budget, ingress.disruption_budget(blueprint)),
+        *((NETWORK_POLICY, policy) for policy in network.policies(context)),
+        (SERVICE, head.service(context)),
+        (SERVICE, instance.service(context)),
+        (SERVICE, ingress.service(context)),
+        (DEPLOYMENT, head.deployment(context)),
+        (DEPLOYMENT, ingress.deployment(context)),
+        (budget, ingress.disruption_budget(context)),
     ]

@@ -2,8 +2,8 @@
 
 from macroserve.operator.k8s import names
 from macroserve.operator.render import pods, template
-from macroserve.operator.render.blueprint import Blueprint, Object
 from macroserve.operator.render.bounds import bounded
+from macroserve.operator.render.context import Object, RenderContext
 
 CELLS = names.CELL_PORTS
 START_S = 300
@@ -14,11 +14,11 @@ MEMORY_LIMIT = "8Gi"
 SIZES = pods.FolderSizes(tmp="4Gi", cache="4Gi", shm="1Gi")
 
 
-def deployment(blueprint: Blueprint) -> Object:
+def deployment(context: RenderContext) -> Object:
     """Of one pod, which ends before the next one begins: two heads would give two verdicts."""
-    name = names.head(blueprint.name)
+    name = names.head(context.name)
     pod = pods.pod(
-        blueprint,
+        context,
         "head",
         args=["--host", "$(POD_IP)", "--cell-ports", f"{CELLS.start}-{CELLS.stop - 1}"],
         ports={"control": names.HEAD_PORT},
@@ -28,26 +28,26 @@ def deployment(blueprint: Blueprint) -> Object:
         grace_s=GRACE_S,
         sizes=SIZES,
     )
-    pod = template.merged(pod, template.for_head(blueprint.template))
+    pod = template.merged(pod, template.for_head(context.template))
     pod = bounded(pod, MEMORY_LIMIT)
-    revision = blueprint.revision(pod)
+    revision = context.revision(pod)
     pod["metadata"]["annotations"] = {names.REVISION: revision}
     return {
-        "metadata": blueprint.metadata(name, "head", annotations={names.REVISION: revision}),
+        "metadata": context.metadata(name, "head", annotations={names.REVISION: revision}),
         "spec": {
             "replicas": 1,
             "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": names.selector(blueprint.name, "head")},
+            "selector": {"matchLabels": names.selector(context.name, "head")},
             "template": pod,
         },
     }
 
 
-def service(blueprint: Blueprint) -> Object:
+def service(context: RenderContext) -> Object:
     return {
-        "metadata": blueprint.metadata(names.head(blueprint.name), "head"),
+        "metadata": context.metadata(names.head(context.name), "head"),
         "spec": {
-            "selector": names.selector(blueprint.name, "head"),
+            "selector": names.selector(context.name, "head"),
             "ports": [pods.service_port("control", names.HEAD_PORT)],
         },
     }

@@ -2,8 +2,8 @@
 
 from macroserve.operator.k8s import names
 from macroserve.operator.render import pods, template
-from macroserve.operator.render.blueprint import Blueprint, Object
 from macroserve.operator.render.bounds import bounded
+from macroserve.operator.render.context import Object, RenderContext
 
 START_S = 600
 """An ingress fetches the model's tokenizer first."""
@@ -14,14 +14,14 @@ MEMORY_LIMIT = "8Gi"
 SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
 
 
-def deployment(blueprint: Blueprint) -> Object:
+def deployment(context: RenderContext) -> Object:
     """During a rollout no replica goes before another one has come."""
-    name = names.ingress(blueprint.name)
-    selector = names.selector(blueprint.name, "ingress")
+    name = names.ingress(context.name)
+    selector = names.selector(context.name, "ingress")
     pod = pods.pod(
-        blueprint,
+        context,
         "ingress",
-        args=["--head", f"{blueprint.tls.scheme}://{names.head(blueprint.name)}:{names.HEAD_PORT}"],
+        args=["--head", f"{context.tls.scheme}://{names.head(context.name)}:{names.HEAD_PORT}"],
         # Probed on the private one: clients who take all connections of the other do not end it.
         ports={"private": names.PRIVATE_PORT, "http": names.PUBLIC_PORT},
         readiness="/ready",
@@ -30,13 +30,13 @@ def deployment(blueprint: Blueprint) -> Object:
         grace_s=GRACE_S,
         sizes=SIZES,
     )
-    if secret := blueprint.manifest.spec.ingress.api_keys_secret:
+    if secret := context.manifest.spec.ingress.api_keys_secret:
         keys = {"secret": {"secretName": secret, "defaultMode": 0o440}}
         pod["spec"]["volumes"].append({"name": "api-keys", **keys})
         pod["spec"]["containers"][0]["volumeMounts"].append(
             {"name": "api-keys", "mountPath": pods.API_KEYS_FOLDER, "readOnly": True}
         )
-    if template_map := blueprint.manifest.spec.api.chat_template_config_map:
+    if template_map := context.manifest.spec.api.chat_template_config_map:
         items = [{"key": template_map.key, "path": template_map.key}]
         source = {"configMap": {"name": template_map.name, "items": items}}
         pod["spec"]["volumes"].append({"name": "chat-template", **source})
@@ -51,14 +51,14 @@ def deployment(blueprint: Blueprint) -> Object:
             "labelSelector": {"matchLabels": selector},
         }
     ]
-    pod = template.merged(pod, template.for_ingress(blueprint.template))
+    pod = template.merged(pod, template.for_ingress(context.template))
     pod = bounded(pod, MEMORY_LIMIT)
-    revision = blueprint.revision(pod, serves_api=True)
+    revision = context.revision(pod, serves_api=True)
     pod["metadata"]["annotations"] = {names.REVISION: revision}
     return {
-        "metadata": blueprint.metadata(name, "ingress", annotations={names.REVISION: revision}),
+        "metadata": context.metadata(name, "ingress", annotations={names.REVISION: revision}),
         "spec": {
-            "replicas": blueprint.manifest.spec.ingress.replicas,
+            "replicas": context.manifest.spec.ingress.replicas,
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
@@ -69,22 +69,22 @@ def deployment(blueprint: Blueprint) -> Object:
     }
 
 
-def service(blueprint: Blueprint) -> Object:
+def service(context: RenderContext) -> Object:
     """What ``status.endpoint`` names."""
     return {
-        "metadata": blueprint.metadata(blueprint.name, "ingress"),
+        "metadata": context.metadata(context.name, "ingress"),
         "spec": {
-            "selector": names.selector(blueprint.name, "ingress"),
+            "selector": names.selector(context.name, "ingress"),
             "ports": [pods.service_port("http", names.PUBLIC_PORT)],
         },
     }
 
 
-def disruption_budget(blueprint: Blueprint) -> Object:
+def disruption_budget(context: RenderContext) -> Object:
     return {
-        "metadata": blueprint.metadata(names.ingress(blueprint.name), "ingress"),
+        "metadata": context.metadata(names.ingress(context.name), "ingress"),
         "spec": {
             "maxUnavailable": 1,
-            "selector": {"matchLabels": names.selector(blueprint.name, "ingress")},
+            "selector": {"matchLabels": names.selector(context.name, "ingress")},
         },
     }

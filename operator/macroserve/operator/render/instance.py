@@ -6,8 +6,8 @@ from typing import Any
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.render import affinity, pods, template
-from macroserve.operator.render.blueprint import Blueprint, Object
 from macroserve.operator.render.bounds import bounded
+from macroserve.operator.render.context import Object, RenderContext
 
 START_S = 3600
 """To fetch and load a model."""
@@ -27,7 +27,7 @@ REAL_SIZES = pods.FolderSizes(tmp="20Gi", cache="500Gi", shm="16Gi")
 
 
 def pod(
-    blueprint: Blueprint,
+    context: RenderContext,
     instance: str,
     cell: str,
     pool: Pool,
@@ -35,17 +35,17 @@ def pod(
 ) -> Object:
     """excluded_nodes: where it must not run. They are no part of its revision: pods that run stay
     when nodes come to be avoided."""
-    rendered = _rendered(blueprint)
+    rendered = _rendered(context)
     metadata: dict[str, Any] = rendered["metadata"]
     own = {names.INSTANCE: instance, names.CELL: cell, names.POOL: pool.value}
     annotations = metadata.get("annotations", {}) | {
-        names.REVISION: revision(blueprint),
+        names.REVISION: revision(context),
         names.PROTOCOL: names.PROTOCOL_VERSION,
         names.EXCLUDED_NODES: ",".join(sorted(excluded_nodes)),
     }
     return {
-        "metadata": blueprint.metadata(
-            names.pod(blueprint.name, instance),
+        "metadata": context.metadata(
+            names.pod(context.name, instance),
             "instance",
             labels=metadata["labels"] | own,
             annotations=annotations,
@@ -54,16 +54,16 @@ def pod(
     }
 
 
-def revision(blueprint: Blueprint) -> str:
+def revision(context: RenderContext) -> str:
     """What an instance's pod carries if it is made now."""
-    return blueprint.revision(_rendered(blueprint))
+    return context.revision(_rendered(context))
 
 
-def _rendered(blueprint: Blueprint) -> Object:
+def _rendered(context: RenderContext) -> Object:
     """Without what tells one instance from another."""
-    emulated = blueprint.manifest.spec.engine.type == "Emulated"
+    emulated = context.manifest.spec.engine.type == "Emulated"
     pod = pods.pod(
-        blueprint,
+        context,
         "instance",
         args=[],
         ports={"control": names.CONTROL_PORT, "http": names.INSTANCE_PORT},
@@ -78,38 +78,38 @@ def _rendered(blueprint: Blueprint) -> Object:
         },
     )
     pod["spec"]["restartPolicy"] = "Always"
-    pod["spec"]["affinity"] = pods.on_other_nodes(names.selector(blueprint.name, "instance"))
-    return bounded(template.merged(pod, blueprint.template), _memory_limit(blueprint))
+    pod["spec"]["affinity"] = pods.on_other_nodes(names.selector(context.name, "instance"))
+    return bounded(template.merged(pod, context.template), _memory_limit(context))
 
 
-def _memory_limit(blueprint: Blueprint) -> str:
-    engine = blueprint.manifest.spec.engine
+def _memory_limit(context: RenderContext) -> str:
+    engine = context.manifest.spec.engine
     if engine.type == "Emulated":
         return EMULATED_MEMORY_LIMIT
     workers_bytes = MEMORY_PER_DEVICE_BYTES * engine.tensor_parallel * engine.pipeline_parallel
     return f"{math.ceil((workers_bytes + engine.kv_cache_bytes) / 2**20)}Mi"
 
 
-def service(blueprint: Blueprint) -> Object:
+def service(context: RenderContext) -> Object:
     """A DNS name with the addresses of all instances, ready or not: who restarts finds them."""
     return {
-        "metadata": blueprint.metadata(names.instances_service(blueprint.name), "instance"),
+        "metadata": context.metadata(names.instances_service(context.name), "instance"),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": names.selector(blueprint.name, "instance"),
+            "selector": names.selector(context.name, "instance"),
             "ports": [pods.service_port("control", names.CONTROL_PORT)],
         },
     }
 
 
-def disruption_budget(blueprint: Blueprint, num_instances: int) -> Object:
+def disruption_budget(context: RenderContext, num_instances: int) -> Object:
     """One of those wished for may be missing. Said as a number of pods: what a maximum of missing
     ones is taken from is ``spec.instances``, which autoscaling does not change."""
     return {
-        "metadata": blueprint.metadata(names.instances_service(blueprint.name), "instance"),
+        "metadata": context.metadata(names.instances_service(context.name), "instance"),
         "spec": {
             "minAvailable": max(0, num_instances - 1),
-            "selector": {"matchLabels": names.selector(blueprint.name, "instance")},
+            "selector": {"matchLabels": names.selector(context.name, "instance")},
         },
     }

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from macroserve.operator.k8s import names
-from macroserve.operator.render.blueprint import Blueprint, Object
+from macroserve.operator.render.context import Object, RenderContext
 
 
-def policies(blueprint: Blueprint) -> list[Object]:
-    network = blueprint.network
-    ingress = [_component(blueprint, "ingress")]
-    head = [_component(blueprint, "head")]
-    operator = [_operator(blueprint.operator_namespace)]
+def policies(context: RenderContext) -> list[Object]:
+    network = context.network
+    ingress = [_component(context, "ingress")]
+    head = [_component(context, "head")]
+    operator = [_operator(context.operator_namespace)]
     metrics = list(network.metrics_from)
     rules = {
         "ingress": [
@@ -31,17 +31,17 @@ def policies(blueprint: Blueprint) -> list[Object]:
             _rule([names.INSTANCE_PORT, names.CONTROL_PORT], ingress + head + operator + metrics),
         ],
     }
-    return [_policy(blueprint, component, allowed) for component, allowed in rules.items()]
+    return [_policy(context, component, allowed) for component, allowed in rules.items()]
 
 
-def _policy(blueprint: Blueprint, component: str, rules: list[Object]) -> Object:
+def _policy(context: RenderContext, component: str, rules: list[Object]) -> Object:
     everything: list[Object] = [{}]
     return {
-        "metadata": blueprint.metadata(f"{blueprint.name}-{component}", component),
+        "metadata": context.metadata(f"{context.name}-{component}", component),
         "spec": {
-            "podSelector": {"matchLabels": names.selector(blueprint.name, component)},
+            "podSelector": {"matchLabels": names.selector(context.name, component)},
             "policyTypes": ["Ingress"],
-            "ingress": rules if blueprint.network.enabled else everything,
+            "ingress": rules if context.network.enabled else everything,
         },
     }
 
@@ -57,9 +57,9 @@ def _rule(ports: Iterable[int], peers: Iterable[Object]) -> Object:
     return rule
 
 
-def _component(blueprint: Blueprint, component: str) -> Object:
+def _component(context: RenderContext, component: str) -> Object:
     """Pods of the same MacroInstance, thus of its namespace."""
-    return {"podSelector": {"matchLabels": names.selector(blueprint.name, component)}}
+    return {"podSelector": {"matchLabels": names.selector(context.name, component)}}
 
 
 def _operator(namespace: str) -> Object:

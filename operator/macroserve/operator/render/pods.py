@@ -6,8 +6,8 @@ from typing import Any
 from macroserve.api.keys import PURPOSES, Purpose, Role
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY
 from macroserve.operator.k8s import names
-from macroserve.operator.render.blueprint import Blueprint, Object
 from macroserve.operator.render.confinement import CONTAINER_SECURITY, POD_SECURITY
+from macroserve.operator.render.context import Object, RenderContext
 
 MANIFEST_FOLDER = "/etc/macroserve/manifest"
 MANIFEST_FILE = "macroinstance.json"
@@ -32,7 +32,7 @@ class FolderSizes:
 
 
 def pod(
-    blueprint: Blueprint,
+    context: RenderContext,
     component: str,
     args: list[str],
     ports: dict[str, int],
@@ -51,11 +51,11 @@ def pod(
     """
     probed = next(iter(ports))
     # What an ingress is probed at stays plain: metrics and nothing else.
-    scheme = "HTTP" if component == Role.INGRESS else blueprint.tls.scheme.upper()
+    scheme = "HTTP" if component == Role.INGRESS else context.tls.scheme.upper()
     container = {
         "name": names.CONTAINER,
-        "image": blueprint.image,
-        "imagePullPolicy": blueprint.image_pull_policy,
+        "image": context.image,
+        "imagePullPolicy": context.image_pull_policy,
         "args": ["run", component, "-f", f"{MANIFEST_FOLDER}/{MANIFEST_FILE}", *args],
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
@@ -83,11 +83,11 @@ def pod(
         "tolerations": [_leaves("not-ready"), _leaves("unreachable")],
         "containers": [container],
         "volumes": [
-            {"name": "manifest", "configMap": {"name": names.config_map(blueprint.name)}},
+            {"name": "manifest", "configMap": {"name": names.config_map(context.name)}},
             {
                 "name": "tokens",
                 "secret": {
-                    "secretName": names.secret(blueprint.name),
+                    "secretName": names.secret(context.name),
                     "items": _keys(Role(component)),
                     "defaultMode": 0o440,
                 },
@@ -98,21 +98,21 @@ def pod(
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": sizes.shm}},
         ],
     }
-    labels = names.labels(blueprint.name, component)
-    if blueprint.tls.enabled:
+    labels = names.labels(context.name, component)
+    if context.tls.enabled:
         labels[names.TLS] = "true"
-        _mount_certificate(blueprint, spec)
+        _mount_certificate(context, spec)
     return {"metadata": {"labels": labels}, "spec": spec}
 
 
-def _mount_certificate(blueprint: Blueprint, spec: Object) -> None:
+def _mount_certificate(context: RenderContext, spec: Object) -> None:
     """Mount the Secret without the authority's key. The files change when the Secret does."""
     container = spec["containers"][0]
     container["args"] += ["--tls", TLS_FOLDER]
     mount = {"name": "served-tls", "mountPath": TLS_FOLDER, "readOnly": True}
     container["volumeMounts"].append(mount)
     secret = {
-        "secretName": names.tls_secret(blueprint.name),
+        "secretName": names.tls_secret(context.name),
         "items": [{"key": key, "path": key} for key in (CERTIFICATE, KEY, AUTHORITY)],
         "defaultMode": 0o440,
     }

@@ -12,9 +12,9 @@ from typing import Any
 from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.k8s.times import rfc3339
 from macroserve.operator.observe.observation import Server
-from macroserve.operator.report.reconcile_result import Round
+from macroserve.operator.report.reconcile_result import ReconcileResult
 
-MAX_COMPLAINTS = 3
+MAX_ISSUES = 3
 MAX_NAMES = 5
 
 
@@ -54,11 +54,11 @@ class Reason(StrEnum):
     NOT_NEEDED = "NotNeeded"
 
 
-_Said = tuple[Kind, bool | None, str, str]
+_ConditionDraft = tuple[Kind, bool | None, str, str]
 """Kind, status (None: unknown), reason, message."""
 
 
-def conditions(found: Round) -> list[dict[str, Any]]:
+def conditions(found: ReconcileResult) -> list[dict[str, Any]]:
     """All of them, in the order of ``Kind``."""
     said = (_ready(found), _progressing(found), _degraded(found), _able(found), _metrics(found))
     observation = found.observation
@@ -79,7 +79,7 @@ def invalid(
     """
     refused = "The spec cannot be used, and nothing of it is: " + " ".join(problems)
     unknown = "The spec has never been one that can be used."
-    said: list[_Said] = []
+    said: list[_ConditionDraft] = []
     for kind in Kind:
         old = next((old for old in before if old["type"] == kind), None)
         if kind is Kind.DEGRADED:
@@ -98,7 +98,7 @@ def condition(of: Iterable[Object], kind: Kind) -> Object:
     return next((found for found in of if found["type"] == kind), unknown)
 
 
-def _ready(found: Round) -> _Said:
+def _ready(found: ReconcileResult) -> _ConditionDraft:
     observation = found.observation
     num_serving = len(found.serving)
     message = f"{num_serving} of {found.target.instances} instances serve."
@@ -115,7 +115,7 @@ def _ready(found: Round) -> _Said:
     return Kind.READY, reason is Reason.SERVING, reason, message
 
 
-def _progressing(found: Round) -> _Said:
+def _progressing(found: ReconcileResult) -> _ConditionDraft:
     observation, target = found.observation, found.target
     moving = (
         ("Starting", found.starting),
@@ -139,7 +139,7 @@ def _progressing(found: Round) -> _Said:
         reason, what = Reason.SCALING, f"Instances wanted: {target.instances}."
     elif waits:
         reason, what = Reason.STARTING_SERVERS, ""
-    elif found.plan.commands or found.plan.steps:
+    elif found.plan.decisions or found.plan.actions:
         reason, what = Reason.ARRANGING, "Instances change their cells or pools."
     else:
         message = f"{target.instances} of {target.instances} instances serve, as wished."
@@ -147,17 +147,17 @@ def _progressing(found: Round) -> _Said:
     return Kind.PROGRESSING, True, reason, " ".join(filter(None, (what, *waits)))
 
 
-def _degraded(found: Round) -> _Said:
-    complaints = found.complaints
-    if not complaints:
+def _degraded(found: ReconcileResult) -> _ConditionDraft:
+    issues = found.issues
+    if not issues:
         return Kind.DEGRADED, False, Reason.NO_PROBLEM, "Nothing is known to be wrong."
-    shown = [str(complaint) for complaint in complaints[:MAX_COMPLAINTS]]
-    if more := len(complaints) - len(shown):
+    shown = [str(issue) for issue in issues[:MAX_ISSUES]]
+    if more := len(issues) - len(shown):
         shown.append(f"And {more} more.")
-    return Kind.DEGRADED, True, complaints[0].problem.reason, " ".join(shown)
+    return Kind.DEGRADED, True, issues[0].problem.reason, " ".join(shown)
 
 
-def _able(found: Round) -> _Said:
+def _able(found: ReconcileResult) -> _ConditionDraft:
     scaling = found.observation.manifest.spec.autoscaling
     target = found.target
     if found.observation.deleting:
@@ -173,7 +173,7 @@ def _able(found: Round) -> _Said:
     return Kind.ABLE_TO_SCALE, False, reason, target.reason
 
 
-def _metrics(found: Round) -> _Said:
+def _metrics(found: ReconcileResult) -> _ConditionDraft:
     available = found.target.metrics_available
     if available is None:
         message = "Nothing depends on metrics without spec.autoscaling."
@@ -187,7 +187,7 @@ def _metrics(found: Round) -> _Said:
 
 
 def _dated(
-    said: Iterable[_Said], before: Sequence[Object], generation: int, now: datetime
+    said: Iterable[_ConditionDraft], before: Sequence[Object], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
     """As Kubernetes has them. A status that stays keeps the time at which it came."""
     result = []

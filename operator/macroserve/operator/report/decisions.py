@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from macroserve.core.scaling.commands import Command, Merge, Remove, SetPriority, Split, told
+from macroserve.core.scaling.decisions import Decision, Merge, Remove, SetPool, Split, describe
 from macroserve.core.scaling.fleet import Drain, FleetPlan
 from macroserve.operator.k8s.times import rfc3339
 
@@ -13,10 +13,10 @@ MAX_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DecisionRecord:
     """what: such as ``Merge cell-1 into cell-0``, without a full stop. reason: a sentence.
 
-    event: the reason of the Event that tells it; empty where its steps are told instead.
+    event: the reason of the Event that tells it; empty where its actions are describe instead.
     """
 
     time: str
@@ -25,8 +25,8 @@ class Decision:
     event: str = ""
 
     @staticmethod
-    def from_status(entry: Mapping[str, Any]) -> "Decision":
-        return Decision(entry["time"], entry["what"], entry["reason"])
+    def from_status(entry: Mapping[str, Any]) -> "DecisionRecord":
+        return DecisionRecord(entry["time"], entry["what"], entry["reason"])
 
     def to_status(self) -> dict[str, str]:
         return {"time": self.time, "what": self.what, "reason": self.reason}
@@ -35,25 +35,27 @@ class Decision:
         return f"{self.what}. {self.reason}"
 
 
-def decisions(plan: FleetPlan, now: datetime) -> tuple[Decision, ...]:
-    """What a plan decides: its commands, and which instances a rollout replaces."""
+def decisions(plan: FleetPlan, now: datetime) -> tuple[DecisionRecord, ...]:
+    """What a plan decides: its decisions, and which instances a rollout replaces."""
     time = rfc3339(now)
-    removed = {command.instance for command in plan.commands if isinstance(command, Remove)}
+    removed = {decision.instance for decision in plan.decisions if isinstance(decision, Remove)}
     return (
         *(
-            Decision(time, told(command), command.reason, _EVENTS.get(type(command), ""))
-            for command in plan.commands
+            DecisionRecord(
+                time, describe(decision), decision.reason, _EVENTS.get(type(decision), "")
+            )
+            for decision in plan.decisions
         ),
         *(
-            Decision(time, f"Replace {step.instance}", step.reason)
-            for step in plan.steps
-            if isinstance(step, Drain) and step.instance not in removed
+            DecisionRecord(time, f"Replace {action.instance}", action.reason)
+            for action in plan.actions
+            if isinstance(action, Drain) and action.instance not in removed
         ),
     )
 
 
-_EVENTS: dict[type[Command], str] = {
+_EVENTS: dict[type[Decision], str] = {
     Split: "Split",
     Merge: "Merged",
-    SetPriority: "RatioChanged",
+    SetPool: "RatioChanged",
 }

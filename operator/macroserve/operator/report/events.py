@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from macroserve.core.scaling.commands import Add
-from macroserve.core.scaling.fleet import Adopt, Drain, FleetPlan, Move, Start, Step, Stop
+from macroserve.core.scaling.decisions import Add
+from macroserve.core.scaling.fleet import Action, Attach, Drain, FleetPlan, Migrate, Start, Stop
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.k8s.times import rfc3339
 from macroserve.operator.plan.avoidance import AvoidedNode
 from macroserve.operator.report.conditions import Kind, Reason, condition
-from macroserve.operator.report.decisions import MAX_KEPT, Decision, decisions
-from macroserve.operator.report.reconcile_result import Complaint, Round
+from macroserve.operator.report.decisions import MAX_KEPT, DecisionRecord, decisions
+from macroserve.operator.report.reconcile_result import Issue, ReconcileResult
 
 KEPT_FOR = timedelta(hours=1)
 MAX_MESSAGE_CHARS = 1000
 
 
-class News(NamedTuple):
+class EventDraft(NamedTuple):
     """One thing to tell."""
 
     reason: str
@@ -34,7 +34,7 @@ class News(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _SeenEvent:
     first: datetime
     last: datetime
     count: int
@@ -56,19 +56,19 @@ class Recorder:
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],
         }
-        self._kept = [Decision.from_status(entry) for entry in status.get("decisions", ())]
+        self._kept = [DecisionRecord.from_status(entry) for entry in status.get("decisions", ())]
         self._planned = {decision.what for decision in self._kept}
         self._conditions: Sequence[Object] = status.get("conditions", ())
         avoided = map(AvoidedNode.from_status, status.get("avoidedNodes", ()))
-        self._complaints = frozenset(Complaint("", entry.problem) for entry in avoided)
-        self._told: dict[News, _Told] = {}
+        self._issues = frozenset(Issue("", entry.problem) for entry in avoided)
+        self._told: dict[EventDraft, _SeenEvent] = {}
 
     @property
-    def decisions(self) -> tuple[Decision, ...]:
+    def decisions(self) -> tuple[DecisionRecord, ...]:
         """The newest, last."""
         return tuple(self._kept)
 
-    def decide(self, plan: FleetPlan, now: datetime) -> tuple[Decision, ...]:
+    def decide(self, plan: FleetPlan, now: datetime) -> tuple[DecisionRecord, ...]:
         """Keeps and returns what is new: a plan decides the same until it is carried out."""
         planned = {decision.what: decision for decision in decisions(plan, now)}
         new = tuple(planned[what] for what in planned if what not in self._planned)
@@ -77,15 +77,15 @@ class Recorder:
         return new
 
     def events(
-        self, found: Round, decided: Sequence[Decision], status: Object
+        self, found: ReconcileResult, decided: Sequence[DecisionRecord], status: Object
     ) -> tuple[dict[str, Any], ...]:
         """decided: what ``decide`` returned. status: as it is after this round."""
         news = [
             *_of_target(found),
-            *(News(d.event, str(d)) for d in decided if d.event),
+            *(EventDraft(d.event, str(d)) for d in decided if d.event),
             *_of_steps(found),
             *self._of_conditions(status["conditions"]),
-            *self._of_complaints(found.complaints),
+            *self._of_issues(found.issues),
         ]
         return tuple(self._event(told, found.observation.now) for told in news)
 
@@ -98,54 +98,58 @@ class Recorder:
         self._conditions = status["conditions"]
         if (before["reason"], before["message"]) == (after["reason"], after["message"]):
             return ()
-        return (self._event(News(Reason.INVALID_SPEC, " ".join(problems), warning=True), now),)
+        return (
+            self._event(EventDraft(Reason.INVALID_SPEC, " ".join(problems), warning=True), now),
+        )
 
-    def _of_conditions(self, after: Sequence[Object]) -> Iterator[News]:
+    def _of_conditions(self, after: Sequence[Object]) -> Iterator[EventDraft]:
         before, self._conditions = self._conditions, after
 
-        def step(kind: Kind) -> tuple[Object, Object]:
+        def action(kind: Kind) -> tuple[Object, Object]:
             return condition(before, kind), condition(after, kind)
 
-        old, new = step(Kind.READY)
+        old, new = action(Kind.READY)
         if new["status"] == "True" != old["status"]:
-            yield News("Ready", new["message"])
+            yield EventDraft("Ready", new["message"])
         elif old["status"] == "True" and new["reason"] in (
             Reason.HEAD_UNAVAILABLE,
             Reason.INGRESS_UNAVAILABLE,
         ):
-            yield News(new["reason"], new["message"], warning=True)
+            yield EventDraft(new["reason"], new["message"], warning=True)
 
-        old, new = step(Kind.PROGRESSING)
+        old, new = action(Kind.PROGRESSING)
         if new["reason"] == Reason.DELETING != old["reason"]:
-            yield News("Deleting", "The ingress finishes what it has accepted, then all ends.")
+            yield EventDraft(
+                "Deleting", "The ingress finishes what it has accepted, then all ends."
+            )
         elif new["reason"] == Reason.ROLLING_OUT != old["reason"]:
-            yield News("RolloutStarted", new["message"])
+            yield EventDraft("RolloutStarted", new["message"])
         elif old["reason"] == Reason.ROLLING_OUT != new["reason"]:
-            yield News("RolloutFinished", "Every instance is of the spec's present form.")
+            yield EventDraft("RolloutFinished", "Every instance is of the spec's present form.")
 
-        old, new = step(Kind.METRICS_AVAILABLE)
+        old, new = action(Kind.METRICS_AVAILABLE)
         if new["status"] == "False" != old["status"]:
-            yield News("MetricsUnavailable", new["message"], warning=True)
+            yield EventDraft("MetricsUnavailable", new["message"], warning=True)
         elif old["status"] == "False" and new["status"] == "True":
-            yield News("MetricsAvailable", new["message"])
+            yield EventDraft("MetricsAvailable", new["message"])
 
-    def _of_complaints(self, complaints: Sequence[Complaint]) -> Iterator[News]:
-        before, self._complaints = self._complaints, frozenset(complaints)
+    def _of_issues(self, issues: Sequence[Issue]) -> Iterator[EventDraft]:
+        before, self._issues = self._issues, frozenset(issues)
         servers = {"The head": "HeadUnavailable", "The ingress": "IngressUnavailable"}
-        for complaint in complaints:
-            if complaint not in before:
-                reason = servers.get(complaint.about, "InstanceFailed")
-                yield News(
-                    reason if complaint.about else complaint.problem.reason,
-                    str(complaint),
+        for issue in issues:
+            if issue not in before:
+                reason = servers.get(issue.about, "InstanceFailed")
+                yield EventDraft(
+                    reason if issue.about else issue.problem.reason,
+                    str(issue),
                     warning=True,
                 )
 
-    def _event(self, news: News, now: datetime) -> dict[str, Any]:
+    def _event(self, news: EventDraft, now: datetime) -> dict[str, Any]:
         """As ``v1`` has it. Told again, it has its earlier name and is to replace it."""
         recent = {n: t for n, t in self._told.items() if now - t.last < KEPT_FOR}
         told = recent.get(news)
-        told = _Told(told.first, now, told.count + 1) if told else _Told(now, now, 1)
+        told = _SeenEvent(told.first, now, told.count + 1) if told else _SeenEvent(now, now, 1)
         self._told = {**recent, news: told}
         digest = hashlib.sha256(f"{news.reason}\n{news.message}".encode()).hexdigest()[:10]
         return {
@@ -167,32 +171,34 @@ class Recorder:
         }
 
 
-def _of_target(found: Round) -> Iterator[News]:
+def _of_target(found: ReconcileResult) -> Iterator[EventDraft]:
     if change := found.target.change:
         grows = change.to_instances > change.from_instances
         counts = f"From {change.from_instances} to {change.to_instances} instances."
-        yield News("ScaledUp" if grows else "ScaledDown", f"{counts} {change.reason}")
+        yield EventDraft("ScaledUp" if grows else "ScaledDown", f"{counts} {change.reason}")
 
 
-def _of_steps(found: Round) -> Iterator[News]:
-    why = {c.instance: c.reason for c in found.plan.commands if isinstance(c, Add)}
-    for step in found.done:
-        if news := _of_step(step, why):
+def _of_steps(found: ReconcileResult) -> Iterator[EventDraft]:
+    why = {c.instance: c.reason for c in found.plan.decisions if isinstance(c, Add)}
+    for action in found.done:
+        if news := _of_step(action, why):
             yield news
 
 
-def _of_step(step: Step, why: Mapping[str, str]) -> News | None:
-    match step:
+def _of_step(action: Action, why: Mapping[str, str]) -> EventDraft | None:
+    match action:
         case Start(instance=name, cell=cell, pool=pool):
             reason = why.get(name, "")
-            return News("InstanceAdded", f"{name} ({pool}) starts for {cell}. {reason}".rstrip())
-        case Adopt(instance=name, cell=cell):
-            return News("InstanceReady", f"{name} has made a token, and serves in {cell}.")
-        case Move(instance=name, source=source, target=target):
+            return EventDraft(
+                "InstanceAdded", f"{name} ({pool}) starts for {cell}. {reason}".rstrip()
+            )
+        case Attach(instance=name, cell=cell):
+            return EventDraft("InstanceReady", f"{name} has made a token, and serves in {cell}.")
+        case Migrate(instance=name, source=source, target=target):
             moved = f"{name} moved from {source} to {target}; its streams go on."
-            return News("HandleMigrated", moved)
+            return EventDraft("HandleMigrated", moved)
         case Drain(instance=name, reason=reason):
-            return News("InstanceDraining", f"{name} takes no new requests. {reason}")
+            return EventDraft("InstanceDraining", f"{name} takes no new requests. {reason}")
         case Stop(instance=name, reason=reason):
-            return News("InstanceRemoved", f"{name} is stopped. {reason}")
+            return EventDraft("InstanceRemoved", f"{name} is stopped. {reason}")
     return None

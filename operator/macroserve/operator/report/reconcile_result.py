@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from macroserve.core.scaling.fleet import Fleet, FleetPlan, Step
+from macroserve.core.scaling.fleet import Action, Fleet, FleetPlan
 from macroserve.operator.observe.observation import InstancePod, Observation, Problem
-from macroserve.operator.observe.target import Target
+from macroserve.operator.observe.target import ScalingTarget
 from macroserve.operator.plan.avoidance import Avoidance, avoidance
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class Issue:
     """A problem and whose it is: ``instance-2``, ``The head``; empty where the problem says it."""
 
     about: str
@@ -22,18 +22,20 @@ class Complaint:
 
 
 @dataclass(frozen=True)
-class Round:
-    """done: steps of the plan that were carried out. refusals: why others could not be.
+class ReconcileResult:
+    """Hold what one reconcile observed, planned and did, for its report.
 
-    observation: from before the steps; what they changed is seen in the next round. fleet: that it
-    shows.
+    observation: from before the actions, whose effect the next reconcile observes.
+    fleet: the fleet that the observation shows.
+    done: actions of the plan that were carried out.
+    refusals: why the API server or a cell refused others.
     """
 
     observation: Observation
     fleet: Fleet
-    target: Target
+    target: ScalingTarget
     plan: FleetPlan
-    done: tuple[Step, ...] = ()
+    done: tuple[Action, ...] = ()
     refusals: tuple[Problem, ...] = ()
 
     @cached_property
@@ -73,19 +75,19 @@ class Round:
         return min(self.target.instances, self.observation.manifest.spec.instances)
 
     @property
-    def complaints(self) -> tuple[Complaint, ...]:
+    def issues(self) -> tuple[Issue, ...]:
         """All that is wrong, what concerns most first."""
         observation = self.observation
         servers = (("The head", observation.head), ("The ingress", observation.ingress))
         return (
-            *(Complaint("", problem) for problem in self.refusals),
+            *(Issue("", problem) for problem in self.refusals),
             *(
-                Complaint(about, server.problem)
+                Issue(about, server.problem)
                 for about, server in servers
                 if server and server.problem
             ),
-            *(Complaint(pod.instance, pod.problem) for pod in observation.pods if pod.problem),
-            *(Complaint("", avoided.problem) for avoided in self.avoidance.nodes),
+            *(Issue(pod.instance, pod.problem) for pod in observation.pods if pod.problem),
+            *(Issue("", avoided.problem) for avoided in self.avoidance.nodes),
         )
 
     @property

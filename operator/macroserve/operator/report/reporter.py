@@ -10,9 +10,9 @@ from macroserve.operator.k8s.client import Api, ApiError
 from macroserve.operator.k8s.kinds import EVENT, Object
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.logs import about
-from macroserve.operator.report.decisions import Decision
+from macroserve.operator.report.decisions import DecisionRecord
 from macroserve.operator.report.events import Recorder
-from macroserve.operator.report.reconcile_result import Round
+from macroserve.operator.report.reconcile_result import ReconcileResult
 from macroserve.operator.report.status import invalid_status, status
 
 FIGURES_EVERY = timedelta(seconds=10)
@@ -40,11 +40,11 @@ class Reporter:
     def status(self) -> Status:
         return self._status
 
-    def decide(self, plan: FleetPlan, now: datetime) -> tuple[Decision, ...]:
+    def decide(self, plan: FleetPlan, now: datetime) -> tuple[DecisionRecord, ...]:
         """What is newly decided with the plan."""
         return self._recorder.decide(plan, now)
 
-    async def report(self, found: Round, decided: Sequence[Decision]) -> None:
+    async def report(self, found: ReconcileResult, decided: Sequence[DecisionRecord]) -> None:
         """Raises ApiError when the status cannot be written."""
         new = status(found, self._recorder.decisions)
         await self._tell(new, self._recorder.events(found, decided, new), found.observation.now)

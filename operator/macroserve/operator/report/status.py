@@ -14,11 +14,11 @@ from macroserve.operator.k8s.times import rfc3339
 from macroserve.operator.observe.observation import Observation
 from macroserve.operator.observe.target import Change
 from macroserve.operator.report.conditions import conditions, invalid
-from macroserve.operator.report.decisions import MAX_KEPT, Decision
-from macroserve.operator.report.reconcile_result import Round
+from macroserve.operator.report.decisions import MAX_KEPT, DecisionRecord
+from macroserve.operator.report.reconcile_result import ReconcileResult
 
 
-def status(found: Round, decisions: Sequence[Decision]) -> dict[str, Any]:
+def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
     """decisions: all that are kept, the newest last."""
     observation, target = found.observation, found.target
     cells = _cells(observation)

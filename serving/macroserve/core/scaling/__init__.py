@@ -1,1 +1,1 @@
-"""How many instances, in which cells and pools: functions from cells to ordered commands."""
+"""How many instances, in which cells and pools: functions from cells to ordered decisions."""

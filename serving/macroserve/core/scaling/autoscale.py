@@ -41,7 +41,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class CapacityEstimate:
     """What simulations of a MacroInstance's load say.
 
     requests_per_s: that are expected, and what waits besides.
@@ -60,7 +60,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signals:
+class LoadSignals:
     """What is known at one moment.
 
     ready: instances that serve.
@@ -73,7 +73,7 @@ class Signals:
 
     ready: int
     alert: str | None = None
-    need: Need | None = None
+    need: CapacityEstimate | None = None
     idle: bool = False
     struggling: bool = False
     unknown: str | None = None
@@ -81,7 +81,7 @@ class Signals:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class TargetChange:
     """A change of the target, in seconds of the same clock as ``now``."""
 
     at_s: float
@@ -104,12 +104,12 @@ class Scaling:
     """A target and what its next change depends on. moves: oldest first."""
 
     target: int
-    moves: tuple[Move, ...] = ()
+    moves: tuple[TargetChange, ...] = ()
     opinions: tuple[Opinion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TargetDecision:
     """target: how many instances there should be, and why.
 
     able: whether nothing stands in the way of what is wished for.
@@ -120,14 +120,14 @@ class Decision:
     able: bool = True
 
 
-def resume(target: int, moves: Iterable[Move], now: float) -> Scaling:
+def resume(target: int, moves: Iterable[TargetChange], now: float) -> Scaling:
     """As after a restart, or wherever nobody knows what should have been wished for until now."""
     return Scaling(target, tuple(moves), (Opinion(now, now, target, target),))
 
 
 def decide(
-    scaling: Scaling, limits: Limits, signals: Signals, now: float
-) -> tuple[Decision, Scaling]:
+    scaling: Scaling, limits: Limits, signals: LoadSignals, now: float
+) -> tuple[TargetDecision, Scaling]:
     """The target from now on, and what to remember until the next call."""
     held = scaling.target
     within = max(limits.least, min(held, limits.most))
@@ -135,7 +135,7 @@ def decide(
         bounds = f"{limits.least} to {limits.most}"
         return _move(scaling, within, f"spec.autoscaling's bounds are {bounds} instances.", now)
     if signals.unknown:
-        decision = Decision(held, f"{signals.unknown} The target stays {held}.", able=False)
+        decision = TargetDecision(held, f"{signals.unknown} The target stays {held}.", able=False)
         return decision, resume(held, scaling.moves, now)
     wish, why_wish = _wish(scaling, limits, signals, now)
     keep, why_keep = _keep(scaling, limits, signals)
@@ -147,17 +147,17 @@ def decide(
         return _move(scaling, grow_to, why_wish, now)
     if wish > held:
         reason = f"{why_wish} That has to hold for {limits.up_s:.0f} s before any are added."
-        return Decision(held, reason, able=False), scaling
+        return TargetDecision(held, reason, able=False), scaling
     if shrink_to < held:
         return _move(scaling, shrink_to, f"{why_keep} That has held for {window_s:.0f} s.", now)
     if keep < held:
         reason = f"{why_keep} That has to hold for {window_s:.0f} s before any are removed."
-        return Decision(held, reason, able=False), scaling
+        return TargetDecision(held, reason, able=False), scaling
     stuck = signals.deaf or (signals.alert and held == limits.most)
-    return Decision(held, why_keep, able=not stuck), scaling
+    return TargetDecision(held, why_keep, able=not stuck), scaling
 
 
-def _wish(scaling: Scaling, limits: Limits, signals: Signals, now: float) -> tuple[int, str]:
+def _wish(scaling: Scaling, limits: Limits, signals: LoadSignals, now: float) -> tuple[int, str]:
     """How many instances to grow to, the present number if it is enough."""
     held, need, alert = scaling.target, signals.need, signals.alert
     helps = need is None or need.helps
@@ -171,7 +171,7 @@ def _wish(scaling: Scaling, limits: Limits, signals: Signals, now: float) -> tup
     return min(wish, 2 * held, limits.most), why
 
 
-def _keep(scaling: Scaling, limits: Limits, signals: Signals) -> tuple[int, str]:
+def _keep(scaling: Scaling, limits: Limits, signals: LoadSignals) -> tuple[int, str]:
     """How many instances should remain, the present number if all are needed, and why."""
     held, need = scaling.target, signals.need
     if signals.deaf:
@@ -213,10 +213,10 @@ def _settled(scaling: Scaling, ready: int, now: float) -> bool:
     return since_s >= (SETTLE_S if ready >= scaling.target else PATIENCE_S)
 
 
-def _move(scaling: Scaling, target: int, reason: str, now: float) -> tuple[Decision, Scaling]:
+def _move(scaling: Scaling, target: int, reason: str, now: float) -> tuple[TargetDecision, Scaling]:
     recent = [move for move in scaling.moves if now - move.at_s <= REMEMBERED_S + REBOUND_S]
-    moves = (*recent, Move(now, scaling.target, target))
-    return Decision(target, reason), resume(target, moves, now)
+    moves = (*recent, TargetChange(now, scaling.target, target))
+    return TargetDecision(target, reason), resume(target, moves, now)
 
 
 def _with_opinion(scaling: Scaling, wish: int, keep: int, limits: Limits, now: float) -> Scaling:

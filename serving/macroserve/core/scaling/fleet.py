@@ -1,22 +1,22 @@
-"""From the instances as they are to the next steps: the one way in which a fleet is changed.
+"""A fleet's plan: the decisions and the next actions that lead from current to desired instances.
 
-Level-triggered: ``plan_steps`` compares what is there with the wish and knows nothing of earlier
-rounds. Every step is small, may be repeated, and leaves a fleet from which the next round goes on;
-so whoever carries steps out may die between any two. ``macroserve up`` does it with processes of
-one machine, the operator with pods.
+``plan_actions`` is level-triggered: it compares the current with the desired fleet and keeps no
+memory of earlier reconciles. Every action is small and idempotent, and leaves a fleet from which
+the next reconcile continues, so an executor may die between any two actions. ``macroserve up``
+carries actions out on processes of one machine, the operator on pods.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from macroserve.core.scaling.commands import Cell, Command, Remove, apply, in_order
+from macroserve.core.scaling.decisions import Cell, Decision, Remove, apply, in_order
 from macroserve.core.scaling.mitosis import Bounds, plan
 from macroserve.core.status import Pool
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredFleet:
     """high_priority_ratio: share of each cell in the HP pool, 0 for strategies without pools."""
 
     instances: int
@@ -100,7 +100,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
+class Relabel:
     """Note another cell or pool for an instance that has joined none yet."""
 
     instance: str
@@ -109,7 +109,7 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
+class Attach:
     """Hand an instance's handle to a cell."""
 
     instance: str
@@ -117,7 +117,7 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Migrate:
     """Migrate an instance's handle; its streams do not notice."""
 
     instance: str
@@ -156,26 +156,26 @@ class DeleteCell:
     cell: str
 
 
-Step = DeployCell | Start | Assign | Adopt | Move | SetPool | Drain | Stop | DeleteCell
+Action = DeployCell | Start | Relabel | Attach | Migrate | SetPool | Drain | Stop | DeleteCell
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """commands: what is decided, each with its reason. steps: what to do about it now, in order."""
+    """Hold what is decided, each with its reason, and the actions to carry out now, in order."""
 
-    commands: tuple[Command, ...]
-    steps: tuple[Step, ...]
+    decisions: tuple[Decision, ...]
+    actions: tuple[Action, ...]
 
 
-def plan_steps(fleet: Fleet, wish: Wish) -> FleetPlan:
-    """No steps when the fleet is as wished, or when there is only to wait.
+def plan_actions(fleet: Fleet, wish: DesiredFleet) -> FleetPlan:
+    """No actions when the fleet is as wished, or when there is only to wait.
 
     While the cells cannot be asked, instances that serve are left as they are. Raises ValueError
     as ``mitosis.plan`` does.
     """
     staying = [member for member in fleet.members if member.stays]
     before = _cells(staying)
-    commands = plan(
+    decisions = plan(
         before,
         wish.instances + _surge(staying, wish),
         wish.bounds,
@@ -185,15 +185,15 @@ def plan_steps(fleet: Fleet, wish: Wish) -> FleetPlan:
     )
     after = before
     turns: dict[str, int] = {}
-    for turn, command in enumerate(commands):
+    for turn, decision in enumerate(decisions):
         was = _places(after)
-        after = apply(after, command)
+        after = apply(after, decision)
         for name, _ in _places(after).items() - was.items():
             turns.setdefault(name, turn)
-    removed = {c.instance: c.reason for c in commands if isinstance(c, Remove)}
-    steps = _Steps(fleet, after, turns, removed)
-    rollout = () if commands else _rollout(fleet)
-    return FleetPlan(commands, (*steps, *rollout))
+    removed = {c.instance: c.reason for c in decisions if isinstance(c, Remove)}
+    actions = _Actions(fleet, after, turns, removed)
+    rollout = () if decisions else _rollout(fleet)
+    return FleetPlan(decisions, (*actions, *rollout))
 
 
 def _cells(members: list[Member]) -> tuple[Cell, ...]:
@@ -213,13 +213,13 @@ def _places(cells: tuple[Cell, ...]) -> dict[str, tuple[str, Pool]]:
     }
 
 
-def _surge(staying: list[Member], wish: Wish) -> int:
+def _surge(staying: list[Member], wish: DesiredFleet) -> int:
     """An only instance is replaced by one that serves already; of several, one may be missing,
     so that a rollout needs no spare device."""
     return int(wish.instances == 1 and any(member.outdated for member in staying))
 
 
-def _rollout(fleet: Fleet) -> Iterator[Step]:
+def _rollout(fleet: Fleet) -> Iterator[Action]:
     """The next outdated instance to replace: one at a time, and only while all others serve.
 
     A foreign one counts as serving, but no cell drains it: it finishes its work when it is told to
@@ -242,14 +242,14 @@ def _rollout(fleet: Fleet) -> Iterator[Step]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
+class _Actions:
     """From a fleet to the cells ``after``.
 
-    Cells divide and merge by their sizes, so any part of the steps is to leave sizes from which
+    Cells divide and merge by their sizes, so any part of the actions is to leave sizes from which
     the next plan goes on, and does not go back: first as many instances as wished, then the places
-    of each in the order of the commands.
+    of each in the order of the decisions.
 
-    turns: which command is the first to change an instance's place. removed: a removal's reason.
+    turns: which decision is the first to change an instance's place. removed: a removal's reason.
     """
 
     fleet: Fleet
@@ -257,20 +257,20 @@ class _Steps:
     turns: dict[str, int]
     removed: dict[str, str]
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[Action]:
         yield from self._start()
         yield from self._remove()
         yield from self._begin_cells()
         yield from self._place()
         yield from self._end_cells()
 
-    def _start(self) -> Iterator[Step]:
+    def _start(self) -> Iterator[Action]:
         there = {member.name for member in self.fleet.members}
         for name, (cell, pool) in _places(self.after).items():
             if name not in there:
                 yield Start(name, cell, pool)
 
-    def _remove(self) -> Iterator[Step]:
+    def _remove(self) -> Iterator[Action]:
         for member in self.fleet.members:
             if member.state is State.FAILED:
                 yield Stop(member.name, member.failure)
@@ -285,28 +285,28 @@ class _Steps:
             else:
                 yield Stop(member.name, self.removed[member.name])
 
-    def _begin_cells(self) -> Iterator[Step]:
+    def _begin_cells(self) -> Iterator[Action]:
         running = self.fleet.cells
         for cell in self.after:
             if running is not None and cell.name not in running:
                 yield DeployCell(cell.name)
 
-    def _place(self) -> Iterator[Step]:
+    def _place(self) -> Iterator[Action]:
         places = _places(self.after)
         for member in sorted(self.fleet.members, key=lambda m: self.turns.get(m.name, -1)):
             if member.name not in places or self._is_out_of_reach(member):
                 continue
             cell, pool = places[member.name]
             if not member.joined and (member.cell, member.pool) != (cell, pool):
-                yield Assign(member.name, cell, pool)
+                yield Relabel(member.name, cell, pool)
             if member.serves and not member.in_use:
-                yield Adopt(member.name, cell)
+                yield Attach(member.name, cell)
             if member.joined and member.cell != cell:
-                yield Move(member.name, member.cell, cell)
+                yield Migrate(member.name, member.cell, cell)
             if member.serves and not member.foreign and member.pool is not pool:
                 yield SetPool(member.name, cell, pool)
 
-    def _end_cells(self) -> Iterator[Step]:
+    def _end_cells(self) -> Iterator[Action]:
         places = _places(self.after)
         wanted = {cell.name for cell in self.after}
         # A scheduler stays while anything is in its cell that goes nowhere else, such as to drain.

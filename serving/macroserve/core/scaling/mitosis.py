@@ -1,21 +1,21 @@
 """EcoServe's mitosis scaling: cells grow, divide and merge with the number of instances.
 
-The plan has no memory: its next command follows from the cells as they are and the target alone.
+The plan has no memory: its next decision follows from the cells as they are and the target alone.
 So whoever carries a plan out may stop anywhere, look again, plan again, and arrives at the same
-cells. Every rule below is one step towards them; ``plan`` takes steps until none is left.
+cells. Every rule below is one action towards them; ``plan`` takes actions until none is left.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from macroserve.core.scaling.commands import (
+from macroserve.core.scaling.decisions import (
     Add,
     Cell,
-    Command,
+    Decision,
     Merge,
     Remove,
-    SetPriority,
+    SetPool,
     Split,
     apply,
     in_order,
@@ -51,7 +51,7 @@ def plan(
     high_priority_ratio: float = 0.0,
     remaining_tokens: Mapping[str, int] | None = None,
     leaving: Collection[str] = (),
-) -> tuple[Command, ...]:
+) -> tuple[Decision, ...]:
     """Commands in order, none if the cells are as wished. No instance may be in two cells.
 
     Afterwards the cells hold ``target`` instances, each cell within bounds (a single one below
@@ -68,11 +68,11 @@ def plan(
     names = [name for cell in cells for name in cell.instances]
     assert len(set(names)) == len(names), f"an instance is in two cells: {cells}"
     rules = _Rules(target, bounds, high_priority_ratio, remaining_tokens or {}, leaving)
-    commands = []
-    while command := rules.next_command(cells):
-        commands.append(command)
-        cells = apply(cells, command)
-    return tuple(commands)
+    decisions = []
+    while decision := rules.next_decision(cells):
+        decisions.append(decision)
+        cells = apply(cells, decision)
+    return tuple(decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class _Rules:
     remaining_tokens: Mapping[str, int]
     leaving: Collection[str]
 
-    def next_command(self, cells: tuple[Cell, ...]) -> Command | None:
+    def next_decision(self, cells: tuple[Cell, ...]) -> Decision | None:
         missing = self.target - sum(cell.size for cell in cells)
         if missing >= 0 and (split := self._split(cells)):
             return split
@@ -181,14 +181,14 @@ class _Rules:
         reason = f"{total} instances are there, {self.target} are wanted; {victim} {why}."
         return Remove(cell.name, victim, reason)
 
-    def _set_priority(self, cells: tuple[Cell, ...]) -> SetPriority | None:
+    def _set_priority(self, cells: tuple[Cell, ...]) -> SetPool | None:
         for cell in cells:
             wanted = self._high_priority_count(cell.size)
             for name, pool in priority_changes(
                 cell.instances, cell.high_priority, wanted, self.remaining_tokens
             ):
                 reason = f"{len(cell.high_priority)} instances of {cell.name} are high priority"
-                return SetPriority(name, pool, f"{reason}, of {cell.size} it should be {wanted}.")
+                return SetPool(name, pool, f"{reason}, of {cell.size} it should be {wanted}.")
         return None
 
     def _high_priority_count(self, num_instances: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from macroserve.core.scaling.autoscale import Need
+from macroserve.core.scaling.autoscale import CapacityEstimate
 from macroserve.core.scaling.load import LoadReport
 from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, InstanceModel, attainment
 from macroserve.sim.capacity.traffic import Traffic, busiest, expected
@@ -25,7 +25,7 @@ def need(
     most: int,
     memory_s: float,
     num_waiting: int = 0,
-) -> Need:
+) -> CapacityEstimate:
     """What the load needs, between half and twice the ``present`` number of instances.
 
     goal: the attainment to keep. least, most: bounds on the instances.
@@ -36,23 +36,23 @@ def need(
     coming, past = expected(load, num_waiting), busiest(load, num_waiting, memory_s)
     lowest = max((present + 1) // 2, least)
     if past is None:  # what waits came so long ago that it cannot be simulated
-        return Need(0.0, present, present if num_waiting else lowest)
+        return CapacityEstimate(0.0, present, present if num_waiting else lowest)
     requests_per_s = coming.num_expected / coming.duration_s if coming else 0.0
     check = _GoalCheck(instance_model, goal)
     worst = max(coming or past, past, key=lambda traffic: traffic.tokens_per_s)
     if present > least and check.keeps(worst, present - 1):
         survivors = fewest(lambda num: check.keeps(worst, num), lowest, present - 1)
-        return Need(requests_per_s, present, survivors, check.is_certain)
+        return CapacityEstimate(requests_per_s, present, survivors, check.is_certain)
     highest = min(2 * present, most)
     if coming is None or present == highest or not check.misses(coming, present):
-        return Need(requests_per_s, present, present, check.is_certain)
+        return CapacityEstimate(requests_per_s, present, present, check.is_certain)
     if (ceiling := CLOSE * check.attainment_alone(coming)) < goal:
         check = _GoalCheck(instance_model, ceiling)
         if not check.misses(coming, present):
             sure = check.is_certain
-            return Need(requests_per_s, present, present, sure, helps=not sure)
+            return CapacityEstimate(requests_per_s, present, present, sure, helps=not sure)
     enough = fewest(lambda num: not check.misses(coming, num), present + 1, highest)
-    return Need(requests_per_s, enough, enough, check.is_certain)
+    return CapacityEstimate(requests_per_s, enough, enough, check.is_certain)
 
 
 class _GoalCheck:

@@ -36,7 +36,7 @@ class _Running:
     ready: bool = False
 
 
-class PlayedKubelet:
+class FakeKubelet:
     """network: the first three numbers of all addresses."""
 
     def __init__(self, kubeconfig: Path, folder: Path, namespace: str, network: str) -> None:
@@ -49,7 +49,7 @@ class PlayedKubelet:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> "PlayedKubelet":
+    def __enter__(self) -> "FakeKubelet":
         self._thread.start()
         return self
 

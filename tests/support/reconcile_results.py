@@ -8,9 +8,9 @@ from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.observe.observation import InstancePod, Observation, Problem, Server
-from macroserve.operator.observe.target import Target
+from macroserve.operator.observe.target import ScalingTarget
 from macroserve.operator.plan.fleet import fleet
-from macroserve.operator.report.reconcile_result import Round
+from macroserve.operator.report.reconcile_result import ReconcileResult
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 PROBLEM = Problem("OOMKilled", "It was killed for using more memory than its limit of 1Gi.")
@@ -96,15 +96,19 @@ def observation(**differs: Any) -> Observation:
     return Observation(**{**usual, **differs})
 
 
-def target(instances: int = 3, **differs: Any) -> Target:
-    return Target(instances, **{"reason": f"spec.instances asks for {instances}.", **differs})
+def target(instances: int = 3, **differs: Any) -> ScalingTarget:
+    return ScalingTarget(
+        instances, **{"reason": f"spec.instances asks for {instances}.", **differs}
+    )
 
 
-def a_round(
+def reconcile_result(
     observed: Observation | None = None,
-    wished: Target | None = None,
+    desired: ScalingTarget | None = None,
     plan: FleetPlan | None = None,
     **more: Any,
-) -> Round:
+) -> ReconcileResult:
     seen = observed or observation()
-    return Round(seen, fleet(seen), wished or target(), plan or FleetPlan((), ()), **more)
+    return ReconcileResult(
+        seen, fleet(seen), desired or target(), plan or FleetPlan((), ()), **more
+    )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from macroserve.api.manifest import leaves_ratio_open, parse, wish
-from macroserve.core.scaling.fleet import Wish
+from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
 
 
@@ -38,7 +38,7 @@ def document(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_the_ratio_is_of_strategies_with_pools(spec: dict[str, Any], ratio: float) -> None:
-    assert wish(parse(document(**spec))) == Wish(3, Bounds(2, 4), pytest.approx(ratio))
+    assert wish(parse(document(**spec))) == DesiredFleet(3, Bounds(2, 4), pytest.approx(ratio))
 
 
 def test_something_else_may_say_how_many() -> None:

@@ -1,6 +1,6 @@
-"""Cells as scaling plans them, the commands that change them, and what each command does.
+"""Cells as scaling plans them, the decisions that change them, and what each decision does.
 
-``apply`` is the one definition of a command's effect: plans look ahead with it, the operator and
+``apply`` is the one definition of a decision's effect: plans look ahead with it, the operator and
 the simulator carry out the same.
 """
 
@@ -76,7 +76,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Move instances of a cell to another, which begins with them if there is none of that name.
+    """Migrate instances of a cell to another, which begins with them if there is none of that name.
     They keep running."""
 
     cell: str
@@ -87,7 +87,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Move all instances of ``source`` to ``into`` and end ``source``. They keep running."""
+    """Migrate all instances of ``source`` to ``into`` and end ``source``. They keep running."""
 
     source: str
     into: str
@@ -95,7 +95,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class SetPriority:
+class SetPool:
     """Put an instance into a pool of its cell."""
 
     instance: str
@@ -103,43 +103,43 @@ class SetPriority:
     reason: str
 
 
-Command = Add | Remove | Split | Merge | SetPriority
+Decision = Add | Remove | Split | Merge | SetPool
 
 
-def apply(cells: Iterable[Cell], command: Command) -> tuple[Cell, ...]:
-    """The cells after a command, in their order of names. Asserts that it fits the cells."""
+def apply(cells: Iterable[Cell], decision: Decision) -> tuple[Cell, ...]:
+    """The cells after a decision, in their order of names. Asserts that it fits the cells."""
     by_name = {cell.name: cell for cell in cells}
-    match command:
+    match decision:
         case Add():
-            cell = by_name.get(command.cell) or Cell(command.cell)
-            cell = replace(cell, instances=(*cell.instances, command.instance))
-            by_name[cell.name] = cell.with_pool(command.instance, command.pool)
+            cell = by_name.get(decision.cell) or Cell(decision.cell)
+            cell = replace(cell, instances=(*cell.instances, decision.instance))
+            by_name[cell.name] = cell.with_pool(decision.instance, decision.pool)
         case Remove():
-            cell = by_name[command.cell]
-            assert command.instance in cell.instances, command
-            by_name[cell.name] = cell.without([command.instance])
+            cell = by_name[decision.cell]
+            assert decision.instance in cell.instances, decision
+            by_name[cell.name] = cell.without([decision.instance])
         case Split():
-            cell = by_name[command.cell]
-            moved = set(command.instances)
-            assert moved < set(cell.instances) and command.new_cell != cell.name, command
+            cell = by_name[decision.cell]
+            moved = set(decision.instances)
+            assert moved < set(cell.instances) and decision.new_cell != cell.name, decision
             stays = cell.without(moved)
-            other = by_name.get(command.new_cell) or Cell(command.new_cell)
+            other = by_name.get(decision.new_cell) or Cell(decision.new_cell)
             by_name[cell.name] = stays
             by_name[other.name] = other.joined_by(cell.without(stays.instances))
         case Merge():
-            source = by_name.pop(command.source)
-            by_name[command.into] = by_name[command.into].joined_by(source)
-        case SetPriority():
-            cell = next(cell for cell in by_name.values() if command.instance in cell.instances)
-            by_name[cell.name] = cell.with_pool(command.instance, command.pool)
+            source = by_name.pop(decision.source)
+            by_name[decision.into] = by_name[decision.into].joined_by(source)
+        case SetPool():
+            cell = next(cell for cell in by_name.values() if decision.instance in cell.instances)
+            by_name[cell.name] = cell.with_pool(decision.instance, decision.pool)
         case _:
-            assert_never(command)
+            assert_never(decision)
     return in_order(by_name.values())
 
 
-def told(command: Command) -> str:
-    """What a command does, such as ``Merge cell-1 into cell-0``, without a full stop."""
-    match command:
+def describe(decision: Decision) -> str:
+    """What a decision does, such as ``Merge cell-1 into cell-0``, without a full stop."""
+    match decision:
         case Add(cell=cell, instance=name, pool=pool):
             return f"Add {name} ({pool}) to {cell}"
         case Remove(cell=cell, instance=name):
@@ -148,7 +148,7 @@ def told(command: Command) -> str:
             return f"Split {cell}: {', '.join(instances)} to {new_cell}"
         case Merge(source=source, into=into):
             return f"Merge {source} into {into}"
-        case SetPriority(instance=name, pool=pool):
+        case SetPool(instance=name, pool=pool):
             return f"Put {name} into the {pool} pool"
 
 

@@ -1,19 +1,19 @@
-"""An autoscaler between two rounds of one MacroInstance, with a clock and simulations played."""
+"""An autoscaler between two rounds of one MacroInstance, with a clock and simulations fake."""
 
 from dataclasses import replace
 from datetime import UTC, timedelta
 
 import msgspec
-from support.rounds import NOW, cell, manifest, observation, pod
+from support.reconcile_results import NOW, cell, manifest, observation, pod
 
 from macroserve.api.messages import Report
-from macroserve.core.scaling.autoscale import Need
+from macroserve.core.scaling.autoscale import CapacityEstimate
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.status import InstanceStatus
 from macroserve.engine.emulated import EMULATED_MODEL, PREDICTED_DEVICE
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.plan.autoscaler import Autoscaler, SimulationResult
-from macroserve.operator.plan.firing_alerts import HEARTBEAT, Alert, AlertBook
+from macroserve.operator.plan.firing_alerts import HEARTBEAT, Alert, FiringAlerts
 
 LLAMA = Key("team", "llama")
 LOW = "MacroserveSLOAttainmentLow"
@@ -47,7 +47,7 @@ def told(report):
 
 def wanted(enough, survivors=None):
     """What simulations would find out with so many instances as there are."""
-    return lambda held: Need(20.0, max(enough, held), min(survivors or enough, held))
+    return lambda held: CapacityEstimate(20.0, max(enough, held), min(survivors or enough, held))
 
 
 class Oracle:
@@ -93,16 +93,16 @@ class World:
 
     def start(self):
         """A new process."""
-        self.book = AlertBook(lambda: self.now.timestamp())
+        self.book = FiringAlerts(lambda: self.now.timestamp())
         self.autoscaler = Autoscaler(
             lambda *key: self.woken.append(Key(*key)), self.book, self.oracle
         )
 
     def hear(self):
-        self.autoscaler.note_alert(Alert(HEARTBEAT, None, True))
+        self.autoscaler.record_alert(Alert(HEARTBEAT, None, True))
 
     def alert(self, name=LOW, firing=True):
-        self.autoscaler.note_alert(Alert(name, LLAMA, firing))
+        self.autoscaler.record_alert(Alert(name, LLAMA, firing))
 
     async def round(self, after_s=5.0, *, heard=True, **differs):
         self.now += timedelta(seconds=after_s)

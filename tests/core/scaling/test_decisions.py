@@ -1,20 +1,20 @@
-"""What each command does to the cells."""
+"""What each decision does to the cells."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.scaling.commands import (
+from macroserve.core.scaling.decisions import (
     Add,
     Cell,
-    Command,
+    Decision,
     Merge,
     Remove,
-    SetPriority,
+    SetPool,
     Split,
     apply,
+    describe,
     in_order,
-    told,
 )
 from macroserve.core.status import CellView, Pool
 
@@ -23,7 +23,7 @@ B = Cell("cell-1", ("x", "y"), ("x",))
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("decision", "expected"),
     [
         (Add("cell-1", "z", Pool.LP, ""), [A, Cell("cell-1", ("x", "y", "z"), ("x",))]),
         (Add("cell-1", "z", Pool.HP, ""), [A, Cell("cell-1", ("x", "y", "z"), ("x", "z"))]),
@@ -38,17 +38,17 @@ B = Cell("cell-1", ("x", "y"), ("x",))
             [Cell("cell-0", ("a",)), Cell("cell-1", ("x", "y", "b", "c"), ("x", "b"))],
         ),
         (Merge("cell-1", "cell-0", ""), [Cell("cell-0", ("a", "b", "c", "x", "y"), ("b", "x"))]),
-        (SetPriority("a", Pool.HP, ""), [Cell("cell-0", ("a", "b", "c"), ("b", "a")), B]),
-        (SetPriority("x", Pool.LP, ""), [A, Cell("cell-1", ("x", "y"))]),
-        (SetPriority("x", Pool.HP, ""), [A, B]),
+        (SetPool("a", Pool.HP, ""), [Cell("cell-0", ("a", "b", "c"), ("b", "a")), B]),
+        (SetPool("x", Pool.LP, ""), [A, Cell("cell-1", ("x", "y"))]),
+        (SetPool("x", Pool.HP, ""), [A, B]),
     ],
 )
-def test_apply(command: Command, expected: list[Cell]) -> None:
-    assert apply([B, A], command) == tuple(expected)
+def test_apply(decision: Decision, expected: list[Cell]) -> None:
+    assert apply([B, A], decision) == tuple(expected)
 
 
 @pytest.mark.parametrize(
-    "command",
+    "decision",
     [
         Add("cell-1", "x", Pool.LP, ""),
         Remove("cell-0", "x", ""),
@@ -57,9 +57,9 @@ def test_apply(command: Command, expected: list[Cell]) -> None:
         Split("cell-0", "cell-0", ("a",), ""),
     ],
 )
-def test_commands_that_do_not_fit_the_cells_are_a_broken_invariant(command: Command) -> None:
+def test_commands_that_do_not_fit_the_cells_are_a_broken_invariant(decision: Decision) -> None:
     with pytest.raises(AssertionError):
-        apply([A, B], command)
+        apply([A, B], decision)
 
 
 @given(st.sets(st.sampled_from(A.instances), min_size=1, max_size=2))
@@ -81,14 +81,14 @@ def test_a_cell_of_a_view() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("decision", "expected"),
     [
         (Add("cell-0", "z", Pool.LP, "r"), "Add z (lp) to cell-0"),
         (Remove("cell-0", "b", "r"), "Remove b from cell-0"),
         (Split("cell-0", "cell-2", ("b", "c"), "r"), "Split cell-0: b, c to cell-2"),
         (Merge("cell-1", "cell-0", "r"), "Merge cell-1 into cell-0"),
-        (SetPriority("a", Pool.HP, "r"), "Put a into the hp pool"),
+        (SetPool("a", Pool.HP, "r"), "Put a into the hp pool"),
     ],
 )
-def test_what_is_told_of_it(command: Command, expected: str) -> None:
-    assert told(command) == expected
+def test_what_is_told_of_it(decision: Decision, expected: str) -> None:
+    assert describe(decision) == expected

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import aiohttp
 import msgspec
-from support.played_api import OWN_GRACE_S, PlayedApi, Raw
+from support.fake_api_server import OWN_GRACE_S, FakeApiServer, Raw
 
 from macroserve.api.access_token import AccessTokenError, Audience, check
 from macroserve.api.keys import KeyRing, Purpose
@@ -30,7 +30,7 @@ from macroserve.operator.k8s.kinds import BUDGET, DEPLOYMENT, MACROINSTANCE, POD
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.plan.autoscaler import Autoscaler
-from macroserve.operator.reconcile.reconciler import Pace, Reconciler, World
+from macroserve.operator.reconcile.reconciler import OperatorContext, Reconciler, Requeue
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 NAME, NAMESPACE = "llama", "team"
@@ -85,10 +85,10 @@ class Answer:
 
 
 @dataclass
-class PlayedDeployment:
+class FakeDeployment:
     """cut: pods that the operator ended in a hurry while they worked, before their budget."""
 
-    api: PlayedApi = field(default_factory=PlayedApi)
+    api: FakeApiServer = field(default_factory=FakeApiServer)
     cells: dict[str, dict[str, Engine]] = field(default_factory=dict)
     engines: dict[str, Engine] = field(default_factory=dict)
     """By the name of their pod."""
@@ -106,7 +106,7 @@ class PlayedDeployment:
         self._numbers = itertools.count(1)
         self.store = Store(lambda key: None)
         self.api.on_change = self._changed
-        self.world = World(
+        self.world = OperatorContext(
             api=cast(Api, self.api),
             http=cast(aiohttp.ClientSession, self),
             store=self.store,
@@ -165,7 +165,7 @@ class PlayedDeployment:
         assert found is not None
         return Reconciler(self.world, found)
 
-    async def round(self, reconciler: Reconciler) -> Pace:
+    async def round(self, reconciler: Reconciler) -> Requeue:
         found = self.resource()
         assert found is not None
         self.in_round = True

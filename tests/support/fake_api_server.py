@@ -21,7 +21,7 @@ OWN_GRACE_S = 300
 """Of every pod."""
 
 
-class PlayedApi:
+class FakeApiServer:
     """before_call: may raise what a call fails with. on_change: told of each change, with None for
     an object that is gone."""
 

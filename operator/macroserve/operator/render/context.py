@@ -18,7 +18,7 @@ _RENDERED_PARTS = ("ingress", "template")
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class RenderContext:
     """document: the resource as applied, with ``metadata`` and ``spec``. image: of all its pods."""
 
     manifest: Manifest

@@ -12,7 +12,7 @@ from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Problem
 from macroserve.operator.observe.problems import refusal
 from macroserve.operator.render import instance
-from macroserve.operator.render.blueprint import Blueprint, digest
+from macroserve.operator.render.context import RenderContext, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class _Child:
     obj: Object
 
 
-class Children:
+class OwnedObjects:
     """of one form of a MacroInstance. While all are as they should be, nothing is asked of the API.
 
     A child that somebody changes is put right again; that it was changed is seen by a fingerprint
     of it, which a new operator takes as it finds it.
     """
 
-    def __init__(self, blueprint: Blueprint, budget: Kind) -> None:
-        self._blueprint = blueprint
+    def __init__(self, context: RenderContext, budget: Kind) -> None:
+        self._context = context
         self._budget = budget
-        self._fixed = tuple(_child(*made) for made in resources.children(blueprint, budget))
+        self._fixed = tuple(_child(*made) for made in resources.children(context, budget))
         self._fingerprints: dict[tuple[Kind, str], int] = {}
 
     async def ensure(
@@ -46,7 +46,7 @@ class Children:
         num_instances: how many there should be.
         """
         problems = []
-        budget = instance.disruption_budget(self._blueprint, num_instances)
+        budget = instance.disruption_budget(self._context, num_instances)
         for child in (*self._fixed, _child(self._budget, budget)):
             found = store.of(child.kind, key).get(child.name)
             if found is not None and self._is_right(child, found):
@@ -54,7 +54,7 @@ class Children:
             if found is None:
                 found = await api.get(child.kind, key.namespace, child.name)
             what = f"{child.kind.__name__} {child.name}"
-            if found is not None and not is_owned(found, self._blueprint.uid):
+            if found is not None and not is_owned(found, self._context.uid):
                 message = f"{what} exists already, and belongs to something else."
                 problems.append(Problem("NameTaken", message))
                 continue

@@ -1,0 +1,68 @@
+"""Rounds of a fake deployment, and what they come to."""
+
+import asyncio
+from datetime import timedelta
+
+from support.fake_api_server import Raw
+from support.fake_deployment import FakeDeployment
+
+from macroserve.operator.k8s.kinds import EVENT
+from macroserve.operator.reconcile.reconciler import Reconciler
+from macroserve.operator.render.served_tls import PLAIN, ServedTls
+
+MAX_ROUNDS = 60
+
+
+async def settle(fake: FakeDeployment, reconciler: Reconciler) -> None:
+    """Rounds and nodes take turns until there is nothing to do, also when budgets are over."""
+    idle = 0
+    for _ in range(MAX_ROUNDS):
+        fake.api.calls.clear()
+        fake.requests.clear()
+        await fake.round(reconciler)
+        fake.kubelets()
+        fake.restarted()
+        fake.now += timedelta(seconds=60)
+        changes = [call for call in fake.api.calls if not call.startswith("get")]
+        idle = 0 if changes or orders(fake) else idle + 1
+        if idle == 5:
+            return
+    raise AssertionError(f"still busy: {fake.api.calls} {orders(fake)}")
+
+
+def fewest_staying(fake: FakeDeployment, reconciler: Reconciler) -> int:
+    """Return how many pods at least were not about to end, over MAX_ROUNDS rounds of a minute."""
+    fewest = len(fake.pods())
+    for _ in range(MAX_ROUNDS):
+        asyncio.run(fake.round(reconciler))
+        staying = [p for p in fake.pods().values() if "deletionTimestamp" not in p["metadata"]]
+        fewest = min(fewest, len(staying))
+        fake.kubelets()
+        fake.now += timedelta(seconds=60)
+    return fewest
+
+
+def orders(fake: FakeDeployment) -> list[str]:
+    return [request for request in fake.requests if not request.startswith("GET")]
+
+
+def settled(wanted: Raw, served_tls: ServedTls = PLAIN) -> tuple[FakeDeployment, Reconciler]:
+    fake = FakeDeployment(served_tls=served_tls)
+    fake.apply(wanted)
+    reconciler = fake.reconciler()
+    asyncio.run(settle(fake, reconciler))
+    return fake, reconciler
+
+
+def cells(fake: FakeDeployment) -> dict[str, set[str]]:
+    return {cell: set(members) for cell, members in fake.cells.items()}
+
+
+def condition(fake: FakeDeployment, kind: str) -> Raw:
+    found = fake.resource()
+    assert found is not None
+    return next(c for c in found["status"]["conditions"] if c["type"] == kind)
+
+
+def events(fake: FakeDeployment) -> set[str]:
+    return {event["reason"] for event in fake.api.all(EVENT)}
