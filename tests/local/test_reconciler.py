@@ -124,19 +124,18 @@ class Played:
         assert cell in self.deployed
         self.alive[handle].cell = self.alive[handle].named = cell
 
-    async def release(self, cell: str, instance: str) -> None:
+    async def detach(self, cell: str, instance: str) -> None:
         self.alive[instance].cell = None
         self.released.append(instance)
 
-    async def migrate(self, instance: str, source: str, target: str) -> None:
-        assert self.alive[instance].cell == source and target in self.deployed
+    async def migrate(
+        self, instance: str, from_cell: str, to_cell: str, as_pool: Pool | None
+    ) -> None:
+        assert self.alive[instance].cell == from_cell and to_cell in self.deployed
         self._may_fail("migrate")
         self.moved.append(instance)
-        self.alive[instance].cell = self.alive[instance].named = target
-
-    async def set_pool(self, cell: str, instance: str, pool: Pool) -> None:
-        assert self.alive[instance].cell == cell
-        self.alive[instance].pool = pool
+        self.alive[instance].cell = self.alive[instance].named = to_cell
+        self.alive[instance].pool = as_pool or self.alive[instance].pool
 
     async def drain(self, cell: str, instance: str) -> None:
         assert self.alive[instance].cell == cell

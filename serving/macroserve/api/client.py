@@ -1,71 +1,218 @@
-"""A caller of the admin API: reports and orders."""
+"""Client of the admin API: reports of a deployment, and orders to its cells.
 
-from typing import Any
+The operator calls a head, ``macroserve up`` and ``macroserve status`` an ingress of their machine.
+"""
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
 
-from macroserve.api import messages
+from macroserve.api.access_token import Audience, issue
 from macroserve.api.auth import bearer
+from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import (
     ADMIN_PREFIX,
+    IDENTITY_PATH,
     AdoptOrder,
     DrainOrder,
+    HeadReport,
+    InstanceIdentity,
     MigrateOrder,
     PoolOrder,
     ReleaseOrder,
     Report,
 )
+from macroserve.api.tls import TlsPeer
+from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import Pool
+
+MAX_CAUSE_CHARS = 300
+"""Characters of a refusal's body that an error quotes."""
+NONCE_BYTES = 12
+
+_T = TypeVar("_T")
 
 
 class AdminError(Exception):
-    """The admin API refused, or did not answer."""
+    """A head, an ingress or an instance refused, or did not answer; the message is a sentence."""
+
+
+class UnauthorizedError(AdminError):
+    """The called process has other keys than the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a call may take, in seconds."""
+
+    report_s: float = 5.0
+    order_s: float = 15.0
+    deploy_s: float = 60.0
+    """A cell's scheduler is a process that has to start."""
+
+
+LOCAL_TIMEOUTS = Timeouts(report_s=30.0, order_s=30.0)
+"""On one machine the called processes share its cores with engines that load models."""
 
 
 class AdminClient:
-    def __init__(self, endpoint: str, token: str) -> None:
-        self._base = endpoint + ADMIN_PREFIX
-        self._http = aiohttp.ClientSession(
-            headers=bearer(token), timeout=aiohttp.ClientTimeout(total=30)
-        )
+    """Calls the admin API at one base URL. Every call raises AdminError.
 
-    async def close(self) -> None:
-        await self._http.close()
+    authorization: returns the headers that open the API, anew for each call.
+    tls: whom to trust behind an ``https`` endpoint.
+    """
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        endpoint: str,
+        authorization: Callable[[], dict[str, str]],
+        tls: TlsPeer | None = None,
+        timeouts: Timeouts = Timeouts(),
+    ) -> None:
+        self._http = http
+        self._base = endpoint + ADMIN_PREFIX
+        self._authorization = authorization
+        self._tls = tls
+        self._timeouts = timeouts
 
     async def report(self) -> Report:
-        return msgspec.json.decode(await self._call("GET", "/report"), type=Report)
+        """Return the reports of all cells that answered."""
+        return await self._get("report", Report)
+
+    async def head_report(self) -> HeadReport:
+        """Return what ``report`` does, and which cells have a scheduler. Only a head knows it."""
+        return await self._get("cells", HeadReport)
+
+    async def load(self) -> LoadReport:
+        """Return the load of the last minutes. Only a head knows it."""
+        return await self._get("load", LoadReport)
+
+    async def deploy_cell(self, cell: str) -> None:
+        """Start a cell's scheduler; return when it runs."""
+        await self._call("PUT", f"cells/{cell}", self._timeouts.deploy_s)
+
+    async def delete_cell(self, cell: str) -> None:
+        """End the scheduler of a cell without instances."""
+        await self._call("DELETE", f"cells/{cell}", self._timeouts.deploy_s)
 
     async def adopt(self, cell: str, handle: str) -> None:
-        await self._order(cell, "adopt", AdoptOrder(handle))
+        """Hand a signed handle to a cell."""
+        await self._order(f"cells/{cell}/adopt", AdoptOrder(handle))
 
-    async def release(self, cell: str, instance: str) -> str:
-        """The signed handle."""
-        body = await self._order(cell, "release", ReleaseOrder(instance))
-        return msgspec.json.decode(body, type=AdoptOrder).handle
+    async def detach(self, cell: str, instance: str) -> None:
+        """Take an instance out of a cell."""
+        await self._order(f"cells/{cell}/release", ReleaseOrder(instance))
 
-    async def set_pool(self, cell: str, instance: str, pool: Pool) -> None:
-        await self._order(cell, "pool", PoolOrder(instance, pool))
+    async def drain(self, cell: str, instance: str) -> None:
+        """Take an instance out of its cell's rotation; it completes what runs there."""
+        await self._order(f"cells/{cell}/drain", DrainOrder(instance, True))
 
-    async def drain(self, cell: str, instance: str, draining: bool = True) -> None:
-        await self._order(cell, "drain", DrainOrder(instance, draining))
+    async def migrate(
+        self, instance: str, from_cell: str, to_cell: str, as_pool: Pool | None = None
+    ) -> float:
+        """Release an instance's handle, issue it again with its role, have it adopted.
 
-    async def migrate(self, instance: str, source: str, target: str) -> float:
-        """Seconds that the move took."""
-        order = MigrateOrder(instance, source, target)
-        body = await self._call("POST", "/migrate", order)
-        return msgspec.json.decode(body, type=dict[str, float])["seconds"]
+        Its streams continue. Returns the seconds from the release to the adoption.
 
-    async def _order(self, cell: str, order: str, body: Any) -> bytes:
-        return await self._call("POST", f"/cells/{cell}/{order}", body)
+        to_cell: may be the cell that holds the handle. as_pool: its new role; None keeps it.
+        """
+        if as_pool:
+            # The instance changes its role first, and with it the handle that the cell signs.
+            await self._order(f"cells/{from_cell}/pool", PoolOrder(instance, as_pool))
+        body = await self._order("migrate", MigrateOrder(instance, from_cell, to_cell))
+        return _decoded(body, dict[str, float], "migrate").get("seconds", 0.0)
 
-    async def _call(self, method: str, path: str, body: Any = None) -> bytes:
-        data = None if body is None else messages.encode(body)
-        try:
-            async with self._http.request(method, self._base + path, data=data) as response:
-                content = await response.read()
-                if response.status != 200:
-                    raise AdminError(f"{path}: HTTP {response.status}: {content.decode()[:300]}")
-                return content
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise AdminError(f"{path}: {error}") from error
+    async def _get(self, path: str, kind: type[_T]) -> _T:
+        return _decoded(await self._call("GET", path, self._timeouts.report_s), kind, path)
+
+    async def _order(self, path: str, order: msgspec.Struct) -> bytes:
+        return await self._call("POST", path, self._timeouts.order_s, order)
+
+    async def _call(
+        self, method: str, path: str, timeout_s: float, order: msgspec.Struct | None = None
+    ) -> bytes:
+        url, headers = f"{self._base}/{path}", self._authorization()
+        return await _call(self._http, method, url, headers, timeout_s, self._tls, order)
+
+
+@asynccontextmanager
+async def local_client(endpoint: str, token: str) -> AsyncIterator[AdminClient]:
+    """Open a client for a deployment of this machine, which carries the admin token itself."""
+    async with aiohttp.ClientSession() as http:
+        yield AdminClient(http, endpoint, lambda: bearer(token), timeouts=LOCAL_TIMEOUTS)
+
+
+def access(ring: KeyRing, audience: Audience) -> dict[str, str]:
+    """Return headers with a fresh access token, so that no key travels."""
+    return bearer(issue(ring, audience, time.time(), secrets.token_urlsafe(NONCE_BYTES)))
+
+
+def admin_access(ring: KeyRing) -> Callable[[], dict[str, str]]:
+    """Return the ``authorization`` of a client that signs with the ring's keys for ADMIN."""
+    return lambda: access(ring, Audience(Purpose.ADMIN))
+
+
+async def identity(
+    http: aiohttp.ClientSession,
+    address: str,
+    name: str,
+    ring: KeyRing,
+    tls: TlsPeer | None = None,
+) -> InstanceIdentity:
+    """Return the identity of the instance of that name, at a base URL. Raises AdminError."""
+    headers = access(ring, Audience(Purpose.CONTROL, name))
+    body = await _call(http, "GET", address + IDENTITY_PATH, headers, Timeouts().report_s, tls)
+    return _decoded(body, InstanceIdentity, "identity")
+
+
+async def _call(
+    http: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    timeout_s: float,
+    tls: TlsPeer | None,
+    order: msgspec.Struct | None = None,
+) -> bytes:
+    options: dict[str, Any] = {"ssl": tls.context, "server_hostname": tls.name} if tls else {}
+    with _translated_errors(url):
+        async with http.request(
+            method,
+            url,
+            headers=headers,
+            data=None if order is None else msgspec.json.encode(order),
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+            **options,
+        ) as response:
+            body = await response.read()
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        raise UnauthorizedError(f"{url} refuses the token.")
+    if response.status != HTTPStatus.OK:
+        cause = body.decode(errors="replace")[:MAX_CAUSE_CHARS]
+        raise AdminError(f"{url} answers with HTTP {response.status}: {cause}")
+    return body
+
+
+def _decoded(body: bytes, kind: type[_T], what: str) -> _T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise AdminError(f"The answer to {what} is not understood: {error}.") from error
+
+
+@contextmanager
+def _translated_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise AdminError(f"{url} does not answer in time.") from error
+    except aiohttp.ClientError as error:
+        raise AdminError(f"{url} does not answer: {error}.") from error

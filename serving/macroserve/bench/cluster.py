@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from macroserve.api.auth import new_secret
-from macroserve.api.client import AdminClient, AdminError
+from macroserve.api.client import AdminClient, AdminError, local_client
 from macroserve.api.handle import InstanceHandle
 from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
@@ -62,23 +62,22 @@ async def running(
     )
     endpoint = f"http://127.0.0.1:{options.port}"
     private = f"http://{options.private_host}:{private_port}"
-    admin = AdminClient(private, admin_token)
     try:
-        await asyncio.to_thread(cluster.start)
-        names = [f"instance-{i}" for i in range(sum(cells))]
-        identities, *_ = await asyncio.gather(
-            asyncio.gather(*(cluster.start_instance(name, Pool.LP) for name in names)),
-            cluster.deploy_ingress(),
-            *(cluster.deploy_cell(f"cell-{i}") for i in range(len(cells))),
-        )
-        homes = [f"cell-{i}" for i, size in enumerate(cells) for _ in range(size)]
-        for cell, identity in zip(homes, identities, strict=True):
-            await _adopt(admin, cell, identity.handle)
-        await _ready(endpoint)
-        handles = tuple(map(cluster.handle, identities))
-        yield BenchCluster(endpoint, private, LiveKeys(keys), admin, handles)
+        async with local_client(private, admin_token) as admin:
+            await asyncio.to_thread(cluster.start)
+            names = [f"instance-{i}" for i in range(sum(cells))]
+            identities, *_ = await asyncio.gather(
+                asyncio.gather(*(cluster.start_instance(name, Pool.LP) for name in names)),
+                cluster.deploy_ingress(),
+                *(cluster.deploy_cell(f"cell-{i}") for i in range(len(cells))),
+            )
+            homes = [f"cell-{i}" for i, size in enumerate(cells) for _ in range(size)]
+            for cell, identity in zip(homes, identities, strict=True):
+                await _adopt(admin, cell, identity.handle)
+            await _ready(endpoint)
+            handles = tuple(map(cluster.handle, identities))
+            yield BenchCluster(endpoint, private, LiveKeys(keys), admin, handles)
     finally:
-        await admin.close()
         await asyncio.to_thread(cluster.stop)
 
 

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from macroserve.api.client import AdminClient
+from macroserve.api.client import local_client
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.local.state import Deployment
 
@@ -33,12 +33,9 @@ async def watch(deployment: Deployment, console: Console) -> None:
 
 
 async def _reports(deployment: Deployment) -> AsyncIterator[Report]:
-    admin = AdminClient(deployment.private, deployment.admin_token)
-    try:
+    async with local_client(deployment.private, deployment.admin_token) as admin:
         while True:
             yield await admin.report()
-    finally:
-        await admin.close()
 
 
 def table(name: str, report: Report) -> Group:

@@ -12,7 +12,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from macroserve.api.client import AdminClient
+from macroserve.api.client import local_client
 from macroserve.engine.exits import die_with_parent
 from macroserve.local.messages import Event, Failed, Setup
 from macroserve.local.reconciler import BACKOFF, MAX_FIRST_FAILURES, Reconciler, StartError
@@ -56,22 +56,21 @@ class Deployment:
 
     async def _serve(self) -> None:
         setup = self._setup
-        admin = AdminClient(setup.private, setup.admin_token)
-        reconciler = Reconciler(self._cluster, admin, setup.wish, setup.tpot_s, self._say)
+        async with local_client(setup.private, setup.admin_token) as admin:
+            reconciler = Reconciler(self._cluster, admin, setup.wish, setup.tpot_s, self._say)
 
-        def change() -> None:
-            reconciler.wish = self._parent.recv()
+            def change() -> None:
+                reconciler.wish = self._parent.recv()
 
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._parent.fileno(), change)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._deploy_ingress())
-                tasks.create_task(reconciler.run())
-                tasks.create_task(self._watch())
-        finally:
-            loop.remove_reader(self._parent.fileno())
-            await admin.close()
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._parent.fileno(), change)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._deploy_ingress())
+                    tasks.create_task(reconciler.run())
+                    tasks.create_task(self._watch())
+            finally:
+                loop.remove_reader(self._parent.fileno())
 
     async def _watch(self) -> None:
         try:

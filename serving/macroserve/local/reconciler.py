@@ -25,7 +25,6 @@ from macroserve.core.scaling.fleet import (
     Member,
     Migrate,
     Relabel,
-    SetPool,
     Start,
     State,
     Stop,
@@ -199,11 +198,9 @@ class Reconciler:
             case Relabel(instance=name, cell=cell, pool=pool):
                 self._places[name] = cell, pool
             case Attach(instance=name, cell=cell):
-                await self._adopt(name, cell)
-            case Migrate(instance=name, source=source, target=target):
-                await self._admin.migrate(name, source, target)
-            case SetPool(instance=name, cell=cell, pool=pool):
-                await self._admin.set_pool(cell, name, pool)
+                await self._attach(name, cell)
+            case Migrate(instance=name, to_cell=cell, as_pool=pool):
+                await self._migrate(name, cell, pool)
             case Drain(instance=name, cell=cell):
                 await self._drain(name, cell)
             case Stop(instance=name, reason=reason):
@@ -243,10 +240,14 @@ class Reconciler:
                 f"(It is tried again in {failure.retry_in_s:.0f} s, then later and later.)"
             )
 
-    async def _adopt(self, name: str, cell: str) -> None:
+    async def _attach(self, name: str, cell: str) -> None:
         await self._admin.adopt(cell, self._outside[name].handle)
         self._places.pop(name, None)
         self._on_event(f"{name} serves in {cell}.")
+
+    async def _migrate(self, name: str, cell: str, pool: Pool) -> None:
+        from_cell, found = self._inside[name]
+        await self._admin.migrate(name, from_cell, cell, None if found.pool is pool else pool)
 
     async def _drain(self, name: str, cell: str) -> None:
         _, found = self._inside[name]
@@ -263,7 +264,7 @@ class Reconciler:
         if name in self._inside:
             cell, _ = self._inside[name]
             with contextlib.suppress(AdminError):
-                await self._admin.release(cell, name)
+                await self._admin.detach(cell, name)
         await self._cluster.kill_instance(name)
         self._serving.discard(name)
         self._on_event(f"{name} is gone. {reason}")

@@ -17,7 +17,6 @@ from macroserve.core.scaling.fleet import (
     Member,
     Migrate,
     Relabel,
-    SetPool,
     Start,
     State,
     Stop,
@@ -98,7 +97,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
     "a cell that has outgrown its bound divides": (
         [A, B, C, D, E],
         {"instances": 5},
-        [DeployCell("cell-1"), Migrate("a", "cell-0", "cell-1"), Migrate("b", "cell-0", "cell-1")],
+        [DeployCell("cell-1"), Migrate("a", "cell-1", LP), Migrate("b", "cell-1", LP)],
     ),
     "it keeps its lower bound of those that serve, while others have yet to start": (
         [A, B, C],
@@ -107,7 +106,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
             Start("instance-1", "cell-0", LP),
             Start("instance-0", "cell-1", LP),
             DeployCell("cell-1"),
-            Migrate("a", "cell-0", "cell-1"),
+            Migrate("a", "cell-1", LP),
         ],
     ),
     "with no more than these, it keeps them all": (
@@ -119,8 +118,8 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         [A, B, member("c", "cell-1"), member("d", "cell-1")],
         {"instances": 4, "cells": TWO_CELLS},
         [
-            Migrate("c", "cell-1", "cell-0"),
-            Migrate("d", "cell-1", "cell-0"),
+            Migrate("c", "cell-0", LP),
+            Migrate("d", "cell-0", LP),
             DeleteCell("cell-1"),
         ],
     ),
@@ -142,7 +141,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
     "pools change where they are": (
         [A, B, C],
         {"instances": 3, "ratio": 0.33},
-        [SetPool("a", "cell-0", HP)],
+        [Migrate("a", "cell-0", HP)],
     ),
     "the one with the least work drains": (
         [replace(A, remaining_tokens=5), B, replace(C, remaining_tokens=9)],
@@ -218,7 +217,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
     "not while anything else is to be done": (
         [replace(A, outdated=True), B],
         {"instances": 2, "ratio": 0.5},
-        [SetPool("a", "cell-0", HP)],
+        [Migrate("a", "cell-0", HP)],
     ),
     "nor before its cell has it": (
         [member("a", joined=False, outdated=True), B],

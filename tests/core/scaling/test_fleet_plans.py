@@ -17,7 +17,6 @@ from macroserve.core.scaling.fleet import (
     Member,
     Migrate,
     Relabel,
-    SetPool,
     Start,
     State,
     Stop,
@@ -56,14 +55,11 @@ class World:
                 found = self.members[name]
                 assert cell in self.cells and found.state is State.SERVING and not found.joined
                 self.change(name, cell=cell, joined=True)
-            case Migrate(instance=name, source=source, target=target):
+            case Migrate(instance=name, to_cell=cell, as_pool=pool):
                 found = self.members[name]
-                assert target in self.cells and found.joined and found.cell == source
-                self.change(name, cell=target)
-            case SetPool(instance=name, cell=cell, pool=pool):
-                found = self.members[name]
-                assert found.joined and found.cell == cell
-                self.change(name, pool=pool)
+                assert cell in self.cells and found.joined
+                assert (found.cell, found.pool) != (cell, pool), "it is there already"
+                self.change(name, cell=cell, pool=pool)
             case Drain(instance=name, cell=cell):
                 found = self.members[name]
                 assert found.joined and found.cell == cell

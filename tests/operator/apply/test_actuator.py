@@ -17,7 +17,6 @@ from macroserve.core.scaling.fleet import (
     Drain,
     Migrate,
     Relabel,
-    SetPool,
     Start,
     Stop,
 )
@@ -31,7 +30,7 @@ from macroserve.operator.k8s.kinds import POD
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Observation
 from macroserve.operator.observe.pods import instance_pods
-from macroserve.operator.plan.fleet import Repair
+from macroserve.operator.plan.fleet import RepairAction
 from macroserve.operator.reconcile.head_connection import HeadConnection
 
 LP, HP = Pool.LP, Pool.HP
@@ -48,7 +47,7 @@ def fake() -> FakeDeployment:
     return fake
 
 
-async def carry_out(fake: FakeDeployment, actions: Iterable[Action | Repair]) -> Effect:
+async def carry_out(fake: FakeDeployment, actions: Iterable[Action | RepairAction]) -> Effect:
     """In a round that observes what is there now."""
     found = fake.resource()
     assert found is not None
@@ -75,7 +74,7 @@ async def carry_out(fake: FakeDeployment, actions: Iterable[Action | Repair]) ->
         status={},
     )
     http = cast(aiohttp.ClientSession, fake)
-    head = answer.head if answer else None
+    head = answer.client if answer else None
     return await Actuator(
         world.api, http, form.render_context, observation, TOKENS, head
     ).carry_out(actions)
@@ -104,8 +103,8 @@ def test_a_move_and_a_pool_are_noted_on_the_pod(fake: FakeDeployment) -> None:
     joined(fake, 2)
     actions = [
         DeployCell("cell-1"),
-        Migrate("instance-1", "cell-0", "cell-1"),
-        SetPool("instance-0", "cell-0", HP),
+        Migrate("instance-1", "cell-1", LP),
+        Migrate("instance-0", "cell-0", HP),
     ]
     asyncio.run(carry_out(fake, actions))
     assert set(fake.cells["cell-1"]) == {"instance-1"}
@@ -128,9 +127,9 @@ def test_the_same_instances_other_steps_wait(fake: FakeDeployment) -> None:
     fake.before_request = failing("/admin/v1/migrate")
     actions = [
         DeployCell("cell-1"),
-        Migrate("instance-0", "cell-0", "cell-1"),
-        SetPool("instance-0", "cell-1", HP),
-        SetPool("instance-1", "cell-0", HP),
+        Migrate("instance-0", "cell-1", LP),
+        Relabel("instance-0", "cell-1", HP),
+        Relabel("instance-1", "cell-0", HP),
     ]
     effect = asyncio.run(carry_out(fake, actions))
     assert effect.done == (actions[0], actions[3])
@@ -146,8 +145,8 @@ def test_nor_are_they_taken_after_a_refusal_of_the_api_server(fake: FakeDeployme
     fake.api.before_call = refuse
     actions = [
         Relabel("instance-0", "cell-0", HP),
-        SetPool("instance-0", "cell-0", HP),
-        SetPool("instance-1", "cell-0", HP),
+        Migrate("instance-0", "cell-0", HP),
+        Migrate("instance-1", "cell-0", HP),
     ]
     effect = asyncio.run(carry_out(fake, actions))
     assert effect.done == (actions[2],)
@@ -165,7 +164,7 @@ def test_what_needs_a_cell_that_does_not_start_waits(fake: FakeDeployment) -> No
     fake.before_request = failing("/admin/v1/cells/cell-1")
     actions = [
         DeployCell("cell-1"),
-        Migrate("instance-0", "cell-0", "cell-1"),
+        Migrate("instance-0", "cell-1", LP),
         Attach("instance-1", "cell-1"),
         Attach("instance-2", "cell-0"),
     ]
@@ -179,7 +178,7 @@ def test_no_cell_ends_while_something_may_still_be_in_it(fake: FakeDeployment) -
     asyncio.run(carry_out(fake, [DeployCell("cell-1")]))
     fake.before_request = failing("/admin/v1/migrate")
     actions = [
-        Migrate("instance-0", "cell-0", "cell-1"),
+        Migrate("instance-0", "cell-1", LP),
         DeleteCell("cell-2"),
         DeleteCell("cell-0"),
     ]

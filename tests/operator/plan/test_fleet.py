@@ -12,7 +12,7 @@ from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import Member, Relabel, State
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.observe.observation import InstancePod, Observation, Problem
-from macroserve.operator.plan.fleet import Detach, ForceDelete, RetryDrain, fleet, repairs
+from macroserve.operator.plan.fleet import Detach, ForceDelete, RetryDrain, fleet, repair_actions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ADDRESS = "10.0.0.5"
@@ -255,4 +255,4 @@ ENDING: dict[str, Any] = {"deleting": True, "terminating": True}
 def test_repairs(
     of: list[InstancePod], cells: dict[str, list[InstanceReport]] | None, repair: list[object]
 ) -> None:
-    assert list(repairs(observation(*of, cells=cells))) == repair
+    assert list(repair_actions(observation(*of, cells=cells))) == repair

@@ -28,9 +28,6 @@ from macroserve.core.scaling.fleet import (
     Start,
     Stop,
 )
-from macroserve.core.scaling.fleet import (
-    SetPool as SetPoolAction,
-)
 from macroserve.core.status import Pool
 from macroserve.operator.observe.observation import Problem, Server
 from macroserve.operator.observe.target import Change
@@ -107,8 +104,8 @@ STEPS = [
         ("InstanceReady", "instance-3 has made a token, and serves in cell-0."),
     ),
     (
-        Migrate("instance-1", "cell-0", "cell-1"),
-        ("HandleMigrated", "instance-1 moved from cell-0 to cell-1; its streams go on."),
+        Migrate("instance-1", "cell-1", Pool.LP),
+        ("HandleMigrated", "instance-1 (lp) migrated to cell-1; its streams continue."),
     ),
     (
         Drain("instance-2", "cell-0", "Two are wanted."),
@@ -119,7 +116,6 @@ STEPS = [
         ("InstanceRemoved", "instance-2 is stopped. It has drained."),
     ),
     (Relabel("instance-3", "cell-1", Pool.LP), None),
-    (SetPoolAction("instance-1", "cell-0", Pool.HP), None),
     (DeployCell("cell-1"), None),
     (DeleteCell("cell-1"), None),
 ]
@@ -295,7 +291,7 @@ def test_no_more_decisions_are_kept_than_are_shown() -> None:
 
 
 def move_at(now: datetime) -> ReconcileResult:
-    action = Migrate("instance-1", "cell-0", "cell-1")
+    action = Migrate("instance-1", "cell-1", Pool.LP)
     return reconcile_result(observation(now=now), plan=FleetPlan((), (action,)), done=(action,))
 
 
@@ -317,7 +313,7 @@ def test_an_event_is_what_the_api_server_wants() -> None:
         "metadata": {"namespace": "team"},
         "involvedObject": about,
         "reason": "HandleMigrated",
-        "message": "instance-1 moved from cell-0 to cell-1; its streams go on.",
+        "message": "instance-1 (lp) migrated to cell-1; its streams continue.",
         "type": "Normal",
         "source": {"component": "macroserve-operator"},
         "reportingComponent": "macroserve-operator",
@@ -348,7 +344,7 @@ def test_after_an_hour_it_is_another_event() -> None:
 
 
 def test_events_of_one_moment_have_names_of_their_own() -> None:
-    actions = (Migrate("instance-1", "cell-0", "cell-1"), Migrate("instance-2", "cell-0", "cell-1"))
+    actions = (Migrate("instance-1", "cell-1", Pool.LP), Migrate("instance-2", "cell-1", Pool.LP))
     found = reconcile_result(plan=FleetPlan((), actions), done=actions)
     events = settled().events(found, (), status(found, ()))
     assert len({event["metadata"]["name"] for event in events}) == 2

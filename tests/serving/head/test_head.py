@@ -14,10 +14,10 @@ from support import certificates
 from support.keys import live, source
 
 from macroserve.api.access_token import Audience
+from macroserve.api.client import AdminClient, AdminError, Timeouts, admin_access
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import HeadReport, InstanceIdentity
 from macroserve.operator.apply.tls import Tls
-from macroserve.operator.head_client import REPORT_TIMEOUT, CallError, HeadClient
 from macroserve.serving.discovery import InstanceDiscovery
 from macroserve.serving.head import server as head
 from macroserve.serving.head.server import HeadOptions, HeadServer
@@ -66,7 +66,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> Cells:
 @contextlib.asynccontextmanager
 async def starting(
     cells: Cells, served: TlsSource | None = None, tls: Tls | None = None
-) -> AsyncIterator[tuple[HeadClient, asyncio.Task[None]]]:
+) -> AsyncIterator[tuple[AdminClient, asyncio.Task[None]]]:
     """It listens when entered; the task is done when it is ready. tls: of the operator."""
     options = replace(OPTIONS, keys=replace(OPTIONS.keys, tls=served))
     server = HeadServer(cast(RayCells, cells), cast(InstanceDiscovery, cells), options)
@@ -77,7 +77,9 @@ async def starting(
     port = server._server.servers[0].sockets[0].getsockname()[1]
     async with aiohttp.ClientSession() as http:
         scheme = "https" if tls else "http"
-        yield HeadClient(http, f"{scheme}://127.0.0.1:{port}", RING, tls), start
+        peer = tls.peer if tls else None
+        endpoint = f"{scheme}://127.0.0.1:{port}"
+        yield AdminClient(http, endpoint, admin_access(RING), peer), start
     cells.may_run.set()
     await start
     await server.stop()
@@ -87,14 +89,14 @@ async def test_until_all_its_cells_are_back_it_tells_of_none(cells: Cells) -> No
     cells.named = "cell-0", "cell-1"
     cells.running["cell-0"] = "http://127.0.0.1:9"
     async with starting(cells) as (client, start):
-        for ask in (client.report, client.load):
-            with pytest.raises(CallError, match=r"503.*starting"):
+        for ask in (client.head_report, client.load):
+            with pytest.raises(AdminError, match=r"503.*starting"):
                 await ask()
-        with pytest.raises(CallError, match=r"503.*starting"):
+        with pytest.raises(AdminError, match=r"503.*starting"):
             await client.drain("cell-0", "instance-0")
         cells.may_run.set()
         await start
-        assert await client.report() == HeadReport((), frozenset({"cell-0", "cell-1"}))
+        assert await client.head_report() == HeadReport((), frozenset({"cell-0", "cell-1"}))
 
 
 async def test_the_operator_asks_a_head_with_tls_by_its_name(cells: Cells, tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ async def test_the_operator_asks_a_head_with_tls_by_its_name(cells: Cells, tmp_p
     async with starting(cells, served, tls) as (client, start):
         cells.may_run.set()
         await start
-        assert await client.report() == HeadReport((), frozenset())
+        assert await client.head_report() == HeadReport((), frozenset())
     certificates.source(tmp_path / "another")
     stranger = (tmp_path / "another" / "ca.crt").read_text()
     for name, trusted, reason in (
@@ -113,14 +115,14 @@ async def test_the_operator_asks_a_head_with_tls_by_its_name(cells: Cells, tmp_p
     ):
         wrong = Tls.of(name, {"ca.crt": trusted})
         async with starting(cells, served, wrong) as (client, _):
-            with pytest.raises(CallError, match=reason):
-                await client.report()
+            with pytest.raises(AdminError, match=reason):
+                await client.head_report()
     async with starting(cells, served) as (client, _):
-        with pytest.raises(CallError, match="does not answer"):
-            await client.report()
+        with pytest.raises(AdminError, match="does not answer"):
+            await client.head_report()
     async with starting(cells, None, tls) as (client, _):
-        with pytest.raises(CallError, match="does not answer"):
-            await client.report()
+        with pytest.raises(AdminError, match="does not answer"):
+            await client.head_report()
 
 
 async def test_a_cell_that_takes_long_to_start_is_not_given_up(
@@ -130,10 +132,10 @@ async def test_a_cell_that_takes_long_to_start_is_not_given_up(
     cells.named = ("cell-0",)
     async with starting(cells) as (client, start):
         await start
-        assert (await client.report()).running == frozenset()
+        assert (await client.head_report()).running == frozenset()
         cells.may_run.set()
         await asyncio.sleep(0)
-        assert (await client.report()).running == {"cell-0"}
+        assert (await client.head_report()).running == {"cell-0"}
 
 
 async def test_a_cell_that_hangs_is_left_out_in_time(cells: Cells) -> None:
@@ -159,9 +161,8 @@ async def test_a_cell_that_hangs_is_left_out_in_time(cells: Cells) -> None:
     cells.running = {"cell-0": url, "cell-1": url + "/1", "cell-2": url + "/2"}
     async with starting(cells) as (client, start):
         await start
-        assert REPORT_TIMEOUT.total is not None
-        async with asyncio.timeout(0.8 * REPORT_TIMEOUT.total):
-            told, summed = await asyncio.gather(client.report(), client.load())
+        async with asyncio.timeout(0.8 * Timeouts().report_s):
+            told, summed = await asyncio.gather(client.head_report(), client.load())
     await runner.cleanup()
     assert [cell.cell.name for cell in told.cells] == ["cell-0"]
     assert told.running == {"cell-0", "cell-1", "cell-2"}

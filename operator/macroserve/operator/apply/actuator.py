@@ -11,6 +11,7 @@ from typing import assert_never
 
 import aiohttp
 
+from macroserve.api.client import AdminClient, AdminError, identity
 from macroserve.core.scaling.fleet import (
     Action,
     Attach,
@@ -19,7 +20,6 @@ from macroserve.core.scaling.fleet import (
     Drain,
     Migrate,
     Relabel,
-    SetPool,
     Start,
     Stop,
     drain_budget_s,
@@ -28,7 +28,6 @@ from macroserve.core.status import Pool
 from macroserve.operator.apply.owned_objects import refused
 from macroserve.operator.apply.tls import Tls
 from macroserve.operator.apply.tokens import Tokens
-from macroserve.operator.head_client import CallError, HeadClient, identity
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import Api, ApiError
 from macroserve.operator.k8s.kinds import POD, is_owned
@@ -38,7 +37,7 @@ from macroserve.operator.plan.avoidance import avoided_nodes, node_names
 from macroserve.operator.plan.fleet import (
     Detach,
     ForceDelete,
-    Repair,
+    RepairAction,
     RetryDrain,
     control_url,
     located,
@@ -64,17 +63,20 @@ class _TakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Actuator:
-    """Of one round. head: None while it does not answer; what needs it fails then."""
+    """Apply the actions of one reconcile.
+
+    head: None while the head is unreachable; actions that need it raise AdminError.
+    """
 
     api: Api
     http: aiohttp.ClientSession
     render_context: RenderContext
     observation: Observation
     tokens: Tokens
-    head: HeadClient | None
+    head: AdminClient | None
     tls: Tls | None = None
 
-    async def carry_out(self, actions: Iterable[Action | Repair]) -> Effect:
+    async def carry_out(self, actions: Iterable[Action | RepairAction]) -> Effect:
         """In order. Raises ApiError when the API server does not answer or meets a conflict."""
         done: list[Action] = []
         problems: list[Problem] = []
@@ -90,7 +92,7 @@ class Actuator:
             except _TakenError as error:
                 problems.append(Problem("NameTaken", str(error)))
                 failed.add(_subject(action))
-            except CallError as error:
+            except AdminError as error:
                 problems.append(Problem("OrderFailed", str(error)))
                 failed.add(_subject(action))
             else:
@@ -98,30 +100,26 @@ class Actuator:
                     done.append(action)
         return Effect(tuple(done), tuple(problems))
 
-    async def _carry_out(self, action: Action | Repair) -> None:
+    async def _carry_out(self, action: Action | RepairAction) -> None:
         match action:
             case DeployCell(cell=cell):
-                await self._to_head().deploy(cell)
+                await self._to_head().deploy_cell(cell)
             case DeleteCell(cell=cell):
-                await self._to_head().delete(cell)
+                await self._to_head().delete_cell(cell)
             case Start(instance=name, cell=cell, pool=pool):
                 await self._start(name, cell, pool)
             case Relabel(instance=name, cell=cell, pool=pool):
                 await self._label(name, cell, pool)
             case Attach(instance=name, cell=cell):
-                await self._adopt(name, cell)
-            case Migrate(instance=name, source=source, target=target):
-                await self._to_head().migrate(name, source, target)
-                await self._label(name, target)
-            case SetPool(instance=name, cell=cell, pool=pool):
-                await self._to_head().set_pool(cell, name, pool)
-                await self._label(name, cell, pool)
+                await self._attach(name, cell)
+            case Migrate(instance=name, to_cell=cell, as_pool=pool):
+                await self._migrate(name, cell, pool)
             case Drain(instance=name, cell=cell):
                 await self._drain(name, cell)
             case RetryDrain(instance=name, cell=cell):
                 await self._to_head().drain(cell, name)
             case Detach(instance=name, cell=cell):
-                await self._to_head().release(cell, name)
+                await self._to_head().detach(cell, name)
             case Stop(instance=name):
                 await self._stop(name)
             case ForceDelete(instance=name):
@@ -144,15 +142,25 @@ class Actuator:
                 message = f"The pod {full_name} exists already, and belongs to something else."
                 raise _TakenError(message) from error
 
-    async def _adopt(self, name: str, cell: str) -> None:
+    async def _attach(self, name: str, cell: str) -> None:
         pod = self._pod(name)
         if pod.address is None:
-            raise CallError(f"{name} has no address yet.")
-        told = await identity(self.http, control_url(pod), name, self.tokens.ring, self.tls)
-        if told.name != name:
+            raise AdminError(f"{name} has no address yet.")
+        peer = self.tls.peer if self.tls else None
+        found = await identity(self.http, control_url(pod), name, self.tokens.ring, peer)
+        if found.name != name:
             # An address may have passed to another pod before this one is known to be gone.
-            raise CallError(f"At the address of {name} there is {told.name}.")
-        await self._to_head().adopt(cell, told.handle)
+            raise AdminError(f"At the address of {name} there is {found.name}.")
+        await self._to_head().adopt(cell, found.handle)
+
+    async def _migrate(self, name: str, cell: str, pool: Pool) -> None:
+        found = located(self.observation, self._pod(name))
+        if found is None:
+            raise AdminError(f"No cell holds {name}.")
+        holder, report = found
+        new_pool = None if report.pool is pool else pool
+        await self._to_head().migrate(name, holder.cell.name, cell, new_pool)
+        await self._label(name, cell, pool)
 
     async def _drain(self, name: str, cell: str) -> None:
         """The mark on the pod comes first: what it says is ordered again until it is done."""
@@ -176,15 +184,14 @@ class Actuator:
         found = located(self.observation, pod)
         if found and self.head:
             # A cell that does not answer notices by itself that the instance is gone.
-            with contextlib.suppress(CallError):
-                await self.head.release(found[0].cell.name, name)
+            with contextlib.suppress(AdminError):
+                await self.head.detach(found[0].cell.name, name)
         grace_s = DRAINED_GRACE_S if found and pod.draining_since else None
         await self.api.delete(POD, self.render_context.namespace, pod.name, grace_s)
 
-    async def _label(self, name: str, cell: str, pool: Pool | None = None) -> None:
-        """For a container that starts anew, and for a head that knows nothing of its cells."""
-        pools = {} if pool is None else {names.POOL: pool.value}
-        await self._mark(name, {"labels": {names.CELL: cell, **pools}})
+    async def _label(self, name: str, cell: str, pool: Pool) -> None:
+        """Label the pod, for a container that restarts and for a head that lost its cells."""
+        await self._mark(name, {"labels": {names.CELL: cell, names.POOL: pool.value}})
 
     async def _mark(self, name: str, metadata: dict[str, dict[str, str]]) -> None:
         patch = {"metadata": metadata}
@@ -193,21 +200,21 @@ class Actuator:
     def _pod(self, name: str) -> InstancePod:
         return next(pod for pod in self.observation.pods if pod.instance == name)
 
-    def _to_head(self) -> HeadClient:
+    def _to_head(self) -> AdminClient:
         if self.head is None:
-            raise CallError("The head does not answer.")
+            raise AdminError("The head does not answer.")
         return self.head
 
 
-def _subject(action: Action | Repair) -> str:
+def _subject(action: Action | RepairAction) -> str:
     """What fails with the action: an instance, or a cell that was to begin or to end."""
     return action.cell if isinstance(action, DeployCell | DeleteCell) else action.instance
 
 
-def _names(action: Action | Repair) -> set[str]:
+def _names(action: Action | RepairAction) -> set[str]:
     match action:
-        case Migrate(instance=name, source=source, target=target):
-            return {name, source, target}
+        case Migrate(instance=name, to_cell=cell):
+            return {name, cell}
         case Stop(instance=name) | ForceDelete(instance=name):
             return {name}
         case DeployCell(cell=cell) | DeleteCell(cell=cell):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from macroserve.api.tls import AUTHORITY, client_context, tls_name
+from macroserve.api.tls import AUTHORITY, TlsPeer, client_context, tls_name
 from macroserve.operator.apply.certificates import certificates
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import Api
@@ -18,19 +18,17 @@ from macroserve.operator.render.context import RenderContext
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """name: that a part's certificate must be for. data: of the Secret. context: trusts the
-    authority in it alone."""
+    """Hold the data of the Secret, and the peer that trusts the authority in it alone."""
 
-    name: str
     data: Mapping[str, str] = field(repr=False)
-    context: ssl.SSLContext = field(repr=False)
+    peer: TlsPeer
 
     @staticmethod
     def of(name: str, data: Mapping[str, str]) -> "Tls":
         """Raises ssl.SSLError or ValueError where there is no certificate of an authority."""
         context = client_context()
         context.load_verify_locations(cadata=data.get(AUTHORITY, ""))
-        return Tls(name, data, context)
+        return Tls(data, TlsPeer(name, context))
 
 
 class CertificateError(Exception):

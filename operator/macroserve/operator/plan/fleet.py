@@ -48,11 +48,11 @@ class ForceDelete:
     instance: str
 
 
-Repair = Relabel | RetryDrain | Detach | ForceDelete
+RepairAction = Relabel | RetryDrain | Detach | ForceDelete
 """Relabel: the labels of an instance's pod say another cell or pool than its scheduler."""
 
 
-def repairs(observation: Observation) -> Iterator[Repair]:
+def repair_actions(observation: Observation) -> Iterator[RepairAction]:
     """What an earlier round left undone, or others did. Such as a move after which the operator
     was killed."""
     pods = {pod.instance: pod for pod in observation.pods}

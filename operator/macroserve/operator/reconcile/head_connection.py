@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 import aiohttp
 
+from macroserve.api.client import AdminClient, AdminError, UnauthorizedError, admin_access
 from macroserve.api.keys import KeyRing
 from macroserve.api.messages import HeadReport, Report
 from macroserve.core.scaling.load import LoadReport
 from macroserve.operator import metrics
 from macroserve.operator.apply.tls import Tls, tls
 from macroserve.operator.apply.tokens import Tokens, tokens
-from macroserve.operator.head_client import CallError, HeadClient
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import Api
 from macroserve.operator.k8s.kinds import Object
@@ -26,10 +26,10 @@ READ_AGAIN = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """load: None if it was not asked for, or is not told."""
+class HeadState:
+    """What a head answered. load: None if it was not requested, or the head does not know it."""
 
-    head: HeadClient
+    client: AdminClient
     report: HeadReport
     load: LoadReport | None
 
@@ -79,27 +79,32 @@ class HeadConnection:
         ring: KeyRing,
         needs_load: Callable[[Report], bool],
         tls: Tls | None = None,
-    ) -> Answer | None:
+    ) -> HeadState | None:
         """address: the head pod's. None when it does not answer as it should."""
         scheme = "https" if tls else "http"
-        head = HeadClient(self._http, f"{scheme}://{address}:{names.HEAD_PORT}", ring, tls)
+        head = AdminClient(
+            self._http,
+            f"{scheme}://{address}:{names.HEAD_PORT}",
+            admin_access(ring),
+            tls.peer if tls else None,
+        )
         try:
-            report = await head.report()
-        except CallError as error:
-            self._note(error)
+            report = await head.head_report()
+        except AdminError as error:
+            self._record(error)
             return None
         load = await self._load(head) if needs_load(report) else None
-        return Answer(head, report, load)
+        return HeadState(head, report, load)
 
-    async def _load(self, head: HeadClient) -> LoadReport | None:
+    async def _load(self, head: AdminClient) -> LoadReport | None:
         try:
             return await head.load()
-        except CallError as error:
-            self._note(error)
+        except AdminError as error:
+            self._record(error)
             return None
 
-    def _note(self, error: CallError) -> None:
-        if error.unauthorized:
+    def _record(self, error: AdminError) -> None:
+        if isinstance(error, UnauthorizedError):
             self._read_at = None
         metrics.ERRORS.labels("head").inc()
         self._log.info("The head does not answer: %s", error)

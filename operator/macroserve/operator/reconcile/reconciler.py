@@ -39,8 +39,8 @@ from macroserve.operator.observe.problems import missing_secret
 from macroserve.operator.observe.target import ScalingTarget, last_desired_instances
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.plan.autoscaler import Autoscaler, needs_load
-from macroserve.operator.plan.fleet import fleet, repairs
-from macroserve.operator.reconcile.head_connection import Answer, HeadConnection
+from macroserve.operator.plan.fleet import fleet, repair_actions
+from macroserve.operator.reconcile.head_connection import HeadConnection, HeadState
 from macroserve.operator.report.reconcile_result import ReconcileResult
 from macroserve.operator.report.reporter import Reporter
 
@@ -145,11 +145,11 @@ class Reconciler:
 
         effect = Effect((), ())
         if tokens:
-            orders = answer.head if answer else None
+            orders = answer.client if answer else None
             actuator = Actuator(
                 world.api, world.http, form.render_context, observation, tokens, orders, tls
             )
-            effect = await actuator.carry_out((*repairs(observation), *plan.actions))
+            effect = await actuator.carry_out((*repair_actions(observation), *plan.actions))
 
         problems += [*effect.problems, *await self._missing(form, observation)]
         found = ReconcileResult(observation, present, target, plan, effect.done, tuple(problems))
@@ -168,7 +168,7 @@ class Reconciler:
         return self._form
 
     def _observe(
-        self, resource: Object, form: DesiredObjects, answer: Answer | None, now: datetime
+        self, resource: Object, form: DesiredObjects, answer: HeadState | None, now: datetime
     ) -> Observation:
         pods = self._pods()
         deployments = self._world.store.of(DEPLOYMENT, self._key)

@@ -83,7 +83,7 @@ class Recorder:
         news = [
             *_of_target(found),
             *(EventDraft(d.event, str(d)) for d in decided if d.event),
-            *_of_steps(found),
+            *_of_actions(found),
             *self._of_conditions(status["conditions"]),
             *self._of_issues(found.issues),
         ]
@@ -178,14 +178,14 @@ def _of_target(found: ReconcileResult) -> Iterator[EventDraft]:
         yield EventDraft("ScaledUp" if grows else "ScaledDown", f"{counts} {change.reason}")
 
 
-def _of_steps(found: ReconcileResult) -> Iterator[EventDraft]:
+def _of_actions(found: ReconcileResult) -> Iterator[EventDraft]:
     why = {c.instance: c.reason for c in found.plan.decisions if isinstance(c, Add)}
     for action in found.done:
-        if news := _of_step(action, why):
+        if news := _of_action(action, why):
             yield news
 
 
-def _of_step(action: Action, why: Mapping[str, str]) -> EventDraft | None:
+def _of_action(action: Action, why: Mapping[str, str]) -> EventDraft | None:
     match action:
         case Start(instance=name, cell=cell, pool=pool):
             reason = why.get(name, "")
@@ -194,9 +194,10 @@ def _of_step(action: Action, why: Mapping[str, str]) -> EventDraft | None:
             )
         case Attach(instance=name, cell=cell):
             return EventDraft("InstanceReady", f"{name} has made a token, and serves in {cell}.")
-        case Migrate(instance=name, source=source, target=target):
-            moved = f"{name} moved from {source} to {target}; its streams go on."
-            return EventDraft("HandleMigrated", moved)
+        case Migrate(instance=name, to_cell=cell, as_pool=pool):
+            return EventDraft(
+                "HandleMigrated", f"{name} ({pool}) migrated to {cell}; its streams continue."
+            )
         case Drain(instance=name, reason=reason):
             return EventDraft("InstanceDraining", f"{name} takes no new requests. {reason}")
         case Stop(instance=name, reason=reason):

@@ -22,7 +22,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
     async with running(settings, [INSTANCES]) as cluster:
         handle = cluster.handles[0]
         async with lossy_path(handle.address) as path:
-            await cluster.admin.release(CELL, handle.name)
+            await cluster.admin.detach(CELL, handle.name)
             behind = replace(handle, address=path.url)
             await cluster.admin.adopt(CELL, sign(behind, cluster.keys.ring, time.time()))
             return await observe(cluster.endpoint, path, PARTITION_S)

@@ -118,18 +118,14 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Migrate an instance's handle; its streams do not notice."""
+    """Release an instance's handle, issue it again with a role, and have a cell adopt it.
+
+    The cell may be the one that held the handle. The instance's streams continue.
+    """
 
     instance: str
-    source: str
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetPool:
-    instance: str
-    cell: str
-    pool: Pool
+    to_cell: str
+    as_pool: Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +152,7 @@ class DeleteCell:
     cell: str
 
 
-Action = DeployCell | Start | Relabel | Attach | Migrate | SetPool | Drain | Stop | DeleteCell
+Action = DeployCell | Start | Relabel | Attach | Migrate | Drain | Stop | DeleteCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +297,9 @@ class _Actions:
                 yield Relabel(member.name, cell, pool)
             if member.serves and not member.in_use:
                 yield Attach(member.name, cell)
-            if member.joined and member.cell != cell:
-                yield Migrate(member.name, member.cell, cell)
-            if member.serves and not member.foreign and member.pool is not pool:
-                yield SetPool(member.name, cell, pool)
+            role = member.pool if member.foreign else pool  # a foreign one takes no command
+            if member.joined and (member.cell, member.pool) != (cell, role):
+                yield Migrate(member.name, cell, role)
 
     def _end_cells(self) -> Iterator[Action]:
         places = _places(self.after)
