@@ -1,10 +1,10 @@
-"""What a manifest wishes for."""
+"""The fleet that a manifest asks for."""
 
 from typing import Any
 
 import pytest
 
-from macroserve.api.manifest import leaves_ratio_open, parse, wish
+from macroserve.api.manifest import leaves_ratio_open, parse
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
 
@@ -38,11 +38,13 @@ def document(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_the_ratio_is_of_strategies_with_pools(spec: dict[str, Any], ratio: float) -> None:
-    assert wish(parse(document(**spec))) == DesiredFleet(3, Bounds(2, 4), pytest.approx(ratio))
+    assert parse(document(**spec)).desired_fleet() == DesiredFleet(
+        3, Bounds(2, 4), pytest.approx(ratio)
+    )
 
 
 def test_something_else_may_say_how_many() -> None:
-    assert wish(parse(document()), instances=7).instances == 7
+    assert parse(document()).desired_fleet(instances=7).desired_instances == 7
 
 
 @pytest.mark.parametrize(
@@ -58,4 +60,4 @@ def test_something_else_may_say_how_many() -> None:
 def test_who_finds_the_ratio(spec: dict[str, Any], is_open: bool, ratio: float) -> None:
     manifest = parse(document(**spec))
     assert leaves_ratio_open(manifest) == is_open
-    assert wish(manifest, auto_ratio=0.25).high_priority_ratio == ratio
+    assert manifest.desired_fleet(auto_ratio=0.25).high_priority_ratio == ratio

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from support.keys import source
 
-from macroserve.api.manifest import wish
 from macroserve.core.backoff import Backoff
 from macroserve.local import deployment
 from macroserve.local.deployment import Deployment
@@ -53,7 +52,7 @@ async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[st
     monkeypatch.setattr(deployment, "RayCluster", lambda _: cluster)
     monkeypatch.setattr(deployment, "BACKOFF", Backoff(0.0, 0.0))
     parent: Any = Parent()
-    setup = Setup(options, "http://p", "token", wish(manifest), 0.1)
+    setup = Setup(options, "http://p", "token", manifest.desired_fleet(), 0.1)
     await Deployment(setup, parent)._deploy_ingress()
     return parent.told
 

@@ -150,8 +150,8 @@ class Scene:
     events: list[str]
     task: asyncio.Task[None]
 
-    def wish(self, instances: int, ratio: float = 0.0) -> None:
-        self.reconciler.wish = DesiredFleet(instances, Bounds(2, 4), ratio)
+    def ask_for(self, instances: int, ratio: float = 0.0) -> None:
+        self.reconciler.desired = DesiredFleet(instances, Bounds(2, 4), ratio)
 
     async def until(self, condition: Callable[[], Any]) -> None:
         async with asyncio.timeout(5):
@@ -182,8 +182,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[Scene]]:
         world = world or Played()
         events: list[str] = []
         both: Any = world
-        wish = DesiredFleet(instances, Bounds(2, 4), 0.0)
-        reconciler = Reconciler(both, both, wish, 0.1, events.append, Backoff(0.0, 0.0))
+        desired = DesiredFleet(instances, Bounds(2, 4), 0.0)
+        reconciler = Reconciler(both, both, desired, 0.1, events.append, Backoff(0.0, 0.0))
         return Scene(world, reconciler, events, asyncio.create_task(reconciler.run()))
 
     return begin
@@ -196,7 +196,7 @@ async def test_instances_start_and_join_a_cell(play) -> None:
     assert scene.events.count("Cell scheduler cell-0 is up.") == 1
     before = list(scene.events)
     await scene.rounds()
-    assert scene.events == before, "as wished, there is nothing to say"
+    assert scene.events == before, "as desired, there is nothing to say"
     scene.task.cancel()
 
 
@@ -211,12 +211,12 @@ async def test_they_start_before_anything_answers(play) -> None:
 async def test_up_and_down(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
-    scene.wish(5)
+    scene.ask_for(5)
     await scene.until(lambda: sorted(scene.cells().values()) == [2, 3])
     assert sum("Split cell-0" in event for event in scene.events) == 1
     for instance in scene.world.alive.values():
         instance.running = 1
-    scene.wish(3)
+    scene.ask_for(3)
     await scene.until(lambda: sum(i.draining for i in scene.world.alive.values()) == 2)
     await scene.rounds()
     assert len(scene.world.alive) == 5, "what drains has work"
@@ -226,7 +226,7 @@ async def test_up_and_down(play) -> None:
     assert len(scene.world.alive) == 3
     assert sorted(scene.world.released) == sorted(scene.world.killed)
     # Their names are given out again, and with them nothing of what was.
-    scene.wish(5)
+    scene.ask_for(5)
     await scene.until(lambda: sorted(scene.cells().values()) == [2, 3])
     await scene.rounds()
     assert len(scene.world.killed) == 2
@@ -248,7 +248,7 @@ async def test_a_drain_has_an_end(play, monkeypatch: pytest.MonkeyPatch) -> None
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     for instance in scene.world.alive.values():
         instance.running = 1
-    scene.wish(2)
+    scene.ask_for(2)
     await scene.until(lambda: len(scene.world.alive) == 2)
     scene.task.cancel()
 
@@ -260,14 +260,14 @@ async def test_a_failed_order_is_given_again_and_told_of_once(play) -> None:
     assert scene.cells() == {"cell-0": 0}
     scene.world.failing = {"migrate", "drain"}
     await scene.until(lambda: scene.cells() == {"cell-0": 4})
-    scene.reconciler.wish = DesiredFleet(4, Bounds(1, 2), 0.0)
+    scene.reconciler.desired = DesiredFleet(4, Bounds(1, 2), 0.0)
     await scene.until(lambda: "cell-1" in scene.world.deployed)
     await scene.rounds()
     assert scene.world.moved == []
     scene.world.failing = {"drain"}
     await scene.until(lambda: scene.cells() == {"cell-0": 2, "cell-1": 2})
     assert sum("Split" in event for event in scene.events) == 1
-    scene.wish(3)
+    scene.ask_for(3)
     await scene.rounds()
     assert len(scene.world.alive) == 4
     scene.world.failing = set()
@@ -280,10 +280,10 @@ async def test_what_drains_is_not_taken_back(play) -> None:
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     for instance in scene.world.alive.values():
         instance.running = 1
-    scene.wish(2)
+    scene.ask_for(2)
     await scene.until(lambda: any(i.draining for i in scene.world.alive.values()))
     leaving = next(i for i in scene.world.alive.values() if i.draining)
-    scene.wish(3)
+    scene.ask_for(3)
     leaving.cell = None
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     assert leaving not in scene.world.alive.values()
@@ -315,7 +315,7 @@ async def test_a_hung_instance_is_replaced_under_its_name(play) -> None:
 async def test_an_instance_that_is_not_wanted_any_more_is_told_of_as_such(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
-    scene.wish(2)
+    scene.ask_for(2)
     await scene.until(lambda: len(scene.world.alive) == 2)
     await scene.rounds()
     gone = [event for event in scene.events if "is gone" in event]
@@ -335,7 +335,7 @@ async def test_instances_are_not_told_lost_while_no_cell_answers(play) -> None:
 async def test_an_instance_that_its_cell_lost_comes_back_into_it_with_its_pool(play) -> None:
     scene = await play(5)
     await scene.until(lambda: sorted(scene.cells().values()) == [2, 3])
-    scene.wish(5, ratio=0.5)
+    scene.ask_for(5, ratio=0.5)
     await scene.until(lambda: sum(i.pool is Pool.HP for i in scene.world.alive.values()) == 3)
     pools = {name: (i.cell, i.pool) for name, i in scene.world.alive.items()}
     lost = next(i for i in scene.world.alive.values() if i.cell == "cell-1" and i.pool is Pool.HP)
@@ -350,9 +350,9 @@ async def test_what_is_not_wanted_any_more_need_not_start(play) -> None:
     scene = await play(2)
     await scene.until(lambda: scene.cells() == {"cell-0": 2})
     scene.world.may_serve.clear()
-    scene.wish(4)
+    scene.ask_for(4)
     await scene.until(lambda: len(scene.world.alive) == 4)
-    scene.wish(2)
+    scene.ask_for(2)
     await scene.until(lambda: len(scene.world.alive) == 2)
     assert all(i.serves for i in scene.world.alive.values())
     scene.task.cancel()
@@ -371,7 +371,7 @@ async def test_nothing_is_stopped_while_a_cell_is_away(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.world.failing = {"report"}
-    scene.wish(2)
+    scene.ask_for(2)
     await scene.rounds()
     assert scene.world.killed == [] and len(scene.world.alive) == 3
     scene.world.failing = set()
@@ -409,7 +409,7 @@ async def test_failed_starts_after_the_first_never_end_what_serves(play, kind: s
 
     if kind == "another cell":
         scene.world.failing = {"deploy"}
-        scene.wish(5)
+        scene.ask_for(5)
         await scene.rounds(20)
         assert set(scene.world.deployed) == {"cell-0"}
     else:
@@ -417,13 +417,13 @@ async def test_failed_starts_after_the_first_never_end_what_serves(play, kind: s
         if kind == "a killed instance":
             del scene.world.alive["instance-1"]
         else:
-            scene.wish(4)
+            scene.ask_for(4)
         await scene.until(lambda: calls > 20)
     assert not scene.task.done()
     assert sum("no memory" in event for event in scene.events) == 1
     scene.world.failing = set()
     scene.world.start_instance = start  # type: ignore[method-assign]
-    wanted = scene.reconciler.wish.instances
+    wanted = scene.reconciler.desired.desired_instances
     await scene.until(lambda: sum(scene.cells().values()) == wanted)
     scene.task.cancel()
 
@@ -441,7 +441,7 @@ async def test_a_round_that_fails_whatever_the_reason_is_told_once_and_ends_noth
     assert not scene.task.done()
     assert sum("control store is away" in event for event in scene.events) == 1
     scene.world.cells = cells  # type: ignore[method-assign]
-    scene.wish(3)
+    scene.ask_for(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.task.cancel()
 

@@ -28,11 +28,11 @@ class Played:
     ready: asyncio.Event
 
     def __init__(self, on_event: Callable[[str], None]) -> None:
-        self.wishes: list[DesiredFleet] = []
+        self.desired: list[DesiredFleet] = []
         Played.it = self
 
     async def run(self, setup: Setup) -> str:
-        self.wishes.append(setup.wish)
+        self.desired.append(setup.desired)
         if not self.lives:
             await asyncio.Event().wait()
         is_ready, reason = self.lives.pop(0)
@@ -44,8 +44,8 @@ class Played:
         self.ready.clear()
         return reason
 
-    def change(self, wish: DesiredFleet) -> None:
-        self.wishes.append(wish)
+    def change(self, desired: DesiredFleet) -> None:
+        self.desired.append(desired)
 
 
 @pytest.fixture
@@ -116,14 +116,14 @@ async def test_order_before_the_loss_holds_after_it(log: io.StringIO) -> None:
     async with asyncio.timeout(5):
         while Played.lives:  # noqa: ASYNC110
             await asyncio.sleep(0)
-    assert Played.it.wishes[-1].instances == 3
+    assert Played.it.desired[-1].desired_instances == 3
     await stopped(task)
 
 
 async def test_ctrl_c_ends_it_once(log: io.StringIO) -> None:
     task = asyncio.create_task(begun(log).run())
     async with asyncio.timeout(5):
-        while not Played.it.wishes:  # noqa: ASYNC110
+        while not Played.it.desired:  # noqa: ASYNC110
             await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGINT)
     await stopped(task)

@@ -118,7 +118,7 @@ class World:
         target = await self.autoscaler.target(replace(observed, **differs), self.load)
         self.status = {
             **self.status,
-            "targetInstances": target.instances,
+            "targetInstances": target.desired_instances,
             "highPriorityRatio": target.high_priority_ratio,
         }
         if target.change:

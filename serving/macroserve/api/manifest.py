@@ -266,6 +266,26 @@ class Manifest(_Part):
     def strategy(self) -> Strategy:
         return STRATEGIES[self.spec.scheduling.strategy]
 
+    def desired_fleet(
+        self, instances: int | None = None, auto_ratio: float | None = None
+    ) -> DesiredFleet:
+        """Return the fleet that the manifest asks for.
+
+        instances: replaces ``spec.instances`` where an autoscaler sets the number.
+        auto_ratio: share of HP instances for a ratio of Auto, in place of the strategy's own.
+        """
+        ratio = self.spec.priority.high_priority_ratio
+        if not self.strategy.uses_pools:
+            ratio = 0.0
+        elif ratio == "Auto":
+            ratio = self.strategy.high_priority_ratio if auto_ratio is None else auto_ratio
+        mitosis = self.spec.mitosis
+        return DesiredFleet(
+            self.spec.instances if instances is None else instances,
+            Bounds(mitosis.lower_bound, mitosis.upper_bound),
+            float(ratio),
+        )
+
 
 def parse(document: object) -> Manifest:
     """The manifest in ``document``, a mapping as YAML or JSON gives it.
@@ -297,25 +317,6 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, object]]:
         return
     for key, inner in value.items():
         yield from _leaves(f"{path}.{key}" if path else key, inner)
-
-
-def wish(
-    manifest: Manifest, instances: int | None = None, auto_ratio: float | None = None
-) -> DesiredFleet:
-    """instances: instead of the manifest's own number, where something else scales.
-    auto_ratio: share of HP instances where the manifest leaves it open, instead of the strategy's.
-    """
-    ratio = manifest.spec.priority.high_priority_ratio
-    if not manifest.strategy.uses_pools:
-        ratio = 0.0
-    elif ratio == "Auto":
-        ratio = manifest.strategy.high_priority_ratio if auto_ratio is None else auto_ratio
-    mitosis = manifest.spec.mitosis
-    return DesiredFleet(
-        manifest.spec.instances if instances is None else instances,
-        Bounds(mitosis.lower_bound, mitosis.upper_bound),
-        float(ratio),
-    )
 
 
 def leaves_ratio_open(manifest: Manifest) -> bool:

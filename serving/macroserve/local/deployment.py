@@ -22,7 +22,7 @@ from macroserve.serving.ray.cluster import RayCluster
 
 
 class Deployment:
-    """parent: takes Events and Failed, sends wishes."""
+    """parent: takes Events and Failed, sends desired."""
 
     def __init__(self, setup: Setup, parent: Connection) -> None:
         self._setup = setup
@@ -57,10 +57,10 @@ class Deployment:
     async def _serve(self) -> None:
         setup = self._setup
         async with local_client(setup.private, setup.admin_token) as admin:
-            reconciler = Reconciler(self._cluster, admin, setup.wish, setup.tpot_s, self._say)
+            reconciler = Reconciler(self._cluster, admin, setup.desired, setup.tpot_s, self._say)
 
             def change() -> None:
-                reconciler.wish = self._parent.recv()
+                reconciler.desired = self._parent.recv()
 
             loop = asyncio.get_running_loop()
             loop.add_reader(self._parent.fileno(), change)

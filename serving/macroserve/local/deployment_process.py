@@ -46,11 +46,11 @@ class DeploymentProcess:
                 self._connection.close()
                 self._connection = None
 
-    def change(self, wish: DesiredFleet) -> None:
+    def change(self, desired: DesiredFleet) -> None:
         """Nothing happens while none runs: the next one is told when it starts."""
         if self._connection is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._connection.send(wish)
+                self._connection.send(desired)
 
     def end(self, reason: str) -> None:
         """Let ``run`` return that."""

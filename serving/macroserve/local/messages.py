@@ -17,7 +17,7 @@ class Setup:
     cluster: ClusterOptions
     private: str
     admin_token: str = field(repr=False)
-    wish: DesiredFleet
+    desired: DesiredFleet
     tpot_s: float
 
 

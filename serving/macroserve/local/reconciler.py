@@ -1,4 +1,4 @@
-"""From what is wished to what runs: observe, plan, carry out, again and again.
+"""Reconcile a deployment of this machine: observe, plan, carry out.
 
 Level-triggered: every round looks at what is there, and ``core.scaling.fleet`` says what to do
 next. A round that fails leaves a state from which the next one goes on. What takes long (an
@@ -57,12 +57,12 @@ class Reconciler:
         self,
         cluster: RayCluster,
         admin: AdminClient,
-        wish: DesiredFleet,
+        desired: DesiredFleet,
         tpot_s: float,
         on_event: Callable[[str], None],
         backoff: Backoff = BACKOFF,
     ) -> None:
-        self.wish = wish
+        self.desired = desired
         self._cluster = cluster
         self._admin = admin
         self._tpot_s = tpot_s
@@ -109,7 +109,7 @@ class Reconciler:
         return nothing_comes and self._num_failures >= MAX_FIRST_FAILURES
 
     async def _change(self, fleet: Fleet) -> None:
-        plan = plan_actions(fleet, self.wish)
+        plan = plan_actions(fleet, self.desired)
         for decision in plan.decisions:
             is_retry = isinstance(decision, Add) and self._retries.has_failed(decision.instance)
             if decision not in self._decided and not is_retry:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from macroserve.api.auth import new_secret
 from macroserve.api.keys import Purpose
-from macroserve.api.manifest import Manifest, ManifestError, changes, wish
+from macroserve.api.manifest import Manifest, ManifestError, changes
 from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.engine.settings import EngineSettings
@@ -195,7 +195,7 @@ class Up:
                     self._cluster,
                     self._private,
                     self._admin_token,
-                    wish(self._manifest),
+                    self._manifest.desired_fleet(),
                     self._manifest.slo.tpot_s,
                 )
             )
@@ -260,14 +260,15 @@ class Up:
             raise ManifestError(refused)
         if manifest != self._manifest:
             self._manifest = manifest
-            changed = wish(manifest)
+            changed = manifest.desired_fleet()
             self._process.change(changed)
             self._progress.step(f"The manifest changed: {_described(changed)}")
 
 
-def _described(wish: DesiredFleet) -> str:
-    bounds = f"{wish.bounds.lower} to {wish.bounds.upper} in a cell"
-    return f"{wish.instances} instances, {bounds}, {wish.high_priority_ratio:.0%} high priority"
+def _described(desired: DesiredFleet) -> str:
+    bounds = f"{desired.bounds.lower} to {desired.bounds.upper} in a cell"
+    ratio = f"{desired.high_priority_ratio:.0%} high priority"
+    return f"{desired.desired_instances} instances, {bounds}, {ratio}"
 
 
 def _private_port(options: UpOptions) -> int:

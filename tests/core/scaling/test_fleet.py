@@ -300,6 +300,6 @@ def test_decision(members: list[Member], wish: dict[str, Any], expected: list[Ac
 def test_whatever_ends_says_why() -> None:
     found = planned([A, B, member("c", draining=True, drained=True)], 1).actions
     assert [action.reason for action in found if isinstance(action, Drain | Stop)] == [
-        "2 instances are there, 1 are wanted; b has the least work: 0 tokens.",
+        "2 instances exist, 1 are desired; b has the least work: 0 tokens.",
         "It has drained.",
     ]

@@ -170,12 +170,12 @@ def lead(world: World, wish: DesiredFleet, at_once: int) -> None:
     else:
         raise AssertionError(f"not as wished after 200 rounds: {world.members}")
     members = world.members.values()
-    assert len(members) == wish.instances
+    assert len(members) == wish.desired_instances
     assert all(m.joined and m.state is State.SERVING and not m.outdated for m in members)
     cells = {cell: [m for m in members if m.cell == cell] for cell in world.cells}
     for inside in cells.values():
         assert len(inside) <= wish.bounds.upper
-        assert len(inside) >= min(wish.bounds.lower, wish.instances)
+        assert len(inside) >= min(wish.bounds.lower, wish.desired_instances)
         high = sum(m.pool is HP for m in inside)
         assert high == high_priority_count(len(inside), wish.high_priority_ratio)
 

@@ -107,7 +107,7 @@ def test_bounds_of_one_make_a_cell_of_every_instance() -> None:
 def test_commands_name_what_they_change_and_why() -> None:
     cells = (Cell("cell-0", ("a", "b", "c", "d", "e", "f"), ("b", "e")),)
     assert plan(cells, 7, FIGURE, 0.33) == (
-        Add("cell-0", "instance-0", Pool.LP, "6 of 7 instances are there."),
+        Add("cell-0", "instance-0", Pool.LP, "6 of 7 desired instances exist."),
         Split(
             "cell-0",
             "cell-1",
@@ -166,7 +166,7 @@ def test_bounds_are_checked(lower: int, upper: int, why: str) -> None:
 
 
 def test_a_target_is_not_negative() -> None:
-    with pytest.raises(ValueError, match="target is -1"):
+    with pytest.raises(ValueError, match="-1 instances are desired"):
         plan((), -1, FIGURE)
 
 

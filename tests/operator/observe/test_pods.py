@@ -129,7 +129,7 @@ def test_a_server() -> None:
     deployment = raw("llama-head", annotations={names.REVISION: "abc"})
     deployment["spec"] = {"replicas": 2}
     found = server(deployment, [])
-    assert found and (found.ready, found.wanted, found.revision) == (0, 2, "abc")
+    assert found and (found.ready, found.desired_replicas, found.revision) == (0, 2, "abc")
     deployment["status"] = {"readyReplicas": 1}
     found = server(deployment, [])
     assert found and found.ready == 1

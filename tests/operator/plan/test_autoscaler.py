@@ -36,11 +36,11 @@ async def test_without_autoscaling_the_spec_decides_and_nothing_is_asked():
     world = World(manifest(instances=5))
     world.load = None
     first = await world.round(report=None)
-    assert (first.instances, first.able, first.metrics_available) == (5, True, None)
+    assert (first.desired_instances, first.able, first.metrics_available) == (5, True, None)
     assert first.change is None, "the first number is no change"
     assert not world.oracle.asked
     world.alert()
-    assert (await world.round()).instances == 5
+    assert (await world.round()).desired_instances == 5
 
 
 async def test_kubectl_scale_and_an_hpa_make_a_change():
@@ -55,7 +55,7 @@ async def test_kubectl_scale_and_an_hpa_make_a_change():
 
 async def test_taking_autoscaling_away_goes_back_to_the_spec(world):
     world.status = {"targetInstances": 7}
-    assert (await world.round()).instances == 7
+    assert (await world.round()).desired_instances == 7
     world.manifest = manifest(instances=3)
     assert (await world.round()).change.to_instances == 3
 
@@ -64,23 +64,23 @@ async def test_taking_autoscaling_away_goes_back_to_the_spec(world):
 
 
 async def test_it_starts_from_the_spec_and_goes_on_from_the_status(world):
-    assert (await world.round()).instances == 3
+    assert (await world.round()).desired_instances == 3
     world.status = {"targetInstances": 6}
     world.start()
-    assert (await world.round()).instances == 6
+    assert (await world.round()).desired_instances == 6
 
 
 async def test_spec_instances_changes_nothing_once_there_is_a_target(world):
     await world.round()
     world.manifest = manifest(instances=7, autoscaling={"minInstances": 2, "maxInstances": 8})
-    assert (await world.round()).instances == 3
+    assert (await world.round()).desired_instances == 3
 
 
 async def test_new_bounds_hold_at_once(world):
     await world.round()
     world.manifest = manifest(instances=5, autoscaling={"minInstances": 5, "maxInstances": 8})
     target = await world.round()
-    assert (target.instances, target.change.from_instances) == (5, 3)
+    assert (target.desired_instances, target.change.from_instances) == (5, 3)
 
 
 @pytest.mark.parametrize("name", [LOW, "MacroserveQueuesLate"])
@@ -90,7 +90,7 @@ async def test_an_alert_adds_an_instance_in_the_next_round(world, name):
     world.alert(name)
     assert world.woken == [LLAMA]
     target = await world.round(0.1)
-    assert (target.instances, target.change.from_instances) == (4, 3)
+    assert (target.desired_instances, target.change.from_instances) == (4, 3)
     assert name in target.reason
     assert target.change == Change(world.now, 3, 4, target.reason)
     assert world.oracle.forgotten, "what was simulated for three says nothing of four"
@@ -100,47 +100,47 @@ async def test_another_alert_adds_none(world):
     await world.round()
     for name in ("MacroserveUnderused", METRICS_MISSING, "Else"):
         world.alert(name)
-    assert (await world.round()).instances == 3
+    assert (await world.round()).desired_instances == 3
 
 
 async def test_an_alert_that_is_over_adds_none(world):
     await world.round()
     world.alert()
     world.alert(firing=False)
-    assert (await world.round()).instances == 3
+    assert (await world.round()).desired_instances == 3
     world.alert()
     world.now += timedelta(seconds=121)
-    assert (await world.round()).instances == 3, "it was not repeated"
+    assert (await world.round()).desired_instances == 3, "it was not repeated"
 
 
 async def test_the_next_instance_waits_until_the_last_can_have_helped(world):
     await world.round()
     world.alert()
-    assert (await world.round()).instances == 4
+    assert (await world.round()).desired_instances == 4
     world.ready = 4
     world.start()  # a restart must not forget when it was added
     world.alert()
-    assert (await world.round(SETTLE_S - 10)).instances == 4
+    assert (await world.round(SETTLE_S - 10)).desired_instances == 4
     world.alert()
-    assert (await world.round(SETTLE_S)).instances == 5
+    assert (await world.round(SETTLE_S)).desired_instances == 5
 
 
 async def test_what_simulations_find_out_is_done(world):
     await world.round()
     world.oracle.answer = wanted(6)
-    assert (await world.round()).instances == 6
+    assert (await world.round()).desired_instances == 6
     world.oracle.answer = wanted(1, 4)
     for _ in range(DOWN_S // 5 - 1):
         target = await world.round()
-        assert (target.instances, target.able) == (6, False)
-    assert (await world.round()).instances == 4
+        assert (target.desired_instances, target.able) == (6, False)
+    assert (await world.round()).desired_instances == 4
 
 
 async def test_idle_it_shrinks_to_the_fewest_without_a_simulation(world):
     world.load = load_of(0)
     for _ in range(DOWN_S // 5):
-        assert (await world.round()).instances == 3
-    assert (await world.round()).instances == 2
+        assert (await world.round()).desired_instances == 3
+    assert (await world.round()).desired_instances == 2
     assert not world.oracle.asked
 
 
@@ -149,7 +149,7 @@ async def test_what_still_runs_is_not_idle(world, field):
     world.load = load_of(0)
     world.report = Report((cell("cell-0", 0, **{field: 1}),))
     for _ in range(2 * DOWN_S // 5):
-        assert (await world.round()).instances == 3
+        assert (await world.round()).desired_instances == 3
 
 
 # -- what is not known
@@ -160,7 +160,7 @@ async def every_hold(world, **differs):
     world.oracle.answer = wanted(1, 2)
     for _ in range(3 * DOWN_S // 5):
         target = await world.round(**differs)
-        assert target.instances == 3
+        assert target.desired_instances == 3
     assert (target.able, target.metrics_available) == (False, False)
     return target.reason
 
@@ -194,14 +194,14 @@ async def test_missing_metrics_hold(world):
         world.alert(METRICS_MISSING)
         world.oracle.answer = wanted(1, 2)
         target = await world.round()
-        assert (target.instances, target.metrics_available) == (3, False)
+        assert (target.desired_instances, target.metrics_available) == (3, False)
     assert METRICS_MISSING in target.reason
 
 
 async def test_silence_does_not_keep_what_is_needed_away(world):
     world.start()
     world.oracle.answer = wanted(5)
-    assert (await world.round(heard=False)).instances == 5
+    assert (await world.round(heard=False)).desired_instances == 5
 
 
 async def test_when_metrics_come_back_a_whole_window_has_to_pass(world):
@@ -213,8 +213,8 @@ async def test_when_metrics_come_back_a_whole_window_has_to_pass(world):
     world.load = load_of()
     for _ in range(DOWN_S // 5 - 1):
         target = await world.round()
-        assert (target.instances, target.metrics_available) == (3, True)
-    assert [(await world.round()).instances for _ in range(2)][-1] == 2
+        assert (target.desired_instances, target.metrics_available) == (3, True)
+    assert [(await world.round()).desired_instances for _ in range(2)][-1] == 2
 
 
 async def test_a_restart_waits_for_a_whole_window(world):
@@ -223,8 +223,8 @@ async def test_a_restart_waits_for_a_whole_window(world):
         await world.round()
     world.start()
     for _ in range(DOWN_S // 5):
-        assert (await world.round()).instances == 3
-    assert [(await world.round()).instances for _ in range(2)][-1] == 2
+        assert (await world.round()).desired_instances == 3
+    assert [(await world.round()).desired_instances for _ in range(2)][-1] == 2
 
 
 async def test_misses_of_the_last_minute_keep_all(world):
@@ -232,11 +232,11 @@ async def test_misses_of_the_last_minute_keep_all(world):
     world.report = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=89)),))
     for _ in range(2 * DOWN_S // 5):
         target = await world.round()
-        assert (target.instances, target.metrics_available) == (3, True)
+        assert (target.desired_instances, target.metrics_available) == (3, True)
     world.report = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=90)),))
     for _ in range(2 * DOWN_S // 5):
         target = await world.round()
-    assert target.instances == 2
+    assert target.desired_instances == 2
 
 
 async def test_a_few_misses_may_be_chance(world):
@@ -244,22 +244,22 @@ async def test_a_few_misses_may_be_chance(world):
     world.report = Report((told(cell("cell-0", 0, 1, 2, finished=9, attained=0)),))
     for _ in range(2 * DOWN_S // 5):
         target = await world.round()
-    assert target.instances == 2
+    assert target.desired_instances == 2
 
 
 async def test_a_status_that_could_not_be_written_is_the_truth(world):
     await world.round()
     before = world.status
     world.alert()
-    assert (await world.round()).instances == 4
+    assert (await world.round()).desired_instances == 4
     world.status = before
     target = await world.round()
     assert target.change.from_instances == 3
-    assert target.instances == 4, "decided anew, not added to"
+    assert target.desired_instances == 4, "decided anew, not added to"
     world.status = before
     world.alert(firing=False)
     target = await world.round()
-    assert (target.instances, target.change) == (3, None)
+    assert (target.desired_instances, target.change) == (3, None)
 
 
 # -- what is simulated
@@ -334,7 +334,7 @@ async def test_a_macroinstance_that_is_gone_leaves_nothing_behind(world):
     world.alert()
     world.autoscaler.forget(*LLAMA)
     world.status = {}
-    assert (await world.round()).instances == 3, "one of that name that is made anew"
+    assert (await world.round()).desired_instances == 3, "one of that name that is made anew"
 
 
 async def test_a_reason_does_not_change_while_nothing_does(world):

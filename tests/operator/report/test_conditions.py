@@ -24,6 +24,7 @@ from macroserve.operator.observe.observation import Problem, Server
 from macroserve.operator.report.conditions import Kind, Reason, condition, conditions, invalid
 from macroserve.operator.report.reconcile_result import ReconcileResult
 
+DELETED = "The MacroInstance is being deleted."
 ARRANGE = FleetPlan((SetPool("instance-1", Pool.HP, "It should be 2."),), ())
 AUTOSCALED = manifest(autoscaling={"minInstances": 1, "maxInstances": 8})
 STARTING = replace(pod(2), ready=False)
@@ -39,28 +40,28 @@ def said(found: ReconcileResult, kind: Kind) -> tuple[str, str, str]:
     return one["status"], one["reason"], one["message"]
 
 
-AS_WISHED = reconcile_result()
+RECONCILED = reconcile_result()
 READY = [
-    (AS_WISHED, "True", "Serving", "3 of 3 instances serve."),
+    (RECONCILED, "True", "Serving", "3 of 3 instances are ready."),
     (
         of_pods(pod(0), pod(1), STARTING),
-        *("False", "InstancesUnavailable", "2 of 3 instances serve."),
+        *("False", "InstancesUnavailable", "2 of 3 instances are ready."),
     ),
     (
         of_pods(pod(0), pod(1), replace(pod(2), draining_since=NOW)),
-        *("False", "InstancesUnavailable", "2 of 3 instances serve."),
+        *("False", "InstancesUnavailable", "2 of 3 instances are ready."),
     ),
     (
         of_pods(pod(0), pod(1), replace(pod(2), deleting=True)),
-        *("False", "InstancesUnavailable", "2 of 3 instances serve."),
+        *("False", "InstancesUnavailable", "2 of 3 instances are ready."),
     ),
     (
         # Ready by its probe, and in no cell yet.
         reconcile_result(replace(observation(), report=observation(pods=(pod(0), pod(1))).report)),
-        *("False", "InstancesUnavailable", "2 of 3 instances serve."),
+        *("False", "InstancesUnavailable", "2 of 3 instances are ready."),
     ),
     # Which cells hold them is not known, wholly or in part: they are not known to be outside.
-    (reconcile_result(observation(report=None)), "True", "Serving", "3 of 3 instances serve."),
+    (reconcile_result(observation(report=None)), "True", "Serving", "3 of 3 instances are ready."),
     (
         reconcile_result(
             replace(
@@ -68,37 +69,37 @@ READY = [
                 report=observation(pods=(pod(0), pod(1))).report,
             )
         ),
-        *("True", "Serving", "3 of 3 instances serve."),
+        *("True", "Serving", "3 of 3 instances are ready."),
     ),
     (
         reconcile_result(observation(head=Server(0, 1), report=None)),
         *("False", "HeadUnavailable"),
-        "The head, where the cells' schedulers run, is not ready. 3 of 3 instances serve.",
+        "The head, which runs the cell schedulers, is not ready. 3 of 3 instances are ready.",
     ),
     (
         reconcile_result(observation(head=None, ingress=None, pods=(), report=None)),
         *("False", "HeadUnavailable"),
-        "The head, where the cells' schedulers run, is not ready. 0 of 3 instances serve.",
+        "The head, which runs the cell schedulers, is not ready. 0 of 3 instances are ready.",
     ),
     (
         reconcile_result(observation(ingress=Server(0, 2))),
         *("False", "IngressUnavailable"),
-        "No ingress is ready to take requests. 3 of 3 instances serve.",
+        "No ingress is ready. 3 of 3 instances are ready.",
     ),
     (
         reconcile_result(observation(ingress=Server(1, 2))),
         "True",
         "Serving",
-        "3 of 3 instances serve.",
+        "3 of 3 instances are ready.",
     ),
     (
         # What autoscaling adds to what was asked for is not waited for.
         reconcile_result(observation(manifest=AUTOSCALED), target(5)),
-        *("True", "Serving", "3 of 5 instances serve."),
+        *("True", "Serving", "3 of 5 instances are ready."),
     ),
     (
         reconcile_result(observation(manifest=AUTOSCALED, pods=(pod(0),)), target(1)),
-        *("True", "Serving", "1 of 1 instances serve."),
+        *("True", "Serving", "1 of 1 instances are ready."),
     ),
 ]
 
@@ -110,36 +111,36 @@ def test_ready(found: ReconcileResult, status: str, reason: str, message: str) -
 
 MANY = tuple(replace(pod(number), ready=False) for number in range(8))
 PROGRESSING = [
-    (AS_WISHED, "False", "AsWished", "3 of 3 instances serve, as wished."),
+    (RECONCILED, "False", "Reconciled", "All 3 instances are ready."),
     (
         of_pods(pod(0), pod(1), STARTING),
-        *("True", "Scaling", "Instances wanted: 3. Starting: instance-2."),
+        *("True", "Scaling", "Desired instances: 3. Starting: instance-2."),
     ),
-    (reconcile_result(desired=target(5)), "True", "Scaling", "Instances wanted: 5."),
+    (reconcile_result(desired=target(5)), "True", "Scaling", "Desired instances: 5."),
     (
         of_pods(pod(0), pod(1), replace(STARTING, failed=True)),
-        *("True", "Scaling", "Instances wanted: 3."),
+        *("True", "Scaling", "Desired instances: 3."),
     ),
     (
         reconcile_result(observation(pods=MANY, report=None), target(8)),
         *("True", "Scaling"),
-        "Instances wanted: 8. Starting: instance-0, instance-1, instance-2, instance-3, "
+        "Desired instances: 8. Starting: instance-0, instance-1, instance-2, instance-3, "
         "instance-4 and 3 more. The head does not answer.",
     ),
     (
         of_pods(*(pod(n) for n in range(3)), replace(pod(3), draining_since=NOW)),
-        *("True", "Scaling", "Instances wanted: 3. Draining: instance-3."),
+        *("True", "Scaling", "Desired instances: 3. Draining: instance-3."),
     ),
     (
         of_pods(
             *(pod(n) for n in range(3)),
             replace(pod(3), draining_since=NOW, deleting=True),
         ),
-        *("True", "Scaling", "Instances wanted: 3. Ending: instance-3."),
+        *("True", "Scaling", "Desired instances: 3. Ending: instance-3."),
     ),
     (
         of_pods(pod(0), pod(1), replace(pod(2), revision="old")),
-        *("True", "RollingOut", "Of an earlier form of the spec: instance-2."),
+        *("True", "RollingOut", "Instances of an earlier revision: instance-2."),
     ),
     (
         reconcile_result(observation(ingress=Server(2, 2, rolled_out=False))),
@@ -159,11 +160,11 @@ PROGRESSING = [
     ),
     (
         reconcile_result(plan=ARRANGE),
-        *("True", "Arranging", "Instances change their cells or pools."),
+        *("True", "Rebalancing", "Instances are migrating between cells or pools."),
     ),
     (
         reconcile_result(observation(deleting=True, pods=(replace(pod(0), draining_since=NOW),))),
-        *("True", "Deleting", "It is being deleted. Draining: instance-0."),
+        *("True", "Deleting", "The MacroInstance is being deleted. Draining: instance-0."),
     ),
 ]
 
@@ -176,7 +177,7 @@ def test_progressing(found: ReconcileResult, status: str, reason: str, message: 
 OOM = "OOMKilled. It was killed for using more memory than its limit of 1Gi."
 FAILING = tuple(replace(pod(n), problem=PROBLEM) for n in range(5))
 DEGRADED = [
-    (AS_WISHED, "False", "NoProblem", "Nothing is known to be wrong."),
+    (RECONCILED, "False", "NoProblem", "No problem is known."),
     (
         of_pods(pod(0), replace(pod(1), problem=PROBLEM)),
         *("True", "OOMKilled", f"instance-1: {OOM}"),
@@ -218,17 +219,17 @@ BLIND = {"able": False, "metrics_available": False, "reason": "Nothing is heard.
 SCALED = observation(manifest=AUTOSCALED)
 SCALING = [
     (
-        AS_WISHED,
-        *("True", "SpecDecides"),
-        "spec.instances decides, which kubectl scale or an autoscaler may change.",
-        *("Unknown", "NotNeeded", "Nothing depends on metrics without spec.autoscaling."),
+        RECONCILED,
+        *("True", "ManualScaling"),
+        "spec.instances sets the number; kubectl scale or an autoscaler may change it.",
+        *("Unknown", "NotNeeded", "Metrics are not needed without spec.autoscaling."),
     ),
     (
         reconcile_result(
             SCALED, target(metrics_available=True, reason="By simulation 2 are needed.")
         ),
-        *("True", "ReadyToScale"),
-        "Attainment decides, within 1 to 8 instances. By simulation 2 are needed.",
+        *("True", "AutoscalingActive"),
+        "The autoscaler sets the number of instances, 1 to 8. By simulation 2 are needed.",
         *("True", "MetricsReceived", "Load and attainment are known."),
     ),
     (
@@ -242,9 +243,9 @@ SCALING = [
         *("False", "NoMetrics", "Nothing is heard."),
     ),
     (
-        reconcile_result(replace(SCALED, deleting=True), target(reason="It is being deleted.")),
-        *("False", "Deleting", "It is being deleted."),
-        *("Unknown", "NotNeeded", "It is being deleted."),
+        reconcile_result(replace(SCALED, deleting=True), target(reason=DELETED)),
+        *("False", "Deleting", "The MacroInstance is being deleted."),
+        *("Unknown", "NotNeeded", "The MacroInstance is being deleted."),
     ),
 ]
 
@@ -266,7 +267,7 @@ def test_able_to_scale_and_metrics_available(
 
 
 def test_all_five_are_there_with_the_generation_they_are_about() -> None:
-    found = conditions(AS_WISHED)
+    found = conditions(RECONCILED)
     assert [one["type"] for one in found] == [
         "Ready",
         "Progressing",
@@ -284,7 +285,7 @@ def test_times_are_utc() -> None:
 
 
 def test_a_time_changes_with_the_status_alone() -> None:
-    before = conditions(AS_WISHED)
+    before = conditions(RECONCILED)
     later = observation(
         now=NOW + timedelta(minutes=5),
         pods=(pod(0), pod(1), STARTING),
@@ -312,12 +313,12 @@ BAD = ("spec.instances is 0, must be a whole number of at least 1.", "spec.x is 
 
 
 def test_an_invalid_spec_leaves_what_is_said_of_what_runs() -> None:
-    before = conditions(AS_WISHED)
+    before = conditions(RECONCILED)
     after = invalid(BAD, before, 5, NOW + timedelta(minutes=1))
     degraded = condition(after, Kind.DEGRADED)
     assert (degraded["status"], degraded["reason"]) == ("True", "InvalidSpec")
     assert degraded["message"] == (
-        "The spec cannot be used, and nothing of it is: "
+        "The spec is invalid and was not applied: "
         "spec.instances is 0, must be a whole number of at least 1. spec.x is unknown."
     )
     assert degraded["lastTransitionTime"] == "2026-03-01T12:01:00Z"
@@ -339,7 +340,7 @@ def test_a_spec_that_was_never_good_is_not_ready() -> None:
 
 
 def test_a_corrected_spec_leaves_no_trace() -> None:
-    broken = invalid(BAD, conditions(AS_WISHED), 5, NOW)
+    broken = invalid(BAD, conditions(RECONCILED), 5, NOW)
     mended = conditions(reconcile_result(observation(status={"conditions": broken})))
     assert all(one["reason"] != Reason.INVALID_SPEC for one in mended)
 

@@ -40,8 +40,8 @@ NOTHING = FleetPlan((), ())
 SPLIT = Split("cell-0", "cell-1", ("instance-1", "instance-2"), "cell-0 has 7 instances.")
 MERGE = Merge("cell-1", "cell-0", "They fit into one cell.")
 PRIORITY = SetPool("instance-1", Pool.HP, "Of 3 it should be 2.")
-ADD = Add("cell-0", "instance-3", Pool.LP, "3 of 4 instances are there.")
-REMOVE = Remove("cell-0", "instance-2", "3 instances are there, 2 are wanted.")
+ADD = Add("cell-0", "instance-3", Pool.LP, "3 of 4 desired instances exist.")
+REMOVE = Remove("cell-0", "instance-2", "3 instances exist, 2 are desired.")
 ROLL = Drain("instance-1", "cell-0", "It is replaced.")
 
 
@@ -93,7 +93,7 @@ def test_a_decision_is_told(decision: Any, reason: str, message: str) -> None:
 STEPS = [
     (
         Start("instance-3", "cell-0", Pool.LP),
-        ("InstanceAdded", "instance-3 (lp) starts for cell-0. 3 of 4 instances are there."),
+        ("InstanceAdded", "instance-3 (lp) starts for cell-0. 3 of 4 desired instances exist."),
     ),
     (
         Start("instance-4", "cell-0", Pool.HP),
@@ -101,15 +101,15 @@ STEPS = [
     ),
     (
         Attach("instance-3", "cell-0"),
-        ("InstanceReady", "instance-3 has made a token, and serves in cell-0."),
+        ("InstanceReady", "instance-3 is ready in cell-0."),
     ),
     (
         Migrate("instance-1", "cell-1", Pool.LP),
         ("HandleMigrated", "instance-1 (lp) migrated to cell-1; its streams continue."),
     ),
     (
-        Drain("instance-2", "cell-0", "Two are wanted."),
-        ("InstanceDraining", "instance-2 takes no new requests. Two are wanted."),
+        Drain("instance-2", "cell-0", "Two are desired."),
+        ("InstanceDraining", "instance-2 takes no new requests. Two are desired."),
     ),
     (
         Stop("instance-2", "It has drained."),
@@ -148,18 +148,18 @@ NO_INGRESS = observation(ingress=Server(0, 2))
 AUTOSCALED = observation(manifest=manifest(autoscaling={"minInstances": 1, "maxInstances": 8}))
 BLIND = reconcile_result(AUTOSCALED, target(metrics_available=False, reason="No metrics."))
 SEEING = reconcile_result(AUTOSCALED, target(metrics_available=True))
-HEADLESS = "The head, where the cells' schedulers run, is not ready. 3 of 3 instances serve."
+HEADLESS = "The head, which runs the cell schedulers, is not ready. 3 of 3 instances are ready."
 
 TRANSITIONS = [
     (
         reconcile_result(STARTING),
         reconcile_result(),
-        [("Normal", "Ready", "3 of 3 instances serve.")],
+        [("Normal", "Ready", "3 of 3 instances are ready.")],
     ),
     (
         reconcile_result(NO_HEAD),
         reconcile_result(),
-        [("Normal", "Ready", "3 of 3 instances serve.")],
+        [("Normal", "Ready", "3 of 3 instances are ready.")],
     ),
     (reconcile_result(), reconcile_result(STARTING), []),
     (reconcile_result(), reconcile_result(NO_HEAD), [("Warning", "HeadUnavailable", HEADLESS)]),
@@ -169,7 +169,7 @@ TRANSITIONS = [
         [
             (
                 *("Warning", "IngressUnavailable"),
-                "No ingress is ready to take requests. 3 of 3 instances serve.",
+                "No ingress is ready. 3 of 3 instances are ready.",
             )
         ],
     ),
@@ -177,12 +177,12 @@ TRANSITIONS = [
     (
         reconcile_result(),
         reconcile_result(OLD),
-        [("Normal", "RolloutStarted", "Of an earlier form of the spec: instance-2.")],
+        [("Normal", "RolloutStarted", "Instances of an earlier revision: instance-2.")],
     ),
     (
         reconcile_result(OLD),
         reconcile_result(),
-        [("Normal", "RolloutFinished", "Every instance is of the spec's present form.")],
+        [("Normal", "RolloutFinished", "Every instance runs the current revision.")],
     ),
     (reconcile_result(OLD), reconcile_result(OLD), []),
     (SEEING, BLIND, [("Warning", "MetricsUnavailable", "No metrics.")]),
@@ -277,7 +277,7 @@ def test_decisions_tell_removals_and_rollouts_apart() -> None:
     to.decide(FleetPlan((REMOVE,), (drain,)), NOW)
     to.decide(FleetPlan((), (ROLL,)), NOW)
     assert [str(decision) for decision in to.decisions] == [
-        "Remove instance-2 from cell-0. 3 instances are there, 2 are wanted.",
+        "Remove instance-2 from cell-0. 3 instances exist, 2 are desired.",
         "Replace instance-1. It is replaced.",
     ]
 

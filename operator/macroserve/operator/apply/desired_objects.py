@@ -29,5 +29,5 @@ class DesiredObjects:
             tls=options.served_tls,
         )
         self.manifest = self.render_context.manifest
-        self.children = OwnedObjects(self.render_context, budget)
+        self.owned = OwnedObjects(self.render_context, budget)
         self.revision = instance.revision(self.render_context)

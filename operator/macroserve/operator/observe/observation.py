@@ -78,14 +78,14 @@ class Server:
     """
 
     ready: int
-    wanted: int
+    desired_replicas: int
     rolled_out: bool = True
     revision: str = ""
     problem: Problem | None = None
 
     @property
     def complete(self) -> bool:
-        return self.rolled_out and self.ready >= self.wanted
+        return self.rolled_out and self.ready >= self.desired_replicas
 
 
 @dataclass(frozen=True, slots=True)

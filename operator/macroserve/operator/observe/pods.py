@@ -39,7 +39,7 @@ def server(deployment: Object | None, pods: Iterable[Object]) -> Server | None:
         return None
     return Server(
         ready=deployment.get("status", {}).get("readyReplicas", 0),
-        wanted=deployment["spec"].get("replicas", 1),
+        desired_replicas=deployment["spec"].get("replicas", 1),
         rolled_out=_is_rolled_out(deployment),
         revision=annotations(deployment).get(names.REVISION, ""),
         problem=deployment_problem(deployment, list(pods)),
@@ -51,8 +51,8 @@ def _is_rolled_out(deployment: Object) -> bool:
     status = deployment.get("status", {})
     is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     num_present = status.get("updatedReplicas", 0)
-    wanted = deployment["spec"].get("replicas", 1)
-    return is_seen and wanted <= num_present and status.get("replicas", 0) <= num_present
+    desired = deployment["spec"].get("replicas", 1)
+    return is_seen and desired <= num_present and status.get("replicas", 0) <= num_present
 
 
 def head_address(

@@ -1,4 +1,4 @@
-"""What a MacroInstance should have now, and who says so."""
+"""How many instances a MacroInstance should have now, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ScalingTarget:
-    """instances: to plan for. reason: why so many, a sentence.
+    """How many instances there should be now. reason: why so many, a sentence.
 
     able: whether it may be changed just now; a hold (no metrics, a window not yet over) keeps the
     last target, and ``reason`` says what it waits for.
@@ -29,7 +29,7 @@ class ScalingTarget:
     high_priority_ratio: share of the instances in the HP pool.
     """
 
-    instances: int
+    desired_instances: int
     reason: str
     able: bool = True
     metrics_available: bool | None = None
@@ -38,5 +38,5 @@ class ScalingTarget:
 
 
 def last_desired_instances(status: Mapping[str, Any], manifest: Manifest) -> int:
-    """The instances of the round before; before the first one those of ``spec``."""
+    """Return the number of the last reconcile; before the first one that of ``spec``."""
     return status.get("targetInstances", manifest.spec.instances)

@@ -96,7 +96,7 @@ class Autoscaler:
         if target.change or target.high_priority_ratio != evidence.present_ratio(observation):
             # It was of other instances.
             self._simulations.forget(key)
-        metrics.DESIRED_INSTANCES.labels(*key).set(target.instances)
+        metrics.DESIRED_INSTANCES.labels(*key).set(target.desired_instances)
         metrics.READY_INSTANCES.labels(*key).set(evidence.num_ready(observation))
         return target
 

@@ -1,6 +1,6 @@
 """What one round knows of a MacroInstance's load, as far as scaling depends on it."""
 
-from macroserve.api.manifest import Manifest, wish
+from macroserve.api.manifest import Manifest
 from macroserve.api.messages import Report
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.scheduler.config import InstanceConfig
@@ -41,8 +41,8 @@ def is_below_target(manifest: Manifest, report: Report | None) -> bool:
     cells = report.cells if report else ()
     finished = sum(cell.recent_finished for cell in cells)
     attained = sum(cell.recent_attained for cell in cells)
-    wanted = manifest.spec.slo.attainment
-    return finished >= FEWEST_FINISHED and attained < wanted * finished
+    goal = manifest.spec.slo.attainment
+    return finished >= FEWEST_FINISHED and attained < goal * finished
 
 
 def num_waiting(observation: Observation) -> int:
@@ -61,7 +61,7 @@ def num_ready(observation: Observation) -> int:
 def present_ratio(observation: Observation) -> float:
     """The share of HP instances that is in force."""
     auto_ratio = observation.status.get("highPriorityRatio")
-    return wish(observation.manifest, auto_ratio=auto_ratio).high_priority_ratio
+    return observation.manifest.desired_fleet(auto_ratio=auto_ratio).high_priority_ratio
 
 
 def design(observation: Observation, load: LoadReport) -> InstanceModel | None:

@@ -13,7 +13,7 @@ from functools import partial
 
 import aiohttp
 
-from macroserve.api.manifest import ManifestError, wish
+from macroserve.api.manifest import ManifestError
 from macroserve.core.scaling.fleet import Fleet, FleetPlan, plan_actions
 from macroserve.operator.apply.actuator import Actuator, Effect
 from macroserve.operator.apply.deletion import add_finalizer, finalize, has_finalizer
@@ -46,10 +46,10 @@ from macroserve.operator.report.reporter import Reporter
 
 
 class Requeue(Enum):
-    """How soon to look again if nothing calls for it."""
+    """When to reconcile again if no event asks for it."""
 
     SOON = "soon"
-    """Something is under way that no event tells of."""
+    """A change is under way that causes no event."""
     LATER = "later"
     STOP = "stop"
     """The MacroInstance is gone."""
@@ -57,7 +57,7 @@ class Requeue(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What all MacroInstances share.
+    """What the reconciles of all MacroInstances share.
 
     budget: the kind of disruption budget of this cluster. now: wall clock, with a time zone.
     """
@@ -72,125 +72,126 @@ class OperatorContext:
 
 
 class Reconciler:
-    """The rounds of one MacroInstance. Between them it keeps what is dear to make again."""
+    """Reconciles one MacroInstance; keeps what is expensive to build between reconciles."""
 
-    def __init__(self, world: OperatorContext, resource: Object) -> None:
+    def __init__(self, context: OperatorContext, resource: Object) -> None:
         metadata = resource["metadata"]
         self.uid: str = metadata["uid"]
         self._key = Key(metadata["namespace"], metadata["name"])
-        self._world = world
-        self._reporter = Reporter(world.api, resource)
-        self._contact = HeadConnection(world.api, world.http, self._key)
-        self._form: DesiredObjects | None = None
-        self._leaving_since: datetime | None = None
+        self._context = context
+        self._reporter = Reporter(context.api, resource)
+        self._head = HeadConnection(context.api, context.http, self._key)
+        self._desired: DesiredObjects | None = None
+        self._finalizing_since: datetime | None = None
         self._fleet: Fleet | None = None
 
     async def round(self, resource: Object) -> Requeue:
         """resource: as the API server showed it last. Raises ApiError."""
-        now = self._world.now()
+        now = self._context.now()
         if is_deleting(resource) and await self._finalize(resource, now):
             return Requeue.STOP
         try:
-            form = self._present_form(resource)
+            desired = self._desired_objects(resource)
         except ManifestError as error:
             generation = resource["metadata"]["generation"]
             await self._reporter.report_invalid(error.problems, generation, now)
             return Requeue.LATER
         if is_deleting(resource):
-            observation = self._observe(resource, form, None, now)
-            held = last_desired_instances(self._reporter.status, form.manifest)
-            told = ScalingTarget(held, "It is being deleted.")
-            found = ReconcileResult(observation, fleet(observation), told, FleetPlan((), ()))
+            observation = self._observe(resource, desired, None, now)
+            last = last_desired_instances(self._reporter.status, desired.manifest)
+            target = ScalingTarget(last, "The MacroInstance is being deleted.")
+            found = ReconcileResult(observation, fleet(observation), target, FleetPlan((), ()))
             await self._reporter.report(found, ())
             return Requeue.SOON
-        if not has_finalizer(resource) and not await add_finalizer(self._world.api, resource):
+        if not has_finalizer(resource) and not await add_finalizer(self._context.api, resource):
             return Requeue.STOP
-        return await self._reconcile(resource, form, now)
+        return await self._reconcile(resource, desired, now)
 
     async def _finalize(self, resource: Object, now: datetime) -> bool:
         """Patience begins here, not when somebody deleted what no operator looked after."""
-        self._leaving_since = self._leaving_since or now
-        waited = now - self._leaving_since
-        return await finalize(self._world.api, self._world.store, resource, waited)
+        self._finalizing_since = self._finalizing_since or now
+        waited = now - self._finalizing_since
+        return await finalize(self._context.api, self._context.store, resource, waited)
 
-    async def _reconcile(self, resource: Object, form: DesiredObjects, now: datetime) -> Requeue:
-        world = self._world
+    async def _reconcile(self, resource: Object, desired: DesiredObjects, now: datetime) -> Requeue:
+        context = self._context
         problems: list[Problem] = []
         # Before the pods that mount them: a kubelet that finds no Secret comes back later.
         try:
-            tokens = await self._contact.tokens(form.render_context, self._pods(), now)
-            tls = await self._contact.tls(form.render_context, self._pods(), now)
+            tokens = await self._head.tokens(desired.render_context, self._pods(), now)
+            tls = await self._head.tls(desired.render_context, self._pods(), now)
         except TokensError as error:
             problems.append(Problem("TokensUnusable", str(error)))
             tokens = tls = None
         except CertificateError as error:
             problems.append(Problem("CertificateUnusable", str(error)))
             tokens = tls = None
-        last = last_desired_instances(self._reporter.status, form.manifest)
-        problems += await form.children.ensure(world.api, world.store, self._key, last)
-        answer = None
+        last = last_desired_instances(self._reporter.status, desired.manifest)
+        problems += await desired.owned.ensure(context.api, context.store, self._key, last)
+        state = None
         address = self._head_address()
         if tokens and address:
-            answer = await self._contact.ask(
-                address, tokens.ring, partial(needs_load, form.manifest), tls
+            state = await self._head.ask(
+                address, tokens.ring, partial(needs_load, desired.manifest), tls
             )
-        observation = self._observe(resource, form, answer, now)
-        target = await world.autoscaler.target(observation, answer.load if answer else None)
+        observation = self._observe(resource, desired, state, now)
+        target = await context.autoscaler.target(observation, state.load if state else None)
 
-        present = fleet(observation)
+        current = fleet(observation)
         plan = plan_actions(
-            present, wish(form.manifest, target.instances, target.high_priority_ratio)
+            current,
+            desired.manifest.desired_fleet(target.desired_instances, target.high_priority_ratio),
         )
         decided = self._reporter.decide(plan, now)
 
         effect = Effect((), ())
         if tokens:
-            orders = answer.client if answer else None
+            client = state.client if state else None
             actuator = Actuator(
-                world.api, world.http, form.render_context, observation, tokens, orders, tls
+                context.api, context.http, desired.render_context, observation, tokens, client, tls
             )
             effect = await actuator.carry_out((*repair_actions(observation), *plan.actions))
 
-        problems += [*effect.problems, *await self._missing(form, observation)]
-        found = ReconcileResult(observation, present, target, plan, effect.done, tuple(problems))
+        problems += [*effect.problems, *await self._missing(desired, observation)]
+        found = ReconcileResult(observation, current, target, plan, effect.done, tuple(problems))
         try:
             await self._reporter.report(found, decided)
         except ApiError as error:
             if error.is_absence:
                 return Requeue.STOP
             raise
-        return self._pace(present, effect)
+        return self._requeue(current, effect)
 
-    def _present_form(self, resource: Object) -> DesiredObjects:
+    def _desired_objects(self, resource: Object) -> DesiredObjects:
         """Raises ManifestError."""
-        if self._form is None or self._form.generation != resource["metadata"]["generation"]:
-            self._form = DesiredObjects(resource, self._world.options, self._world.budget)
-        return self._form
+        if self._desired is None or self._desired.generation != resource["metadata"]["generation"]:
+            self._desired = DesiredObjects(resource, self._context.options, self._context.budget)
+        return self._desired
 
     def _observe(
-        self, resource: Object, form: DesiredObjects, answer: HeadState | None, now: datetime
+        self, resource: Object, desired: DesiredObjects, state: HeadState | None, now: datetime
     ) -> Observation:
         pods = self._pods()
-        deployments = self._world.store.of(DEPLOYMENT, self._key)
+        deployments = self._context.store.of(DEPLOYMENT, self._key)
         return Observation(
             now=now,
             name=self._key.name,
             namespace=self._key.namespace,
             uid=self.uid,
-            generation=form.generation,
+            generation=desired.generation,
             deleting=is_deleting(resource),
-            manifest=form.manifest,
-            revision=form.revision,
-            pods=instance_pods(pods, self.uid, form.render_context.tls.enabled),
+            manifest=desired.manifest,
+            revision=desired.revision,
+            pods=instance_pods(pods, self.uid, desired.render_context.tls.enabled),
             head=server(deployments.get(head(self._key.name)), of_component(pods, "head")),
             ingress=server(deployments.get(ingress(self._key.name)), of_component(pods, "ingress")),
-            report=answer.report if answer else None,
-            running_cells=answer.report.running if answer else None,
+            report=state.report if state else None,
+            running_cells=state.report.running if state else None,
             status=self._reporter.status,
         )
 
     def _head_address(self) -> str | None:
-        store, key = self._world.store, self._key
+        store, key = self._context.store, self._key
         return head_address(
             self._pods(),
             store.of(REPLICA_SET, key).values(),
@@ -199,21 +200,21 @@ class Reconciler:
         )
 
     def _pods(self) -> list[Object]:
-        return list(self._world.store.of(POD, self._key).values())
+        return list(self._context.store.of(POD, self._key).values())
 
-    async def _missing(self, form: DesiredObjects, observation: Observation) -> list[Problem]:
+    async def _missing(self, desired: DesiredObjects, observation: Observation) -> list[Problem]:
         """Pods wait without a word for a Secret that is not there."""
-        secret = form.manifest.spec.ingress.api_keys_secret
+        secret = desired.manifest.spec.ingress.api_keys_secret
         servers = observation.ingress
         if secret is None or (servers and servers.complete):
             return []
-        if await self._world.api.get(SECRET, self._key.namespace, secret):
+        if await self._context.api.get(SECRET, self._key.namespace, secret):
             return []
         return [missing_secret("spec.ingress.apiKeysSecret", secret)]
 
-    def _pace(self, present: Fleet, effect: Effect) -> Requeue:
+    def _requeue(self, current: Fleet, effect: Effect) -> Requeue:
         """Soon after an action, while something drains, and while members change."""
-        members = tuple(replace(member, remaining_tokens=0) for member in present.members)
-        seen, self._fleet = self._fleet, replace(present, members=members)
+        members = tuple(replace(member, remaining_tokens=0) for member in current.members)
+        seen, self._fleet = self._fleet, replace(current, members=members)
         drains = any(member.draining for member in members)
         return Requeue.SOON if effect.done or drains or seen != self._fleet else Requeue.LATER

@@ -35,18 +35,18 @@ class Reason(StrEnum):
     INGRESS_UNAVAILABLE = "IngressUnavailable"
     INSTANCES_UNAVAILABLE = "InstancesUnavailable"
 
-    AS_WISHED = "AsWished"
+    RECONCILED = "Reconciled"
     DELETING = "Deleting"
     ROLLING_OUT = "RollingOut"
     SCALING = "Scaling"
-    ARRANGING = "Arranging"
+    REBALANCING = "Rebalancing"
     STARTING_SERVERS = "StartingServers"
 
     NO_PROBLEM = "NoProblem"
     INVALID_SPEC = "InvalidSpec"
 
-    SPEC_DECIDES = "SpecDecides"
-    READY_TO_SCALE = "ReadyToScale"
+    MANUAL_SCALING = "ManualScaling"
+    AUTOSCALING_ACTIVE = "AutoscalingActive"
     STABILIZING = "Stabilizing"
 
     METRICS_RECEIVED = "MetricsReceived"
@@ -77,8 +77,8 @@ def invalid(
 
     problems: one sentence each. before: the conditions so far.
     """
-    refused = "The spec cannot be used, and nothing of it is: " + " ".join(problems)
-    unknown = "The spec has never been one that can be used."
+    refused = "The spec is invalid and was not applied: " + " ".join(problems)
+    unknown = "No valid spec has been applied yet."
     said: list[_ConditionDraft] = []
     for kind in Kind:
         old = next((old for old in before if old["type"] == kind), None)
@@ -101,14 +101,14 @@ def condition(of: Iterable[Object], kind: Kind) -> Object:
 def _ready(found: ReconcileResult) -> _ConditionDraft:
     observation = found.observation
     num_serving = len(found.serving)
-    message = f"{num_serving} of {found.target.instances} instances serve."
+    message = f"{num_serving} of {found.target.desired_instances} instances are ready."
     if not _any_ready(observation.head):
         reason = Reason.HEAD_UNAVAILABLE
-        message = f"The head, where the cells' schedulers run, is not ready. {message}"
+        message = f"The head, which runs the cell schedulers, is not ready. {message}"
     elif not _any_ready(observation.ingress):
         reason = Reason.INGRESS_UNAVAILABLE
-        message = f"No ingress is ready to take requests. {message}"
-    elif num_serving < found.wanted:
+        message = f"No ingress is ready. {message}"
+    elif num_serving < found.min_serving:
         reason = Reason.INSTANCES_UNAVAILABLE
     else:
         reason = Reason.SERVING
@@ -131,26 +131,26 @@ def _progressing(found: ReconcileResult) -> _ConditionDraft:
         waits.append("The head does not answer.")
 
     if observation.deleting:
-        reason, what = Reason.DELETING, "It is being deleted."
+        reason, what = Reason.DELETING, "The MacroInstance is being deleted."
     elif found.outdated:
         reason = Reason.ROLLING_OUT
-        what = f"Of an earlier form of the spec: {_listed(p.instance for p in found.outdated)}."
-    elif any(pods for _, pods in moving) or len(found.serving) != target.instances:
-        reason, what = Reason.SCALING, f"Instances wanted: {target.instances}."
+        what = f"Instances of an earlier revision: {_listed(p.instance for p in found.outdated)}."
+    elif any(pods for _, pods in moving) or len(found.serving) != target.desired_instances:
+        reason, what = Reason.SCALING, f"Desired instances: {target.desired_instances}."
     elif waits:
         reason, what = Reason.STARTING_SERVERS, ""
     elif found.plan.decisions or found.plan.actions:
-        reason, what = Reason.ARRANGING, "Instances change their cells or pools."
+        reason, what = Reason.REBALANCING, "Instances are migrating between cells or pools."
     else:
-        message = f"{target.instances} of {target.instances} instances serve, as wished."
-        return Kind.PROGRESSING, False, Reason.AS_WISHED, message
+        message = f"All {target.desired_instances} instances are ready."
+        return Kind.PROGRESSING, False, Reason.RECONCILED, message
     return Kind.PROGRESSING, True, reason, " ".join(filter(None, (what, *waits)))
 
 
 def _degraded(found: ReconcileResult) -> _ConditionDraft:
     issues = found.issues
     if not issues:
-        return Kind.DEGRADED, False, Reason.NO_PROBLEM, "Nothing is known to be wrong."
+        return Kind.DEGRADED, False, Reason.NO_PROBLEM, "No problem is known."
     shown = [str(issue) for issue in issues[:MAX_ISSUES]]
     if more := len(issues) - len(shown):
         shown.append(f"And {more} more.")
@@ -163,12 +163,14 @@ def _able(found: ReconcileResult) -> _ConditionDraft:
     if found.observation.deleting:
         return Kind.ABLE_TO_SCALE, False, Reason.DELETING, target.reason
     if scaling is None:
-        message = "spec.instances decides, which kubectl scale or an autoscaler may change."
-        return Kind.ABLE_TO_SCALE, True, Reason.SPEC_DECIDES, message
+        message = (
+            "spec.instances sets the number; kubectl scale or an autoscaler may change it."
+        )
+        return Kind.ABLE_TO_SCALE, True, Reason.MANUAL_SCALING, message
     if target.able:
         bounds = f"{scaling.min_instances} to {scaling.max_instances}"
-        message = f"Attainment decides, within {bounds} instances. {target.reason}"
-        return Kind.ABLE_TO_SCALE, True, Reason.READY_TO_SCALE, message
+        message = f"The autoscaler sets the number of instances, {bounds}. {target.reason}"
+        return Kind.ABLE_TO_SCALE, True, Reason.AUTOSCALING_ACTIVE, message
     reason = Reason.STABILIZING if target.metrics_available else Reason.NO_METRICS
     return Kind.ABLE_TO_SCALE, False, reason, target.reason
 
@@ -176,7 +178,7 @@ def _able(found: ReconcileResult) -> _ConditionDraft:
 def _metrics(found: ReconcileResult) -> _ConditionDraft:
     available = found.target.metrics_available
     if available is None:
-        message = "Nothing depends on metrics without spec.autoscaling."
+        message = "Metrics are not needed without spec.autoscaling."
         if found.observation.deleting:
             message = found.target.reason
         return Kind.METRICS_AVAILABLE, None, Reason.NOT_NEEDED, message

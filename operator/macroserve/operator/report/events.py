@@ -120,12 +120,13 @@ class Recorder:
         old, new = action(Kind.PROGRESSING)
         if new["reason"] == Reason.DELETING != old["reason"]:
             yield EventDraft(
-                "Deleting", "The ingress finishes what it has accepted, then all ends."
+                "Deleting",
+                "Draining: accepted requests complete before pods are deleted.",
             )
         elif new["reason"] == Reason.ROLLING_OUT != old["reason"]:
             yield EventDraft("RolloutStarted", new["message"])
         elif old["reason"] == Reason.ROLLING_OUT != new["reason"]:
-            yield EventDraft("RolloutFinished", "Every instance is of the spec's present form.")
+            yield EventDraft("RolloutFinished", "Every instance runs the current revision.")
 
         old, new = action(Kind.METRICS_AVAILABLE)
         if new["status"] == "False" != old["status"]:
@@ -193,7 +194,7 @@ def _of_action(action: Action, why: Mapping[str, str]) -> EventDraft | None:
                 "InstanceAdded", f"{name} ({pool}) starts for {cell}. {reason}".rstrip()
             )
         case Attach(instance=name, cell=cell):
-            return EventDraft("InstanceReady", f"{name} has made a token, and serves in {cell}.")
+            return EventDraft("InstanceReady", f"{name} is ready in {cell}.")
         case Migrate(instance=name, to_cell=cell, as_pool=pool):
             return EventDraft(
                 "HandleMigrated", f"{name} ({pool}) migrated to {cell}; its streams continue."

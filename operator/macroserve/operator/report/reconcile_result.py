@@ -69,10 +69,10 @@ class ReconcileResult:
         return avoidance(self.observation)
 
     @property
-    def wanted(self) -> int:
+    def min_serving(self) -> int:
         """Instances that must serve for Ready: what the person asked for, or what is left of it
         by autoscaling. What autoscaling adds is extra."""
-        return min(self.target.instances, self.observation.manifest.spec.instances)
+        return min(self.target.desired_instances, self.observation.manifest.spec.instances)
 
     @property
     def issues(self) -> tuple[Issue, ...]:

@@ -25,10 +25,10 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
     num_serving = len(found.serving)
     known = {
         "observedGeneration": observation.generation,
-        "ready": f"{num_serving}/{target.instances}",
+        "ready": f"{num_serving}/{target.desired_instances}",
         "instances": sum(not pod.deleting for pod in observation.pods),
         "readyInstances": num_serving,
-        "targetInstances": target.instances,
+        "targetInstances": target.desired_instances,
         "cellCount": len(cells),
         "highPriority": sum(cell["highPriority"] for cell in cells),
         "highPriorityRatio": target.high_priority_ratio,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from macroserve.api.manifest import ManifestError, wish
+from macroserve.api.manifest import ManifestError
 from macroserve.cli import load_options as options
 from macroserve.cli.simulate import options as where
 from macroserve.core.scaling.mitosis import Bounds
@@ -79,7 +79,7 @@ def simulate(
             place.cluster(wanted, model, device, link),
             wanted.strategy,
             wanted.slo,
-            high_priority_ratio=wish(wanted).high_priority_ratio,
+            high_priority_ratio=wanted.desired_fleet().high_priority_ratio,
             drop_late=wanted.spec.scheduling.drop_late,
             bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
         )

@@ -17,9 +17,12 @@ from macroserve.core.status import Pool
 
 @dataclass(frozen=True, slots=True)
 class DesiredFleet:
-    """high_priority_ratio: share of each cell in the HP pool, 0 for strategies without pools."""
+    """How many instances there should be, and how cells and pools divide them.
 
-    instances: int
+    high_priority_ratio: share of each cell in the HP pool, 0 for strategies without pools.
+    """
+
+    desired_instances: int
     bounds: Bounds
     high_priority_ratio: float
 
@@ -70,7 +73,7 @@ class Member:
 
     @property
     def stays(self) -> bool:
-        """Whether it counts towards the wished number."""
+        """Whether it counts towards the desired number."""
         hopeless = self.outdated and not self.serves
         return self.state in (State.STARTING, State.SERVING) and not (self.draining or hopeless)
 
@@ -163,8 +166,8 @@ class FleetPlan:
     actions: tuple[Action, ...]
 
 
-def plan_actions(fleet: Fleet, wish: DesiredFleet) -> FleetPlan:
-    """No actions when the fleet is as wished, or when there is only to wait.
+def plan_actions(fleet: Fleet, desired: DesiredFleet) -> FleetPlan:
+    """No actions when the fleet is as desired, or when there is only to wait.
 
     While the cells cannot be asked, instances that serve are left as they are. Raises ValueError
     as ``mitosis.plan`` does.
@@ -173,9 +176,9 @@ def plan_actions(fleet: Fleet, wish: DesiredFleet) -> FleetPlan:
     before = _cells(staying)
     decisions = plan(
         before,
-        wish.instances + _surge(staying, wish),
-        wish.bounds,
-        wish.high_priority_ratio,
+        desired.desired_instances + _surge(staying, desired),
+        desired.bounds,
+        desired.high_priority_ratio,
         {m.name: m.remaining_tokens for m in staying if m.serves},
         [member.name for member in fleet.members if not member.stays],
     )
@@ -209,10 +212,10 @@ def _places(cells: tuple[Cell, ...]) -> dict[str, tuple[str, Pool]]:
     }
 
 
-def _surge(staying: list[Member], wish: DesiredFleet) -> int:
+def _surge(staying: list[Member], desired: DesiredFleet) -> int:
     """An only instance is replaced by one that serves already; of several, one may be missing,
     so that a rollout needs no spare device."""
-    return int(wish.instances == 1 and any(member.outdated for member in staying))
+    return int(desired.desired_instances == 1 and any(member.outdated for member in staying))
 
 
 def _rollout(fleet: Fleet) -> Iterator[Action]:
@@ -230,7 +233,7 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
     others = [member for member in fleet.members if member is not victim]
     if not all(m.stays and m.in_use and m.state is State.SERVING for m in others):
         return
-    reason = "It is replaced by one of the manifest's present form."
+    reason = "It is replaced by an instance of the current revision."
     if victim.joined:
         yield Drain(victim.name, victim.cell, reason)
     elif victim.foreign:
@@ -242,7 +245,7 @@ class _Actions:
     """From a fleet to the cells ``after``.
 
     Cells divide and merge by their sizes, so any part of the actions is to leave sizes from which
-    the next plan goes on, and does not go back: first as many instances as wished, then the places
+    the next plan goes on, and does not go back: first as many instances as desired, then the places
     of each in the order of the decisions.
 
     turns: which decision is the first to change an instance's place. removed: a removal's reason.
@@ -271,7 +274,7 @@ class _Actions:
             if member.state is State.FAILED:
                 yield Stop(member.name, member.failure)
             elif member.state is State.STARTING and not (member.joined or member.stays):
-                yield Stop(member.name, "It does not serve yet, and is not wanted any more.")
+                yield Stop(member.name, "It does not serve yet, and is not needed any more.")
             elif member.draining and member.drained and member.serves:
                 yield Stop(member.name, "It has drained.")
             elif member.name not in self.removed or self._is_out_of_reach(member):
@@ -303,10 +306,10 @@ class _Actions:
 
     def _end_cells(self) -> Iterator[Action]:
         places = _places(self.after)
-        wanted = {cell.name for cell in self.after}
+        remaining = {cell.name for cell in self.after}
         # A scheduler stays while anything is in its cell that goes nowhere else, such as to drain.
-        held = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
-        for name in sorted((self.fleet.cells or frozenset()) - wanted - held):
+        occupied = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
+        for name in sorted((self.fleet.cells or frozenset()) - remaining - occupied):
             yield DeleteCell(name)
 
     def _is_out_of_reach(self, member: Member) -> bool:

@@ -1,8 +1,8 @@
 """EcoServe's mitosis scaling: cells grow, divide and merge with the number of instances.
 
-The plan has no memory: its next decision follows from the cells as they are and the target alone.
-So whoever carries a plan out may stop anywhere, look again, plan again, and arrives at the same
-cells. Every rule below is one action towards them; ``plan`` takes actions until none is left.
+The plan has no memory: its next decision follows from the current cells and the desired number
+alone. So an executor may stop anywhere, observe again, plan again, and arrives at the same cells.
+Every rule below is one step towards them; ``plan`` takes steps until none is left.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,28 +46,28 @@ class Bounds:
 
 def plan(
     cells: Iterable[Cell],
-    target: int,
+    desired_instances: int,
     bounds: Bounds,
     high_priority_ratio: float = 0.0,
     remaining_tokens: Mapping[str, int] | None = None,
     leaving: Collection[str] = (),
 ) -> tuple[Decision, ...]:
-    """Commands in order, none if the cells are as wished. No instance may be in two cells.
+    """Commands in order, none if the cells are as desired. No instance may be in two cells.
 
-    Afterwards the cells hold ``target`` instances, each cell within bounds (a single one below
-    the lower bound if the target is), and no two of them would fit into one.
+    Afterwards the cells hold ``desired_instances``, each cell within bounds (a single one below
+    the lower bound if fewer are desired), and no two of them would fit into one.
 
     high_priority_ratio: HP share of each cell, 0 for strategies without pools.
     remaining_tokens: predicted work left by instance that serves; one not named has yet to start.
     leaving: names of instances that drain outside any cell, not to be given out again.
-    Raises ValueError for a negative target and for a ratio outside [0, 1].
+    Raises ValueError for a negative number and for a ratio outside [0, 1].
     """
-    if target < 0:
-        raise ValueError(f"the target is {target} instances, must be 0 or more")
+    if desired_instances < 0:
+        raise ValueError(f"{desired_instances} instances are desired, must be 0 or more")
     cells = in_order(cells)
     names = [name for cell in cells for name in cell.instances]
     assert len(set(names)) == len(names), f"an instance is in two cells: {cells}"
-    rules = _Rules(target, bounds, high_priority_ratio, remaining_tokens or {}, leaving)
+    rules = _Rules(desired_instances, bounds, high_priority_ratio, remaining_tokens or {}, leaving)
     decisions = []
     while decision := rules.next_decision(cells):
         decisions.append(decision)
@@ -77,14 +77,14 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    target: int
+    desired_instances: int
     bounds: Bounds
     ratio: float
     remaining_tokens: Mapping[str, int]
     leaving: Collection[str]
 
     def next_decision(self, cells: tuple[Cell, ...]) -> Decision | None:
-        missing = self.target - sum(cell.size for cell in cells)
+        missing = self.desired_instances - sum(cell.size for cell in cells)
         if missing >= 0 and (split := self._split(cells)):
             return split
         if moved := self._merge(cells, missing):
@@ -93,7 +93,7 @@ class _Rules:
             return self._add(cells)
         if missing < 0:
             return self._remove(cells)
-        return self._set_priority(cells)
+        return self._set_pool(cells)
 
     def _split(self, cells: tuple[Cell, ...]) -> Split | None:
         """Of a cell above the upper bound, to one with room (as a split that was cut short
@@ -129,11 +129,11 @@ class _Rules:
         return None
 
     def _moved(self, cell: Cell, other: Cell, size: int, reason: str) -> Split:
-        """Some of ``cell`` to ``other``, with as many of the HP pool as it then wants. Of those
+        """Some of ``cell`` to ``other``, with as many of the HP pool as it then needs. Of those
         that serve, ``cell`` keeps its lower bound where others can go instead, for what has yet to
         start answers nobody."""
-        wanted = self._high_priority_count(other.size + size) - len(other.high_priority)
-        high = cell.high_priority[: max(0, wanted)]
+        num_high = self._high_priority_count(other.size + size) - len(other.high_priority)
+        high = cell.high_priority[: max(0, num_high)]
         rest = cell.high_priority[len(high) :]
         by_pool = (*high, *cell.low_priority, *rest)
         serving = [name for name in by_pool if name in self.remaining_tokens]
@@ -160,7 +160,7 @@ class _Rules:
             cell.name,
             _unused("instance", names.union(self.leaving)),
             Pool.HP if high else Pool.LP,
-            f"{len(names)} of {self.target} instances are there.",
+            f"{len(names)} of {self.desired_instances} desired instances exist.",
         )
 
     def _remove(self, cells: tuple[Cell, ...]) -> Remove:
@@ -178,17 +178,17 @@ class _Rules:
         total = sum(cell.size for cell in cells)
         left = self.remaining_tokens.get(victim)
         why = "has yet to start" if left is None else f"has the least work: {left} tokens"
-        reason = f"{total} instances are there, {self.target} are wanted; {victim} {why}."
+        reason = f"{total} instances exist, {self.desired_instances} are desired; {victim} {why}."
         return Remove(cell.name, victim, reason)
 
-    def _set_priority(self, cells: tuple[Cell, ...]) -> SetPool | None:
+    def _set_pool(self, cells: tuple[Cell, ...]) -> SetPool | None:
         for cell in cells:
-            wanted = self._high_priority_count(cell.size)
+            num_high = self._high_priority_count(cell.size)
             for name, pool in priority_changes(
-                cell.instances, cell.high_priority, wanted, self.remaining_tokens
+                cell.instances, cell.high_priority, num_high, self.remaining_tokens
             ):
                 reason = f"{len(cell.high_priority)} instances of {cell.name} are high priority"
-                return SetPool(name, pool, f"{reason}, of {cell.size} it should be {wanted}.")
+                return SetPool(name, pool, f"{reason}, of {cell.size} it should be {num_high}.")
         return None
 
     def _high_priority_count(self, num_instances: int) -> int:
