@@ -163,9 +163,7 @@ def _able(found: ReconcileResult) -> _ConditionDraft:
     if found.observation.deleting:
         return Kind.ABLE_TO_SCALE, False, Reason.DELETING, target.reason
     if scaling is None:
-        message = (
-            "spec.instances sets the number; kubectl scale or an autoscaler may change it."
-        )
+        message = "spec.instances sets the number; kubectl scale or an autoscaler may change it."
         return Kind.ABLE_TO_SCALE, True, Reason.MANUAL_SCALING, message
     if target.able:
         bounds = f"{scaling.min_instances} to {scaling.max_instances}"
