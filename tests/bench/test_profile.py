@@ -64,8 +64,8 @@ def test_hidden_states_are_kept_where_it_was_measured_what_they_cost(settings):
         assert engine.latency().rebuild_s_per_token == rebuild_s
         return engine.config
 
-    assert config(None).hidden_slots is None
-    assert config(1e-6).hidden_slots == 64
+    assert config(None).hidden_states_per_block is None
+    assert config(1e-6).hidden_states_per_block == 64
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_model_that_leaves_no_memory_is_refused():
 @pytest.mark.parametrize(("model", "blocks"), [("OPT-13B", 0.5), ("Llama3.1-8B", 2.0)])
 def test_hidden_states_take_their_share_of_blocks(model, blocks):
     engine = replace(OPT, model=MODELS[model]).instance_spec(STRATEGIES["aptserve"], SLO)
-    assert engine.config.hidden_slots == engine.config.block_size / blocks
+    assert engine.config.hidden_states_per_block == engine.config.block_size / blocks
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -117,7 +117,7 @@ def ends(monkeypatch):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    ("num_instances", "rate", "num_blocks", "hidden_slots"),
+    ("num_instances", "rate", "num_blocks", "hidden_states_per_block"),
     [(1, 2, 1024, None), (4, 16, 128, None), (1, 2, 96, 64)],
 )
 def test_a_run_of_steps_in_one_event_changes_no_token(
@@ -125,14 +125,16 @@ def test_a_run_of_steps_in_one_event_changes_no_token(
     num_instances,
     rate,
     num_blocks,
-    hidden_slots,
+    hidden_states_per_block,
     make_config,
     make_latency,
     make_lengths,
     ends,
 ):
     arrivals = [*poisson([rate], 30.0, make_lengths(), Random(5)), LATE]
-    config = make_config(strategy, num_blocks=num_blocks, hidden_slots=hidden_slots)
+    config = make_config(
+        strategy, num_blocks=num_blocks, hidden_states_per_block=hidden_states_per_block
+    )
 
     def serve(max_run_steps):
         ends.clear()

@@ -29,7 +29,7 @@ from support.small_models import SIZES, build  # noqa: E402
 from macroserve.core.request import Slo  # noqa: E402
 from macroserve.core.scheduler.blocks import Cache  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
-from macroserve.engine.vllm.hybrid import by_kernels, layer  # noqa: E402
+from macroserve.engine.vllm.hybrid import layer, triton_attention  # noqa: E402
 from macroserve.kernels.attend_hidden import attend_hidden  # noqa: E402
 
 NUM_TOKENS = 8
@@ -49,7 +49,7 @@ def main(folder: Path, name: str) -> None:
     rnd = random.Random(5)
     prompts = [[rnd.randrange(3, 2000) for _ in range(length)] for length in (1, 40, 63, 130)]
     tokens, attended = [], MagicMock(wraps=attend_hidden)
-    by_kernels.attend_hidden = attended
+    triton_attention.attend_hidden = attended
     for args in (stock_args(settings, folder), instance_args(settings, folder)):
         with offline_engine(args) as engine, chosen_caches(lambda index: Cache.HIDDEN):
             for index, prompt in enumerate(prompts):

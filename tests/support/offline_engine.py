@@ -23,8 +23,8 @@ from macroserve.core.strategy import strategy
 from macroserve.engine.hybrid_cache import judge
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
-from macroserve.engine.vllm.hybrid.blocks import HybridBlocks
-from macroserve.engine.vllm.hybrid.support import find
+from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
+from macroserve.engine.vllm.hybrid.capability import find
 from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
 
 

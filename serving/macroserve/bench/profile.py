@@ -102,9 +102,11 @@ class Profile:
     def engine(self, settings: EngineSettings) -> InstanceSpec:
         """As the simulator has it."""
         learned, block_size = self.latency, self.shape.block_size
-        hidden_slots = None
+        hidden_states_per_block = None
         if learned.rebuild_s_per_token is not None:
-            hidden_slots = block_size * learned.model.kv_size // learned.model.hidden_size
+            hidden_states_per_block = (
+                block_size * learned.model.kv_size // learned.model.hidden_size
+            )
         config = InstanceConfig(
             strategy=strategy(settings.strategy),
             pool=Pool.LP,
@@ -114,7 +116,7 @@ class Profile:
             max_num_seqs=settings.max_num_seqs,
             max_batch_tokens=settings.max_batch_tokens,
             max_model_len=settings.max_model_len,
-            hidden_slots=hidden_slots,
+            hidden_states_per_block=hidden_states_per_block,
         )
         return InstanceSpec(
             config,

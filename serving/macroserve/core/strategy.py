@@ -91,9 +91,9 @@ class Strategy:
     high_priority_ratio: float = 0.0
     """Share of a cell's instances in the HP pool, where nobody asks for another."""
     transfer: Transfer = Transfer.NOWHERE
-    synced: bool = False
+    group_by_length: bool = False
     """Responses that are expected to end together begin together (EconoServe, section 3.1)."""
-    lending: bool = False
+    kv_lending: bool = False
     """Memory that is reserved and not used yet is lent for as long (EconoServe, section 3.2)."""
 
     @property
@@ -140,8 +140,8 @@ STRATEGIES: dict[str, Strategy] = {
             Routing.LEAST_LOAD,
             Ordering.EDF,
             exact_kv=True,
-            synced=True,
-            lending=True,
+            group_by_length=True,
+            kv_lending=True,
         ),
         Strategy(
             "ascendra",

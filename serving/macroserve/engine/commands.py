@@ -7,7 +7,7 @@ from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import Pool
 
 
-def carry_out(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:
+def apply_command(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:
     """``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool), ``set_rebuild`` (seconds a
     token), ``latency`` (none: returns what the latency model is made of, as its constructor's
     arguments). Raises ValueError for anything else."""

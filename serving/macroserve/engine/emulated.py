@@ -24,9 +24,9 @@ from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.engine.commands import carry_out
+from macroserve.engine.commands import apply_command
 from macroserve.engine.engine import EngineShape
-from macroserve.engine.hybrid_cache import Found, judge
+from macroserve.engine.hybrid_cache import HybridCacheFit, decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
@@ -184,10 +184,10 @@ class EmulatedEngine:
         self._clock = clock
         truth = truth or LatencyModel(EMULATED_MODEL, EMULATED_DEVICE)
         self._executor = EmulatedExecutor(truth, clock, sleep)
-        hybrid = judge(
+        hybrid = decide_hybrid_cache(
             strategy(settings.strategy),
             settings.hybrid_cache,
-            lambda: Found(1 / HIDDEN_PER_KV, direct=False),
+            lambda: HybridCacheFit(1 / HIDDEN_PER_KV, direct=False),
         )
         block_bytes = settings.block_size * EMULATED_MODEL.kv_bytes_per_token
         self._shape = EngineShape(
@@ -213,7 +213,7 @@ class EmulatedEngine:
                 max_batch_tokens=settings.max_batch_tokens,
                 max_model_len=settings.max_model_len,
                 drop_late=settings.drop_late,
-                hidden_slots=HIDDEN_PER_KV * settings.block_size if hybrid.on else None,
+                hidden_states_per_block=HIDDEN_PER_KV * settings.block_size if hybrid.on else None,
             ),
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
         )
@@ -267,7 +267,7 @@ class EmulatedEngine:
             self._leave(name)
 
     async def command(self, verb: str, argument: Any = None) -> Any:
-        result = carry_out(self._policy, verb, argument)
+        result = apply_command(self._policy, verb, argument)
         self._work.set()
         self._push_status()
         return result

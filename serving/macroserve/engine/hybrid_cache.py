@@ -13,7 +13,7 @@ MADE_AGAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HybridCacheDecision:
     """As said in logs and status: ``on: `` or ``off: ``, and why."""
 
     on: bool
@@ -23,7 +23,7 @@ class Verdict:
         return f"{'on' if self.on else 'off'}: {self.reason}"
 
 
-class Found(NamedTuple):
+class HybridCacheFit(NamedTuple):
     """Of a model. share: memory of a token's hidden state over that of its keys and values. direct:
     attention reads hidden states as they are, as no rotary embedding turns keys; else keys and
     values are made of them again at every step."""
@@ -32,7 +32,9 @@ class Found(NamedTuple):
     direct: bool
 
 
-def judge(strategy: Strategy, wish: str, find: Callable[[], Found | str]) -> Verdict:
+def decide_hybrid_cache(
+    strategy: Strategy, wish: str, find: Callable[[], HybridCacheFit | str]
+) -> HybridCacheDecision:
     """wish: Auto (where they are smaller, and the strategy can gain by them), On (wherever they can
     be kept), or Off.
 
@@ -41,7 +43,7 @@ def judge(strategy: Strategy, wish: str, find: Callable[[], Found | str]) -> Ver
     Raises ValueError where it is wished On and cannot be.
     """
     if wish == "Off":
-        return Verdict(False, "spec.engine.hybridCache is Off")
+        return HybridCacheDecision(False, "spec.engine.hybridCache is Off")
     if strategy.keeps_hidden:
         found = find()
     else:
@@ -49,8 +51,8 @@ def judge(strategy: Strategy, wish: str, find: Callable[[], Found | str]) -> Ver
     if isinstance(found, str):
         if wish == "On":
             raise ValueError(f"spec.engine.hybridCache is On, but {found}")
-        return Verdict(False, found)
+        return HybridCacheDecision(False, found)
     if wish == "Auto" and strategy.hybrid_cache is HybridCache.CHEAP and not found.direct:
-        return Verdict(False, MADE_AGAIN.format(strategy.name))
+        return HybridCacheDecision(False, MADE_AGAIN.format(strategy.name))
     reason = f"hidden states take {found.share:.2f} of the memory of keys and values"
-    return Verdict(found.share < 1 or wish == "On", reason)
+    return HybridCacheDecision(found.share < 1 or wish == "On", reason)

@@ -127,7 +127,7 @@ class ClusterSpec:
             max_batch_tokens=self.max_batch_tokens * self.stages,
             max_model_len=min(self.max_model_len, num_blocks * self.block_size),
             chunk_tokens=chunk_tokens * self.stages,
-            hidden_slots=self.block_size * self.shape.kv_size // self.shape.hidden_size,
+            hidden_states_per_block=self.block_size * self.shape.kv_size // self.shape.hidden_size,
             late_value=late_value,
             drop_late=drop_late,
         )

@@ -199,7 +199,7 @@ class Executor:
     def check_room(self, request_id, num_tokens):
         blocks = self.scheduler._running.blocks
         is_hidden = request_id in self.hidden
-        slots = self.scheduler.config.hidden_slots if is_hidden else blocks.block_size
+        slots = self.scheduler.config.hidden_states_per_block if is_hidden else blocks.block_size
         room = blocks.held_by(request_id) * slots
         assert self.computed[request_id] + num_tokens <= room, f"{request_id} outruns its blocks"
 
@@ -274,7 +274,7 @@ def make_step(make_config, make_sequence):
             num_blocks,
             config.block_size,
             pause_when_full=config.strategy.exact_kv,
-            hidden_slots=config.hidden_slots,
+            hidden_states_per_block=config.hidden_states_per_block,
         )
         queue = WaitingQueue(config.strategy.ordering)
         predictor = LengthPredictor()
@@ -293,7 +293,7 @@ def make_step(make_config, make_sequence):
             seq.emit(1, NOW - 1.0)
             if index < len(decoding):
                 seq.emit(1, NOW - 1.0)
-                seq.paid_until_s = NOW + saved_s
+                seq.tpot_budget_until_s = NOW + saved_s
             running.start_decoding(seq)
         for index, prompt in enumerate(waiting):
             arrival_s = NOW - (0.0 if index else waited_s)

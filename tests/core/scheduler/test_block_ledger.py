@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.scheduler.blocks import BlockLedger, Cache
+from macroserve.core.scheduler.blocks import BlockLedger, CacheKind
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 1), (16, 1), (17, 2), (32, 2), (33, 3)])
@@ -52,11 +52,15 @@ def test_the_check_sees_a_lost_block():
 
 
 @pytest.mark.parametrize(
-    ("hidden_slots", "num_blocks", "hidden"),
+    ("hidden_states_per_block", "num_blocks", "hidden"),
     [(32, 1, 1), (32, 2, 1), (32, 3, 2), (24, 3, 2), (24, 4, 3), (8, 2, 4), (None, 5, 5)],
 )
-def test_hidden_states_fill_blocks_by_their_own_size(hidden_slots, num_blocks, hidden):
-    ledger = BlockLedger(10, 16, hidden_slots)
+def test_hidden_states_fill_blocks_by_their_own_size(hidden_states_per_block, num_blocks, hidden):
+    ledger = BlockLedger(10, 16, hidden_states_per_block)
     assert ledger.hidden_blocks(num_blocks) == hidden
     ledger.grant("a", hidden)
-    assert ledger.room("a", Cache.HIDDEN) == hidden * (hidden_slots or 16) >= num_blocks * 16
+    assert (
+        ledger.room("a", CacheKind.HIDDEN)
+        == hidden * (hidden_states_per_block or 16)
+        >= num_blocks * 16
+    )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from macroserve.core.request import Request, Slo
-from macroserve.core.scheduler.batching.knapsack import Cache
+from macroserve.core.scheduler.batching.knapsack import CacheKind
 from macroserve.core.scheduler.decoding import Decoding
 from macroserve.core.scheduler.sequence import Sequence
 
@@ -30,7 +30,7 @@ def make(
     request = Request(name, 0.0, prompt, 1000, Slo(1.0, tpot_s, tbt_s))
     seq = Sequence(request, 0, predicted, 0.1, 0.1, 0.1, sure)
     seq.num_slots = slots
-    seq.cache = Cache.HIDDEN if hidden else Cache.KV
+    seq.cache = CacheKind.HIDDEN if hidden else CacheKind.KV
     if emitted:
         seq.emit(emitted, 0.0)
     return seq
@@ -41,7 +41,7 @@ def not_lost(sequences, now, step_s):
     return [
         (seq, saved_s)
         for seq in sequences
-        if (saved_s := seq.paid_until_s - now) >= 0
+        if (saved_s := seq.tpot_budget_until_s - now) >= 0
         or saved_s + seq.num_remaining * (seq.tpot_s - step_s) >= 0
     ]
 
@@ -134,7 +134,7 @@ class InStep(RuleBasedStateMachine):
         self.decoding.start_clocks(self.now)
         for seq in self.model.values():
             if seq.num_emitted <= 1:
-                seq.paid_until_s = self.now
+                seq.tpot_budget_until_s = self.now
 
     @invariant()
     def sums(self):
@@ -143,7 +143,7 @@ class InStep(RuleBasedStateMachine):
         seqs = list(self.model.values())
         assert list(self.decoding) == list(self.model)
         assert self.decoding.num_tokens == sum(seq.num_tokens for seq in seqs)
-        hidden = sum(seq.num_tokens for seq in seqs if seq.cache is Cache.HIDDEN)
+        hidden = sum(seq.num_tokens for seq in seqs if seq.cache is CacheKind.HIDDEN)
         assert self.decoding.num_hidden_tokens == hidden
         remaining = sum(seq.predicted_tokens - seq.num_emitted for seq in seqs)
         assert self.decoding.num_remaining == remaining
@@ -159,7 +159,9 @@ class InStep(RuleBasedStateMachine):
         waits = [[seq.pending_since_s for seq in seqs], [seq.patience_s for seq in seqs]]
         assert list(self.decoding.waits) == waits
         begun = [seq for seq in seqs if seq.num_emitted > 1]
-        mean = sum(seq.paid_until_s for seq in begun) / len(begun) - self.now if begun else inf
+        mean = (
+            sum(seq.tpot_budget_until_s for seq in begun) / len(begun) - self.now if begun else inf
+        )
         assert self.decoding.saved_tpot_mean_s(self.now) == pytest.approx(mean)
         now = self.now + 0.33371  # no slack is nothing but for rounding
         for step_s in (STEP_S, -inf):
@@ -194,7 +196,7 @@ class InStep(RuleBasedStateMachine):
     def check_same(self, seq, expected):
         for field in ("num_tokens", "num_emitted", "num_slow", "num_slots", "predicted_tokens"):
             assert getattr(seq, field) == getattr(expected, field), field
-        for field in ("paid_until_s", "pending_since_s", "first_token_s"):
+        for field in ("tpot_budget_until_s", "pending_since_s", "first_token_s"):
             assert getattr(seq, field) == pytest.approx(getattr(expected, field)), field
 
 
@@ -207,7 +209,7 @@ def decoding_with(saved, now, left=10):
     decoding = Decoding()
     for index, saved_s in enumerate(saved):
         seq = make(f"r{index}", predicted=2 + left, emitted=2)
-        seq.paid_until_s = now + saved_s
+        seq.tpot_budget_until_s = now + saved_s
         decoding.add(seq)
     return decoding
 

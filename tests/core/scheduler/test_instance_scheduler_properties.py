@@ -44,7 +44,7 @@ limits = st.fixed_dictionaries(
         "max_batch_tokens": st.integers(8, 200),
         "chunk_tokens": st.integers(4, 64),
         "drop_late": st.booleans(),
-        "hidden_slots": st.sampled_from([None, 8, 24, 32]),
+        "hidden_states_per_block": st.sampled_from([None, 8, 24, 32]),
         "late_value": st.sampled_from((0.0, 0.4)),
         "pool": st.sampled_from(Pool),
         "slo": slos,

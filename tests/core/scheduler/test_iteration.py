@@ -4,7 +4,7 @@ import pytest
 from support.linear_latency import NOW
 
 from macroserve.core.scheduler.batching.unified import unified_batch
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import RESERVED_TTFTS, Plan
 
 
@@ -213,19 +213,19 @@ def test_what_is_computed_again_in_mid_stream_goes_first(make_step):
     assert order(step) == ["b1", "b0", "w0"]
 
 
-SHORT = {"decoding": [1.0] * 6, "waiting": [50], "num_blocks": 23, "hidden_slots": 32}
+SHORT = {"decoding": [1.0] * 6, "waiting": [50], "num_blocks": 23, "hidden_states_per_block": 32}
 """Eleven blocks of 23 are free, and a pool full of hidden states takes 0.7 ms of a step of 32."""
 
 
 @pytest.mark.parametrize(
     ("name", "fields", "cache"),
     [
-        ("unified", {}, Cache.HIDDEN),
-        ("unified", {"num_blocks": 24}, Cache.KV),
-        ("unified", {"hidden_slots": None}, Cache.KV),
-        ("unified", {"hidden_slots": 16}, Cache.KV),
-        ("unified", {"hidden_slots": 4000}, Cache.KV),
-        ("vllm", {}, Cache.KV),
+        ("unified", {}, CacheKind.HIDDEN),
+        ("unified", {"num_blocks": 24}, CacheKind.KV),
+        ("unified", {"hidden_states_per_block": None}, CacheKind.KV),
+        ("unified", {"hidden_states_per_block": 16}, CacheKind.KV),
+        ("unified", {"hidden_states_per_block": 4000}, CacheKind.KV),
+        ("vllm", {}, CacheKind.KV),
     ],
     ids=["short", "half is free", "not kept", "not smaller", "too dear", "never"],
 )
@@ -235,15 +235,15 @@ def test_hidden_states_are_kept_where_memory_is_short_and_they_are_cheap(
     (pick,) = make_step(name, **{**SHORT, **fields}).pick(512)
     assert pick.cache is cache
     # Fifty tokens and the block of the next one: five blocks of 16.
-    assert pick.num_blocks == (3 if cache is Cache.HIDDEN else 5)
+    assert pick.num_blocks == (3 if cache is CacheKind.HIDDEN else 5)
 
 
-@pytest.mark.parametrize(("num_hidden", "cache"), [(0, Cache.HIDDEN), (20_000, Cache.KV)])
+@pytest.mark.parametrize(("num_hidden", "cache"), [(0, CacheKind.HIDDEN), (20_000, CacheKind.KV)])
 def test_what_hidden_states_take_of_a_step_does_not_make_more_of_them_cheap(
     make_step, num_hidden, cache
 ):
     """A pool full of them takes 25 ms of a step of 32, of which 20 are theirs already."""
-    step = make_step("unified", **{**SHORT, "hidden_slots": 1087})
+    step = make_step("unified", **{**SHORT, "hidden_states_per_block": 1087})
     step.decoding.num_hidden_tokens = num_hidden
     assert [pick.cache for pick in step.pick(512)] == [cache]
 
@@ -251,7 +251,7 @@ def test_what_hidden_states_take_of_a_step_does_not_make_more_of_them_cheap(
 def test_who_was_just_preempted_does_not_come_back_hidden_at_once(make_step):
     step = make_step("unified", **SHORT)
     step.preempted = tuple(step.waiting)
-    assert [pick.cache for pick in step.pick(512)] == [Cache.KV]
+    assert [pick.cache for pick in step.pick(512)] == [CacheKind.KV]
 
 
 def test_hidden_states_leave_less_time_for_prefill(make_step):
@@ -271,6 +271,6 @@ def test_the_work_is_that_of_the_decodes_that_run(
     step = make_step("ascendra", decoding=[0.5] * 3)
     step.latency = make_latency()
     if hidden:
-        step.decoding["d0"].cache = Cache.HIDDEN
+        step.decoding["d0"].cache = CacheKind.HIDDEN
     work = step.work(Plan((), decodes, "these run"))
     assert work == step.latency.work((), len(decodes), context, hidden)

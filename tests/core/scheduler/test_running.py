@@ -112,14 +112,14 @@ def test_blocks_come_back_from_every_state(run_up):
 
 @pytest.fixture(scope="session")
 def decode(make_sequence):
-    """One more response of a prompt of two blocks, in so many more of its own, or of its host's."""
+    """One more response to a prompt of two blocks, in more blocks of its own or of its lender."""
 
-    def build(running, name, num_blocks, host=None):
+    def build(running, name, num_blocks, lender=None):
         seq = make_sequence(name, len(running), arrival_s=len(running), prompt=31, new=200)
         running.admit(seq, 2)
         seq.emit(1, now=0.0)
         running.start_decoding(seq)
-        running.resume(seq, num_blocks, host)
+        running.resume(seq, num_blocks, lender)
         return seq
 
     return build
@@ -131,27 +131,27 @@ def lending(num_blocks):
 
 def test_what_a_guest_has_lent_on_comes_back_from_its_own_guest(decode):
     running = lending(20)
-    host = decode(running, "host", 10)
-    guest = decode(running, "guest", 5, host)
-    nested = decode(running, "nested", 2, guest)
+    lender = decode(running, "lender", 10)
+    borrower = decode(running, "borrower", 5, lender)
+    nested = decode(running, "nested", 2, borrower)
     held = running.blocks.held_by
-    assert [held(name) for name in ("host", "guest", "nested")] == [7, 5, 4]
-    running.remove(guest, State.FINISHED)
-    assert (held("host"), nested.host, host.guests) == (10, host, [nested])
+    assert [held(name) for name in ("lender", "borrower", "nested")] == [7, 5, 4]
+    running.remove(borrower, State.FINISHED)
+    assert (held("lender"), nested.lender, lender.borrowers) == (10, lender, [nested])
     running.remove(nested, State.FINISHED)
-    assert (held("host"), running.blocks.free, host.guests) == (12, 8, [])
-    assert host.num_slots == 12 * 16
+    assert (held("lender"), running.blocks.free, lender.borrowers) == (12, 8, [])
+    assert lender.num_slots == 12 * 16
 
 
 def test_the_guest_that_came_last_leaves_first(decode):
     running = lending(16)
-    host = decode(running, "host", 10)
+    lender = decode(running, "lender", 10)
     for name in ("first", "last"):
-        decode(running, name, 2, host)
+        decode(running, name, 2, lender)
     assert running.blocks.free == 0
-    running.decoding.emit_one(running.decoding["host"], 16 * 6, 1.0)  # it needs what it has lent
+    running.decoding.emit_one(running.decoding["lender"], 16 * 6, 1.0)  # it needs what it has lent
     assert names(running.make_room()) == ["last"]
-    assert names(host.guests) == ["first"]
+    assert names(lender.borrowers) == ["first"]
 
 
 @given(
@@ -160,24 +160,24 @@ def test_the_guest_that_came_last_leaves_first(decode):
     )
 )
 def test_no_host_loses_what_it_lends(decode, moves):
-    """Responses begin, as guests of others where those have as much, and end in any order."""
+    """Responses begin, as borrowers of others where those have as much, and end in any order."""
     running = lending(60)
     own = {}
     for place, other, num_blocks in moves:
         if seq := running.decoding.get(f"s{place}"):
             running.remove(seq, State.FINISHED)
             del own[f"s{place}"]
-        elif (host := running.decoding.get(f"s{other}")) and running.blocks.free >= 2:
-            if running.blocks.held_by(host.request_id) >= num_blocks:
-                decode(running, f"s{place}", num_blocks, host)
+        elif (lender := running.decoding.get(f"s{other}")) and running.blocks.free >= 2:
+            if running.blocks.held_by(lender.request_id) >= num_blocks:
+                decode(running, f"s{place}", num_blocks, lender)
                 own[f"s{place}"] = 2
         elif running.blocks.free >= 2 + num_blocks:
             decode(running, f"s{place}", num_blocks)
             own[f"s{place}"] = 2 + num_blocks
         running.blocks.check()
         for seq in running:
-            lent = sum(guest.num_borrowed for guest in seq.guests)
-            assert all(guest.host is seq for guest in seq.guests)
+            lent = sum(borrower.num_borrowed for borrower in seq.borrowers)
+            assert all(borrower.lender is seq for borrower in seq.borrowers)
             assert running.blocks.held_by(seq.request_id) + lent >= own[seq.request_id]
     for seq in tuple(running):
         running.remove(seq, State.FINISHED)

@@ -44,10 +44,10 @@ def test_moves(make_sequence, before, after):
 def test_each_token_after_the_first_saves_a_tpot(make_sequence):
     seq = make_sequence(slo=Slo(1.0, 0.1))
     seq.emit(1, now=5.0)
-    assert seq.first_token_s == 5.0 and seq.paid_until_s == pytest.approx(5.0)
+    assert seq.first_token_s == 5.0 and seq.tpot_budget_until_s == pytest.approx(5.0)
     seq.emit(1, now=5.05)
     seq.emit(2, now=5.3)
-    assert seq.paid_until_s == pytest.approx(5.3)
+    assert seq.tpot_budget_until_s == pytest.approx(5.3)
     assert (seq.num_emitted, seq.num_tokens) == (4, 104)
 
 

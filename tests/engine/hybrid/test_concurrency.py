@@ -5,7 +5,7 @@ from statistics import mean
 
 import pytest
 
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
@@ -24,7 +24,7 @@ def engine(serve, tmp_path_factory):
         yield engine
 
 
-def num_running(engine, cache: Cache) -> float:
+def num_running(engine, cache: CacheKind) -> float:
     """At a time, in the mean, for as long as others wait."""
     rnd = random.Random(1)
     for index in range(NUM_REQUESTS):
@@ -40,6 +40,6 @@ def num_running(engine, cache: Cache) -> float:
 
 
 def test_hidden_states_let_nearly_twice_as_many_run(engine):
-    kv, hidden = (num_running(engine, cache) for cache in Cache)
+    kv, hidden = (num_running(engine, cache) for cache in CacheKind)
     assert kv >= 8
     assert hidden >= 1.8 * kv, f"{hidden:.1f} requests at a time with hidden states, {kv:.1f} not"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
@@ -35,7 +35,7 @@ arrivals = st.lists(
 )
 leavings = st.dictionaries(steps, st.integers(0, 11), max_size=3)
 preemptions = st.dictionaries(steps, st.floats(0, 0.99), max_size=6)
-caches = st.lists(st.sampled_from(Cache), min_size=1, max_size=8)
+caches = st.lists(st.sampled_from(CacheKind), min_size=1, max_size=8)
 
 
 @settings(

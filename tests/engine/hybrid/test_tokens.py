@@ -6,14 +6,14 @@ from collections import defaultdict
 
 import pytest
 
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
 from support.offline_engine import chosen_caches, instance_args, offline_engine  # noqa: E402
 
-from macroserve.engine.vllm.hybrid import scratch  # noqa: E402
+from macroserve.engine.vllm.hybrid import scratch_pages  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -40,7 +40,7 @@ def engine(served, tmp_path_factory):
     where keys and values are made again."""
     args = instance_args(served.settings, tmp_path_factory.mktemp("run"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scratch, "MIN_TOKENS", 1)
+        patch.setattr(scratch_pages, "MIN_TOKENS", 1)
         with offline_engine(args) as engine:
             yield engine
 
@@ -59,9 +59,9 @@ def run(engine, served, choose, on_step=lambda: None):
 @pytest.mark.parametrize(
     ("choose", "kinds"),
     [
-        pytest.param(lambda index: Cache.KV, {Cache.KV}, id="all-kv"),
-        pytest.param(lambda index: Cache.HIDDEN, {Cache.HIDDEN}, id="all-hidden"),
-        pytest.param(lambda index: list(Cache)[index % 2], set(Cache), id="mixed"),
+        pytest.param(lambda index: CacheKind.KV, {CacheKind.KV}, id="all-kv"),
+        pytest.param(lambda index: CacheKind.HIDDEN, {CacheKind.HIDDEN}, id="all-hidden"),
+        pytest.param(lambda index: list(CacheKind)[index % 2], set(CacheKind), id="mixed"),
     ],
 )
 def test_same_tokens_as_stock_vllm(engine, served, choose, kinds):
@@ -82,6 +82,6 @@ def test_same_tokens_when_caches_change(engine, served):
         if rnd.random() < 0.3 and engine.unfinished > 2:
             engine.preempt(rnd.random())
 
-    tokens = run(engine, served, lambda index: rnd.choice(list(Cache)), preempt)
+    tokens = run(engine, served, lambda index: rnd.choice(list(CacheKind)), preempt)
     assert tokens == served.tokens
     assert sum(len(caches) == 2 for caches in had.values()) >= 3

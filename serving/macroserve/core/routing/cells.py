@@ -7,7 +7,7 @@ from macroserve.core.status import CellView
 
 
 class CellAttempt(NamedTuple):
-    """One cell to ask."""
+    """One question to a cell: does it take the request?"""
 
     cell: str
     ignore_constraints: bool

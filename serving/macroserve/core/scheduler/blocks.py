@@ -7,7 +7,7 @@ always add up to the pool.
 from enum import Enum
 
 
-class Cache(Enum):
+class CacheKind(Enum):
     """What is kept of a request's tokens."""
 
     KV = "kv"
@@ -17,14 +17,16 @@ class Cache(Enum):
 
 class BlockLedger:
     """``free``: blocks that nobody holds. A block holds keys and values of ``block_size`` tokens or
-    hidden states of ``hidden_slots``; None where no hidden states are kept."""
+    hidden states of ``hidden_states_per_block``; None where no hidden states are kept."""
 
-    __slots__ = ("_held", "_hidden_slots", "block_size", "free", "num_blocks")
+    __slots__ = ("_held", "_hidden_states_per_block", "block_size", "free", "num_blocks")
 
-    def __init__(self, num_blocks: int, block_size: int, hidden_slots: int | None = None) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, hidden_states_per_block: int | None = None
+    ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._hidden_slots = hidden_slots or block_size
+        self._hidden_states_per_block = hidden_states_per_block or block_size
         self.free = num_blocks
         self._held: dict[str, int] = {}
 
@@ -34,14 +36,14 @@ class BlockLedger:
     def hidden_blocks(self, num_blocks: int) -> int:
         """What the hidden states take of as many tokens as have keys and values in so many
         blocks."""
-        return -(-num_blocks * self.block_size // self._hidden_slots)
+        return -(-num_blocks * self.block_size // self._hidden_states_per_block)
 
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)
 
-    def room(self, request_id: str, cache: Cache = Cache.KV) -> int:
+    def room(self, request_id: str, cache: CacheKind = CacheKind.KV) -> int:
         """How many tokens its blocks hold."""
-        slots = self._hidden_slots if cache is Cache.HIDDEN else self.block_size
+        slots = self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
         return self.held_by(request_id) * slots
 
     def grant(self, request_id: str, num_blocks: int) -> None:

@@ -22,8 +22,8 @@ class InstanceConfig:
     chunk_tokens: Sarathi's token budget for one batch.
     offload_threshold_s: offload while this much more than a full batch is left until a deadline
         (Ascendra, section 5.3): time for the way to the other instance.
-    hidden_slots: tokens whose hidden states a block holds (Apt-Serve, section 3.1), where the
-        strategy keeps any; None where the engine keeps keys and values alone.
+    hidden_states_per_block: tokens whose hidden states a block holds (Apt-Serve, section 3.1);
+        None where the engine keeps keys and values alone.
     late_value: what requests count that have missed their targets, against one that has not
         (Apt-Serve, section 6.6: 0.4 spares the tail at the expense of attainment).
     """
@@ -39,7 +39,7 @@ class InstanceConfig:
     drop_late: bool = False
     chunk_tokens: int = 512
     offload_threshold_s: float = 0.1
-    hidden_slots: int | None = None
+    hidden_states_per_block: int | None = None
     late_value: float = 0.0
 
     def __post_init__(self) -> None:
@@ -52,8 +52,10 @@ class InstanceConfig:
                 "max_batch_tokens must leave one token for each sequence: got "
                 f"{self.max_batch_tokens} tokens for {self.max_num_seqs} sequences"
             )
-        if self.hidden_slots is not None and self.hidden_slots < 1:
-            raise ValueError(f"hidden_slots must be at least 1, got {self.hidden_slots}")
+        if self.hidden_states_per_block is not None and self.hidden_states_per_block < 1:
+            raise ValueError(
+                f"hidden_states_per_block must be at least 1, got {self.hidden_states_per_block}"
+            )
         if not 0 <= self.late_value <= 1:
             raise ValueError(f"late_value must be from 0 to 1, got {self.late_value}")
         if self.offload_threshold_s < 0:

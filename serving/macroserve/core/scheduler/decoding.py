@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import ceil, inf
 
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.sequence import Sequence
 
 
@@ -31,7 +31,7 @@ class Decoding:
         self._last_step_s = 0.0
         self._num_slow: dict[float | None, int] = {}
         self._num_added = 0
-        self._paces: dict[float, _Pace] = {}
+        self._paces: dict[float, _TpotGroup] = {}
         self._fresh: dict[Sequence, None] = {}
         self._rejoined: dict[Sequence, None] = {}
         self._short: dict[Sequence, None] = {}
@@ -142,7 +142,7 @@ class Decoding:
     def start_clocks(self, now: float) -> None:
         """Those with nothing but their first token out count their time per token from ``now``."""
         for seq in self._fresh:
-            seq.paid_until_s = now
+            seq.tpot_budget_until_s = now
 
     def saved_tpot_mean_s(self, now: float) -> float:
         """Mean saved TPOT as EcoServe's Algorithm 2 has it, seconds; infinite if there is none.
@@ -205,8 +205,8 @@ class Decoding:
         least = [most_s] * ceil(share * num)
         lines = [(tpot_s * self._num_steps, p.keys, p.seqs) for tpot_s, p in self._paces.items()]
         if fresh := list(self._fresh):
-            fresh.sort(key=lambda seq: seq.paid_until_s)
-            lines.append((0.0, [seq.paid_until_s for seq in fresh], fresh))
+            fresh.sort(key=lambda seq: seq.tpot_budget_until_s)
+            lines.append((0.0, [seq.tpot_budget_until_s for seq in fresh], fresh))
         for ahead_s, keys, seqs in lines:
             for key, seq in zip(keys, seqs, strict=True):
                 saved_s = key + ahead_s - now
@@ -245,12 +245,12 @@ class Decoding:
         seq.as_of_slow = self._num_slow.setdefault(seq.request.slo.tbt_s, 0)
         self.num_tokens += seq.num_tokens
         self.num_remaining += seq.predicted_tokens - seq.num_emitted
-        if seq.cache is Cache.HIDDEN:
+        if seq.cache is CacheKind.HIDDEN:
             self._num_hidden += 1
             self.num_hidden_tokens += seq.num_tokens
         if seq.num_emitted > 1:
-            seq.pace_key = seq.paid_until_s - seq.tpot_s * self._num_steps
-            self._paces.setdefault(seq.tpot_s, _Pace()).add(seq)
+            seq.pace_key = seq.tpot_budget_until_s - seq.tpot_s * self._num_steps
+            self._paces.setdefault(seq.tpot_s, _TpotGroup()).add(seq)
             if seq.pending_since_s != self._last_step_s:
                 self._rejoined[seq] = None
         else:
@@ -273,7 +273,7 @@ class Decoding:
         self._synced(seq)
         self.num_tokens -= seq.num_tokens
         self.num_remaining -= seq.predicted_tokens - seq.num_emitted
-        if seq.cache is Cache.HIDDEN:
+        if seq.cache is CacheKind.HIDDEN:
             self._num_hidden -= 1
             self.num_hidden_tokens -= seq.num_tokens
         if seq in self._fresh:
@@ -287,7 +287,7 @@ class Decoding:
         self._short.pop(seq, None)
 
 
-class _Pace:
+class _TpotGroup:
     """Sequences of one TPOT target by their slack, whose order no step of all of them changes.
 
     keys: until when each one's tokens are paid, less the target for each step of all. total: of

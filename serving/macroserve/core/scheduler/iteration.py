@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.latency import LatencyModel, Work
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.config import OVERDUE_TTFTS, InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.scheduler.running import Running
@@ -47,29 +47,29 @@ class Pick(NamedTuple):
     seq: Sequence
     num_tokens: int
     num_blocks: int
-    cache: Cache = Cache.KV
+    cache: CacheKind = CacheKind.KV
 
 
 class Resume(NamedTuple):
-    """A response that begins or goes on, in so many more blocks: free ones, or the host's."""
+    """A response that begins or goes on, in so many more blocks: free ones, or the lender's."""
 
     seq: Sequence
     num_blocks: int
-    host: Sequence | None = None
+    lender: Sequence | None = None
 
 
 class Plan(NamedTuple):
-    """What a composer chose: prefills in execution order, ids to decode, and why.
+    """A batching policy's choice: prefills in execution order, ids to decode, and the reason.
 
-    resumes: those of the decodes that were paused. unpaid: prompts could begin or go on, had the
-    decodes saved the time for it.
+    resumes: those of the decodes that were paused.
+    slack_exhausted: prompts could begin or go on if the decodes had saved enough time.
     """
 
     picks: Many[Pick]
     decodes: tuple[str, ...]
     reason: str
     resumes: tuple[Resume, ...] = ()
-    unpaid: bool = False
+    slack_exhausted: bool = False
 
     @property
     def kind(self) -> BatchKind:
@@ -140,7 +140,7 @@ class Step:
         else:
             decodes = [self.decoding[request_id] for request_id in plan.decodes]
             context = sum([seq.num_tokens for seq in decodes])
-            hidden = sum([seq.num_tokens for seq in decodes if seq.cache is Cache.HIDDEN])
+            hidden = sum([seq.num_tokens for seq in decodes if seq.cache is CacheKind.HIDDEN])
         return self.latency.work(prefills, len(plan.decodes), context, hidden)
 
     def pick(
@@ -151,7 +151,7 @@ class Step:
         max_num_seqs: int | None = None,
         held_back_blocks: int = 0,
         least_tokens: int = 1,
-        chosen: Mapping[Sequence, Cache] | None = None,
+        chosen: Mapping[Sequence, CacheKind] | None = None,
     ) -> list[Pick]:
         """Prefills of at most ``num_tokens`` in all: begun prompts first, then in queue order, or
         all as triage orders them.
@@ -171,7 +171,7 @@ class Step:
             if seq.state is State.WAITING:
                 cache = chosen[seq] if chosen else usual
                 needed = self.reservation(seq)
-                if cache is Cache.HIDDEN:
+                if cache is CacheKind.HIDDEN:
                     needed = self.running.blocks.hidden_blocks(needed)
                 if not seats or needed > blocks:
                     picks += self._begun(num_tokens, {pick.seq for pick in picks})
@@ -190,23 +190,23 @@ class Step:
         return picks
 
     @property
-    def _usual_cache(self) -> Cache:
+    def _usual_cache(self) -> CacheKind:
         """Of whoever begins, where nobody chooses for each.
 
         One that was just preempted waits for an iteration, although its hidden cache might fit.
         """
         blocks, latency = self.running.blocks, self.latency
-        num_hidden = blocks.num_blocks * (self.config.hidden_slots or 0)
+        num_hidden = blocks.num_blocks * (self.config.hidden_states_per_block or 0)
         if (
             self.config.strategy.hybrid_cache is not HybridCache.CHEAP
             or self.preempted
             or blocks.free >= SHORT_MEMORY * blocks.num_blocks
             or num_hidden <= blocks.num_blocks * blocks.block_size
         ):
-            return Cache.KV
+            return CacheKind.KV
         step_s = self.decode_s - latency.rebuild_s(self.decoding.num_hidden_tokens)
         is_cheap = latency.rebuild_s(num_hidden) < max(step_s, latency.prefill_s(1))
-        return Cache.HIDDEN if is_cheap else Cache.KV
+        return CacheKind.HIDDEN if is_cheap else CacheKind.KV
 
     def _begun(self, num_tokens: int, others: Container[Sequence]) -> Iterator[Pick]:
         """Prompts that are under way, beside others: they have seats and memory."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from macroserve.core.scheduler.blocks import BlockLedger, Cache
+from macroserve.core.scheduler.blocks import BlockLedger, CacheKind
 from macroserve.core.scheduler.decoding import Decoding
 from macroserve.core.scheduler.sequence import Sequence, State
 
@@ -25,9 +25,9 @@ class Running:
         *,
         pause_when_full: bool,
         queue_responses: bool = False,
-        hidden_slots: int | None = None,
+        hidden_states_per_block: int | None = None,
     ) -> None:
-        self.blocks = BlockLedger(num_blocks, block_size, hidden_slots)
+        self.blocks = BlockLedger(num_blocks, block_size, hidden_states_per_block)
         self.prefilling: dict[str, Sequence] = {}
         self.decoding = Decoding()
         self.paused: dict[str, Sequence] = {}
@@ -50,7 +50,7 @@ class Running:
                 num_remaining += sum([seq.num_remaining for seq in others.values()])
         return num_remaining
 
-    def admit(self, seq: Sequence, num_blocks: int, cache: Cache = Cache.KV) -> None:
+    def admit(self, seq: Sequence, num_blocks: int, cache: CacheKind = CacheKind.KV) -> None:
         """Its prefill begins."""
         seq.move(State.PREFILLING)
         seq.started = True
@@ -69,14 +69,16 @@ class Running:
             seq.move(State.DECODING)
             self.decoding.add(seq)
 
-    def resume(self, seq: Sequence, num_blocks: int, host: Sequence | None = None) -> None:
-        """It decodes, in so many more blocks. A host lends them: it gets them back when the guest
-        ends, or when it gets there itself."""
-        if host:
-            self.blocks.transfer(host.request_id, seq.request_id, num_blocks)
-            seq.host, seq.num_borrowed = host, num_blocks
-            host.guests.append(seq)
-            self._resize(host)
+    def resume(self, seq: Sequence, num_blocks: int, lender: Sequence | None = None) -> None:
+        """Let a paused response decode, with ``num_blocks`` more blocks.
+
+        Blocks of a lender go back when the borrower ends, or when the lender needs them itself.
+        """
+        if lender:
+            self.blocks.transfer(lender.request_id, seq.request_id, num_blocks)
+            seq.lender, seq.num_borrowed = lender, num_blocks
+            lender.borrowers.append(seq)
+            self._resize(lender)
         elif num_blocks:
             self.blocks.grant(seq.request_id, num_blocks)
         self._resize(seq)
@@ -127,8 +129,8 @@ class Running:
         paused = () if self._queue_responses else tuple(self.paused.values())
         for seq in (*paused, *self.decoding.short):
             while seq.state is not State.WAITING and not self._extend(seq):
-                if seq.guests:
-                    preempted.append(self._preempt(seq.guests[-1]))
+                if seq.borrowers:
+                    preempted.append(self._preempt(seq.borrowers[-1]))
                 elif self._pause_when_full:
                     self._pause(seq)
                     break
@@ -151,7 +153,7 @@ class Running:
     def _extend(self, seq: Sequence) -> bool:
         """Give it the slots for its next token if they are free, and let it go on."""
         needed = self.blocks.blocks_for(seq.num_tokens + 1)
-        if seq.cache is Cache.HIDDEN:
+        if seq.cache is CacheKind.HIDDEN:
             needed = self.blocks.hidden_blocks(needed)
         missing = needed - self.blocks.held_by(seq.request_id)
         if missing > self.blocks.free:
@@ -179,19 +181,19 @@ class Running:
             seq.num_slots = num_slots
 
     def _settle_loans(self, seq: Sequence) -> None:
-        """It leaves: what it borrowed goes back, and its guests are its host's, or their own."""
-        host = seq.host
-        for guest in seq.guests:
-            guest.host = host
-            if host:
-                host.guests.append(guest)
-        if host:
-            lent_on = sum([guest.num_borrowed for guest in seq.guests])
+        """Return what a leaving sequence borrowed, and pass its borrowers on to its lender."""
+        lender = seq.lender
+        for borrower in seq.borrowers:
+            borrower.lender = lender
+            if lender:
+                lender.borrowers.append(borrower)
+        if lender:
+            lent_on = sum([borrower.num_borrowed for borrower in seq.borrowers])
             back = max(0, min(seq.num_borrowed - lent_on, self.blocks.held_by(seq.request_id)))
-            self.blocks.transfer(seq.request_id, host.request_id, back)
-            host.guests.remove(seq)
-            self._resize(host)
-        seq.guests, seq.host, seq.num_borrowed = [], None, 0
+            self.blocks.transfer(seq.request_id, lender.request_id, back)
+            lender.borrowers.remove(seq)
+            self._resize(lender)
+        seq.borrowers, seq.lender, seq.num_borrowed = [], None, 0
 
     def _pause(self, seq: Sequence) -> None:
         if seq.state is State.DECODING:

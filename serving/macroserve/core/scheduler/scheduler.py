@@ -14,7 +14,7 @@ from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason,
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
 from macroserve.core.scheduler.batching import COMPOSERS
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.iteration import Pick, Plan, Step
@@ -56,7 +56,9 @@ class InstanceScheduler:
             config.block_size,
             pause_when_full=config.strategy.exact_kv,
             queue_responses=config.strategy.queues_responses,
-            hidden_slots=config.hidden_slots if config.strategy.keeps_hidden else None,
+            hidden_states_per_block=config.hidden_states_per_block
+            if config.strategy.keeps_hidden
+            else None,
         )
         self._lengths = LengthPredictor()
         self._inflow = Inflow()
@@ -288,8 +290,8 @@ class InstanceScheduler:
             if seq.state is State.WAITING:
                 self._waiting.remove(seq)
                 self._running.admit(seq, num_blocks, cache)
-        for seq, num_blocks, host in plan.resumes:
-            self._running.resume(seq, num_blocks, host)
+        for seq, num_blocks, lender in plan.resumes:
+            self._running.resume(seq, num_blocks, lender)
         if plan.picks:
             self._prefilled_s = now
             self._keep_promise(plan, now)
@@ -313,7 +315,7 @@ class InstanceScheduler:
                 self._phase_prefill_s = 0.0
         if phase is Phase.MIXED:  # no phases, so what waits is what is pending
             self._phase_prefill_s = self._waiting.prefill_s
-        if self._waiting and batch.predicted_s and (plan.picks or plan.unpaid):
+        if self._waiting and batch.predicted_s and (plan.picks or plan.slack_exhausted):
             decode_s = step.decode_s if batch.decodes else 0.0
             share = max(0.0, 1 - decode_s / batch.predicted_s)
             weight = batch.predicted_s / (batch.predicted_s + WINDOW_S)
@@ -378,4 +380,4 @@ class InstanceScheduler:
 
 
 def _prefill(pick: Pick) -> Prefill:
-    return Prefill(pick.seq.request_id, pick.num_tokens, pick.cache is Cache.HIDDEN)
+    return Prefill(pick.seq.request_id, pick.num_tokens, pick.cache is CacheKind.HIDDEN)

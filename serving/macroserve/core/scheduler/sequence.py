@@ -4,7 +4,7 @@ from enum import Enum
 from math import inf
 
 from macroserve.core.request import Request
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 
 
 class State(Enum):
@@ -49,15 +49,16 @@ class Sequence:
     service_s: how long its prefill takes beside the decodes, once it is its turn.
     cost_s: time that those behind it lose by it, at least as long. The ordinal stretches it a
         little, so that no two are equal and a cost names its sequence.
-    paid_until_s: until when the tokens out keep the pace of its TPOT target; minus now, this is
-        the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
+    tpot_budget_until_s: until when the emitted tokens keep the TPOT target; minus now, this is the
+        saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
     started: whether its prefill was ever begun here.
     pending_since_s: since when its reader waits: for its first token, then for the next.
     patience_s: how long from then on, with the targets still met; for no time at all once the
         first token was late.
     num_slow: its tokens that came later after the one before than its target allows.
     cache: what is kept of it while it runs.
-    host, num_borrowed: whose blocks it lives in, and how many of them. guests: who lives in its.
+    lender, num_borrowed: the sequence that lends it blocks, and how many. borrowers: those that
+        have blocks of this one.
     place, as_of_step, as_of_slow, due_step, pace_key: ``Decoding``'s, while it decodes.
     """
 
@@ -65,13 +66,13 @@ class Sequence:
         "arrival_s",
         "as_of_slow",
         "as_of_step",
+        "borrowers",
         "cache",
         "cost_s",
         "deadline_s",
         "due_step",
         "first_token_s",
-        "guests",
-        "host",
+        "lender",
         "most_tokens",
         "num_borrowed",
         "num_computed",
@@ -82,7 +83,6 @@ class Sequence:
         "num_tokens",
         "ordinal",
         "pace_key",
-        "paid_until_s",
         "patience_s",
         "pending_since_s",
         "place",
@@ -94,6 +94,7 @@ class Sequence:
         "started",
         "state",
         "sure_tokens",
+        "tpot_budget_until_s",
         "tpot_s",
     )
 
@@ -128,13 +129,13 @@ class Sequence:
         self.service_s = service_s
         self.cost_s = cost_s * (1 + 1e-12 * ordinal)
         self.first_token_s = 0.0
-        self.paid_until_s = 0.0
+        self.tpot_budget_until_s = 0.0
         self.pending_since_s = request.arrival_s
         self.patience_s = self.tpot_s if self.is_streaming else self.deadline_s - self.arrival_s
-        self.cache = Cache.KV
-        self.host: Sequence | None = None
+        self.cache = CacheKind.KV
+        self.lender: Sequence | None = None
         self.num_borrowed = 0
-        self.guests: list[Sequence] = []
+        self.borrowers: list[Sequence] = []
         self.place = 0
         self.as_of_step = 0
         self.as_of_slow = 0
@@ -182,12 +183,12 @@ class Sequence:
         if self.num_emitted:
             self.num_slow += self.request.slo.is_slow(now - self.pending_since_s)
         else:
-            self.first_token_s = self.paid_until_s = now
-            self.paid_until_s -= self.tpot_s
+            self.first_token_s = self.tpot_budget_until_s = now
+            self.tpot_budget_until_s -= self.tpot_s
             self.patience_s = self.tpot_s if now <= self.deadline_s else -inf
         self.num_emitted += num_tokens
         self.num_tokens += num_tokens
-        self.paid_until_s += num_tokens * self.tpot_s
+        self.tpot_budget_until_s += num_tokens * self.tpot_s
         self.pending_since_s = now
 
     def forget_cache(self) -> None:
@@ -195,7 +196,7 @@ class Sequence:
         self.num_prompt = self.num_tokens
         self.num_computed = 0
         self.num_slots = 0
-        self.cache = Cache.KV
+        self.cache = CacheKind.KV
 
     def attained(self, end_s: float) -> bool:
         """Whether it met its targets, as its reader saw it, if its last token came at ``end_s``.

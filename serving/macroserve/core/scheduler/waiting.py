@@ -13,7 +13,7 @@ LATE_SHARE = 0.02
 """Of the tokens prefilled while late requests wait, this share is promised to them."""
 
 
-class Line:
+class SortedRequests:
     """Sequences sorted by a key; of equal keys, the earlier added first.
 
     keys, costs_s, starts_s, seqs are parallel. Flat arrays, since triage reads all of them in
@@ -55,14 +55,14 @@ class WaitingQueue:
     """
 
     def __init__(self, ordering: Ordering) -> None:
-        self.by_arrival = Line()
-        self.by_deadline = Line()
-        self.resumed = Line()
+        self.by_arrival = SortedRequests()
+        self.by_deadline = SortedRequests()
+        self.resumed = SortedRequests()
         self.num_tokens = 0
         self.prefill_s = 0.0
         self.cost_s = 0.0
         self.predicted_tokens = 0
-        self._by_length = Line()
+        self._by_length = SortedRequests()
         self._sign = -1 if ordering is Ordering.LJF else 1
         self._ordered = {
             Ordering.FCFS: self.by_arrival,

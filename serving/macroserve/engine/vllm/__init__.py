@@ -22,7 +22,7 @@ What is touched, and where it would break:
   layer's (``Attention.attn_backend`` and ``impl``), hooks the attention blocks of the models that
   it knows, and sets an attribute on ``SchedulerOutput``.
 - ``options.py`` names ``EngineArgs`` fields.
-- ``last_words.py`` reads how an ``EngineCore`` process that failed is reported.
+- ``stderr_tail.py`` reads how an ``EngineCore`` process that failed is reported.
 
 ``tests/engine`` guards all of it by comparing greedy tokens with stock vLLM in every strategy.
 """

@@ -18,7 +18,7 @@ from vllm.v1.structured_output.request import StructuredOutputRequest, get_struc
 
 from macroserve.engine.forked import serve
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.vllm.grammar import MEMORY_BYTES, TIMEOUT_S, Verdict, backend_of
+from macroserve.engine.vllm.grammar import MEMORY_BYTES, TIMEOUT_S, CompileResult, backend_of
 from macroserve.engine.vllm.options import frontend_config
 
 PROBED_TOKENS = 16
@@ -46,7 +46,7 @@ def prepare(settings: EngineSettings) -> Callable[[bytes], bytes]:
             raise
         except Exception as error:
             problem = f"the constraint of this request cannot be used: {str(error)[:500]}"
-        return msgspec.json.encode(Verdict(problem, outputs.grammar if has_choices else None))
+        return msgspec.json.encode(CompileResult(problem, outputs.grammar if has_choices else None))
 
     return check
 

@@ -15,17 +15,17 @@ from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.exits import ended
-from macroserve.engine.hybrid_cache import Verdict, judge
+from macroserve.engine.hybrid_cache import HybridCacheDecision, decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Stopped
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
 from macroserve.engine.vllm.grammar import CheckedInputProcessor
-from macroserve.engine.vllm.hybrid.support import find
-from macroserve.engine.vllm.last_words import LastWords
+from macroserve.engine.vllm.hybrid.capability import find
 from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
 from macroserve.engine.vllm.scheduler import COMMAND
+from macroserve.engine.vllm.stderr_tail import StderrTail
 from macroserve.engine.vllm.stopped import end_stopped
 
 # (prompts at once, prompt tokens, output tokens): enough shapes for the first latency fit.
@@ -38,7 +38,7 @@ class VllmEngine:
         self._settings = settings
         self._pool = pool
         self._llm: AsyncLLM | None = None
-        self._hybrid: Verdict | None = None
+        self._hybrid: HybridCacheDecision | None = None
         self._num_probes = 0
 
     @property
@@ -48,7 +48,7 @@ class VllmEngine:
 
     async def start(self, status_path: str | None = None) -> Starlette:
         args = engine_args(self._settings, self._pool, status_path)
-        self._hybrid = judge(
+        self._hybrid = decide_hybrid_cache(
             strategy(self._settings.strategy),
             self._settings.hybrid_cache,
             lambda: find(args.create_engine_config()),
@@ -137,13 +137,13 @@ def _engine_processes(llm: AsyncLLM) -> list[BaseProcess]:
 
 def _started(args: AsyncEngineArgs) -> AsyncLLM:
     """Raises RuntimeError with the cause when the engine's process ends instead of starting."""
-    last_words = LastWords()
+    stderr = StderrTail()
     try:
         return AsyncLLM.from_engine_args(args)
     except RuntimeError as error:
-        last_words.close()
+        stderr.close()
         if "Engine core initialization failed" not in str(error):
             raise
-        raise RuntimeError(last_words.cause(error)) from error
+        raise RuntimeError(stderr.cause(error)) from error
     finally:
-        last_words.close()
+        stderr.close()

@@ -25,7 +25,7 @@ from macroserve.engine.tokens import RefusedError
 
 TIMEOUT_S = 5.0
 MEMORY_BYTES = 1 << 30
-CACHED_VERDICTS = 256
+CACHED_RESULTS = 256
 SERVER = "macroserve.engine.vllm.compilation"
 
 
@@ -36,7 +36,7 @@ def _left_to_checks(params: SamplingParams) -> None:
     """In place of vLLM's validation: the constraint is checked before the request is admitted."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class CompileResult(msgspec.Struct, frozen=True):
     """problem: why the constraint cannot be used. grammar: what stands for a list of choices."""
 
     problem: str | None = None
@@ -71,7 +71,7 @@ class GrammarChecks:
         # A chat template may be too long for an argument of a process.
         arguments = msgspec.json.encode({**settings.to_dict(), "api": {}}).decode()
         self._calls = ForkedCalls([sys.executable, "-m", SERVER, arguments], TIMEOUT_S)
-        self._verdicts: OrderedDict[bytes, asyncio.Task[Verdict]] = OrderedDict()
+        self._results: OrderedDict[bytes, asyncio.Task[CompileResult]] = OrderedDict()
 
     def install(self) -> None:
         """Take over from vLLM's validation, before the application is made."""
@@ -93,38 +93,42 @@ class GrammarChecks:
         if constraint is None or constraint.all_constraints_none():
             return params
         try:
-            verdict = await self._verdict(msgspec.json.encode(constraint))
+            result = await self._result(msgspec.json.encode(constraint))
         except CallsBusyError:
             message = "schemas and grammars cannot be compiled at the moment; retry later"
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message) from None
-        if verdict.problem is not None:
-            raise VLLMValidationError(verdict.problem, parameter="structured_outputs")
-        if verdict.grammar is not None:
+        if result.problem is not None:
+            raise VLLMValidationError(result.problem, parameter="structured_outputs")
+        if result.grammar is not None:
             params = params.clone()
-            params.structured_outputs = StructuredOutputsParams(grammar=verdict.grammar)
+            params.structured_outputs = StructuredOutputsParams(grammar=result.grammar)
         return params
 
-    async def _verdict(self, constraint: bytes) -> Verdict:
+    async def _result(self, constraint: bytes) -> CompileResult:
         key = hashlib.sha256(constraint).digest()
-        task = self._verdicts.get(key)
+        task = self._results.get(key)
         if task is None:
-            task = self._verdicts[key] = asyncio.create_task(self._check(constraint))
-            if len(self._verdicts) > CACHED_VERDICTS:
-                self._verdicts.popitem(last=False)
-        self._verdicts.move_to_end(key)
+            task = self._results[key] = asyncio.create_task(self._check(constraint))
+            if len(self._results) > CACHED_RESULTS:
+                self._results.popitem(last=False)
+        self._results.move_to_end(key)
         try:
             # The same constraint of another client goes on when this one leaves.
             return await asyncio.shield(task)
         except CallsBusyError:
-            self._verdicts.pop(key, None)
+            self._results.pop(key, None)
             raise
 
-    async def _check(self, constraint: bytes) -> Verdict:
+    async def _check(self, constraint: bytes) -> CompileResult:
         what = "the schema, grammar or regular expression of this request"
         try:
-            return msgspec.json.decode(await self._calls.call(constraint), type=Verdict)
+            return msgspec.json.decode(await self._calls.call(constraint), type=CompileResult)
         except CallTimeoutError:
-            return Verdict(f"{what} takes longer than {TIMEOUT_S:g} s to compile; make it simpler")
+            return CompileResult(
+                f"{what} takes longer than {TIMEOUT_S:g} s to compile; make it simpler"
+            )
         except CallDiedError:
             limit = MEMORY_BYTES >> 20
-            return Verdict(f"{what} cannot be compiled, or not in {limit} MiB; make it simpler")
+            return CompileResult(
+                f"{what} cannot be compiled, or not in {limit} MiB; make it simpler"
+            )

@@ -27,13 +27,13 @@ from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import Pool
 from macroserve.core.strategy import strategy
-from macroserve.engine.commands import carry_out
+from macroserve.engine.commands import apply_command
 from macroserve.engine.exits import die_with_parent
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.vllm import OPTIONS_KEY
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
-from macroserve.engine.vllm.hybrid.blocks import HybridBlocks
+from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
 from macroserve.engine.vllm.kinds import StepKinds
 from macroserve.engine.vllm.shape import assumed_device, model_shape
 
@@ -80,7 +80,8 @@ class MacroserveScheduler(Scheduler):
                 max_batch_tokens=self.max_num_scheduled_tokens,
                 max_model_len=self.max_model_len,
                 drop_late=options["drop_late"],
-                hidden_slots=self._hybrid_blocks and self._hybrid_blocks.hidden_slots,
+                hidden_states_per_block=self._hybrid_blocks
+                and self._hybrid_blocks.hidden_states_per_block,
             ),
             LatencyModel(model_shape(self.vllm_config), assumed_device()),
         )
@@ -143,7 +144,7 @@ class MacroserveScheduler(Scheduler):
         if self._hybrid_blocks:
             for prefill in batch.prefills:
                 self._hybrid_blocks.set_hidden(prefill.request_id, prefill.hidden)
-        output = self._carry_out(batch)
+        output = self._schedule_exactly(batch)
         if self._hybrid_blocks:
             hidden = filter(self._hybrid_blocks.is_hidden, output.num_scheduled_tokens)
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
@@ -155,7 +156,7 @@ class MacroserveScheduler(Scheduler):
         ids = (*batch.decodes, *(prefill.request_id for prefill in batch.prefills))
         self._heart.begin(batch.predicted_s, self._kinds.begin(batch.num_tokens, ids))
 
-    def _carry_out(self, batch: Batch) -> SchedulerOutput:
+    def _schedule_exactly(self, batch: Batch) -> SchedulerOutput:
         """Let vLLM schedule the batch and nothing else.
 
         vLLM takes running requests in order, then waiting ones, each as whole as the budget
@@ -247,7 +248,7 @@ class MacroserveScheduler(Scheduler):
     # -- the outside
 
     def command(self, verb: str, argument: Any) -> Any:
-        result = carry_out(self._policy, verb, argument)
+        result = apply_command(self._policy, verb, argument)
         self._push_status(time.monotonic())
         return result
 

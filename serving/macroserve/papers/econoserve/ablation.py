@@ -16,7 +16,7 @@ from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Curve, Measurement, Metric, Values
 
 SYNCED = replace(NO_LENDING.strategy, ordering=Ordering.FCFS)
-DECOUPLED = replace(SYNCED, synced=False)
+DECOUPLED = replace(SYNCED, group_by_length=False)
 COUPLED = replace(DECOUPLED, batching=Batching.CHUNKED)
 """A prompt begins only when there is memory for its response, too."""
 

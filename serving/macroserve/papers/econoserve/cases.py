@@ -75,7 +75,7 @@ def _oracle(trace: Trace) -> float:
 
 ECONOSERVE = STRATEGIES["econoserve"]
 WITH_ALL = Variant(ECONOSERVE, _papers_predictor)
-NO_LENDING = Variant(replace(ECONOSERVE, lending=False), _papers_predictor)
+NO_LENDING = Variant(replace(ECONOSERVE, kv_lending=False), _papers_predictor)
 VARIANTS = {
     "vllm": Variant(STRATEGIES["vllm"]),
     "sarathi": Variant(STRATEGIES["sarathi"]),

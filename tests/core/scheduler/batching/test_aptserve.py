@@ -85,20 +85,20 @@ def test_short_memory_hides_caches_so_that_more_run(make, make_request):
 
     assert len(prefilled(run())) == 5
     assert not hidden(run())
-    batch = run(hidden_slots=32)
+    batch = run(hidden_states_per_block=32)
     assert len(prefilled(batch)) == 10 or sum(p.num_tokens for p in batch.prefills) > 400
     assert hidden(batch)
 
 
 def test_nothing_is_hidden_where_memory_suffices(make, make_request):
-    _, executor = make(hidden_slots=32)
+    _, executor = make(hidden_states_per_block=32)
     executor.now = 30.0
     arrive(executor, make_request, 5, at_s=0.0)
     assert not hidden(executor.step())
 
 
 def test_hidden_caches_take_half_the_blocks_until_the_end(make, make_request):
-    scheduler, executor = make(num_blocks=16, hidden_slots=32)
+    scheduler, executor = make(num_blocks=16, hidden_states_per_block=32)
     executor.now = 30.0
     arrive(executor, make_request, 3, at_s=0.0)
     batch = executor.step()
@@ -113,13 +113,13 @@ def test_hidden_caches_take_half_the_blocks_until_the_end(make, make_request):
 
 def test_other_strategies_never_hide(make, make_request):
     for name in STRATEGIES.keys() - {"aptserve", "aptserve-s"}:
-        _, executor = make(name, num_blocks=40, hidden_slots=32)
+        _, executor = make(name, num_blocks=40, hidden_states_per_block=32)
         arrive(executor, make_request, 10, at_s=-1.0)
         assert not hidden(executor.step())
 
 
 def test_chunks_mix_decodes_with_the_chosen(make, make_request):
-    _, executor = make("aptserve-s", chunk_tokens=128, hidden_slots=32)
+    _, executor = make("aptserve-s", chunk_tokens=128, hidden_states_per_block=32)
     arrive(executor, make_request, 1, prompt=50)
     executor.step()
     arrive(executor, make_request, 2, prompt=200, at_s=executor.now - 0.5)
@@ -130,7 +130,7 @@ def test_chunks_mix_decodes_with_the_chosen(make, make_request):
 
 
 def test_who_was_just_preempted_waits_for_an_iteration(make, make_request):
-    scheduler, executor = make("aptserve-s", num_blocks=16, hidden_slots=32)
+    scheduler, executor = make("aptserve-s", num_blocks=16, hidden_states_per_block=32)
     scheduler.latency.rebuild_s_per_token = 1e-9  # so that the hidden cache, which fits, pays
     arrive(executor, make_request, 2)
     preempted = set()

@@ -314,10 +314,10 @@ def test_slack_prefills_all_it_can_when_nothing_decodes(compose):
 def test_temporal_counts_tpot_from_the_first_decode_batch(make_step):
     step = make_step("ecoserve", [-0.2], fresh=1)
     waiting, begun = step.decoding["d1"], step.decoding["d0"]
-    assert waiting.paid_until_s == pytest.approx(NOW - 1.0)
+    assert waiting.tpot_budget_until_s == pytest.approx(NOW - 1.0)
     assert COMPOSERS[Batching.TEMPORAL](step).kind is BatchKind.DECODE
-    assert waiting.paid_until_s == NOW
-    assert begun.paid_until_s == NOW - 0.2
+    assert waiting.tpot_budget_until_s == NOW
+    assert begun.tpot_budget_until_s == NOW - 0.2
 
 
 @pytest.mark.parametrize("begun_s", [1.9, 2.1])

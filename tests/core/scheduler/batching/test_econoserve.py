@@ -84,7 +84,7 @@ def test_responses_come_first_and_leave_prompts_a_reserve(make, make_request):
     assert sum(scheduler._running.decoding.get(f"r{i}") is not None for i in range(2)) == 1
 
 
-NO_LENDING = replace(ECONOSERVE, lending=False)
+NO_LENDING = replace(ECONOSERVE, kv_lending=False)
 
 
 def starved(make, make_request, **fields):
@@ -112,21 +112,23 @@ def wait_for_memory(scheduler, executor, name, num_tokens):
     expect(scheduler, name, num_tokens)
 
 
-@pytest.mark.parametrize("lending", [True, False])
-def test_memory_that_is_not_needed_yet_is_lent(make, make_request, lending):
-    scheduler, executor = starved(make, make_request, strategy=replace(ECONOSERVE, lending=lending))
+@pytest.mark.parametrize("kv_lending", [True, False])
+def test_memory_that_is_not_needed_yet_is_lent(make, make_request, kv_lending):
+    scheduler, executor = starved(
+        make, make_request, strategy=replace(ECONOSERVE, kv_lending=kv_lending)
+    )
     wait_for_memory(scheduler, executor, "r1", 18)
     executor.step()
-    assert (scheduler._running.decoding.get("r1") is not None) == lending
-    if lending:
-        guest, host = scheduler._sequences["r1"], scheduler._sequences["r0"]
-        assert guest.host is host and host.guests == [guest]
+    assert (scheduler._running.decoding.get("r1") is not None) == kv_lending
+    if kv_lending:
+        borrower, lender = scheduler._sequences["r1"], scheduler._sequences["r0"]
+        assert borrower.lender is lender and lender.borrowers == [borrower]
         assert held(scheduler, "r0") + held(scheduler, "r1") == 20
-        assert host.num_slots == 16 * held(scheduler, "r0")
+        assert lender.num_slots == 16 * held(scheduler, "r0")
         while "r1" not in executor.ended:
             executor.step()
         assert held(scheduler, "r0") == 19, "it got back what it had lent"
-        assert host.guests == []
+        assert lender.borrowers == []
     executor.drain()
     assert not any(batch.preempted for batch in executor.batches)
 
@@ -141,8 +143,7 @@ def test_memory_that_is_not_needed_yet_is_lent(make, make_request, lending):
     ],
 )
 def test_a_guest_has_to_end_before_its_host_gets_there(make, make_request, num_tokens, later, fits):
-    """The host has 142 slots left, and ``later`` steps after that fewer: a little less than half of
-    them is the most that it lends."""
+    """The lender has 142 slots left, ``later`` steps after that fewer, and lends less than half."""
     scheduler, executor = starved(make, make_request)
     wait_for_memory(scheduler, executor, "r1", 190)
     for _ in range(later):
@@ -157,10 +158,10 @@ def test_a_guest_that_is_late_has_to_leave(make, make_request):
     executor.lengths["r1"] = 190
     wait_for_memory(scheduler, executor, "r1", 18)
     executor.step()
-    assert scheduler._sequences["r1"].host is not None
+    assert scheduler._sequences["r1"].lender is not None
     while "r0" not in executor.ended:
         executor.step()
-        assert "r0" not in scheduler._running.paused, "the host waits for its guest"
+        assert "r0" not in scheduler._running.paused, "the lender waits for its borrower"
     assert [i for batch in executor.batches for i in batch.preempted] == ["r1"]
     executor.drain()
     assert executor.ended == {"r0": "finished", "r1": "finished"}
@@ -172,8 +173,8 @@ def test_a_guest_stays_when_its_host_ends_first(make, make_request):
     wait_for_memory(scheduler, executor, "r1", 18)
     while "r0" not in executor.ended:
         executor.step()
-    guest = scheduler._sequences["r1"]
-    assert guest.host is None and guest.state is State.DECODING
+    borrower = scheduler._sequences["r1"]
+    assert borrower.lender is None and borrower.state is State.DECODING
     executor.drain()
     assert not any(batch.preempted for batch in executor.batches)
 
@@ -216,7 +217,7 @@ def test_the_urgent_come_first_and_then_those_with_the_most_memory(
 
 
 @pytest.mark.parametrize(
-    ("ordering", "synced", "expected"),
+    ("ordering", "group_by_length", "expected"),
     [
         (Ordering.EDF, True, ["r1", "r3", "r0", "r2"]),
         (Ordering.EDF, False, ["r1", "r0", "r2", "r3"]),
@@ -224,8 +225,10 @@ def test_the_urgent_come_first_and_then_those_with_the_most_memory(
         (Ordering.FCFS, False, ["r0", "r1", "r2", "r3"]),
     ],
 )
-def test_those_that_end_together_go_together(make, make_request, ordering, synced, expected):
-    strategy = replace(ECONOSERVE, ordering=ordering, synced=synced)
+def test_those_that_end_together_go_together(
+    make, make_request, ordering, group_by_length, expected
+):
+    strategy = replace(ECONOSERVE, ordering=ordering, group_by_length=group_by_length)
     scheduler, executor = make(num_blocks=256, strategy=strategy)
     arrive(executor, make_request, 80, 96, 64, 48)
     batch = scheduler.schedule(0.0)
@@ -275,7 +278,7 @@ def test_what_is_lent_is_lent_once(make, make_request):
     for name in ("r1", "r2"):
         expect(scheduler, name, 50)
     executor.step()
-    assert [scheduler._sequences[name].host is None for name in ("r1", "r2")] == [False, True]
+    assert [scheduler._sequences[name].lender is None for name in ("r1", "r2")] == [False, True]
 
 
 def test_a_guest_that_outruns_its_loan_borrows_from_nobody_else(make, make_request):
@@ -284,9 +287,13 @@ def test_a_guest_that_outruns_its_loan_borrows_from_nobody_else(make, make_reque
     executor.lengths["r1"] = 190
     wait_for_memory(scheduler, executor, "r1", 18)
     executor.step()
-    guest, host = scheduler._sequences["r1"], scheduler._sequences["r0"]
-    wait_for_memory(scheduler, executor, "r1", guest.num_emitted + 4)
-    borrowed = guest.num_borrowed
+    borrower, lender = scheduler._sequences["r1"], scheduler._sequences["r0"]
+    wait_for_memory(scheduler, executor, "r1", borrower.num_emitted + 4)
+    borrowed = borrower.num_borrowed
     executor.step()
-    assert guest.state is State.PAUSED
-    assert (guest.host, guest.num_borrowed, host.guests) == (host, borrowed, [guest])
+    assert borrower.state is State.PAUSED
+    assert (borrower.lender, borrower.num_borrowed, lender.borrowers) == (
+        lender,
+        borrowed,
+        [borrower],
+    )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from macroserve.core.scheduler.batching import knapsack
 from macroserve.core.scheduler.batching.knapsack import Candidates
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 
 
 class Candidate(NamedTuple):
@@ -36,16 +36,16 @@ def halved(worth: float, num_blocks: int) -> Candidate:
     return Candidate(worth, num_blocks, ceil(num_blocks / 2))
 
 
-def blocks(candidate: Candidate, cache: Cache) -> int:
-    return candidate.num_hidden_blocks if cache is Cache.HIDDEN else candidate.num_blocks
+def blocks(candidate: Candidate, cache: CacheKind) -> int:
+    return candidate.num_hidden_blocks if cache is CacheKind.HIDDEN else candidate.num_blocks
 
 
-def value(candidate: Candidate, cache: Cache, penalty: float) -> float:
+def value(candidate: Candidate, cache: CacheKind, penalty: float) -> float:
     """Equation 8."""
-    return candidate.worth - (penalty * candidate.num_blocks if cache is Cache.HIDDEN else 0.0)
+    return candidate.worth - (penalty * candidate.num_blocks if cache is CacheKind.HIDDEN else 0.0)
 
 
-def choose(candidates: list[Candidate], num_blocks: int, penalty: float) -> dict[int, Cache]:
+def choose(candidates: list[Candidate], num_blocks: int, penalty: float) -> dict[int, CacheKind]:
     worths, whole, half = zip(*candidates, strict=True) if candidates else ((), (), ())
     columns = Candidates(list(worths), list(whole), list(half))
     return knapsack.choose(columns, num_blocks, penalty)
@@ -53,7 +53,7 @@ def choose(candidates: list[Candidate], num_blocks: int, penalty: float) -> dict
 
 def optimum(candidates: list[Candidate], num_blocks: int, penalty: float) -> float:
     best = 0.0
-    for caches in product((None, Cache.KV, Cache.HIDDEN), repeat=len(candidates)):
+    for caches in product((None, CacheKind.KV, CacheKind.HIDDEN), repeat=len(candidates)):
         chosen = [(c, cache) for c, cache in zip(candidates, caches, strict=True) if cache]
         if sum(blocks(*each) for each in chosen) <= num_blocks:
             best = max(best, sum(value(*each, penalty) for each in chosen))
@@ -73,47 +73,47 @@ def test_half_of_the_optimum_is_reached(
 
 def test_memory_for_all_hides_nothing() -> None:
     candidates = [halved(float(v), 4) for v in range(1, 5)]
-    assert choose(candidates, 16, 0.1) == dict.fromkeys(range(4), Cache.KV)
+    assert choose(candidates, 16, 0.1) == dict.fromkeys(range(4), CacheKind.KV)
 
 
 def test_scarce_memory_hides_those_that_gain_by_it() -> None:
     candidates = [halved(10.0, 4), halved(8.0, 4), halved(6.0, 4)]
-    assert choose(candidates, 6, 0.01) == dict.fromkeys(range(3), Cache.HIDDEN)
+    assert choose(candidates, 6, 0.01) == dict.fromkeys(range(3), CacheKind.HIDDEN)
     # What is left over makes the most valuable one whole again.
-    assert list(choose(candidates, 8, 0.01).values()).count(Cache.KV) == 1
+    assert list(choose(candidates, 8, 0.01).values()).count(CacheKind.KV) == 1
 
 
 def test_memory_goes_where_a_block_gains_most_whatever_it_is_for() -> None:
     # To make the first two's caches whole gains two a block, and the third one gains one.
     candidates = [halved(10.0, 4), halved(10.0, 4), Candidate(1.0, 1, 1)]
-    assert choose(candidates, 8, 1.0) == {0: Cache.KV, 1: Cache.KV}
+    assert choose(candidates, 8, 1.0) == {0: CacheKind.KV, 1: CacheKind.KV}
 
 
 def test_hidden_caches_that_cost_too_much_are_not_used() -> None:
     candidates = [halved(10.0, 4), halved(8.0, 4), halved(6.0, 4)]
-    assert choose(candidates, 6, 2.0) == {0: Cache.KV}
-    assert choose(candidates, 6, inf) == {0: Cache.KV}
+    assert choose(candidates, 6, 2.0) == {0: CacheKind.KV}
+    assert choose(candidates, 6, inf) == {0: CacheKind.KV}
 
 
 def test_a_request_too_large_for_its_kv_cache_may_still_run() -> None:
-    assert choose([halved(5.0, 10)], 6, 0.1) == {0: Cache.HIDDEN}
+    assert choose([halved(5.0, 10)], 6, 0.1) == {0: CacheKind.HIDDEN}
     assert choose([halved(5.0, 10)], 4, 0.1) == {}
 
 
 def test_one_large_request_beats_many_that_are_worth_little() -> None:
     candidates = [halved(1.5, 1), halved(10.0, 10)]
-    assert choose(candidates, 10, inf) == {1: Cache.KV}
+    assert choose(candidates, 10, inf) == {1: CacheKind.KV}
 
 
 def test_many_with_hidden_caches_are_worth_what_is_left_of_them() -> None:
     # The first one's hidden cache takes a block, gains most by it, and leaves 6 of its value.
     candidates = [Candidate(9.0, 6, 1), Candidate(7.0, 5, 5)]
-    assert choose(candidates, 5, 0.5) == {1: Cache.KV}
+    assert choose(candidates, 5, 0.5) == {1: CacheKind.KV}
 
 
 def test_the_last_blocks_make_a_hidden_cache_whole() -> None:
     candidates = [Candidate(50.0, 8, 8), Candidate(10.0, 10, 8)]
-    assert choose(candidates, 18, 0.01) == dict.fromkeys(range(2), Cache.KV)
+    assert choose(candidates, 18, 0.01) == dict.fromkeys(range(2), CacheKind.KV)
 
 
 @pytest.mark.parametrize("num_blocks", [0, 5])
@@ -123,7 +123,7 @@ def test_nothing_to_choose_from(num_blocks: int) -> None:
 
 def test_hidden_states_larger_than_keys_and_values_are_not_kept() -> None:
     candidates = [Candidate(10.0, 4, 8), Candidate(8.0, 4, 4)]
-    assert choose(candidates, 16, 0.1) == dict.fromkeys(range(2), Cache.KV)
-    assert choose(candidates, 16, 0.0) == dict.fromkeys(range(2), Cache.KV)
-    assert choose(candidates, 4, 0.1) == {0: Cache.KV}
+    assert choose(candidates, 16, 0.1) == dict.fromkeys(range(2), CacheKind.KV)
+    assert choose(candidates, 16, 0.0) == dict.fromkeys(range(2), CacheKind.KV)
+    assert choose(candidates, 4, 0.1) == {0: CacheKind.KV}
     assert choose(candidates, 3, 0.1) == {}

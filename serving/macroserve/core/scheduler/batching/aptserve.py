@@ -8,7 +8,7 @@ from itertools import compress
 from math import fsum
 
 from macroserve.core.scheduler.batching.knapsack import Candidates, choose
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import Plan, Step
 from macroserve.core.scheduler.sequence import Sequence
 
@@ -58,7 +58,7 @@ def _worths(since_s: list[float], patience_s: list[float], step: Step) -> list[f
     return worths
 
 
-def _chosen(waiting: list[Sequence], worths: list[float], step: Step) -> dict[Sequence, Cache]:
+def _chosen(waiting: list[Sequence], worths: list[float], step: Step) -> dict[Sequence, CacheKind]:
     """The waiting requests to begin, the most valuable for their memory first.
 
     One that was just preempted waits for an iteration, although its hidden cache might fit.

@@ -26,7 +26,7 @@ def ascendra_batch(step: Step) -> Plan:
     room = budget - sum(pick.num_tokens for pick in picks)
     if room >= len(step.decoding):
         return Plan(picks, tuple(step.decoding), "prefills, then decodes")
-    urgent = sorted(step.decoding.values(), key=lambda seq: seq.paid_until_s)[:room]
+    urgent = sorted(step.decoding.values(), key=lambda seq: seq.tpot_budget_until_s)[:room]
     return Plan(picks, tuple(seq.request_id for seq in urgent), "prefills leave few decodes room")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from math import ceil
 
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import KV_PADDING, Plan, Resume, Step
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.strategy import Ordering
@@ -19,7 +19,7 @@ RESERVED_SHARE = 0.03
 """Of all blocks, left to prompts and to responses that outrun theirs (section 3.2)."""
 
 BUFFER = 0.15
-"""Share of its length by which a guest has to end before its host gets there (section 4.1)."""
+"""Share of its length by which a borrower has to end before its lender gets there (section 4.1)."""
 
 RANGES_S = (0.2, 0.5, 2.0)
 """Deadlines between two of these are equally urgent (section 3.4)."""
@@ -36,7 +36,7 @@ def econoserve_batch(step: Step) -> Plan:
     resumes = _responses(step)
     decodes = (*step.decoding, *[resume.seq.request_id for resume in resumes])
     budget = min(step.config.chunk_tokens, step.config.max_batch_tokens) - len(decodes)
-    taken = sum([resume.num_blocks for resume in resumes if resume.host is None])
+    taken = sum([resume.num_blocks for resume in resumes if resume.lender is None])
     if len(resumes) < len(step.running.paused):
         # Others wait for memory, so prompts have what is reserved and not used yet.
         resumed = {resume.seq for resume in resumes}
@@ -52,12 +52,12 @@ def _reserved(step: Step) -> int:
     return int(RESERVED_SHARE * step.running.blocks.num_blocks)
 
 
-def _prompts(step: Step) -> dict[Sequence, Cache]:
+def _prompts(step: Step) -> dict[Sequence, CacheKind]:
     """By deadline the most urgent ones, of those alike the longest first."""
     first = list(islice(step.waiting, len(step.waiting.resumed) + MAX_SORTED))
     if _by_urgency(step):
         first.sort(key=lambda seq: (_range(seq.deadline_s - step.now), -seq.num_prompt))
-    return dict.fromkeys(first, Cache.KV)
+    return dict.fromkeys(first, CacheKind.KV)
 
 
 def _responses(step: Step) -> list[Resume]:
@@ -66,17 +66,21 @@ def _responses(step: Step) -> list[Resume]:
     if not queue:
         return []
     free = blocks.free - _reserved(step)
-    hosts = _Hosts(step.decoding.values()) if step.config.strategy.lending else None
+    lenders = _Lenders(step.decoding.values()) if step.config.strategy.kv_lending else None
     resumes: list[Resume] = []
     for seq in _in_order(step, queue):
         num_blocks = _needed(step, seq)
         if num_blocks <= free:
             free -= num_blocks
             resumes.append(Resume(seq, num_blocks))
-            if hosts:
-                hosts.add(seq, num_blocks * blocks.block_size)
-        elif hosts and not seq.host and (host := hosts.take(seq, num_blocks * blocks.block_size)):
-            resumes.append(Resume(seq, num_blocks, host))
+            if lenders:
+                lenders.add(seq, num_blocks * blocks.block_size)
+        elif (
+            lenders
+            and not seq.lender
+            and (lender := lenders.take(seq, num_blocks * blocks.block_size))
+        ):
+            resumes.append(Resume(seq, num_blocks, lender))
     if not (resumes or step.decoding or step.running.prefilling):
         # None has all that it is expected to need, so one goes on with what there is.
         for seq in _in_order(step, queue):
@@ -95,9 +99,8 @@ def _needed(step: Step, seq: Sequence) -> int:
 
 
 def _in_order(step: Step, queue: Iterable[Sequence]) -> Iterable[Sequence]:
-    """By deadline the most urgent first, of those alike the one with the most memory, then the
-    longest (section 3.4); where they are synced, each with those that end when it does (section
-    3.1)."""
+    """Return the queue by urgency: nearest deadline, then most memory held, then longest (section
+    3.4). With ``group_by_length``, responses that end together go together (section 3.1)."""
     blocks = step.running.blocks
 
     def place(seq: Sequence) -> tuple[int, int, int, int]:
@@ -107,7 +110,7 @@ def _in_order(step: Step, queue: Iterable[Sequence]) -> Iterable[Sequence]:
 
     if _by_urgency(step):
         queue = sorted(queue, key=place)
-    if not step.config.strategy.synced:
+    if not step.config.strategy.group_by_length:
         return queue
     groups: dict[int, list[Sequence]] = {}
     for seq in queue:
@@ -123,7 +126,7 @@ def _range(left_s: float) -> int:
     return bisect_right(RANGES_S, left_s)
 
 
-class _Hosts:
+class _Lenders:
     """Responses that have slots which they do not need yet."""
 
     def __init__(self, decoding: Iterable[Sequence]) -> None:
@@ -132,13 +135,15 @@ class _Hosts:
     def add(self, seq: Sequence, num_slots: int) -> None:
         self._free[seq] = num_slots
 
-    def take(self, guest: Sequence, num_slots: int) -> Sequence | None:
-        """The one whose room exceeds the need least: it gets to what it lends after the guest has
-        ended, as far as that is expected."""
-        num_steps = ceil((1 + KV_PADDING + BUFFER) * guest.num_remaining)
+    def take(self, borrower: Sequence, num_slots: int) -> Sequence | None:
+        """Return the lender with the least sufficient room, or None.
+
+        It needs what it lends only after the borrower is expected to have ended.
+        """
+        num_steps = ceil((1 + KV_PADDING + BUFFER) * borrower.num_remaining)
         needed = num_slots + num_steps
-        hosts = [host for host, num_free in self._free.items() if num_free >= needed]
-        best = min(hosts, key=self._free.__getitem__, default=None)
+        lenders = [lender for lender, num_free in self._free.items() if num_free >= needed]
+        best = min(lenders, key=self._free.__getitem__, default=None)
         if best:
             self._free[best] -= num_slots
         return best

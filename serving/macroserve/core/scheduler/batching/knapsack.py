@@ -7,7 +7,7 @@ that size, which costs all requests the time to rebuild keys and values from it.
 
 from typing import NamedTuple
 
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 
 
 class Candidates(NamedTuple):
@@ -22,7 +22,7 @@ class Candidates(NamedTuple):
     hidden_blocks: list[int]
 
 
-def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int, Cache]:
+def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
     """The chosen candidates by their index, and each one's cache, within ``num_blocks``.
 
     penalty: value lost for each block of KV that is not kept (equation 8).
@@ -70,30 +70,30 @@ def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int,
     total = 0.0
     for index, cache in chosen.items():
         total += candidates.values[index]
-        if cache is Cache.HIDDEN:
+        if cache is CacheKind.HIDDEN:
             total -= penalty * candidates.kv_blocks[index]
     if most_alone > total:
         fits = candidates.kv_blocks[alone] <= num_blocks
-        return {alone: Cache.KV if fits else Cache.HIDDEN}
+        return {alone: CacheKind.KV if fits else CacheKind.HIDDEN}
     return chosen
 
 
 def _greedy(
     candidates: Candidates, offers: list[int], gains: list[float], num_blocks: int, least: int
-) -> dict[int, Cache]:
+) -> dict[int, CacheKind]:
     """The offers that a block gains most by, until less is free than the ``least`` of them needs;
     of equal ones the earlier."""
-    chosen: dict[int, Cache] = {}
+    chosen: dict[int, CacheKind] = {}
     free = num_blocks
     for place in sorted(range(len(gains)), key=gains.__getitem__, reverse=True):
         if free < least:
             break
         index = offers[place]
         if index < 0:
-            index, cache = ~index, Cache.HIDDEN
+            index, cache = ~index, CacheKind.HIDDEN
             needed = candidates.hidden_blocks[index]
         else:
-            cache, needed = Cache.KV, candidates.kv_blocks[index]
+            cache, needed = CacheKind.KV, candidates.kv_blocks[index]
             if index in chosen:  # its hidden cache is made a KV cache
                 needed -= candidates.hidden_blocks[index]
         if needed <= free:

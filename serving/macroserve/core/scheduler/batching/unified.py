@@ -68,7 +68,7 @@ def unified_batch(step: Step) -> Plan:
         decode_context=step.decoding.num_tokens,
     )
     if chunk < MIN_CHUNK_TOKENS:
-        return Plan((), decodes, "slack does not pay for prefill", unpaid=True)
+        return Plan((), decodes, "slack does not pay for prefill", slack_exhausted=True)
     growth = int(GROWTH_SHARE * step.running.blocks.blocks_for(step.running.num_remaining))
     picks = step.pick(
         min(chunk, limit - len(decodes)),

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from vllm.v1.attention.backend import AttentionBackend, CommonAttentionMetadata
 
+from macroserve.engine.vllm.hybrid.capability import BACKENDS
 from macroserve.engine.vllm.hybrid.layer import HiddenLayer
-from macroserve.engine.vllm.hybrid.requests import HiddenRequests
-from macroserve.engine.vllm.hybrid.rows import (
+from macroserve.engine.vllm.hybrid.metadata import (
     DirectPart,
     Part,
     Rebuilt,
@@ -24,8 +24,8 @@ from macroserve.engine.vllm.hybrid.rows import (
     rebuilt_context,
     tokens_of,
 )
-from macroserve.engine.vllm.hybrid.scratch import Scratch
-from macroserve.engine.vllm.hybrid.support import BACKENDS
+from macroserve.engine.vllm.hybrid.requests import HiddenRequests
+from macroserve.engine.vllm.hybrid.scratch_pages import Scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class _Builder:
         if len(rows := is_direct.nonzero().flatten()):
             tokens = tokens_of(common, rows)
             some = of_requests(common, rows, tokens)
-            direct = DirectPart(tokens, direct_context(some, self._spec.hidden_slots))
+            direct = DirectPart(tokens, direct_context(some, self._spec.hidden_states_per_block))
         return HybridMetadata(self._scratch, kv, rebuilt, direct)
 
     def _rebuilt(
@@ -84,7 +84,7 @@ class _Builder:
     ) -> RebuiltPart:
         tokens = tokens_of(common, rows)
         some = of_requests(common, rows, tokens)
-        context = rebuilt_context(some, self._spec.hidden_slots, self._spec.block_size)
+        context = rebuilt_context(some, self._spec.hidden_states_per_block, self._spec.block_size)
         some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
         return RebuiltPart(tokens, build(0, some), context.made, context)
 

@@ -10,13 +10,13 @@ from vllm.distributed import (
     tensor_model_parallel_all_gather,
 )
 
-from macroserve.engine.vllm.hybrid.direct import DirectAttention
+from macroserve.engine.vllm.hybrid.absorbed import AbsorbedAttention
+from macroserve.engine.vllm.hybrid.metadata import DirectContext
 from macroserve.engine.vllm.hybrid.projection import KvProjection
-from macroserve.engine.vllm.hybrid.rows import DirectContext
 from macroserve.kernels.pool import hidden_view
 
 Direct = Callable[[torch.Tensor, torch.Tensor, DirectContext], torch.Tensor]
-"""As ``DirectAttention``."""
+"""As ``AbsorbedAttention``."""
 
 Scatter = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 """Hidden states, [num_tokens, hidden_size / ranks], into a layer's pages at their slots."""
@@ -56,8 +56,10 @@ class HiddenLayer:
         return tensor_model_parallel_all_gather(mine) if self._num_ranks > 1 else mine
 
     def pages(self, cache: torch.Tensor) -> torch.Tensor:
-        """[num_pages, hidden_slots, hidden_size / ranks]; a page's elements lie together, in
-        whatever order keys and values have in it."""
+        """Return the cache as [num_pages, hidden_states_per_block, hidden_size / ranks].
+
+        A page's elements lie together, in whatever order keys and values have in it.
+        """
         page = (cache.shape[0], cache[0].numel())
         return hidden_view(cache.as_strided(page, (cache.stride(0), 1)), self._share)
 
@@ -69,11 +71,11 @@ class HiddenLayer:
 def _direct(project: KvProjection, scale: float, num_ranks: int) -> Direct | None:
     if has_kernels(project.key) and num_ranks == 1:
         # Triton is on machines with a GPU only.
-        from macroserve.engine.vllm.hybrid.by_kernels import KernelAttention, knows
+        from macroserve.engine.vllm.hybrid.triton_attention import TritonAttention, knows
 
         if knows(project.rotary):
-            return KernelAttention(project, scale)
-    return DirectAttention(project, scale) if project.rotary is None else None
+            return TritonAttention(project, scale)
+    return AbsorbedAttention(project, scale) if project.rotary is None else None
 
 
 def _scatter_of(weight: torch.Tensor) -> Scatter:

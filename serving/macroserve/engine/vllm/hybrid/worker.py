@@ -8,11 +8,11 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec
 
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.attention import hybrid
+from macroserve.engine.vllm.hybrid.cache_spec import HybridSpec
+from macroserve.engine.vllm.hybrid.calibrate import measure_rho
+from macroserve.engine.vllm.hybrid.capability import ATTENTION
 from macroserve.engine.vllm.hybrid.layer import HiddenLayer
 from macroserve.engine.vllm.hybrid.requests import HiddenRequests
-from macroserve.engine.vllm.hybrid.rho import measure_rho
-from macroserve.engine.vllm.hybrid.spec import HybridSpec
-from macroserve.engine.vllm.hybrid.support import ATTENTION
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as Worker

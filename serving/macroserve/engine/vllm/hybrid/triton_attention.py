@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 
+from macroserve.engine.vllm.hybrid.metadata import DirectContext
 from macroserve.engine.vllm.hybrid.projection import KvProjection
-from macroserve.engine.vllm.hybrid.rows import DirectContext
 from macroserve.kernels import projection as kernels
 from macroserve.kernels.attend_hidden import attend_hidden
 
@@ -26,7 +26,7 @@ def knows(rotary: Any) -> bool:
     )
 
 
-class KernelAttention:
+class TritonAttention:
     """Of one layer whose heads are all on one device. Keys that a rotary embedding turns are made
     in registers, a tile at a time; else no keys are made. project: with a rotary embedding that
     the kernels know."""
@@ -46,7 +46,7 @@ class KernelAttention:
     def __call__(
         self, query: torch.Tensor, pages: torch.Tensor, context: DirectContext
     ) -> torch.Tensor:
-        """As ``DirectAttention``'s."""
+        """As ``AbsorbedAttention``'s."""
         query = query.contiguous()
         out = torch.empty_like(query)
         attend_hidden(query, pages, context.decodes, self._projection, self._scale, out)

@@ -7,7 +7,7 @@ import pytest
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.core.strategy import STRATEGIES, strategy
-from macroserve.engine.hybrid_cache import judge
+from macroserve.engine.hybrid_cache import decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -15,7 +15,7 @@ prepare_environment()
 
 from vllm.platforms import current_platform  # noqa: E402
 
-from macroserve.engine.vllm.hybrid.support import find  # noqa: E402
+from macroserve.engine.vllm.hybrid.capability import find  # noqa: E402
 from macroserve.engine.vllm.options import engine_args, with_hybrid_cache  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -80,7 +80,7 @@ def vllm_args(tmp_path):
 def verdict(vllm_args):
     def build(config, wish="Auto", name="aptserve", **given):
         args = vllm_args(config, name, **given)
-        return judge(strategy(name), wish, lambda: find(args.create_engine_config()))
+        return decide_hybrid_cache(strategy(name), wish, lambda: find(args.create_engine_config()))
 
     return build
 

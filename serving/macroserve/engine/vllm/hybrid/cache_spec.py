@@ -1,13 +1,40 @@
-"""Pages for requests that keep hidden states, from the same pool as all others."""
+"""Pages that hold keys and values or hidden states: what fits one, and who gets how many."""
 
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
 
+from vllm.config import VllmConfig
 from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+from vllm.v1.kv_cache_interface import FullAttentionSpec, replace_as
+from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
-if TYPE_CHECKING:
-    from macroserve.engine.vllm.hybrid.spec import HybridSpec
+
+@dataclass(frozen=True, kw_only=True)
+class HybridSpec(FullAttentionSpec):
+    """hidden_size: elements of a token's hidden state that one rank keeps; all where it is 0."""
+
+    hidden_size: int = 0
+
+    @classmethod
+    def of(cls, spec: FullAttentionSpec, hidden_size: int) -> Self:
+        return replace_as(spec, cls, hidden_size=hidden_size)
+
+    @property
+    def hidden_states_per_block(self) -> int:
+        """Hidden states that a page holds."""
+        kv_size = self.num_kv_heads * (self.head_size + self.head_size_v)
+        return self.block_size * kv_size // self.hidden_size
+
+    def max_num_blocks_per_req(self, vllm_config: VllmConfig, max_len: int) -> int:
+        """With either cache: where keys and values are shared by several heads (GQA), hidden states
+        may take more."""
+        return cdiv(max_len, min(self.block_size, self.hidden_states_per_block))
+
+    @classmethod
+    def merge(cls, specs: list[Self]) -> Self:  # type: ignore[override]
+        return replace(super().merge(specs), hidden_size=specs[0].hidden_size)
 
 
 class HybridBlocks(FullAttentionManager):
@@ -16,7 +43,7 @@ class HybridBlocks(FullAttentionManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.hidden_slots = cast("HybridSpec", self.kv_cache_spec).hidden_slots
+        self.hidden_states_per_block = cast(HybridSpec, self.kv_cache_spec).hidden_states_per_block
         self._hidden: set[str] = set()
 
     def set_hidden(self, request_id: str, hidden: bool) -> None:
@@ -48,5 +75,8 @@ class HybridBlocks(FullAttentionManager):
 
     def _as_kv(self, request_id: str, num_tokens: int) -> int:
         if self.is_hidden(request_id):
-            return cdiv(num_tokens, self.hidden_slots) * self.block_size
+            return cdiv(num_tokens, self.hidden_states_per_block) * self.block_size
         return num_tokens
+
+
+KVCacheSpecRegistry.register(HybridSpec, HybridBlocks, FullAttentionSpec)

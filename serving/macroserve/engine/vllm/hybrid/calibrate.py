@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from macroserve.engine.vllm.hybrid.rows import DirectContext, Rebuilt
-from macroserve.engine.vllm.hybrid.scratch import Scratch
+from macroserve.engine.vllm.hybrid.metadata import DirectContext, Rebuilt
+from macroserve.engine.vllm.hybrid.scratch_pages import Scratch
 from macroserve.kernels.decodes import Decodes
 
 NUM_REQUESTS, REQUEST_TOKENS = 4, 256

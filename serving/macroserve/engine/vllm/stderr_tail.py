@@ -10,7 +10,7 @@ _EXCEPTION = re.compile(r"(?:^|\s)((?:[\w.]+\.)?\w*(?:Error|Exception|Exit)(?:: 
 _EXIT_CODE = re.compile(r"'EngineCore\w*': (-?\d+)")
 
 
-class LastWords:
+class StderrTail:
     """Passes on what this process and those that it starts write to stderr, and keeps the end.
 
     Until ``close``; what a child writes then is still passed on.

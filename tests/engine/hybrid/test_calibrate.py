@@ -9,7 +9,7 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from macroserve.engine.vllm.hybrid import rho  # noqa: E402
+from macroserve.engine.vllm.hybrid import calibrate  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -38,9 +38,9 @@ class PlayedLayer:
 
 def test_rho_is_the_quickest_time_of_all_layers_for_each_token(monkeypatch):
     clock = SimpleNamespace(now_s=0.0)
-    monkeypatch.setattr(rho, "perf_counter", lambda: clock.now_s)
+    monkeypatch.setattr(calibrate, "perf_counter", lambda: clock.now_s)
     # A machine that is busy with something else but for one trial, in which layers take 5 + 2 ms.
-    others = [500.0] * (rho.NUM_TRIALS - 1)
+    others = [500.0] * (calibrate.NUM_TRIALS - 1)
     layers = [PlayedLayer(clock, *others, 5), PlayedLayer(clock, 1, *others[1:], 2)]
-    measured_s = rho.measure_rho(layers, BLOCK)
-    assert measured_s == pytest.approx(7e-3 / (rho.NUM_REQUESTS * rho.REQUEST_TOKENS))
+    measured_s = calibrate.measure_rho(layers, BLOCK)
+    assert measured_s == pytest.approx(7e-3 / (calibrate.NUM_REQUESTS * calibrate.REQUEST_TOKENS))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from macroserve.engine.vllm.last_words import LastWords
+from macroserve.engine.vllm.stderr_tail import StderrTail
 
 FAILED = "Engine core initialization failed. See root cause above. Failed core proc(s): %s"
 PROGRAM = """
@@ -21,7 +21,7 @@ process.join()
 
 
 def heard(program: str, error: str) -> str:
-    words = LastWords()
+    words = StderrTail()
     try:
         subprocess.run([sys.executable, "-c", program], timeout=60)
     finally:

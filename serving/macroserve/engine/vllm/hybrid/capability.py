@@ -7,7 +7,7 @@ from vllm.model_executor.models.opt import OPTAttention
 from vllm.model_executor.models.qwen2 import Qwen2Attention
 from vllm.v1.kv_cache_interface import is_quantized_kv_cache
 
-from macroserve.engine.hybrid_cache import Found
+from macroserve.engine.hybrid_cache import HybridCacheFit
 
 ATTENTION: dict[str, type[nn.Module]] = {
     "LlamaForCausalLM": LlamaAttention,
@@ -26,10 +26,10 @@ BACKENDS = ("CPU_ATTN", "FLASH_ATTN", "TRITON_ATTN")
 a batch are planned one after another. With FlashInfer, the next one's plan would replace it."""
 
 
-def find(config: VllmConfig) -> Found | str:
-    """As ``hybrid_cache.judge`` asks."""
+def find(config: VllmConfig) -> HybridCacheFit | str:
+    """As ``hybrid_cache.decide_hybrid_cache`` asks."""
     direct = config.model_config.architecture not in ROTARY
-    return why_not(config) or Found(share(config), direct)
+    return why_not(config) or HybridCacheFit(share(config), direct)
 
 
 def share(config: VllmConfig) -> float:

@@ -11,13 +11,13 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from macroserve.engine.vllm.hybrid import scratch  # noqa: E402
-from macroserve.engine.vllm.hybrid.scratch import Scratch  # noqa: E402
+from macroserve.engine.vllm.hybrid import scratch_pages  # noqa: E402
+from macroserve.engine.vllm.hybrid.scratch_pages import Scratch  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
 BLOCK = 16
-LONGEST = scratch.MIN_TOKENS // 2
+LONGEST = scratch_pages.MIN_TOKENS // 2
 
 
 @given(st.lists(st.integers(1, LONGEST), max_size=40))
@@ -32,7 +32,7 @@ def test_each_request_is_in_one_share_that_fits(seq_lens):
 
 
 def test_the_longest_request_fits():
-    longest = 3 * scratch.MIN_TOKENS + 1
+    longest = 3 * scratch_pages.MIN_TOKENS + 1
     assert Scratch(longest, BLOCK).num_pages * BLOCK >= longest
 
 

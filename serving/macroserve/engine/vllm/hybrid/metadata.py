@@ -109,12 +109,14 @@ def tokens_of(common: CommonAttentionMetadata, rows: torch.Tensor) -> torch.Tens
 
 
 def rebuilt_context(
-    common: CommonAttentionMetadata, hidden_slots: int, block_size: int
+    common: CommonAttentionMetadata, hidden_states_per_block: int, block_size: int
 ) -> RebuiltContext:
-    """common: of requests that keep hidden states. hidden_slots, block_size: hidden states, and
-    keys and values, to a page."""
+    """Return where to read hidden states and where to write the keys and values made of them.
+
+    common: of requests that keep hidden states. block_size: keys and values to a page.
+    """
     lens = common.seq_lens.long()
-    row, position, slot = _places(common, hidden_slots)
+    row, position, slot = _places(common, hidden_states_per_block)
     num_blocks = (lens + block_size - 1) // block_size
     first_block = num_blocks.cumsum(0) - num_blocks
     kv_slot = first_block[row] * block_size + position
@@ -128,9 +130,9 @@ def rebuilt_context(
     )
 
 
-def direct_context(common: CommonAttentionMetadata, hidden_slots: int) -> DirectContext:
+def direct_context(common: CommonAttentionMetadata, hidden_states_per_block: int) -> DirectContext:
     """common: of requests that decode a token each and keep hidden states."""
-    _, _, slot = _places(common, hidden_slots)
+    _, _, slot = _places(common, hidden_states_per_block)
     lens = common.seq_lens
     rows = torch.arange(len(lens), device=lens.device)
     return DirectContext(
@@ -142,15 +144,15 @@ def direct_context(common: CommonAttentionMetadata, hidden_slots: int) -> Direct
 
 
 def _places(
-    common: CommonAttentionMetadata, hidden_slots: int
+    common: CommonAttentionMetadata, hidden_states_per_block: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of all tokens, request by request: their requests, where they are in them, and the slots of
     their hidden states. Each [num_tokens], int64."""
     lens = common.seq_lens.long()
     row = torch.repeat_interleave(torch.arange(len(lens), device=lens.device), lens)
     position = _offsets(lens)
-    page = common.block_table_tensor[row, position // hidden_slots].long()
-    return row, position, page * hidden_slots + position % hidden_slots
+    page = common.block_table_tensor[row, position // hidden_states_per_block].long()
+    return row, position, page * hidden_states_per_block + position % hidden_states_per_block
 
 
 def _offsets(lens: torch.Tensor) -> torch.Tensor:

@@ -12,11 +12,11 @@ from vllm.distributed import (
     tensor_model_parallel_all_reduce,
 )
 
+from macroserve.engine.vllm.hybrid.metadata import DirectContext
 from macroserve.engine.vllm.hybrid.projection import KvProjection
-from macroserve.engine.vllm.hybrid.rows import DirectContext
 
 
-class DirectAttention:
+class AbsorbedAttention:
     """Of one layer. Under tensor parallelism each rank has its part of every hidden state, scores
     it for the heads of all ranks, and mixes it for them: what travels is a score for each head and
     token, where whole hidden states would be a hundred times as much."""
@@ -30,8 +30,10 @@ class DirectAttention:
     def __call__(
         self, query: torch.Tensor, pages: torch.Tensor, context: DirectContext
     ) -> torch.Tensor:
-        """query: [num_requests, num_heads, head_size], and so is what is returned.
-        pages: [num_pages, hidden_slots, hidden_size / ranks], this step's tokens in them."""
+        """Return the attention output, [num_requests, num_heads, head_size] as ``query``.
+
+        pages: [num_pages, hidden_states_per_block, hidden_size / ranks], with this step's tokens.
+        """
         wanted = self._wanted(query)
         capacity = pages.shape[1]
         x = pages[context.slots // capacity, context.slots % capacity]
