@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from macroserve.api.manifest import Manifest, ManifestError, changes, parse
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 
 GOOD: dict[str, Any] = {
     "apiVersion": "macroserve.io/v1alpha1",

@@ -4,7 +4,7 @@ import pytest
 
 from macroserve.bench import scheduler as bench
 from macroserve.core.batch import BatchKind
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

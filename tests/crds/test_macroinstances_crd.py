@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from support import crd
 
 from macroserve.api.manifest import ManifestError, Spec, parse
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.operator.admission import spec as admission
 from macroserve.operator.k8s import names
 

@@ -11,8 +11,9 @@ import pytest
 
 from macroserve.core.health import BEAT_S, Beat
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.batching.ascendra import ascendra_batch
 from macroserve.core.status import InstanceStatus, Pool
-from macroserve.core.strategy import STRATEGIES, Batching
+from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver, decode
 from macroserve.engine.tag import RequestTag
@@ -101,7 +102,7 @@ def stock_tokens(settings: EngineSettings) -> list[list[int]]:
         for strategy in STRATEGIES.values()
         for pool in Pool
         # Only these compose another batch in the HP pool.
-        if pool is Pool.LP or strategy.batching is Batching.PIGGYBACK
+        if pool is Pool.LP or strategy.batch is ascendra_batch
     ],
 )
 def test_same_tokens_as_stock_vllm(

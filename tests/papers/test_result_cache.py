@@ -6,7 +6,7 @@ import pytest
 from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.measurements import Attainment, Curve, Goodput, Metric
 from macroserve.papers.result_cache import ResultCache, measure_all
 

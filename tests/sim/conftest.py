@@ -10,7 +10,7 @@ from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.capacity.scale_down_check import InstanceModel
 from macroserve.sim.instance import FixedLatencyModel
 

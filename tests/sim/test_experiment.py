@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB, L20
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4

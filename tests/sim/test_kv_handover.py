@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from macroserve.core.status import Pool
-from macroserve.core.strategy import DISAGGREGATED
+from macroserve.core.strategies import DISAGGREGATED
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.result_collector import ResultCollector

@@ -5,7 +5,7 @@ from statistics import median
 import pytest
 
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.ascendra.cases import CHAT, STARVED, Case, experiment
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import AT_END

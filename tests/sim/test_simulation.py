@@ -8,8 +8,9 @@ import pytest
 from macroserve.core.batch import BatchKind, HandBackReason
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.routing.policies.baselines import least_load_route
 from macroserve.core.scheduler.scheduler import InstanceScheduler
-from macroserve.core.strategy import STRATEGIES, Routing
+from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
 from macroserve.sim.instance import InstanceSpec, SimulatedInstance
 from macroserve.sim.result_collector import ResultCollector
@@ -151,7 +152,7 @@ def test_a_run_of_steps_in_one_event_changes_no_token(
     assert len(exact_ends) == outcome.requests == len(arrivals)
     merged_outcome, merged_ends, num_events = serve(32)
     assert num_events < num_steps
-    if num_instances > 1 and STRATEGIES[strategy].routing is Routing.LEAST_LOAD:
+    if num_instances > 1 and STRATEGIES[strategy].route is least_load_route:
         # It reads how long responses are guessed to be, and guesses are renewed less often.
         assert merged_outcome.attainment == pytest.approx(outcome.attainment, abs=0.05)
     else:

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from support.outcomes import scenario
 
-from macroserve.core.strategy import DISAGGREGATED, STRATEGIES
+from macroserve.core.strategies import DISAGGREGATED, STRATEGIES
 from macroserve.sim.results import AT_END
 from macroserve.sim.trace import INSTANCES, TRANSFERS, Trace
 from macroserve.workload.arrivals import Arrival

@@ -10,7 +10,7 @@ from support.keys import live, source
 from macroserve.api.messages import InstanceIdentity
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import TokenRequest
 from macroserve.serving.cell.scheduler import CellScheduler

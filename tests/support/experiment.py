@@ -1,7 +1,7 @@
 """An experiment that takes a second."""
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3

@@ -14,7 +14,7 @@ from typing import Any
 
 from support.outcomes import scenarios
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers import aptserve
 from macroserve.papers.ascendra import cases as ascendra
 from macroserve.papers.econoserve import cases as econoserve

@@ -15,12 +15,12 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from macroserve.core.scheduler.batching import aptserve
 from macroserve.core.scheduler.batching.knapsack import Candidates
-from macroserve.core.scheduler.blocks import Cache
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.status import Pool
-from macroserve.core.strategy import strategy
-from macroserve.engine.hybrid_cache import judge
+from macroserve.core.strategies import strategy
+from macroserve.engine.hybrid_cache import decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
@@ -85,11 +85,12 @@ class InstanceEngine(OfflineEngine):
         self._leaving.clear()
         self.finish()
 
-    def caches(self) -> dict[str, Cache]:
+    def caches(self) -> dict[str, CacheKind]:
         """What is kept of each request that runs, as vLLM's manager of pages has it."""
         is_hidden, running = self._manager.is_hidden, self.scheduler.running
         return {
-            r.request_id: Cache.HIDDEN if is_hidden(r.request_id) else Cache.KV for r in running
+            r.request_id: CacheKind.HIDDEN if is_hidden(r.request_id) else CacheKind.KV
+            for r in running
         }
 
     def check_pages(self) -> None:
@@ -130,7 +131,7 @@ class InstanceEngine(OfflineEngine):
 def instance_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
     """As an instance starts its engine. folder: where its statuses go, to nobody."""
     args = engine_args(settings, Pool.LP, str(folder / "status"))
-    verdict = judge(
+    verdict = decide_hybrid_cache(
         strategy(settings.strategy),
         settings.hybrid_cache,
         lambda: find(args.create_engine_config()),
@@ -163,17 +164,17 @@ def offline_engine(args: AsyncEngineArgs) -> Iterator[Any]:
 
 
 @contextmanager
-def chosen_caches(choose: Callable[[int], Cache]) -> Iterator[None]:
+def chosen_caches(choose: Callable[[int], CacheKind]) -> Iterator[None]:
     """Instead of Apt-Serve's greedy: in order, whoever fits, each with the cache that is chosen.
 
     choose: of the position among those that wait.
     """
 
-    def chosen(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int, Cache]:
-        caches: dict[int, Cache] = {}
+    def chosen(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
+        caches: dict[int, CacheKind] = {}
         for index, (_, whole, half) in enumerate(zip(*candidates, strict=True)):
             cache = choose(index)
-            needed = int(half if cache is Cache.HIDDEN else whole)
+            needed = int(half if cache is CacheKind.HIDDEN else whole)
             if needed <= num_blocks:
                 caches[index] = cache
                 num_blocks -= needed

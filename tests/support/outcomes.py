@@ -11,7 +11,8 @@ from random import Random
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.scheduler import scheduler
-from macroserve.core.strategy import STRATEGIES, Strategy
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Strategy
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import ETHERNET_100G, PCIE_4
 from macroserve.sim.hardware.models import MODELS

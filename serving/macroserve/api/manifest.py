@@ -26,7 +26,8 @@ from macroserve.api.validation_errors import must_be, sentences, shown
 from macroserve.core.request import Slo
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.strategy import STRATEGIES, Strategy
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Strategy
 
 TINY = "tiny"
 """As ``spec.model.source``: the small test model that Macroserve builds itself."""

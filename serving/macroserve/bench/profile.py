@@ -19,7 +19,7 @@ from macroserve.core.latency import LatencyModel
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine

@@ -8,7 +8,7 @@ from macroserve.core.request import Request, Slo
 from macroserve.core.routing.decision import RouteReason, RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.status import InstanceStatus, Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 
 NUM_DECISIONS = 300
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)

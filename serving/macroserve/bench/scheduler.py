@@ -11,7 +11,7 @@ from macroserve.core.request import Request, Slo
 from macroserve.core.scheduler import InstanceConfig, InstanceScheduler
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 
 LLAMA_30B_TP4 = ModelShape(
     num_layers=60,

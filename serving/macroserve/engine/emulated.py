@@ -23,7 +23,7 @@ from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 from macroserve.engine.commands import apply_command
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.hybrid_cache import HybridCacheFit, decide_hybrid_cache

@@ -5,7 +5,8 @@ from itertools import product
 from statistics import mean
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES, HybridCache, Strategy
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import HybridCache, Strategy
 from macroserve.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
 from macroserve.sim.experiment import Experiment

@@ -21,7 +21,7 @@ from macroserve.core.routing.attempts import (
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.status import InstanceStatus, Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 
 A, B, C, D = (Run(name, 1) for name in "abcd")
 

@@ -11,7 +11,7 @@ from macroserve.core.request import Request, Slo
 from macroserve.core.routing.decision import RouteReason, RouteRequest
 from macroserve.core.routing.ledger import IN_FLIGHT_TIMEOUT_S, CellLedger
 from macroserve.core.status import InstanceStatus, InstanceView, Phase, Pool
-from macroserve.core.strategy import STRATEGIES, strategy
+from macroserve.core.strategies import STRATEGIES, strategy
 
 STATUS = InstanceStatus(seq=1, prefill_s_per_token=0.001, num_blocks=100, free_blocks=100)
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
+from macroserve.core.routing.policies.ascendra import ascendra_route
+from macroserve.core.routing.policies.unified import unified_route
 from macroserve.core.routing.route import route
 from macroserve.core.status import InstanceStatus, InstanceView, Pool
-from macroserve.core.strategy import DISAGGREGATED, STRATEGIES, Routing, strategy
+from macroserve.core.strategies import DISAGGREGATED, STRATEGIES, strategy
 
 # 512 tokens: half a second of prefill against a target of 2 s; 640 tokens: 40 blocks.
 NOW = 100.0
@@ -46,13 +48,19 @@ def hp(name: str, in_flight: int = 0, **status: object) -> InstanceView:
     return lp(name, Pool.HP, in_flight, **status)
 
 
+def last_decision(name: str, instance: str | None) -> RouteDecision | None:
+    """The last decision in turn, of a strategy whose instances take turns or keep theirs."""
+    reason = RouteReason.ROUND_ROBIN if name == "ascendra" else RouteReason.SATISFIES
+    return instance and RouteDecision(instance, reason, 0.0, satisfied=True, late=False)
+
+
 def routed(
     name: str,
     views: Sequence[InstanceView],
     request: RouteRequest = FRESH,
     last: str | None = None,
 ) -> tuple[str | None, RouteReason]:
-    decision = route(strategy(name), views, last, request, NOW)
+    decision = route(strategy(name), views, last_decision(name, last), request, NOW)
     return decision.instance, decision.reason
 
 
@@ -331,9 +339,10 @@ def test_late_only_when_no_instance_makes_it(
 
 def test_wait_and_satisfaction_are_those_of_the_chosen_instance() -> None:
     views = [lp("a", **BUSY), lp("b", **BUSIER)]
-    decision = route(strategy("ascendra"), views, "a", FRESH, NOW)
+    last = last_decision("ascendra", "a")
+    decision = route(strategy("ascendra"), views, last, FRESH, NOW)
     assert (decision.instance, decision.predicted_wait_s, decision.satisfied) == ("b", 3.5, False)
-    decision = route(strategy("ascendra"), [lp("a"), lp("b")], "a", FRESH, NOW)
+    decision = route(strategy("ascendra"), [lp("a"), lp("b")], last, FRESH, NOW)
     assert (decision.instance, decision.predicted_wait_s, decision.satisfied) == ("b", 0.5, True)
 
 
@@ -376,7 +385,8 @@ requests = st.builds(
 @given(st.sampled_from(list(STRATEGIES.values())), cells(), requests, st.data())
 def test_every_decision(strategy, views, request, data) -> None:
     last = data.draw(st.sampled_from([None, "gone", *(view.name for view in views)]))
-    decision = route(strategy, views, last, request, NOW)
+    before = last_decision(strategy.name, last)
+    decision = route(strategy, views, before, request, NOW)
     allowed = {
         view.name: view
         for view in views
@@ -387,10 +397,10 @@ def test_every_decision(strategy, views, request, data) -> None:
         return
     chosen = allowed[decision.instance]
     has_both = {view.pool for view in allowed.values()} == set(Pool)
-    if strategy.routing in (Routing.POOLS, Routing.BALANCED) and has_both:
+    if strategy.route in (ascendra_route, unified_route) and has_both:
         to_high = decision.reason in (RouteReason.TICKET, RouteReason.URGENT)
         assert (chosen.pool is Pool.HP) == to_high
         assert not request.offloaded or to_high
     if decision.late:
         assert decision.predicted_wait_s > request.ttft_left_s(NOW)
-    assert decision == route(strategy, views, last, request, NOW)
+    assert decision == route(strategy, views, before, request, NOW)

@@ -9,16 +9,20 @@ from support.linear_latency import NOW, LinearLatency
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request, Slo
+from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.batching.baselines import chunked_batch, prefill_first_batch
+from macroserve.core.scheduler.batching.ecoserve import ecoserve_batch
+from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
-from macroserve.core.scheduler.iteration import Step
+from macroserve.core.scheduler.iteration import IterationInputs
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Phase, Pool
-from macroserve.core.strategy import STRATEGIES, Batching
+from macroserve.core.strategies import STRATEGIES
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
 MODEL = ModelShape(32, 4096, 32, 8, 128, 14336, 32000)
@@ -182,9 +186,9 @@ class Executor:
         else:
             assert ids and batch.reason and batch.predicted_s > 0
         assert (batch.kind is BatchKind.MIXED) == bool(batch.prefills and batch.decodes)
-        if config.strategy.batching in (Batching.SEPARATE, Batching.TEMPORAL):
+        if config.strategy.batch in (prefill_first_batch, ecoserve_batch):
             assert batch.kind is not BatchKind.MIXED
-        if config.strategy.batching is Batching.CHUNKED and batch.prefills:
+        if config.strategy.batch is chunked_batch and batch.prefills:
             assert batch.num_tokens <= config.chunk_tokens
         for prefill in batch.prefills:
             assert 0 < prefill.num_tokens <= self.to_prefill(prefill.request_id)
@@ -240,6 +244,21 @@ def make_executor():
     return Executor
 
 
+class Step:
+    """One iteration of which a test chooses the inputs."""
+
+    def __init__(self, inputs: IterationInputs) -> None:
+        self.inputs = inputs
+        self.candidates = Candidates(inputs)
+        self.admission = Admission(inputs, self.candidates)
+
+    def pick(self, num_tokens, **kwargs):
+        return self.admission.pick(num_tokens, **kwargs)
+
+    def plan(self):
+        return self.inputs.config.strategy.batch(self.inputs, self.admission)
+
+
 @pytest.fixture(scope="session")
 def make_step(make_config, make_sequence):
     """The choice of one iteration at ``NOW``.
@@ -267,6 +286,8 @@ def make_step(make_config, make_sequence):
         num_blocks=4096,
         lengths=(),
         new=50,
+        latency=None,
+        preempted=(),
         **fields,
     ):
         config = make_config(strategy, num_blocks=num_blocks, **fields)
@@ -303,17 +324,21 @@ def make_step(make_config, make_sequence):
                 )
             )
         return Step(
-            NOW,
-            config,
-            LinearLatency(batch_s),
-            predictor,
-            queue,
-            running,
-            phase=phase,
-            phase_since_s=NOW - phase_s,
-            prefilled_s=NOW - prefilled_s,
-            pace_s=pace_s,
-            inflow_tokens_per_s=inflow,
+            IterationInputs(
+                now=NOW,
+                config=config,
+                latency=(latency := latency or LinearLatency(batch_s)),
+                lengths=predictor,
+                waiting=queue,
+                running=running,
+                phase=phase,
+                phase_since_s=NOW - phase_s,
+                prefilled_s=NOW - prefilled_s,
+                pace_s=pace_s,
+                decode_s=running.decoding.step_s(latency),
+                inflow_tokens_per_s=inflow,
+                preempted=preempted,
+            )
         )
 
     return build

@@ -8,7 +8,8 @@ from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.scheduler import SHARE_FLOOR, Refusal
 from macroserve.core.status import Phase
-from macroserve.core.strategy import STRATEGIES, HybridCache, Ordering
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import HybridCache, Ordering
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
-from macroserve.core.strategy import STRATEGIES, Ordering
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Ordering
 
 VARIANTS = {
     **STRATEGIES,

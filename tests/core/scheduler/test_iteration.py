@@ -3,30 +3,30 @@
 import pytest
 from support.linear_latency import NOW
 
-from macroserve.core.scheduler.batching.unified import unified_batch
 from macroserve.core.scheduler.blocks import CacheKind
-from macroserve.core.scheduler.iteration import RESERVED_TTFTS, Plan
+from macroserve.core.scheduler.candidates import RESERVED_TTFTS
+from macroserve.core.scheduler.iteration import Plan
 
 
 @pytest.mark.parametrize(
     ("num_waiting", "begun", "given_up"),
     [
-        (9, [], 0),  # each costs a little more than 0.1 s, and all are due in 1 s
-        (12, [], 3),
+        (9, [], 0),  # each costs 0.1 s, and all are due in 1 s
+        (12, [], 2),
         (12, [500, 500], 4),  # what is begun takes part, for what is left of it
     ],
 )
 def test_prompts_alike_are_given_up_one_by_one(make_step, num_waiting, begun, given_up):
     step = make_step("unified", waiting=[50] * num_waiting, begun=begun, waited_s=0.0)
-    assert len(step.hopeless) == given_up
+    assert len(step.candidates.infeasible) == given_up
 
 
 def test_what_goes_before_all_leaves_them_less_time(make_step):
     """A prompt in mid-stream, half of whose 0.9 s are left, of the second that ten others have."""
     step = make_step("unified", waiting=[50] * 10, begun=[100], waited_s=0.0)
-    step.running.prefilling["b0"].cost_s = 0.9
-    step.running.prefilling["b0"].emit(1, NOW)
-    assert len(step.hopeless) == 5
+    step.inputs.running.prefilling["b0"].cost_s = 0.9
+    step.inputs.running.prefilling["b0"].emit(1, NOW)
+    assert len(step.candidates.infeasible) == 5
 
 
 @pytest.mark.parametrize(("left_s", "given_up"), [(0.041, 1), (0.043, 0)])
@@ -35,8 +35,8 @@ def test_no_prompt_is_in_time_before_the_decodes_of_its_step_are_done(
 ):
     """Ten decodes take 40 ms, and the prompt two."""
     step = make_step("unified", [0.0] * 10)
-    step.waiting.add(make_sequence("w", arrival_s=NOW - 1.0 + left_s, cost_s=0.002))
-    assert len(step.hopeless) == given_up
+    step.inputs.waiting.add(make_sequence("w", arrival_s=NOW - 1.0 + left_s, cost_s=0.002))
+    assert len(step.candidates.infeasible) == given_up
 
 
 @pytest.mark.parametrize(("left_s", "is_first"), [(0.3, True), (0.32, False)])
@@ -45,8 +45,10 @@ def test_all_are_in_time_only_if_they_are_beside_the_decodes(
 ):
     """Two prompts of 0.14 s each, and 30 ms of decodes, while the long one's 0.3 s run out."""
     step = make_step("unified", [0.0] * 5)
-    step.waiting.add(make_sequence("long", 1, arrival_s=NOW - 1.0 + left_s, cost_s=0.14, new=900))
-    step.waiting.add(make_sequence("short", 2, arrival_s=NOW - 0.6, cost_s=0.14, new=10))
+    step.inputs.waiting.add(
+        make_sequence("long", 1, arrival_s=NOW - 1.0 + left_s, cost_s=0.14, new=900)
+    )
+    step.inputs.waiting.add(make_sequence("short", 2, arrival_s=NOW - 0.6, cost_s=0.14, new=10))
     assert (order(step)[0] == "long") is is_first
 
 
@@ -55,13 +57,13 @@ def test_what_holds_memory_for_long_can_be_in_time_itself(
     make_step, make_sequence, service_s, given_up
 ):
     step = make_step("unified")
-    step.waiting.add(make_sequence("w", arrival_s=NOW, service_s=service_s, cost_s=3.0))
-    assert len(step.hopeless) == given_up
+    step.inputs.waiting.add(make_sequence("w", arrival_s=NOW, service_s=service_s, cost_s=3.0))
+    assert len(step.candidates.infeasible) == given_up
 
 
 def test_the_late_are_not_triaged(make_step):
     step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
-    assert step.hopeless == set()
+    assert step.candidates.infeasible == set()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_a_preempted_response_reserves_what_is_left_of_it(make_step, make_sequen
     seq = make_sequence("r", prompt=100, new=400)
     seq.emit(60, NOW)
     seq.forget_cache()
-    step.waiting.add(seq)
+    step.inputs.waiting.add(seq)
     # 160 tokens, and 46 for the 40 that it is expected to add.
     assert [pick.num_blocks for pick in step.pick(512)] == [13]
 
@@ -104,9 +106,9 @@ def order(step):
 def test_the_order_under_triage(make_step, make_sequence):
     """In mid-stream; in time, begun or not, by deadline; given up; late."""
     step = make_step("unified", waiting=[50] * 2, begun=[400, 100], begun_s=0.2)
-    step.waiting.add(make_sequence("streaming", 90, arrival_s=0.0, streamed=3))
-    step.waiting.add(make_sequence("costly", 91, arrival_s=NOW - 0.3, cost_s=5.0))
-    step.waiting.add(make_sequence("late", 92, arrival_s=NOW - 3.0))
+    step.inputs.waiting.add(make_sequence("streaming", 90, arrival_s=0.0, streamed=3))
+    step.inputs.waiting.add(make_sequence("costly", 91, arrival_s=NOW - 0.3, cost_s=5.0))
+    step.inputs.waiting.add(make_sequence("late", 92, arrival_s=NOW - 3.0))
     assert order(step) == ["streaming", "b0", "b1", "w0", "w1", "costly", "late"]
 
 
@@ -121,9 +123,9 @@ def test_while_all_are_in_time_the_wait_for_each_token_decides(
     make_step, make_sequence, cost_s, expected
 ):
     step = make_step("unified", waiting=[50], waited_s=0.4, begun=[100], begun_s=0.4)
-    step.waiting.add(make_sequence("long", 90, arrival_s=NOW - 0.4, cost_s=0.2, new=90))
-    step.waiting.add(make_sequence("short", 91, arrival_s=NOW - 0.3, cost_s=0.1, new=20))
-    step.waiting.add(make_sequence("new", 92, arrival_s=NOW, cost_s=cost_s, new=1))
+    step.inputs.waiting.add(make_sequence("long", 90, arrival_s=NOW - 0.4, cost_s=0.2, new=90))
+    step.inputs.waiting.add(make_sequence("short", 91, arrival_s=NOW - 0.3, cost_s=0.1, new=20))
+    step.inputs.waiting.add(make_sequence("new", 92, arrival_s=NOW, cost_s=cost_s, new=1))
     assert order(step) == expected
 
 
@@ -135,12 +137,12 @@ def test_a_begun_prompt_that_is_given_up_lets_others_pass(make_step):
 def test_the_oldest_late_one_gets_the_tokens_promised(make_step):
     step = make_step("unified", waiting=[50, 60], waited_s=3.0)
     assert order(step) == ["w1", "w0"]
-    step.waiting.promised_tokens = 50
+    step.inputs.waiting.promised_tokens = 50
     assert order(step) == ["w0", "w1"]
     step = make_step("unified", waiting=[50, 60], begun=[70], begun_s=4.0, waited_s=3.0)
-    step.waiting.promised_tokens = 69
+    step.inputs.waiting.promised_tokens = 69
     assert order(step) == ["w1", "b0", "w0"]
-    step.waiting.promised_tokens = 70
+    step.inputs.waiting.promised_tokens = 70
     assert order(step) == ["b0", "w1", "w0"], "what is begun is late the longest"
 
 
@@ -169,11 +171,11 @@ def test_who_is_given_up_begins_only_where_there_is_room(make_step, full):
 @pytest.mark.parametrize(("num_blocks", "has_room"), [(10, True), (11, False)])
 def test_memory_is_kept_for_those_who_come_soon(make_step, num_blocks, has_room):
     common = {"decoding": [1.0] * 6, "waiting": [20], "waited_s": 3.0, "num_blocks": 22}
-    config = make_step("unified", **common).config
+    config = make_step("unified", **common).inputs.config
     tokens = num_blocks * config.block_size
     inflow = tokens / (RESERVED_TTFTS * config.slo.ttft_s)
     step = make_step("unified", **common, inflow=inflow)
-    assert step.running.blocks.free == 10
+    assert step.inputs.running.blocks.free == 10
     assert ("w0" in order(step)) == has_room
 
 
@@ -202,14 +204,14 @@ def test_a_begun_prompt_that_is_given_up_lets_those_pass_that_can_be_in_time(mak
     step = make_step("unified", waiting=[50], begun=[500])
     assert order(step) == ["b0", "w0"]
     step = make_step("unified", waiting=[50], begun=[500])
-    begun = step.running.prefilling["b0"]
+    begun = step.inputs.running.prefilling["b0"]
     begun.service_s = begun.cost_s = 2.0  # which leaves 1.7 s of it, and 0.9 s are left
     assert order(step) == ["w0", "b0"]
 
 
 def test_what_is_computed_again_in_mid_stream_goes_first(make_step):
     step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=0.3)
-    step.running.prefilling["b1"].emit(3, NOW - 0.2)
+    step.inputs.running.prefilling["b1"].emit(3, NOW - 0.2)
     assert order(step) == ["b1", "b0", "w0"]
 
 
@@ -244,21 +246,21 @@ def test_what_hidden_states_take_of_a_step_does_not_make_more_of_them_cheap(
 ):
     """A pool full of them takes 25 ms of a step of 32, of which 20 are theirs already."""
     step = make_step("unified", **{**SHORT, "hidden_states_per_block": 1087})
-    step.decoding.num_hidden_tokens = num_hidden
+    step.inputs.decoding.num_hidden_tokens = num_hidden
     assert [pick.cache for pick in step.pick(512)] == [cache]
 
 
 def test_who_was_just_preempted_does_not_come_back_hidden_at_once(make_step):
-    step = make_step("unified", **SHORT)
-    step.preempted = tuple(step.waiting)
+    queue = make_step("unified", **SHORT).inputs.waiting
+    step = make_step("unified", **SHORT, preempted=tuple(queue))
     assert [pick.cache for pick in step.pick(512)] == [CacheKind.KV]
 
 
 def test_hidden_states_leave_less_time_for_prefill(make_step):
     step = make_step("unified", [0.0] * 2, [500])
-    whole = unified_batch(step).picks[0].num_tokens
-    step.decoding.num_hidden_tokens = 5000
-    assert unified_batch(step).picks[0].num_tokens == whole - 5
+    whole = step.plan().picks[0].num_tokens
+    step.inputs.decoding.num_hidden_tokens = 5000
+    assert step.plan().picks[0].num_tokens == whole - 5
 
 
 @pytest.mark.parametrize(
@@ -268,9 +270,9 @@ def test_hidden_states_leave_less_time_for_prefill(make_step):
 def test_the_work_is_that_of_the_decodes_that_run(
     make_step, make_latency, decodes, context, hidden
 ):
-    step = make_step("ascendra", decoding=[0.5] * 3)
-    step.latency = make_latency()
+    latency = make_latency()
+    step = make_step("ascendra", decoding=[0.5] * 3, latency=latency)
     if hidden:
-        step.decoding["d0"].cache = CacheKind.HIDDEN
-    work = step.work(Plan((), decodes, "these run"))
-    assert work == step.latency.work((), len(decodes), context, hidden)
+        step.inputs.decoding["d0"].cache = CacheKind.HIDDEN
+    work = step.inputs.work(Plan((), decodes, "these run"))
+    assert work == latency.work((), len(decodes), context, hidden)

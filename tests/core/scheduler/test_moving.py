@@ -5,7 +5,7 @@ import pytest
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.scheduler.sequence import State
 from macroserve.core.status import Pool
-from macroserve.core.strategy import DISAGGREGATED
+from macroserve.core.strategies import DISAGGREGATED
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.scheduler.triage import hopeless
+from macroserve.core.scheduler.triage import infeasible
 
 
 def feasible(jobs, free_at_s):
@@ -19,9 +19,9 @@ def feasible(jobs, free_at_s):
 
 
 def alike(deadlines_s, costs_s, free_at_s=0.0):
-    """Whom triage gives up where each costs what its service takes."""
+    """Which requests triage defers where each costs what its service takes."""
     starts_s = [d - c for d, c in zip(deadlines_s, costs_s, strict=True)]
-    return hopeless(starts_s, costs_s, free_at_s)
+    return infeasible(starts_s, costs_s, free_at_s)
 
 
 def most_in_time(jobs, free_at_s):
@@ -33,39 +33,43 @@ def most_in_time(jobs, free_at_s):
 
 # Multiples of 1/64 add up exactly.
 durations = st.integers(0, 640).map(lambda n: n / 64)
-costs = st.lists(st.integers(1, 200).map(lambda n: n / 64), unique=True, max_size=8)
+costs = st.lists(st.integers(1, 200).map(lambda n: n / 64), max_size=8)
 
 
 @given(costs, st.lists(durations, min_size=8, max_size=8), durations)
-def test_it_gives_up_as_few_as_can_be(some_costs, deadlines, free_at_s):
+def test_triage_of_any_jobs_defers_as_few_as_possible(some_costs, deadlines, free_at_s):
     jobs = sorted(zip(deadlines, some_costs, strict=False))
     deadlines_s, costs_s = [d for d, _ in jobs], [c for _, c in jobs]
-    given_up = alike(deadlines_s, costs_s, free_at_s)
-    assert given_up <= set(some_costs)
-    kept = [job for job in jobs if job[1] not in given_up]
+    deferred = alike(deadlines_s, costs_s, free_at_s)
+    assert len(set(deferred)) == len(deferred)
+    kept = [job for index, job in enumerate(jobs) if index not in deferred]
     assert feasible(kept, free_at_s)
     assert len(kept) == most_in_time(jobs, free_at_s)
 
 
-def test_nothing_is_given_up_when_all_can_be_in_time():
-    assert alike([1.0, 2.0, 3.0], [0.9, 0.8, 0.7]) == set()
+def test_triage_defers_nothing_when_all_can_be_in_time():
+    assert alike([1.0, 2.0, 3.0], [0.9, 0.8, 0.7]) == []
 
 
-def test_the_costliest_makes_room_for_the_others():
-    assert alike([2.0, 2.1, 2.2], [1.5, 0.4, 0.5]) == {1.5}
+def test_triage_defers_the_costliest_for_the_others():
+    assert alike([2.0, 2.1, 2.2], [1.5, 0.4, 0.5]) == [0]
 
 
 @pytest.mark.parametrize(
     ("services_s", "costs_s", "expected"),
     [
-        ([0.5], [3.0], set()),  # nobody is behind it
-        ([1.5], [3.0], {3.0}),
-        ([0.5, 0.5], [3.0, 1.0], {3.0}),  # which the second would wait for
-        ([0.5, 0.5], [0.6, 3.0], {3.0}),
-        ([0.5, 0.4], [0.6, 3.0], set()),
+        ([0.5], [3.0], []),  # nobody is behind it
+        ([1.5], [3.0], [0]),
+        ([0.5, 0.5], [3.0, 1.0], [0]),  # which the second would wait for
+        ([0.5, 0.5], [0.6, 3.0], [1]),
+        ([0.5, 0.4], [0.6, 3.0], []),
     ],
 )
-def test_a_request_ends_with_its_service_and_others_begin_after_its_cost(
+def test_triage_ends_a_request_with_its_service_and_starts_others_after_its_cost(
     services_s, costs_s, expected
 ):
-    assert hopeless([1.0 - service_s for service_s in services_s], costs_s, 0.0) == expected
+    assert infeasible([1.0 - service_s for service_s in services_s], costs_s, 0.0) == expected
+
+
+def test_triage_of_equal_costs_defers_the_last():
+    assert alike([1.0, 2.0, 2.0], [1.0, 1.0, 1.0]) == [2]

@@ -5,7 +5,7 @@ import pytest
 from macroserve.core.batch import BatchKind
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.config import OVERDUE_TTFTS
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 
 
 def just_enough(scheduler):

@@ -76,11 +76,11 @@ def late_and_on_time(make_sequence, num_late=2):
 def test_triage_parts_those_that_can_be_in_time_from_the_others(make_sequence):
     queue = late_and_on_time(make_sequence)
     assert queue.num_due_before(10.0) == 2
-    hopeless = {queue.by_deadline.costs_s[2]}
-    assert names(queue.kept(2, set())) == ["a", "b", "c"]
-    assert names(queue.kept(2, hopeless)) == ["b", "c"]
-    assert names(queue.given_up(2, set())) == ["l0", "l1"]
-    assert names(queue.given_up(2, hopeless)) == ["a", "l0", "l1"]
+    infeasible = {queue.by_deadline.seqs[2]}
+    assert names(queue.feasible(2, set())) == ["a", "b", "c"]
+    assert names(queue.feasible(2, infeasible)) == ["b", "c"]
+    assert names(queue.deferred(2, set())) == ["l0", "l1"]
+    assert names(queue.deferred(2, infeasible)) == ["a", "l0", "l1"]
 
 
 def test_who_has_waited_longest_for_each_token_and_cost_is_next(make_sequence):

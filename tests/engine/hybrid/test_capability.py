@@ -6,7 +6,7 @@ import pytest
 
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
-from macroserve.core.strategy import STRATEGIES, strategy
+from macroserve.core.strategies import STRATEGIES, strategy
 from macroserve.engine.hybrid_cache import decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment

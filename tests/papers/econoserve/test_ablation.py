@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.econoserve import ablation
 
 
@@ -18,12 +18,12 @@ def test_each_part_is_told_by_the_time_that_it_saves():
     }
     assert len(measured) == 3 * len(strategies) == 3 * 5
     for before, after, changed in (
-        ("coupled", "decoupled", "batching"),
-        ("decoupled", "synced", "synced"),
-        ("synced", "ordered", "ordering"),
-        ("ordered", "with all", "lending"),
+        ("coupled", "decoupled", ("batch", "queues_responses")),
+        ("decoupled", "synced", ("group_by_length",)),
+        ("synced", "ordered", ("ordering",)),
+        ("ordered", "with all", ("kv_lending",)),
     ):
-        with_part = {changed: getattr(strategies[after], changed)}
+        with_part = {name: getattr(strategies[after], name) for name in changed}
         assert strategies[before] != strategies[after] == replace(strategies[before], **with_part)
     assert strategies["with all"] == STRATEGIES["econoserve"]
     assert strategies["coupled"].exact_kv and not strategies["coupled"].queues_responses

@@ -3,7 +3,7 @@
 import pytest
 from support.made_up import made_up
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.measurements import LOOKED_AT
 from macroserve.papers.unified import benchmarks, goodput
 from macroserve.papers.unified.benchmarks import ALONE, BENCHMARKS, BEST_OTHER, DROPPING

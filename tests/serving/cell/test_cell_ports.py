@@ -6,7 +6,7 @@ import pytest
 from support.keys import live
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.cell.server import CellServer, cell_ports
 

@@ -10,7 +10,7 @@ from support.keys import live
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.security.calls import session, to
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.capacity.planning import (
     InfeasibleError,
     Need,

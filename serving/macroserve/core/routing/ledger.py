@@ -49,7 +49,7 @@ class CellLedger:
         self._incarnations: dict[str, int] = {}
         self._in_flight: dict[str, _InFlight] = {}  # by request id, oldest first
         self._trials: dict[str, _Trial] = {}  # by request id, oldest first
-        self._last: str | None = None
+        self._last: RouteDecision | None = None
         self._finished = self._attained = 0
 
     def __contains__(self, name: str) -> bool:
@@ -116,7 +116,7 @@ class CellLedger:
         if decision.instance is None:
             return decision
         if decision.reason.in_turn:
-            self._last = decision.instance
+            self._last = decision
         view = self._views[decision.instance]
         status = view.status
         if request.trial:

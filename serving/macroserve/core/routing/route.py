@@ -1,44 +1,27 @@
 """The one entry to routing inside a cell."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from macroserve.core.routing.constraints import Check, Demand, check, wait_s
-from macroserve.core.routing.decision import Choice, RouteDecision, RouteReason, RouteRequest
-from macroserve.core.routing.policies.ascendra import ascendra_route
-from macroserve.core.routing.policies.baselines import least_load_route
-from macroserve.core.routing.policies.disaggregated import disaggregated_route
-from macroserve.core.routing.policies.ecoserve import ecoserve_route
-from macroserve.core.routing.policies.unified import unified_route
+from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
 from macroserve.core.status import InstanceView
-from macroserve.core.strategy import Routing, Strategy
-
-_Policy = Callable[[Sequence[InstanceView], Demand], Choice]
-
-_POLICIES: dict[Routing, _Policy] = {
-    Routing.LEAST_LOAD: least_load_route,
-    Routing.ROLLING: ecoserve_route,
-    Routing.POOLS: ascendra_route,
-    Routing.BALANCED: unified_route,
-    Routing.ROLES: disaggregated_route,
-}
+from macroserve.core.strategy import Strategy
 
 
 def route(
     strategy: Strategy,
     views: Sequence[InstanceView],
-    last: str | None,
+    last: RouteDecision | None,
     request: RouteRequest,
     now: float,
 ) -> RouteDecision:
-    """Which of ``views`` takes the request.
+    """Decide which of ``views`` takes the request.
 
-    last: the instance that the last decision ``in_turn`` chose. The cyclic order begins with it
-        (EcoServe, Algorithm 1), or after it where instances take turns (Ascendra).
+    last: the last decision ``in_turn``. The cyclic order begins with its instance (EcoServe,
+        Algorithm 1), or after it where instances take turns (Ascendra).
     """
-    candidates = _in_cyclic_order(
-        views, last, request.exclude, after_last=strategy.routing is Routing.POOLS
-    )
+    candidates = _in_cyclic_order(views, last, request.exclude)
     if not candidates:
         return RouteDecision(None, RouteReason.NO_INSTANCE, math.inf, satisfied=False, late=False)
     others = [view for view in candidates if not view.on_trial]
@@ -46,7 +29,7 @@ def route(
     if request.trial:
         return _for_trial(others, demand)
     candidates = others or candidates
-    view, reason = _POLICIES[strategy.routing](candidates, demand)
+    view, reason = strategy.route(candidates, demand)
     return RouteDecision(
         instance=view.name,
         reason=reason,
@@ -73,10 +56,16 @@ def _at_stake(view: InstanceView) -> tuple[int, int]:
 
 
 def _in_cyclic_order(
-    views: Sequence[InstanceView], last: str | None, exclude: frozenset[str], after_last: bool
+    views: Sequence[InstanceView], last: RouteDecision | None, exclude: frozenset[str]
 ) -> list[InstanceView]:
-    """Those that may be chosen, from ``last`` or after it on, from the first where it is gone."""
-    start = next((i + after_last for i, view in enumerate(views) if view.name == last), 0)
+    """Return the instances that may be chosen, in cyclic order.
+
+    The first of ``views`` begins where there is no last decision, or its instance is gone.
+    """
+    start = 0
+    if last:
+        skip = last.reason is RouteReason.ROUND_ROBIN
+        start = next((i + skip for i, view in enumerate(views) if view.name == last.instance), 0)
     return [
         view
         for view in (*views[start:], *views[:start])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import ceil, inf
 
+from macroserve.core.latency import LatencyModel
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.sequence import Sequence
 
@@ -67,6 +68,11 @@ class Decoding:
         self._leave(seq)
         del self._seqs[request_id]
         return seq
+
+    def step_s(self, latency: LatencyModel) -> float:
+        """Return the predicted time of a step of all sequences and nothing else, seconds."""
+        work = latency.work((), len(self), self.num_tokens, self.num_hidden_tokens)
+        return latency.predict(work)
 
     # -- tokens
 

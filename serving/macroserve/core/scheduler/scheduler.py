@@ -13,11 +13,12 @@ from enum import StrEnum
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack, Prefill
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
-from macroserve.core.scheduler.batching import COMPOSERS
+from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
-from macroserve.core.scheduler.iteration import Pick, Plan, Step
+from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan
 from macroserve.core.scheduler.prefill_pace import PrefillPace
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
@@ -158,24 +159,26 @@ class InstanceScheduler:
         for seq in preempted:
             seq.prefill_s = self._prefill_s(seq.num_prompt)
             self._waiting.add(seq)
-        step = Step(
-            now,
-            self.config,
-            self.latency,
-            self._lengths,
-            self._waiting,
-            self._running,
+        inputs = IterationInputs(
+            now=now,
+            config=self.config,
+            latency=self.latency,
+            lengths=self._lengths,
+            waiting=self._waiting,
+            running=self._running,
             phase=self._phase,
             phase_since_s=self._phase_since_s,
             prefilled_s=self._prefilled_s,
             pace_s=self._pace_s,
+            decode_s=self._running.decoding.step_s(self.latency),
             inflow_tokens_per_s=self._inflow.tokens_per_s(now),
             preempted=preempted,
         )
-        plan = COMPOSERS[self.config.strategy.batching](step)
+        candidates = Candidates(inputs)
+        plan: Plan = self.config.strategy.batch(inputs, Admission(inputs, candidates))
         self._admit(plan, now)
-        handed_back += self._offload(step)
-        work = step.work(plan)
+        handed_back += self._offload(inputs, candidates)
+        work = inputs.work(plan)
         batch = Batch(
             plan.kind,
             tuple([_prefill(pick) for pick in plan.picks]),
@@ -185,7 +188,7 @@ class InstanceScheduler:
             self.latency.predict(work),
             plan.reason,
         )
-        self._enter(batch, step, plan)
+        self._enter(batch, inputs, plan)
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
         self._in_flight = batch, work
@@ -256,27 +259,27 @@ class InstanceScheduler:
             return self._hand_back(late, HandBackReason.DROP)
         return []
 
-    def _offload(self, step: Step) -> list[HandedBack]:
-        """Requests about to miss their TTFT here, early enough for an HP instance to make it.
+    def _offload(self, inputs: IterationInputs, candidates: Candidates) -> list[HandedBack]:
+        """Hand back requests about to miss their TTFT here, early enough for an HP instance.
 
         Offload when the slack left, beside what their prefill takes, is below the threshold plus a
         full batch (Ascendra, section 5.3): there they wait for one at worst, and here for one
-        before they are looked at again. With triage, only those that it gives up: the others will
+        before they are looked at again. With triage, only deferred requests leave: the others will
         be in time here.
         """
         allowed = self.config.strategy.offload and self._may_offload
         if not allowed or self.config.pool is Pool.HP or not self._waiting:
             return []
-        full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + step.decode_s
-        horizon_s = step.now + self.config.offload_threshold_s + full_step_s
+        full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + inputs.decode_s
+        horizon_s = inputs.now + self.config.offload_threshold_s + full_step_s
         longest_s = self.latency.prefill_s(self.config.max_model_len)
-        num_late = self._waiting.num_due_before(step.now)
+        num_late = self._waiting.num_due_before(inputs.now)
         num_near = self._waiting.num_due_before(horizon_s + longest_s)
         leaving = [
             seq
             for seq in self._waiting.by_deadline.seqs[num_late:num_near]
-            if step.now <= seq.deadline_s - seq.prefill_s < horizon_s
-            and (not self.config.strategy.triage or seq.cost_s in step.hopeless)
+            if inputs.now <= seq.deadline_s - seq.prefill_s < horizon_s
+            and (not self.config.strategy.triage or seq in candidates.infeasible)
         ]
         return self._hand_back(leaving, HandBackReason.OFFLOAD)
 
@@ -305,18 +308,18 @@ class InstanceScheduler:
         else:
             self._waiting.promised_tokens = 0.0
 
-    def _enter(self, batch: Batch, step: Step, plan: Plan) -> None:
+    def _enter(self, batch: Batch, inputs: IterationInputs, plan: Plan) -> None:
         """Keep track of the phase, and of what prefills get of the time while some wait for it,
         not for memory or a seat."""
         phase = Phase(batch.kind.value)
         if phase is not self._phase:
-            self._phase, self._phase_since_s = phase, step.now
+            self._phase, self._phase_since_s = phase, inputs.now
             if phase in (Phase.DECODE, Phase.IDLE):
                 self._phase_prefill_s = 0.0
         if phase is Phase.MIXED:  # no phases, so what waits is what is pending
             self._phase_prefill_s = self._waiting.prefill_s
         if self._waiting and batch.predicted_s and (plan.picks or plan.slack_exhausted):
-            decode_s = step.decode_s if batch.decodes else 0.0
+            decode_s = inputs.decode_s if batch.decodes else 0.0
             share = max(0.0, 1 - decode_s / batch.predicted_s)
             weight = batch.predicted_s / (batch.predicted_s + WINDOW_S)
             self._prefill_share += weight * (max(share, SHARE_FLOOR) - self._prefill_share)

@@ -47,8 +47,7 @@ class Sequence:
     sure_tokens: of these, how many it gets for nearly sure.
     prefill_s: predicted time of its prefill as part of a full batch.
     service_s: how long its prefill takes beside the decodes, once it is its turn.
-    cost_s: time that those behind it lose by it, at least as long. The ordinal stretches it a
-        little, so that no two are equal and a cost names its sequence.
+    cost_s: time that the requests behind it lose by it, at least ``service_s``.
     tpot_budget_until_s: until when the emitted tokens keep the TPOT target; minus now, this is the
         saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
     started: whether its prefill was ever begun here.
@@ -127,7 +126,7 @@ class Sequence:
         self.sure_tokens = sure_tokens
         self.prefill_s = prefill_s
         self.service_s = service_s
-        self.cost_s = cost_s * (1 + 1e-12 * ordinal)
+        self.cost_s = cost_s
         self.first_token_s = 0.0
         self.tpot_budget_until_s = 0.0
         self.pending_since_s = request.arrival_s

@@ -38,8 +38,6 @@ def snapshot(
     Requests with nothing but their first token out save no TPOT yet and are left out of it.
     """
     decoding = running.decoding
-    context, hidden = decoding.num_tokens, decoding.num_hidden_tokens
-    decode_s = latency.predict(latency.work((), len(decoding), context, hidden))
     full_prefill_s = latency.prefill_s(max_batch_tokens)
     saved_mean_s = decoding.saved_tpot_mean_s(now)
     saves = not isinf(saved_mean_s)
@@ -65,7 +63,7 @@ def snapshot(
         phase_prefill_s=max(phase_prefill_s, one_batch_s) if phase_prefill_s else 0.0,
         saved_tpot_mean_s=saved_mean_s if saves else None,
         saved_tpot_p10_s=decoding.saved_tpot_s(0.1, now) if saves else None,
-        decode_step_s=decode_s,
+        decode_step_s=decoding.step_s(latency),
         prefill_s_per_token=prefill_s_per_token,
         queue_s_per_token=pace.s_per_token(prefill_s_per_token),
         remaining_tokens=waiting.predicted_tokens + running.num_remaining,

@@ -134,20 +134,18 @@ class WaitingQueue:
         while worth:
             yield heappop(worth)[2]
 
-    def kept(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
-        """Those that can be in time, by deadline. hopeless: costs that name the others; the first
-        ``num_late`` are late."""
-        costs_s, seqs = self.by_deadline.costs_s, self.by_deadline.seqs
-        for index in range(num_late, len(seqs)):
-            if costs_s[index] not in hopeless:
-                yield seqs[index]
+    def feasible(self, num_late: int, infeasible: Container[Sequence]) -> Iterator[Sequence]:
+        """Yield the requests that can be in time, by deadline; the first ``num_late`` are late."""
+        for seq in islice(self.by_deadline.seqs, num_late, None):
+            if seq not in infeasible:
+                yield seq
 
-    def given_up(self, num_late: int, hopeless: Container[float]) -> Iterator[Sequence]:
-        """The hopeless, then the late."""
-        costs_s, seqs = self.by_deadline.costs_s, self.by_deadline.seqs
-        for index in range(num_late, len(seqs)):
-            if costs_s[index] in hopeless:
-                yield seqs[index]
+    def deferred(self, num_late: int, infeasible: Container[Sequence]) -> Iterator[Sequence]:
+        """Yield the infeasible requests, then the ``num_late`` late ones, each by deadline."""
+        seqs = self.by_deadline.seqs
+        for seq in islice(seqs, num_late, None):
+            if seq in infeasible:
+                yield seq
         yield from islice(seqs, num_late)
 
 

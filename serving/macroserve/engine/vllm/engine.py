@@ -12,7 +12,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.utils import CoreEngineProcManager
 
 from macroserve.core.status import Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.exits import ended
 from macroserve.engine.hybrid_cache import HybridCacheDecision, decide_hybrid_cache

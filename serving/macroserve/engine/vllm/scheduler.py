@@ -26,7 +26,7 @@ from macroserve.core.request import Slo
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import Pool
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 from macroserve.engine.commands import apply_command
 from macroserve.engine.exits import die_with_parent
 from macroserve.engine.status import Heart, StatusSender

@@ -1,6 +1,6 @@
 """Attainment over the rate (figure 9, first row)."""
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.ascendra.cases import (
     CASES,
     CHAT,

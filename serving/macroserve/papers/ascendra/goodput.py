@@ -1,6 +1,6 @@
 """Goodput of each of table 2's cases (section 8.2)."""
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.ascendra.cases import (
     CASES,
     CHAT,

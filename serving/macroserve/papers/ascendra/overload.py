@@ -1,6 +1,6 @@
 """Ten minutes slightly above capacity, where late requests are dropped (section 8.6)."""
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.ascendra.cases import CHAT, STRATEGY_NAMES, experiment
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Attainment, Measurement, Values

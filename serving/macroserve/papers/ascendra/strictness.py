@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.ascendra.cases import (
     CASES,
     CHAT,

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from macroserve.core.strategy import STRATEGIES, Ordering
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Ordering
 from macroserve.papers.ascendra.cases import CHAT, SUMMARIES, experiment, goodput, percent
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Measurement, Values

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from statistics import mean
 
-from macroserve.core.strategy import Batching, Ordering
+from macroserve.core.scheduler.batching.baselines import chunked_batch
+from macroserve.core.strategy import Ordering
 from macroserve.papers.econoserve.cases import (
     MODELS,
     NO_LENDING,
@@ -17,7 +18,7 @@ from macroserve.papers.measurements import Curve, Measurement, Metric, Values
 
 SYNCED = replace(NO_LENDING.strategy, ordering=Ordering.FCFS)
 DECOUPLED = replace(SYNCED, group_by_length=False)
-COUPLED = replace(DECOUPLED, batching=Batching.CHUNKED)
+COUPLED = replace(DECOUPLED, batch=chunked_batch, queues_responses=False)
 """A prompt begins only when there is memory for its response, too."""
 
 ABLATED = {

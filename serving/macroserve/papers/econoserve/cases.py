@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES, Strategy, Transfer, strategy
+from macroserve.core.strategies import STRATEGIES, strategy
+from macroserve.core.strategy import Strategy, Transfer
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A100_80GB

@@ -3,14 +3,11 @@
 from dataclasses import replace
 from statistics import mean
 
-from macroserve.core.strategy import (
-    STRATEGIES,
-    Batching,
-    HybridCache,
-    Ordering,
-    Routing,
-    Strategy,
-)
+from macroserve.core.routing.policies.ascendra import ascendra_route
+from macroserve.core.routing.policies.ecoserve import ecoserve_route
+from macroserve.core.scheduler.batching.baselines import chunked_batch
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import HybridCache, Ordering, Strategy
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Measurement, Values
 from macroserve.papers.unified.benchmarks import BENCHMARKS, UNIFIED, Benchmark, with_scenario
@@ -19,14 +16,14 @@ from macroserve.sim.experiment import Experiment
 WHOLE = STRATEGIES[UNIFIED]
 WITHOUT: dict[str, Strategy] = {
     "the hybrid cache": replace(WHOLE, hybrid_cache=HybridCache.NEVER),
-    "steps from saved time (Sarathi's chunks instead)": replace(WHOLE, batching=Batching.CHUNKED),
+    "steps from saved time (Sarathi's chunks instead)": replace(WHOLE, batch=chunked_batch),
     "triage and response ratios (by deadline alone)": replace(WHOLE, triage=False),
     "triage, response ratios and deadlines (first come, first served)": replace(
         WHOLE, triage=False, ordering=Ordering.FCFS
     ),
-    "routing to the fewest requests (instances in turn)": replace(WHOLE, routing=Routing.POOLS),
+    "routing to the fewest requests (instances in turn)": replace(WHOLE, route=ascendra_route),
     "routing to the fewest requests (EcoServe's rolling order)": replace(
-        WHOLE, routing=Routing.ROLLING, offload=False
+        WHOLE, route=ecoserve_route, uses_pools=False, offload=False
     ),
 }
 WITH: dict[str, tuple[Strategy, float]] = {

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from macroserve.core.strategy import STRATEGIES, Routing
+from macroserve.core.routing.policies.ascendra import ascendra_route
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers import aptserve
 from macroserve.papers.ascendra import cases as ascendra
 from macroserve.papers.econoserve import cases as econoserve
@@ -100,7 +101,7 @@ class Benchmark:
 
 def _in_turn(experiment: Experiment) -> Experiment:
     """With a router that knows nothing of its instances."""
-    strategy = replace(experiment.scenario.strategy, routing=Routing.POOLS)
+    strategy = replace(experiment.scenario.strategy, route=ascendra_route, uses_pools=True)
     return with_scenario(experiment, strategy=strategy)
 
 

@@ -7,7 +7,7 @@ all, and some more if they are the largest.
 
 from collections.abc import Mapping
 
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.econoserve.cases import SERVED
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Ceiling, Measurement, Values

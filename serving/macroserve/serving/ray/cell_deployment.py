@@ -3,7 +3,7 @@
 from ray import serve
 
 from macroserve.core.request import Slo
-from macroserve.core.strategy import strategy
+from macroserve.core.strategies import strategy
 from macroserve.serving import logs
 from macroserve.serving.causes import cause_of
 from macroserve.serving.cell.scheduler import CellScheduler

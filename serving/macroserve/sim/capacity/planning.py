@@ -10,7 +10,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.capacity.capacity import fewest
 from macroserve.sim.capacity.pools import other_ratios
 from macroserve.sim.hardware.step_time import StepTime

@@ -6,7 +6,7 @@ import pytest
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.request import Slo
-from macroserve.core.strategy import STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 
 PATIENT = Slo(ttft_s=60.0, tpot_s=30.0)
 

@@ -5,9 +5,9 @@ from support.linear_latency import NOW
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.batching import COMPOSERS
 from macroserve.core.status import Phase, Pool
-from macroserve.core.strategy import STRATEGIES, Batching, HybridCache
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import HybridCache
 
 BY_PERCENTILE = {"mean_slack": False}
 QUEUEING = [
@@ -24,15 +24,11 @@ def compose(make_step):
 
     def build(*args, **kwargs):
         step = make_step(*args, **kwargs)
-        plan = COMPOSERS[step.config.strategy.batching](step)
+        plan = step.plan()
         picks = [(pick.seq.request_id, pick.num_tokens) for pick in plan.picks]
         return plan.kind, picks, list(plan.decodes), plan.reason
 
     return build
-
-
-def test_there_is_a_composer_for_each_way_of_batching():
-    assert set(COMPOSERS) == set(Batching)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -291,9 +287,9 @@ def test_slack_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, toke
 )
 def test_slack_spends_what_responses_will_save_for_sure(make_step, sure, pace_s, tokens):
     step = make_step("unified", [0.0] * 10, [300], max_num_seqs=128, pace_s=pace_s)
-    for seq in step.decoding.values():
+    for seq in step.inputs.decoding.values():
         seq.sure_tokens = sure
-    plan = COMPOSERS[Batching.SLACK](step)
+    plan = step.plan()
     assert sum(pick.num_tokens for pick in plan.picks) == tokens
 
 
@@ -313,9 +309,9 @@ def test_slack_prefills_all_it_can_when_nothing_decodes(compose):
 
 def test_temporal_counts_tpot_from_the_first_decode_batch(make_step):
     step = make_step("ecoserve", [-0.2], fresh=1)
-    waiting, begun = step.decoding["d1"], step.decoding["d0"]
+    waiting, begun = step.inputs.decoding["d1"], step.inputs.decoding["d0"]
     assert waiting.tpot_budget_until_s == pytest.approx(NOW - 1.0)
-    assert COMPOSERS[Batching.TEMPORAL](step).kind is BatchKind.DECODE
+    assert step.plan().kind is BatchKind.DECODE
     assert waiting.tpot_budget_until_s == NOW
     assert begun.tpot_budget_until_s == NOW - 0.2
 

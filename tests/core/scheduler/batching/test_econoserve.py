@@ -7,7 +7,8 @@ import pytest
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.sequence import State
-from macroserve.core.strategy import STRATEGIES, Ordering
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Ordering
 
 PATIENT = Slo(ttft_s=60.0, tpot_s=30.0)
 ECONOSERVE = STRATEGIES["econoserve"]

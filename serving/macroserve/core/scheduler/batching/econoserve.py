@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from math import ceil
 
+from macroserve.core.scheduler.admission import KV_PADDING, Admission
 from macroserve.core.scheduler.blocks import CacheKind
-from macroserve.core.scheduler.iteration import KV_PADDING, Plan, Resume, Step
+from macroserve.core.scheduler.iteration import IterationInputs, Plan, Resume
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.strategy import Ordering
 
@@ -28,48 +29,48 @@ MAX_SORTED = 256
 """So many prompts, those with the nearest deadlines, are looked at."""
 
 
-def econoserve_batch(step: Step) -> Plan:
+def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """All responses that have memory, and prompts up to the target forward size.
 
     Bound: the response that is longest overdue comes first, and waits until others end.
     """
-    resumes = _responses(step)
-    decodes = (*step.decoding, *[resume.seq.request_id for resume in resumes])
-    budget = min(step.config.chunk_tokens, step.config.max_batch_tokens) - len(decodes)
+    resumes = _responses(inputs)
+    decodes = (*inputs.decoding, *[resume.seq.request_id for resume in resumes])
+    budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens) - len(decodes)
     taken = sum([resume.num_blocks for resume in resumes if resume.lender is None])
-    if len(resumes) < len(step.running.paused):
+    if len(resumes) < len(inputs.running.paused):
         # Others wait for memory, so prompts have what is reserved and not used yet.
         resumed = {resume.seq for resume in resumes}
-        queued = [seq for seq in step.running.paused.values() if seq not in resumed]
-        held = sum([step.running.blocks.held_by(seq.request_id) for seq in queued])
-        taken = max(taken, step.running.blocks.free - max(0, _reserved(step) - held))
-    picks = step.pick(budget, held_back_blocks=taken, chosen=_prompts(step))
+        queued = [seq for seq in inputs.running.paused.values() if seq not in resumed]
+        held = sum([inputs.running.blocks.held_by(seq.request_id) for seq in queued])
+        taken = max(taken, inputs.running.blocks.free - max(0, _reserved(inputs) - held))
+    picks = admission.pick(budget, held_back_blocks=taken, chosen=_prompts(inputs))
     reason = "responses that have memory, and prompts beside them"
     return Plan(picks, decodes, reason, tuple(resumes))
 
 
-def _reserved(step: Step) -> int:
-    return int(RESERVED_SHARE * step.running.blocks.num_blocks)
+def _reserved(inputs: IterationInputs) -> int:
+    return int(RESERVED_SHARE * inputs.running.blocks.num_blocks)
 
 
-def _prompts(step: Step) -> dict[Sequence, CacheKind]:
+def _prompts(inputs: IterationInputs) -> dict[Sequence, CacheKind]:
     """By deadline the most urgent ones, of those alike the longest first."""
-    first = list(islice(step.waiting, len(step.waiting.resumed) + MAX_SORTED))
-    if _by_urgency(step):
-        first.sort(key=lambda seq: (_range(seq.deadline_s - step.now), -seq.num_prompt))
+    first = list(islice(inputs.waiting, len(inputs.waiting.resumed) + MAX_SORTED))
+    if _by_urgency(inputs):
+        first.sort(key=lambda seq: (_range(seq.deadline_s - inputs.now), -seq.num_prompt))
     return dict.fromkeys(first, CacheKind.KV)
 
 
-def _responses(step: Step) -> list[Resume]:
+def _responses(inputs: IterationInputs) -> list[Resume]:
     """Those that get memory now."""
-    blocks, queue = step.running.blocks, list(step.running.paused.values())
+    blocks, queue = inputs.running.blocks, list(inputs.running.paused.values())
     if not queue:
         return []
-    free = blocks.free - _reserved(step)
-    lenders = _Lenders(step.decoding.values()) if step.config.strategy.kv_lending else None
+    free = blocks.free - _reserved(inputs)
+    lenders = _Lenders(inputs.decoding.values()) if inputs.config.strategy.kv_lending else None
     resumes: list[Resume] = []
-    for seq in _in_order(step, queue):
-        num_blocks = _needed(step, seq)
+    for seq in _in_order(inputs, queue):
+        num_blocks = _needed(inputs, seq)
         if num_blocks <= free:
             free -= num_blocks
             resumes.append(Resume(seq, num_blocks))
@@ -81,36 +82,36 @@ def _responses(step: Step) -> list[Resume]:
             and (lender := lenders.take(seq, num_blocks * blocks.block_size))
         ):
             resumes.append(Resume(seq, num_blocks, lender))
-    if not (resumes or step.decoding or step.running.prefilling):
+    if not (resumes or inputs.decoding or inputs.running.prefilling):
         # None has all that it is expected to need, so one goes on with what there is.
-        for seq in _in_order(step, queue):
-            num_blocks = min(max(1, _needed(step, seq)), blocks.free)
+        for seq in _in_order(inputs, queue):
+            num_blocks = min(max(1, _needed(inputs, seq)), blocks.free)
             if seq.num_tokens < seq.num_slots + num_blocks * blocks.block_size:
                 return [Resume(seq, num_blocks)]
     return resumes
 
 
-def _needed(step: Step, seq: Sequence) -> int:
+def _needed(inputs: IterationInputs, seq: Sequence) -> int:
     """Blocks beside those that it holds, for what is expected of it; none if they do."""
-    request, blocks = seq.request, step.running.blocks
+    request, blocks = seq.request, inputs.running.blocks
     most = request.num_prompt_tokens + request.max_new_tokens
     num_tokens = min(most, seq.num_tokens + ceil((1 + KV_PADDING) * seq.num_remaining))
     return max(0, blocks.blocks_for(num_tokens) - blocks.held_by(seq.request_id))
 
 
-def _in_order(step: Step, queue: Iterable[Sequence]) -> Iterable[Sequence]:
+def _in_order(inputs: IterationInputs, queue: Iterable[Sequence]) -> Iterable[Sequence]:
     """Return the queue by urgency: nearest deadline, then most memory held, then longest (section
     3.4). With ``group_by_length``, responses that end together go together (section 3.1)."""
-    blocks = step.running.blocks
+    blocks = inputs.running.blocks
 
     def place(seq: Sequence) -> tuple[int, int, int, int]:
-        left_s = seq.deadline_s + seq.predicted_tokens * seq.tpot_s - step.now
+        left_s = seq.deadline_s + seq.predicted_tokens * seq.tpot_s - inputs.now
         held = blocks.held_by(seq.request_id)
         return _range(left_s), -held, -seq.num_remaining, seq.ordinal
 
-    if _by_urgency(step):
+    if _by_urgency(inputs):
         queue = sorted(queue, key=place)
-    if not step.config.strategy.group_by_length:
+    if not inputs.config.strategy.group_by_length:
         return queue
     groups: dict[int, list[Sequence]] = {}
     for seq in queue:
@@ -118,8 +119,8 @@ def _in_order(step: Step, queue: Iterable[Sequence]) -> Iterable[Sequence]:
     return chain.from_iterable(groups.values())
 
 
-def _by_urgency(step: Step) -> bool:
-    return step.config.strategy.ordering is Ordering.EDF
+def _by_urgency(inputs: IterationInputs) -> bool:
+    return inputs.config.strategy.ordering is Ordering.EDF
 
 
 def _range(left_s: float) -> int:

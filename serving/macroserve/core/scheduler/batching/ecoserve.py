@@ -1,46 +1,54 @@
 """Prefill and decode phases in turn, never mixed: EcoServe, section 3.2."""
 
-from macroserve.core.scheduler.iteration import Pick, Plan, Step
+from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan
 from macroserve.core.status import Phase
 
 
-def ecoserve_batch(step: Step) -> Plan:
+def ecoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Prefill as long as the saved TPOT of those decoding pays for it, else decode.
 
     As in the paper, TPOT counts from the switch to decode: sequences with nothing but their first
     token out save nothing yet, and their clock starts with their first decode batch.
     """
-    config = step.config
-    picks = step.pick(config.max_batch_tokens, whole=True)
+    config = inputs.config
+    picks = admission.pick(config.max_batch_tokens, whole=True)
     if config.strategy.mean_slack:
-        saved_s = step.decoding.saved_tpot_mean_s(step.now)
+        saved_s = inputs.decoding.saved_tpot_mean_s(inputs.now)
     else:
-        saved_s = step.decoding.saved_tpot_s(0.1, step.now, step.decode_s)
-    paid = _within(saved_s, step, picks)
+        saved_s = inputs.decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_s)
+    paid = _within(saved_s, inputs, admission, picks)
     phase, reason = next_phase(
-        step.phase,
+        inputs.phase,
         can_prefill=bool(picks),
-        can_decode=bool(step.decoding),
+        can_decode=bool(inputs.decoding),
         paid=bool(paid),
-        overdue=step.overdue,
-        spent=step.phase is Phase.PREFILL and step.now - step.phase_since_s >= config.slo.ttft_s,
+        overdue=inputs.overdue,
+        spent=inputs.phase is Phase.PREFILL
+        and inputs.now - inputs.phase_since_s >= config.slo.ttft_s,
     )
     if phase is Phase.PREFILL:
-        if not step.decoding:
+        if not inputs.decoding:
             return Plan(picks, (), reason)
         # Overdue prompts may take as long as the decode batch before them, and at least one goes.
-        return Plan(paid or _within(step.decode_s, step, picks) or picks[:1], (), reason)
-    step.decoding.start_clocks(step.now)
-    return Plan((), tuple(step.decoding), reason)
+        return Plan(
+            paid or _within(inputs.decode_s, inputs, admission, picks) or picks[:1], (), reason
+        )
+    inputs.decoding.start_clocks(inputs.now)
+    return Plan((), tuple(inputs.decoding), reason)
 
 
-def _within(budget_s: float, step: Step, picks: list[Pick]) -> list[Pick]:
+def _within(
+    budget_s: float, inputs: IterationInputs, admission: Admission, picks: list[Pick]
+) -> list[Pick]:
     """As many of the picks as ``budget_s`` pays for."""
-    if not picks or step.predict(picks, with_decodes=False) <= budget_s:
+    if not picks or inputs.predict_s(picks) <= budget_s:
         return picks
     context = picks[0].seq.num_computed
-    limit = step.config.max_batch_tokens
-    return step.pick(step.latency.prefill_tokens_within(budget_s, limit, context), whole=True)
+    limit = inputs.config.max_batch_tokens
+    return admission.pick(
+        inputs.latency.prefill_tokens_within(budget_s, limit, context), whole=True
+    )
 
 
 def next_phase(

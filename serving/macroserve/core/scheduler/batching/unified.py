@@ -5,7 +5,8 @@ decodes have saved, or are nearly sure to save yet: as TPOT is a mean, that can 
 was lost is made up for. Deadlines, triage and ageing are in the order of the prompts.
 """
 
-from macroserve.core.scheduler.iteration import Plan, Step
+from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.iteration import IterationInputs, Plan
 
 STEP_TARGET = 0.8
 """Share of the TPOT target that a step takes while nothing is saved. Responses of few tokens have
@@ -42,35 +43,35 @@ GROWTH_SHARE = 0.1
 none, more begin than can end, and some lose their cache half way; with more, seats stay empty."""
 
 
-def unified_batch(step: Step) -> Plan:
+def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Decodes in every batch, and the prefill that their saved time pays for.
 
     Bound: where it never pays, prompts get a whole batch once they are starved.
     """
-    decodes, limit = tuple(step.decoding), step.config.max_batch_tokens
+    decodes, limit = tuple(inputs.decoding), inputs.config.max_batch_tokens
     if not decodes:
-        return Plan(step.pick(limit), (), "nothing to decode")
-    if step.starved:
-        return Plan(step.pick(limit - len(decodes)), decodes, "prompts have waited too long")
-    if not (step.waiting or step.running.prefilling):
+        return Plan(admission.pick(limit), (), "nothing to decode")
+    if inputs.starved:
+        return Plan(admission.pick(limit - len(decodes)), decodes, "prompts have waited too long")
+    if not (inputs.waiting or inputs.running.prefilling):
         return Plan((), decodes, "nothing to prefill")
-    target_s = step.decoding.min_tpot_s
-    even_s = min(step.decode_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
-    budget_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * _spendable_s(step, target_s)
+    target_s = inputs.decoding.min_tpot_s
+    even_s = min(inputs.decode_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
+    budget_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * _spendable_s(inputs, target_s)
     budget_s = min(budget_s, MAX_STEP_TPOTS * target_s)
-    if tbt_s := step.config.slo.tbt_s:
+    if tbt_s := inputs.config.slo.tbt_s:
         budget_s = min(budget_s, TBT_SHARE * tbt_s)
-    rebuild_s = step.latency.rebuild_s(step.decoding.num_hidden_tokens)
-    chunk = step.latency.prefill_tokens_within(
+    rebuild_s = inputs.latency.rebuild_s(inputs.decoding.num_hidden_tokens)
+    chunk = inputs.latency.prefill_tokens_within(
         budget_s - rebuild_s,
         limit,
         num_decodes=len(decodes),
-        decode_context=step.decoding.num_tokens,
+        decode_context=inputs.decoding.num_tokens,
     )
     if chunk < MIN_CHUNK_TOKENS:
         return Plan((), decodes, "slack does not pay for prefill", slack_exhausted=True)
-    growth = int(GROWTH_SHARE * step.running.blocks.blocks_for(step.running.num_remaining))
-    picks = step.pick(
+    growth = int(GROWTH_SHARE * inputs.running.blocks.blocks_for(inputs.running.num_remaining))
+    picks = admission.pick(
         min(chunk, limit - len(decodes)),
         held_back_blocks=growth,
         least_tokens=MIN_PIECE_TOKENS,
@@ -78,12 +79,12 @@ def unified_batch(step: Step) -> Plan:
     return Plan(picks, decodes, "slack pays for prefill" if picks else "nothing to prefill")
 
 
-def _spendable_s(step: Step, target_s: float) -> float:
+def _spendable_s(inputs: IterationInputs, target_s: float) -> float:
     """What is more than one step may take is not asked for."""
-    return step.decoding.spendable_s(
+    return inputs.decoding.spendable_s(
         SPENDING_SHARE,
-        step.now,
-        step.decode_s,
-        pace_s=max(step.pace_s, step.decode_s),
+        inputs.now,
+        inputs.decode_s,
+        pace_s=max(inputs.pace_s, inputs.decode_s),
         most_s=MAX_STEP_TPOTS * target_s / SAVED_SHARE,
     )

@@ -1,0 +1,121 @@
+"""Which prompts a batch takes in: tokens, seats, memory, and the cache of those that begin."""
+
+from collections.abc import Container, Iterator, Mapping
+from math import ceil
+
+from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.candidates import Candidates
+from macroserve.core.scheduler.iteration import IterationInputs, Pick
+from macroserve.core.scheduler.sequence import Sequence, State
+from macroserve.core.strategy import HybridCache
+
+KV_PADDING = 0.15
+"""Share added to a predicted length when KV is reserved (EconoServe, section 3.2: 10-20 %)."""
+
+SHORT_MEMORY = 0.5
+"""Memory is short with less than this share of the pool free."""
+
+
+class Admission:
+    """Picks prefills from the candidates of one iteration. Picking changes nothing."""
+
+    def __init__(self, inputs: IterationInputs, candidates: Candidates) -> None:
+        self._inputs = inputs
+        self._candidates = candidates
+
+    def pick(
+        self,
+        num_tokens: int,
+        *,
+        whole: bool = False,
+        max_num_seqs: int | None = None,
+        held_back_blocks: int = 0,
+        least_tokens: int = 1,
+        chosen: Mapping[Sequence, CacheKind] | None = None,
+    ) -> list[Pick]:
+        """Return prefills of at most ``num_tokens`` in all: begun prompts first, then in queue
+        order, or all in the order of triage.
+
+        Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch.
+        No prompt begins after the first one that finds no seat among ``max_num_seqs`` or no memory
+        beside ``held_back_blocks``: those behind it could keep it out for ever. Nor does one begin
+        with a piece of less than ``least_tokens``.
+        chosen: the only waiting requests to begin, in this order and with these caches.
+        """
+        picks: list[Pick] = []
+        config, running = self._inputs.config, self._inputs.running
+        seats = (max_num_seqs or config.max_num_seqs) - len(running)
+        blocks = running.blocks.free - held_back_blocks
+        default = self._default_cache
+        for seq in self._candidates.in_order(seats > 0 and blocks > 0, chosen):
+            needed, cache = 0, seq.cache
+            if seq.state is State.WAITING:
+                cache = chosen[seq] if chosen else default
+                needed = self.reservations([seq])[0]
+                if cache is CacheKind.HIDDEN:
+                    needed = running.blocks.hidden_blocks(needed)
+                if not seats or needed > blocks:
+                    picks += self._begun(num_tokens, {pick.seq for pick in picks})
+                    break
+            share = seq.num_to_prefill
+            if share > num_tokens:
+                least = least_tokens if seq.state is State.WAITING else 1
+                if num_tokens < least or (whole and share <= config.max_batch_tokens):
+                    break
+                share = num_tokens
+            if seq.state is State.WAITING:
+                seats -= 1
+                blocks -= needed
+            picks.append(Pick(seq, share, needed, cache))
+            num_tokens -= share
+        return picks
+
+    def reservations(self, seqs: list[Sequence]) -> list[int]:
+        """Return the KV blocks to reserve for each of ``seqs``.
+
+        They hold the prompt and a block for the first tokens, or the whole predicted response;
+        the prompt alone where responses wait for their own memory. They never exceed the longest
+        response, so that whatever fits the pool is let in when alone.
+        """
+        strategy, blocks = self._inputs.config.strategy, self._inputs.running.blocks
+        if strategy.queues_responses:
+            return [blocks.blocks_for(seq.num_prompt) for seq in seqs]
+        more, found = blocks.block_size, []
+        for seq in seqs:
+            if strategy.exact_kv:
+                more = self._padded_response(seq)
+            found.append(blocks.blocks_for(min(seq.most_tokens, seq.num_prompt + more)))
+        return found
+
+    @property
+    def _default_cache(self) -> CacheKind:
+        """The cache of a request that begins, where the policy does not choose one for each.
+
+        One that was just preempted waits for an iteration, although its hidden cache might fit.
+        """
+        inputs = self._inputs
+        blocks, latency = inputs.running.blocks, inputs.latency
+        num_hidden = blocks.num_blocks * (inputs.config.hidden_states_per_block or 0)
+        if (
+            inputs.config.strategy.hybrid_cache is not HybridCache.CHEAP
+            or inputs.preempted
+            or blocks.free >= SHORT_MEMORY * blocks.num_blocks
+            or num_hidden <= blocks.num_blocks * blocks.block_size
+        ):
+            return CacheKind.KV
+        step_s = inputs.decode_s - latency.rebuild_s(inputs.decoding.num_hidden_tokens)
+        is_cheap = latency.rebuild_s(num_hidden) < max(step_s, latency.prefill_s(1))
+        return CacheKind.HIDDEN if is_cheap else CacheKind.KV
+
+    def _begun(self, num_tokens: int, others: Container[Sequence]) -> Iterator[Pick]:
+        """Yield prompts under way except ``others``: they have seats and memory."""
+        for seq in self._inputs.running.prefilling.values():
+            if num_tokens > 0 and seq not in others:
+                share = min(num_tokens, seq.num_to_prefill)
+                yield Pick(seq, share, 0, seq.cache)
+                num_tokens -= share
+
+    def _padded_response(self, seq: Sequence) -> int:
+        """Return the tokens still expected of the response, plus ``KV_PADDING``."""
+        expected = self._inputs.lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
+        return ceil((1 + KV_PADDING) * expected)

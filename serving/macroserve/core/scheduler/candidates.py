@@ -1,0 +1,149 @@
+"""The prompts that one iteration may prefill, and their order: queue, triage or response ratio."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain, islice
+from math import inf
+
+from macroserve.core.scheduler.iteration import IterationInputs
+from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.scheduler.triage import infeasible
+
+SPARE_LOAD = 0.7
+"""An instance has room for deferred requests up to this share of its time and its seats."""
+
+RESERVED_TTFTS = 4.0
+"""Deferred requests leave memory free for the requests expected within this many TTFT targets.
+Values from 3 to 6 perform alike; outside that range goodput drops."""
+
+MAX_RESERVED_SHARE = 0.5
+"""At most this share of the memory is kept free for them, so that a backlog can drain."""
+
+
+class Candidates:
+    """The prompts of one iteration. Verdicts of triage are computed once, when first needed."""
+
+    def __init__(self, inputs: IterationInputs) -> None:
+        self._inputs = inputs
+        self._infeasible: set[Sequence] | None = None
+        self._has_slack: bool | None = None
+
+    def in_order(self, admit: bool, chosen: Iterable[Sequence] | None = None) -> Iterator[Sequence]:
+        """Yield begun prompts and, if ``admit``, waiting ones in the order of the strategy.
+
+        chosen: the waiting requests, and their order, if a policy has chosen them itself.
+        """
+        inputs = self._inputs
+        begun = inputs.running.prefilling.values()
+        if not admit or not inputs.waiting:
+            return iter(begun)
+        if chosen is not None:
+            return chain(begun, chosen)
+        if not inputs.config.strategy.triage:
+            return chain(begun, inputs.waiting)
+        return self._triaged()
+
+    @property
+    def infeasible(self) -> set[Sequence]:
+        """Requests, begun or not, that are not late yet and that triage defers."""
+        if self._infeasible is None:
+            self._infeasible = set() if self.has_slack else self._triage()
+        return self._infeasible
+
+    @property
+    def has_slack(self) -> bool:
+        """Whether all prompts are in time in whatever order they are served."""
+        if self._has_slack is None:
+            waiting, begun = self._inputs.waiting, self._inputs.running.prefilling.values()
+            cost_s = waiting.cost_s + sum([seq.cost_left_s for seq in begun])
+            deadlines_s = [*waiting.by_deadline.keys[:1], *[seq.deadline_s for seq in begun]]
+            self._has_slack = self._free_at_s + cost_s <= min(deadlines_s, default=inf)
+        return self._has_slack
+
+    @property
+    def _free_at_s(self) -> float:
+        """Time at which the decodes of this step end: no first token comes before that.
+
+        A request that is due earlier would take a seat and be late all the same.
+        """
+        return self._inputs.now + self._inputs.decode_s
+
+    def _triage(self) -> set[Sequence]:
+        now, waiting = self._inputs.now, self._inputs.waiting
+        begun = self._inputs.running.prefilling.values()
+        first = chain([seq for seq in begun if seq.is_streaming], waiting.resumed.seqs)
+        free_at_s = self._free_at_s + sum([seq.cost_left_s for seq in first])
+        num_late = waiting.num_due_before(now)
+        line = waiting.by_deadline
+        deadlines_s, starts_s = line.keys[num_late:], line.starts_s[num_late:]
+        costs_s, seqs = line.costs_s[num_late:], line.seqs[num_late:]
+        for seq in begun:
+            if not (seq.is_streaming or seq.is_late(now)):
+                index = bisect_right(deadlines_s, seq.deadline_s)
+                deadlines_s.insert(index, seq.deadline_s)
+                starts_s.insert(index, seq.start_by_s)
+                costs_s.insert(index, seq.cost_left_s)
+                seqs.insert(index, seq)
+        return {seqs[index] for index in infeasible(starts_s, costs_s, free_at_s)}
+
+    def _triaged(self) -> Iterator[Sequence]:
+        """Yield prompts in the order of triage.
+
+        1. Requests whose reader has seen a token.
+        2. The oldest late request, once the tokens promised to late ones cover it.
+        3. Requests that can be in time: by deadline, or, while all can in any order, so that
+           they wait least for each token.
+        4. Where there is room, deferred and late requests.
+
+        So each late request is served before 1 / LATE_SHARE times its tokens, and those of the
+        late ones ahead of it, have been prefilled.
+        """
+        now, waiting, deferred = self._inputs.now, self._inputs.waiting, self.infeasible
+        num_late = waiting.num_due_before(now)
+        prefilling = self._inputs.running.prefilling.values()
+        begun = sorted(
+            [seq for seq in prefilling if not seq.is_streaming], key=lambda seq: seq.deadline_s
+        )
+        behind = [seq for seq in begun if seq.is_late(now) or seq in deferred]
+        yield from [seq for seq in prefilling if seq.is_streaming]
+        yield from waiting.resumed.seqs
+        late = chain(behind, islice(waiting.by_deadline.seqs, num_late))
+        turn = next((seq for seq in late if seq.is_late(now)), None)
+        if turn and waiting.promised_tokens < turn.num_to_prefill:
+            turn = None
+        if turn:
+            yield turn
+        feasible = [seq for seq in begun if seq not in behind]
+        if self.has_slack:
+            yield from feasible
+            yield from waiting.by_response_ratio(now)
+        else:
+            in_time = waiting.feasible(num_late, deferred)
+            yield from merge(feasible, in_time, key=lambda seq: seq.deadline_s)
+        if self._has_room:
+            for seq in chain(behind, waiting.deferred(num_late, deferred)):
+                if seq is not turn:
+                    yield seq
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether deferred requests take nothing from the requests to come.
+
+        So it is while little of everything is in use, or nothing decodes, when nothing else may
+        be able to go on.
+        """
+        inputs = self._inputs
+        if not inputs.decoding:
+            return True
+        in_use = max(
+            inputs.decode_s / inputs.decoding.min_tpot_s,
+            len(inputs.running) / inputs.config.max_num_seqs,
+        )
+        if in_use > SPARE_LOAD:
+            return False
+        blocks = inputs.running.blocks
+        coming = RESERVED_TTFTS * inputs.config.slo.ttft_s * inputs.inflow_tokens_per_s
+        return blocks.free >= min(
+            coming / blocks.block_size, MAX_RESERVED_SHARE * blocks.num_blocks
+        )

@@ -1,0 +1,89 @@
+"""The named strategies: each paper whole, the baselines, and the combination."""
+
+from macroserve.core.routing.policies.ascendra import ascendra_route
+from macroserve.core.routing.policies.baselines import least_load_route
+from macroserve.core.routing.policies.disaggregated import disaggregated_route
+from macroserve.core.routing.policies.ecoserve import ecoserve_route
+from macroserve.core.routing.policies.unified import unified_route
+from macroserve.core.scheduler.batching.aptserve import aptserve_batch, chunked_aptserve_batch
+from macroserve.core.scheduler.batching.ascendra import ascendra_batch
+from macroserve.core.scheduler.batching.baselines import chunked_batch, prefill_first_batch
+from macroserve.core.scheduler.batching.econoserve import econoserve_batch
+from macroserve.core.scheduler.batching.ecoserve import ecoserve_batch
+from macroserve.core.scheduler.batching.unified import unified_batch
+from macroserve.core.strategy import HybridCache, Ordering, Strategy, Transfer
+
+STRATEGIES: dict[str, Strategy] = {
+    s.name: s
+    for s in (
+        Strategy("vllm", prefill_first_batch, least_load_route, Ordering.FCFS),
+        Strategy("sarathi", chunked_batch, least_load_route, Ordering.FCFS),
+        Strategy("ecoserve", ecoserve_batch, ecoserve_route, Ordering.FCFS, mean_slack=True),
+        Strategy(
+            "aptserve",
+            aptserve_batch,
+            least_load_route,
+            Ordering.FCFS,
+            hybrid_cache=HybridCache.VALUE,
+        ),
+        Strategy(
+            "aptserve-s",
+            chunked_aptserve_batch,
+            least_load_route,
+            Ordering.FCFS,
+            hybrid_cache=HybridCache.VALUE,
+        ),
+        Strategy(
+            "econoserve",
+            econoserve_batch,
+            least_load_route,
+            Ordering.EDF,
+            exact_kv=True,
+            queues_responses=True,
+            group_by_length=True,
+            kv_lending=True,
+        ),
+        Strategy(
+            "ascendra",
+            ascendra_batch,
+            ascendra_route,
+            Ordering.EDF,
+            uses_pools=True,
+            offload=True,
+            # 2 LP + 1 HP: the best of the configurations tried (section 8.4).
+            high_priority_ratio=1 / 3,
+        ),
+        Strategy(
+            "unified",
+            unified_batch,
+            unified_route,
+            Ordering.EDF,
+            uses_pools=True,
+            offload=True,
+            triage=True,
+            hybrid_cache=HybridCache.CHEAP,
+        ),
+    )
+}
+
+DISAGGREGATED: dict[str, Strategy] = {
+    name: Strategy(
+        name,
+        prefill_first_batch,
+        disaggregated_route,
+        Ordering.FCFS,
+        uses_pools=True,
+        transfer=transfer,
+    )
+    for name, transfer in (("distserve", Transfer.NODE), ("mooncake", Transfer.NETWORK))
+}
+"""Baselines for the simulator alone: no engine here sends KV caches to another."""
+
+
+def strategy(name: str) -> Strategy:
+    """Return the strategy of that name. Raises ValueError that names the known ones."""
+    known = STRATEGIES | DISAGGREGATED
+    try:
+        return known[name]
+    except KeyError:
+        raise ValueError(f"unknown strategy {name!r}, known are: {', '.join(known)}") from None
