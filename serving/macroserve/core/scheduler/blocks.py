@@ -63,5 +63,5 @@ class BlockLedger:
         self.free += self._held.pop(request_id, 0)
 
     def check(self) -> None:
-        """Assert that no block was lost or made up."""
+        """Assert that free and held blocks add up to the pool. The scheduler calls it when idle."""
         assert self.free >= 0 and self.free + sum(self._held.values()) == self.num_blocks

@@ -85,7 +85,7 @@ class Candidates:
                 starts_s.insert(index, seq.start_by_s)
                 costs_s.insert(index, seq.cost_left_s)
                 seqs.insert(index, seq)
-        return {seqs[index] for index in infeasible(starts_s, costs_s, free_at_s)}
+        return set(map(seqs.__getitem__, infeasible(starts_s, costs_s, free_at_s)))
 
     def _triaged(self) -> Iterator[Sequence]:
         """Yield prompts in the order of triage.

@@ -191,6 +191,7 @@ class InstanceScheduler:
         self._enter(batch, inputs, plan)
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
+            self._running.blocks.check()  # an idle instance has time for it
         self._in_flight = batch, work
         return batch
 

@@ -1,7 +1,7 @@
 """Select the requests to defer so that as many others as possible meet their deadlines."""
 
 from collections.abc import Sequence
-from heapq import heappush, heappushpop
+from heapq import heapify, heappush, heappushpop
 
 
 def infeasible(starts_s: Sequence[float], costs_s: Sequence[float], free_at_s: float) -> list[int]:
@@ -15,19 +15,28 @@ def infeasible(starts_s: Sequence[float], costs_s: Sequence[float], free_at_s: f
     costs_s: time that the requests behind it lose by each, no less than its service.
     free_at_s: when the instance is free.
     """
-    by_cost = sorted(range(len(costs_s)), key=costs_s.__getitem__)
-    ranks = [0] * len(by_cost)
+    next_s, num_in_time = free_at_s, 0
+    for start_s, cost_s in zip(starts_s, costs_s, strict=True):
+        if next_s > start_s:
+            break
+        next_s += cost_s
+        num_in_time += 1
+    else:
+        return []
+    costs = list(costs_s)
+    by_cost = sorted(range(len(costs)), key=costs.__getitem__)
+    ranks = [0] * len(costs)
     for rank, index in enumerate(by_cost):
-        ranks[index] = rank
-    kept: list[int] = []  # ranks, negative: the costliest comes first
-    dropped: list[int] = []
-    next_s = free_at_s
-    for start_s, cost_s, rank in zip(starts_s, costs_s, ranks, strict=True):
+        ranks[index] = -rank  # negative: the costliest of the heap comes first
+    kept, dropped = ranks[:num_in_time], list[int]()
+    heapify(kept)
+    others = zip(starts_s[num_in_time:], costs[num_in_time:], ranks[num_in_time:], strict=True)
+    for start_s, cost_s, rank in others:
         if next_s <= start_s:
-            heappush(kept, -rank)
+            heappush(kept, rank)
             next_s += cost_s
         else:
-            costliest = by_cost[-heappushpop(kept, -rank)]
-            next_s += cost_s - costs_s[costliest]
+            costliest = by_cost[-heappushpop(kept, rank)]
+            next_s += cost_s - costs[costliest]
             dropped.append(costliest)
     return dropped
