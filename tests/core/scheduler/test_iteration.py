@@ -11,14 +11,19 @@ from macroserve.core.scheduler.iteration import Plan
 @pytest.mark.parametrize(
     ("num_waiting", "begun", "given_up"),
     [
-        (9, [], 0),  # each costs 0.1 s, and all are due in 1 s
-        (12, [], 2),
+        (9, [], 0),  # each costs a trifle more than 0.1 s, and all are due in 1 s
+        (12, [], 3),
         (12, [500, 500], 4),  # what is begun takes part, for what is left of it
     ],
 )
 def test_prompts_alike_are_given_up_one_by_one(make_step, num_waiting, begun, given_up):
     step = make_step("unified", waiting=[50] * num_waiting, begun=begun, waited_s=0.0)
-    assert len(step.candidates.infeasible) == given_up
+    assert len([*step.candidates.infeasible()]) == given_up
+
+
+def test_triage_of_equal_requests_defers_the_last(make_step):
+    step = make_step("unified", waiting=[50] * 12, waited_s=0.0)
+    assert [seq.request_id for seq in step.candidates.infeasible()] == ["w9", "w10", "w11"]
 
 
 def test_what_goes_before_all_leaves_them_less_time(make_step):
@@ -26,7 +31,7 @@ def test_what_goes_before_all_leaves_them_less_time(make_step):
     step = make_step("unified", waiting=[50] * 10, begun=[100], waited_s=0.0)
     step.inputs.running.prefilling["b0"].cost_s = 0.9
     step.inputs.running.prefilling["b0"].emit(1, NOW)
-    assert len(step.candidates.infeasible) == 5
+    assert len([*step.candidates.infeasible()]) == 5
 
 
 @pytest.mark.parametrize(("left_s", "given_up"), [(0.041, 1), (0.043, 0)])
@@ -36,7 +41,7 @@ def test_no_prompt_is_in_time_before_the_decodes_of_its_step_are_done(
     """Ten decodes take 40 ms, and the prompt two."""
     step = make_step("unified", [0.0] * 10)
     step.inputs.waiting.add(make_sequence("w", arrival_s=NOW - 1.0 + left_s, cost_s=0.002))
-    assert len(step.candidates.infeasible) == given_up
+    assert len([*step.candidates.infeasible()]) == given_up
 
 
 @pytest.mark.parametrize(("left_s", "is_first"), [(0.3, True), (0.32, False)])
@@ -58,12 +63,12 @@ def test_what_holds_memory_for_long_can_be_in_time_itself(
 ):
     step = make_step("unified")
     step.inputs.waiting.add(make_sequence("w", arrival_s=NOW, service_s=service_s, cost_s=3.0))
-    assert len(step.candidates.infeasible) == given_up
+    assert len([*step.candidates.infeasible()]) == given_up
 
 
 def test_the_late_are_not_triaged(make_step):
     step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
-    assert step.candidates.infeasible == set()
+    assert [*step.candidates.infeasible()] == []
 
 
 @pytest.mark.parametrize(

@@ -61,28 +61,6 @@ def test_orders_and_sums_are_those_of_a_sorted_list(make_sequence, ordering, wan
         assert queue.num_due_before(moment_s) == sum(s.deadline_s < moment_s for s in fresh)
 
 
-def late_and_on_time(make_sequence, num_late=2):
-    """A queue at time 10: late ones l0, l1..., then a, b, c, and one in mid-stream."""
-    queue = WaitingQueue(Ordering.EDF)
-    for index in range(num_late):
-        queue.add(make_sequence(f"l{index}", index, arrival_s=float(index), prompt=100))
-    for index, name in enumerate("abc"):
-        arrival_s = 9.1 + 0.1 * index
-        queue.add(make_sequence(name, 10 + index, arrival_s=arrival_s, cost_s=1.0 + index))
-    queue.add(make_sequence("streaming", 20, arrival_s=0.0, streamed=3))
-    return queue
-
-
-def test_triage_parts_those_that_can_be_in_time_from_the_others(make_sequence):
-    queue = late_and_on_time(make_sequence)
-    assert queue.num_due_before(10.0) == 2
-    infeasible = {queue.by_deadline.seqs[2]}
-    assert names(queue.feasible(2, set())) == ["a", "b", "c"]
-    assert names(queue.feasible(2, infeasible)) == ["b", "c"]
-    assert names(queue.deferred(2, set())) == ["l0", "l1"]
-    assert names(queue.deferred(2, infeasible)) == ["a", "l0", "l1"]
-
-
 def test_who_has_waited_longest_for_each_token_and_cost_is_next(make_sequence):
     queue = WaitingQueue(Ordering.EDF)
     for ordinal, (name, waited_s, cost_s, predicted) in enumerate(

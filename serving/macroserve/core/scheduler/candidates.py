@@ -1,10 +1,11 @@
 """The prompts that one iteration may prefill, and their order: queue, triage or response ratio."""
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from heapq import merge
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from math import inf
+from typing import NamedTuple
 
 from macroserve.core.scheduler.iteration import IterationInputs
 from macroserve.core.scheduler.sequence import Sequence
@@ -21,12 +22,35 @@ MAX_RESERVED_SHARE = 0.5
 """At most this share of the memory is kept free for them, so that a backlog can drain."""
 
 
+class _Triage(NamedTuple):
+    """Verdicts on the requests, begun or not, that are not late yet."""
+
+    seqs: list[Sequence]
+    """By deadline. ``deadlines_s`` and ``costs_s`` are parallel."""
+    deadlines_s: "array[float]"
+    costs_s: "array[float]"
+    dropped_s: set[float]
+    """Costs of the requests to defer."""
+
+    def deferred(self) -> Iterator[Sequence]:
+        return compress(self.seqs, map(self.dropped_s.__contains__, self.costs_s))
+
+    def feasible(self) -> Iterator[Sequence]:
+        for seq, cost_s in zip(self.seqs, self.costs_s, strict=True):
+            if cost_s not in self.dropped_s:
+                yield seq
+
+    def defers(self, seq: Sequence) -> bool:
+        index = self.seqs.index(seq, bisect_left(self.deadlines_s, seq.deadline_s))
+        return self.costs_s[index] in self.dropped_s
+
+
 class Candidates:
     """The prompts of one iteration. Verdicts of triage are computed once, when first needed."""
 
     def __init__(self, inputs: IterationInputs) -> None:
         self._inputs = inputs
-        self._infeasible: set[Sequence] | None = None
+        self._computed: _Triage | None = None
         self._has_slack: bool | None = None
 
     def in_order(self, admit: bool, chosen: Iterable[Sequence] | None = None) -> Iterator[Sequence]:
@@ -44,12 +68,13 @@ class Candidates:
             return chain(begun, inputs.waiting)
         return self._triaged()
 
-    @property
-    def infeasible(self) -> set[Sequence]:
-        """Requests, begun or not, that are not late yet and that triage defers."""
-        if self._infeasible is None:
-            self._infeasible = set() if self.has_slack else self._triage()
-        return self._infeasible
+    def infeasible(self) -> Iterator[Sequence]:
+        """Yield the requests, begun or not, that are not late yet and that triage defers."""
+        return iter(()) if self.has_slack else self._triage().deferred()
+
+    def is_infeasible(self, seq: Sequence) -> bool:
+        """Return whether triage defers a request that is not late yet."""
+        return not self.has_slack and self._triage().defers(seq)
 
     @property
     def has_slack(self) -> bool:
@@ -69,23 +94,26 @@ class Candidates:
         """
         return self._inputs.now + self._inputs.decode_s
 
-    def _triage(self) -> set[Sequence]:
+    def _triage(self) -> _Triage:
+        if self._computed is not None:
+            return self._computed
         now, waiting = self._inputs.now, self._inputs.waiting
-        begun = self._inputs.running.prefilling.values()
-        first = chain([seq for seq in begun if seq.is_streaming], waiting.resumed.seqs)
-        free_at_s = self._free_at_s + sum([seq.cost_left_s for seq in first])
-        num_late = waiting.num_due_before(now)
-        line = waiting.by_deadline
-        deadlines_s, starts_s = line.keys[num_late:], line.starts_s[num_late:]
-        costs_s, seqs = line.costs_s[num_late:], line.seqs[num_late:]
-        for seq in begun:
+        begun = [*self._inputs.running.prefilling.values()]
+        num_late, by_deadline = waiting.num_due_before(now), waiting.by_deadline
+        seqs, deadlines_s = by_deadline.seqs[num_late:], by_deadline.keys[num_late:]
+        starts_s, costs_s = by_deadline.starts_s[num_late:], by_deadline.costs_s[num_late:]
+        for seq in reversed(begun):  # of equal deadlines, the first begun is the first
             if not (seq.is_streaming or seq.is_late(now)):
-                index = bisect_right(deadlines_s, seq.deadline_s)
+                index = bisect_left(deadlines_s, seq.deadline_s)
                 deadlines_s.insert(index, seq.deadline_s)
                 starts_s.insert(index, seq.start_by_s)
                 costs_s.insert(index, seq.cost_left_s)
                 seqs.insert(index, seq)
-        return set(map(seqs.__getitem__, infeasible(starts_s, costs_s, free_at_s)))
+        first = chain([seq for seq in begun if seq.is_streaming], waiting.resumed.seqs)
+        free_at_s = self._free_at_s + sum([seq.cost_left_s for seq in first])
+        dropped_s = infeasible(starts_s, costs_s, free_at_s)
+        self._computed = _Triage(seqs, deadlines_s, costs_s, dropped_s)
+        return self._computed
 
     def _triaged(self) -> Iterator[Sequence]:
         """Yield prompts in the order of triage.
@@ -99,13 +127,13 @@ class Candidates:
         So each late request is served before 1 / LATE_SHARE times its tokens, and those of the
         late ones ahead of it, have been prefilled.
         """
-        now, waiting, deferred = self._inputs.now, self._inputs.waiting, self.infeasible
+        now, waiting = self._inputs.now, self._inputs.waiting
         num_late = waiting.num_due_before(now)
         prefilling = self._inputs.running.prefilling.values()
         begun = sorted(
             [seq for seq in prefilling if not seq.is_streaming], key=lambda seq: seq.deadline_s
         )
-        behind = [seq for seq in begun if seq.is_late(now) or seq in deferred]
+        behind = [seq for seq in begun if seq.is_late(now) or self.is_infeasible(seq)]
         yield from [seq for seq in prefilling if seq.is_streaming]
         yield from waiting.resumed.seqs
         late = chain(behind, islice(waiting.by_deadline.seqs, num_late))
@@ -114,15 +142,14 @@ class Candidates:
             turn = None
         if turn:
             yield turn
-        feasible = [seq for seq in begun if seq not in behind]
         if self.has_slack:
-            yield from feasible
+            yield from [seq for seq in begun if seq not in behind]
             yield from waiting.by_response_ratio(now)
         else:
-            in_time = waiting.feasible(num_late, deferred)
-            yield from merge(feasible, in_time, key=lambda seq: seq.deadline_s)
+            yield from self._triage().feasible()
         if self._has_room:
-            for seq in chain(behind, waiting.deferred(num_late, deferred)):
+            deferred = [seq for seq in self.infeasible() if seq not in behind]
+            for seq in chain(behind, deferred, islice(waiting.by_deadline.seqs, num_late)):
                 if seq is not turn:
                     yield seq
 

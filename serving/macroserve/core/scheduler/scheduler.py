@@ -280,7 +280,7 @@ class InstanceScheduler:
             seq
             for seq in self._waiting.by_deadline.seqs[num_late:num_near]
             if inputs.now <= seq.deadline_s - seq.prefill_s < horizon_s
-            and (not self.config.strategy.triage or seq in candidates.infeasible)
+            and (not self.config.strategy.triage or candidates.is_infeasible(seq))
         ]
         return self._hand_back(leaving, HandBackReason.OFFLOAD)
 

@@ -47,7 +47,8 @@ class Sequence:
     sure_tokens: of these, how many it gets for nearly sure.
     prefill_s: predicted time of its prefill as part of a full batch.
     service_s: how long its prefill takes beside the decodes, once it is its turn.
-    cost_s: time that the requests behind it lose by it, at least ``service_s``.
+    cost_s: time that the requests behind it lose by it, at least ``service_s``. The ordinal adds
+        a trifle, so that triage has no equal ones.
     tpot_budget_until_s: until when the emitted tokens keep the TPOT target; minus now, this is the
         saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
     started: whether its prefill was ever begun here.
@@ -126,7 +127,7 @@ class Sequence:
         self.sure_tokens = sure_tokens
         self.prefill_s = prefill_s
         self.service_s = service_s
-        self.cost_s = cost_s
+        self.cost_s = cost_s * (1 + 1e-12 * ordinal)
         self.first_token_s = 0.0
         self.tpot_budget_until_s = 0.0
         self.pending_since_s = request.arrival_s

@@ -2,9 +2,8 @@
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop
-from itertools import islice
 
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.strategy import Ordering
@@ -133,20 +132,6 @@ class WaitingQueue:
         heapify(worth)
         while worth:
             yield heappop(worth)[2]
-
-    def feasible(self, num_late: int, infeasible: Container[Sequence]) -> Iterator[Sequence]:
-        """Yield the requests that can be in time, by deadline; the first ``num_late`` are late."""
-        for seq in islice(self.by_deadline.seqs, num_late, None):
-            if seq not in infeasible:
-                yield seq
-
-    def deferred(self, num_late: int, infeasible: Container[Sequence]) -> Iterator[Sequence]:
-        """Yield the infeasible requests, then the ``num_late`` late ones, each by deadline."""
-        seqs = self.by_deadline.seqs
-        for seq in islice(seqs, num_late, None):
-            if seq in infeasible:
-                yield seq
-        yield from islice(seqs, num_late)
 
 
 def _is_resumed(seq: Sequence) -> bool:
