@@ -4,7 +4,6 @@ import re
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from ray.exceptions import RayTaskError
 
 MAX_CHARS = 1000
 """Kubernetes takes a termination message of 4096 bytes."""
@@ -28,7 +27,8 @@ def cause_of(error: BaseException | None) -> str:
             return "the cause is not known"
         case BaseExceptionGroup():
             return cause_of(error.exceptions[0])
-        case RayTaskError() if isinstance(cause := getattr(error, "cause", None), BaseException):
+        # Ray's errors hold what failed in another process. Emulated instances do without Ray.
+        case _ if isinstance(cause := getattr(error, "cause", None), BaseException):
             return cause_of(cause)
         case ValidationError():
             text = "; ".join(
