@@ -1,6 +1,7 @@
-"""Pure scheduling policies: no clock, no I/O, no async, no logging, no randomness of their own.
+"""The core holds pure scheduling policies: no clock, no I/O, no async, no logging, no own
+randomness.
 
-Time comes in as ``now`` (seconds, monotonic, on the clock of the caller); decisions go out as
-frozen dataclasses that carry their reason. The shells around this package (the engine adapter,
-the serving processes, the simulator) log, count and act on them.
+Callers pass the time as ``now`` (seconds, monotonic, on the caller's clock); decisions are frozen
+dataclasses that carry their reason. The layers around this package (the engine adapter, the serving
+processes, the simulator) log, count and apply them.
 """

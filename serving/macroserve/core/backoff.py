@@ -1,21 +1,24 @@
-"""When to try again what has failed: later and later, up to a longest wait."""
+"""Exponential backoff spaces the tries of an operation that fails."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait doubles with every failure in a row.
+    """The delay doubles with every consecutive failure.
 
-    first_s: wait after the first failure. max_s: the longest. A host that lacks memory or a disk
-    that is full seldom heals within seconds, and a person who has mended it waits max_s at most.
+    A host that lacks memory or a disk that is full seldom recovers within seconds, and after a
+    repair the next try comes within ``max_s``.
     """
 
     first_s: float = 1.0
+    """Delay after the first failure, seconds."""
     max_s: float = 60.0
+    """Longest delay, seconds."""
 
     def delay_s(self, num_failures: int) -> float:
-        """Seconds to wait after the last of so many failures in a row; 0.0 after none."""
+        """Return the seconds to wait after ``num_failures`` consecutive failures; 0.0 after
+        none."""
         if num_failures < 1:
             return 0.0
         # Beyond 2**30 the first wait does not matter any more.
@@ -24,18 +27,22 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """is_new: whether the cause is another one than that of the failure before."""
+    """One operation has failed, possibly several times in a row."""
 
     num_failures: int
+    """Consecutive failures, this one included."""
     cause: str
     retry_in_s: float
+    """Seconds until the operation may be tried again."""
     is_new: bool
+    """Whether the cause differs from that of the failure before."""
 
 
 class Retries:
-    """Failures in a row of things by their names, and when each may be tried again.
+    """The record counts consecutive failures of named operations and tells when each may be tried
+    again.
 
-    now: seconds on any clock that does not go back.
+    ``now`` is in seconds, on any monotonic clock.
     """
 
     def __init__(self, backoff: Backoff) -> None:
@@ -60,5 +67,5 @@ class Retries:
         return now >= self._next_s.get(name, now)
 
     def has_failed(self, name: str) -> bool:
-        """Whether its last try failed."""
+        """Return whether the last try of ``name`` failed."""
         return name in self._failures

@@ -1,6 +1,6 @@
-"""What the instance scheduler hands to an executor, and what comes back.
+"""The instance scheduler hands a ``Batch`` to an executor, and gets back a ``BatchResult``.
 
-This pair is the one seam between policies and the world: the vLLM adapter, the emulated executor
+This pair is the only seam between policies and the world: the vLLM adapter, the emulated executor
 and the simulator each run a ``Batch`` and report a ``BatchResult``.
 """
 
@@ -18,33 +18,31 @@ class BatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """``num_tokens`` of one request's prompt to compute in this batch.
-
-    hidden: of this request the inputs of the attention blocks are kept, not keys and values.
-    """
+    """A batch computes a part of one request's prompt."""
 
     request_id: str
     num_tokens: int
+    """Prompt tokens to compute."""
     hidden: bool = False
+    """Whether hidden states (the inputs of the attention blocks) are cached in place of keys and
+    values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One iteration.
-
-    prefills: in execution order; only the last may end before its prompt does.
-    decodes: request ids, one token each.
-    preempted: running requests whose KV cache must be dropped now; they wait again and recompute.
-    handed_back: waiting requests that must leave this instance (offload or drop), never started.
-    predicted_s: what the latency model expects of it, seconds.
-    """
+    """One iteration runs these prefills and decodes."""
 
     kind: BatchKind
     prefills: tuple[Prefill, ...] = ()
+    """Prefills in execution order; only the last may end before its prompt does."""
     decodes: tuple[str, ...] = ()
+    """Ids of the requests that decode one token each."""
     preempted: tuple[str, ...] = ()
+    """Ids of running requests whose KV cache is dropped now; they wait again and are recomputed."""
     handed_back: tuple["HandedBack", ...] = ()
+    """Waiting requests that leave this instance (offload or drop) without having started."""
     predicted_s: float = 0.0
+    """Duration predicted by the latency model, seconds."""
     reason: str = ""
 
     @property
@@ -53,18 +51,20 @@ class Batch:
 
 
 class HandBackReason(StrEnum):
-    """Why an instance gives a request up before its prefill starts."""
+    """The reason tells why an instance hands back a request before its prefill starts."""
 
     OFFLOAD = "offload"
-    """About to miss its TTFT target here: a high-priority instance may still make it."""
+    """The request is about to miss its TTFT target here; a high-priority instance may still meet
+    it."""
     DROP = "drop"
-    """Its TTFT target is past, and the operator chose to drop late requests."""
+    """The TTFT target has passed, and the operator chose to drop late requests."""
     DRAIN = "drain"
-    """The instance is leaving."""
+    """The instance is draining."""
 
     @classmethod
     def _missing_(cls, value: object) -> "HandBackReason":
-        """Take a reason of a later version for DRAIN: the request goes to another instance."""
+        """Read an unknown reason of a later version as DRAIN: the request goes to another
+        instance."""
         return cls.DRAIN
 
 
@@ -76,19 +76,18 @@ class HandedBack:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What an executor did with a batch.
-
-    elapsed_s: wall time of the iteration.
-    prefilled: prompt tokens computed by request id; may be less than asked, never more, except
-        that tokens found in a prefix cache count as computed.
-    decoded: tokens that became visible of each decode of the batch that ``emitted`` does not name.
-    emitted: those of others by request id (a finished prefill emits its first token).
-    finished: ids of requests that ended (length, stop token) with this iteration, in the order in
-        which they are to be taken in, so that the same seeds give the same figures.
-    """
+    """An executor reports the outcome of a batch."""
 
     elapsed_s: float
+    """Wall time of the iteration, seconds."""
     prefilled: Mapping[str, int] = field(default_factory=dict)
+    """Prompt tokens computed, by request id. May be fewer than asked, and more only by tokens found
+    in a prefix cache, which count as computed."""
     emitted: Mapping[str, int] = field(default_factory=dict)
+    """Tokens that became visible, by request id, of requests other than plain decodes: a finished
+    prefill emits its first token."""
     finished: tuple[str, ...] = ()
+    """Ids of the requests that ended (length, stop token) in this iteration, in the order in which
+    they are processed, so that equal seeds give equal figures."""
     decoded: int = 0
+    """Tokens that became visible of each decode of the batch that ``emitted`` does not name."""

@@ -1,4 +1,4 @@
-"""Which causes of a failed start are the device's fault, by the texts of drivers and runtimes."""
+"""Messages of drivers and runtimes tell whether a failed start is the device's fault."""
 
 import re
 
@@ -22,8 +22,9 @@ _DEVICE_ERRORS = re.compile(
 
 
 def is_device_error(cause: str) -> bool:
-    """Whether another node may well start what failed here for this cause.
+    """Return whether the cause is a fault of the device, so that the start may succeed on another
+    node.
 
-    Running out of device memory is not the device's fault: it fails on every node alike.
+    Running out of device memory is no fault of the device: it fails on every node alike.
     """
     return _DEVICE_ERRORS.search(cause) is not None

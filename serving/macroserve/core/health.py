@@ -1,55 +1,57 @@
-"""Whether an instance still works: judged from the beats of its engine and of its server.
+"""The health of an instance follows from the heartbeats of its engine and of its server.
 
-A busy HTTP loop is not a dead instance; an engine that makes no progress is. The judge sits in a
-process that no request can block, and sees three things: whether the engine's process beats,
-whether the engine makes progress while it has work, and whether the server's loop turns.
+A busy HTTP loop is not a dead instance; an engine without progress is. The judge runs in a process
+that no request can block, and observes whether the engine's process sends heartbeats, whether the
+engine makes progress while it has work, and whether the server's loop turns.
 """
 
 import msgspec
 
 BEAT_S = 1.0
-"""The engine's process and the server's loop each beat this often."""
+"""Interval at which the engine's process and the server's loop each send a heartbeat, seconds."""
 MIN_BOUND_S = 10.0
-"""No silence and no iteration is held against an engine before. A busy machine delays a beat by a
-second or two, so a lower bound ends engines that work."""
+"""Shortest silence or iteration, in seconds, that counts as a fault. A busy machine delays a
+heartbeat by a second or two, so a lower bound ends engines that work."""
 STEP_FACTOR = 20.0
 """An iteration may take this many times its predicted duration. Predictions are off by a factor of
-two to five on a machine that is shared; between 10 and 50 only the delay of a restart differs."""
+two to five on a shared machine; between 10 and 50 only the delay of a restart differs."""
 FIRST_STEP_S = 300.0
-"""An iteration of a kind that the engine has not run yet may compile kernels."""
+"""Time allowed for the first iteration of its kind, seconds: the engine may compile kernels."""
 SERVER_BOUND_S = 30.0
-"""One request may hold the server's loop for many seconds (a grammar, a regular expression); what
-holds it for longer does not end by itself. Streams are moved elsewhere long before."""
+"""Longest time without a turn of the server's loop, seconds. One request may hold the loop for many
+seconds (a grammar, a regular expression); a longer stall does not end by itself. Streams are
+continued on other instances long before."""
 PAUSE_S = 5.0
-"""A judge that was not asked for this long was itself stopped: what it missed proves nothing."""
+"""A judge that was not asked for this many seconds was itself stopped, so that missing heartbeats
+prove nothing."""
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True):
-    """Sent by the engine's process every BEAT_S, from a thread of its own.
-
-    pid: of that process. progress: grows when an iteration begins and when one ends.
-    num_unfinished: requests that the engine has taken in and not ended. step_s: predicted duration
-    of the iteration that runs, 0 between iterations. first: no iteration of its kind has ended yet.
-    """
+    """The engine's process sends a heartbeat every BEAT_S, from a thread of its own."""
 
     pid: int
+    """Process id of the engine."""
     progress: int
+    """Counter that grows when an iteration begins and when one ends."""
     num_unfinished: int
+    """Requests that the engine has taken in and not ended."""
     step_s: float = 0.0
+    """Predicted duration of the running iteration, seconds; 0 between iterations."""
     first: bool = False
+    """Whether no iteration of its kind has ended yet."""
 
 
 def step_bound_s(beat: Beat) -> float:
-    """How long the engine may go without progress, seconds."""
+    """Return the seconds for which the engine may go without progress."""
     bound_s = max(MIN_BOUND_S, STEP_FACTOR * beat.step_s)
     return max(bound_s, FIRST_STEP_S) if beat.first else bound_s
 
 
 class HealthJudge:
-    """Collects beats from the moment when the instance serves; loading and warm-up are not judged.
+    """The judge observes an instance from the moment it serves; loading and warm-up are not judged.
 
-    server_pid: of the server's process. An engine inside of it (the emulated one) is silent
-    whenever the server is, and is judged as the server.
+    server_pid: process id of the server. An engine inside the server's process (the emulated one)
+        is silent whenever the server is, and is judged as the server.
     """
 
     def __init__(self, server_pid: int, now: float) -> None:
@@ -59,7 +61,7 @@ class HealthJudge:
         self._forgive(now)
 
     def _forgive(self, now: float) -> None:
-        """Begin anew: every clock starts at ``now``."""
+        """Restart every clock at ``now``."""
         self._engine_s = self._server_s = self._progress_s = self._waiting_s = now
 
     def observe_engine(self, beat: Beat, now: float) -> None:
@@ -70,14 +72,18 @@ class HealthJudge:
             self._progress_s = now
 
     def observe_server(self, num_unfinished: int, now: float) -> None:
-        """The server's loop turns. num_unfinished: requests that it has passed to the engine and
-        that have not ended. A number from before a pause of the loop is not relied on."""
+        """Note a turn of the server's loop.
+
+        num_unfinished: requests that the server has passed to the engine and that have not ended. A
+            number from before a pause of the loop is not relied on.
+        """
         if not num_unfinished or now - self._server_s > PAUSE_S:
             self._waiting_s = now
         self._server_s = now
 
     def fault(self, now: float) -> str | None:
-        """Why the instance has to be restarted, as the end of a sentence; None while it works."""
+        """Return why the instance has to be restarted, as the end of a sentence; None while it
+        works."""
         asked_s, self._asked_s = self._asked_s, now
         if now - asked_s > PAUSE_S:
             self._forgive(now)

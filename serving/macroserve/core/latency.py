@@ -1,7 +1,7 @@
-"""How long a batch takes: Ascendra's regression on the flops and bytes of the batch.
+"""Ascendra's regression predicts the time of a batch from its flops and bytes.
 
-``LatencyModel`` turns a batch into ``Work`` and work into seconds. It starts from a prior and
-learns from every batch that was served (Ascendra, section 4.1 and appendix A).
+``LatencyModel`` turns a batch into ``Work`` and work into seconds. The model starts from a prior
+and learns from every served batch (Ascendra, section 4.1 and appendix A).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,14 @@ import numpy as np
 from macroserve.core.shapes import DeviceShape, ModelShape
 
 PRIOR = (0.25, 1.25, 0.0, 0.0, 0.001)
-"""C1..C5 before anything was observed: two thirds of the device's peak, a millisecond a batch."""
+"""C1..C5 before any observation: two thirds of the device's peak, a millisecond per batch."""
 
 PRIOR_DEVIATION = np.array([1.0, 1.0, 1.0, 1.0, 0.005])
-"""How far each coefficient may be from its prior; the columns are collinear, so it must be said."""
+"""Standard deviation of each coefficient from its prior. The columns are collinear, so the data
+alone do not determine the coefficients."""
 
 PRIOR_WEIGHT = 0.01
-"""The prior counts as this much of an observed batch."""
+"""Weight of the prior, in observed batches."""
 
 FORGETTING = 0.995
 """Weight of an observed batch after one more of its kind: some 200 batches are remembered."""
@@ -28,33 +29,38 @@ REFIT_EVERY = 16
 SURPRISE_RATE = 0.05
 SURPRISE_FLOOR = 0.02
 OUTLIER_SURPRISES = 3.0
-"""A batch this many times more surprising than the usual one counts for less."""
+"""A batch this many times more surprising than the usual one gets a lower weight."""
 
 FLOOR_S = 1e-5
-"""No batch is predicted to take less."""
+"""Shortest predicted duration of a batch, seconds."""
 
 FLASH_BLOCK_TOKENS = 128
-"""Keys and values that an attention kernel holds at a time; queries are read once for each."""
+"""Tokens whose keys and values an attention kernel holds at a time; queries are read once for each
+block."""
 
 
 class Work(NamedTuple):
-    """What each device has to do for one batch. rebuild_s: beside that, to make keys and values
-    again, where it was measured how long that takes."""
+    """Each device does this work for one batch."""
 
     flops: float
+    """Floating-point operations."""
     bytes: float
+    """Bytes moved to and from device memory."""
     rebuild_s: float = 0.0
+    """Additional seconds to rebuild keys and values, where that time was measured."""
 
 
 class LatencyModel:
-    """t = C1 (M/M_H + F/F_H) + C2 max(M/M_H, F/F_H) + C3 M/M_H + C4 F/F_H + C5 (equation 4).
+    """A batch takes C1 (M/M_H + F/F_H) + C2 max(M/M_H, F/F_H) + C3 M/M_H + C4 F/F_H + C5 (equation
+    4).
 
-    The coefficients are kept non-negative, so a prediction never falls when work is added.
+    The coefficients are never negative, so a prediction never falls when work is added.
+
     coefficients: five numbers from an earlier model's ``coefficients``, to start from instead of
-    the prior. Raises ValueError unless they are finite and not negative.
-    rebuild_s_per_token: by how much each token of which the hidden state is kept makes a decode
-    batch longer, as measured (Apt-Serve's rho, equation 6). Until it is, keys and values are taken
-    to be projected again and written once.
+        the prior. Raises ValueError unless they are finite and not negative.
+    rebuild_s_per_token: measured seconds by which each token cached as hidden state makes a decode
+        batch longer (Apt-Serve's rho, equation 6). Without a measurement, keys and values are
+        assumed to be projected again and written once.
     """
 
     def __init__(
@@ -97,7 +103,7 @@ class LatencyModel:
 
     @property
     def coefficients(self) -> tuple[float, ...]:
-        """C1..C5; C5 in seconds, the others without unit."""
+        """Return C1..C5; C5 in seconds, the others without unit."""
         return self._coefficients
 
     def work(
@@ -107,12 +113,13 @@ class LatencyModel:
         decode_context: int = 0,
         hidden_context: int = 0,
     ) -> Work:
-        """The work of one batch (equations 8 and 9, grouped-query attention included).
+        """Return the work of one batch (equations 8 and 9, grouped-query attention included).
 
         prefills: for each, the prompt tokens computed in this batch and those computed before.
-        decode_context: tokens in the cache of all decodes together. hidden_context: those of them
-            of which only the hidden state is kept, so that keys and values are computed again.
-        Weights are read once whatever the batch: the floor under small batches.
+        decode_context: cached tokens of all decodes together.
+        hidden_context: those of them cached as hidden states, whose keys and values are recomputed.
+
+        Weights are read once whatever the batch, which bounds the time of small batches.
         """
         num_tokens, num_samples = num_decodes, num_decodes
         context, pairs, prefill_pairs = decode_context, float(decode_context), 0
@@ -142,7 +149,7 @@ class LatencyModel:
         )
 
     def predict(self, work: Work) -> float:
-        """Seconds that a batch takes; 0 for no work at all."""
+        """Return the predicted seconds of a batch; 0 for no work at all."""
         flops, moved, rebuild_s = work
         if not moved:
             return 0.0
@@ -154,8 +161,8 @@ class LatencyModel:
         return predicted_s if predicted_s > FLOOR_S else FLOOR_S
 
     def rebuild_s(self, num_tokens: int) -> float:
-        """Seconds that a decode batch takes longer where so many tokens of its context are hidden
-        states: Apt-Serve's rho (equation 6), times the tokens."""
+        """Return the seconds by which ``num_tokens`` of hidden states in its context make a decode
+        batch longer: Apt-Serve's rho (equation 6), times the tokens."""
         if self.rebuild_s_per_token is not None:
             return self.rebuild_s_per_token * num_tokens
         c1, c2, c3, c4, _ = self._coefficients
@@ -164,7 +171,8 @@ class LatencyModel:
         return (c1 + c2 + c4) * compute_s + (c1 + c3) * memory_s
 
     def prefill_s(self, num_tokens: int, context: int = 0) -> float:
-        """Seconds to prefill ``num_tokens`` alone, after ``context`` tokens of the same prompt."""
+        """Return the seconds to prefill ``num_tokens`` alone, after ``context`` tokens of the same
+        prompt."""
         found = self._prefills_s.get((num_tokens, context))
         if found is None:
             found = self.predict(self.work(((num_tokens, context),)))
@@ -172,7 +180,7 @@ class LatencyModel:
         return found
 
     def batched_prefill_s(self, num_tokens: int, batch_tokens: int) -> float:
-        """Its share, in seconds, of a batch filled with prompts like it.
+        """Return a prompt's share, in seconds, of a batch filled with prompts of its length.
 
         Many short prompts read the weights together; ``prefill_s`` would count that for each.
         """
@@ -189,10 +197,10 @@ class LatencyModel:
         num_decodes: int = 0,
         decode_context: int = 0,
     ) -> int:
-        """The most prefill tokens, at most ``limit``, that keep a batch within ``budget_s``.
+        """Return the most prefill tokens, at most ``limit``, that keep a batch within ``budget_s``.
 
-        They follow ``context`` tokens of their own prompt and share the batch with the decodes.
-        Time is the larger of two quadratics in their number (memory bound, compute bound).
+        The tokens follow ``context`` tokens of their own prompt and share the batch with the
+        decodes. Time is the larger of two quadratics in their number (memory bound, compute bound).
         """
         c1, c2, c3, c4, c5 = self._coefficients
         memory, compute = 1 / self.device.bytes_per_s, 1 / self.device.flops_per_s
@@ -223,9 +231,10 @@ class LatencyModel:
         return int(most)
 
     def observe(self, work: Work, elapsed_s: float) -> None:
-        """Learn from a batch that took ``elapsed_s``; times that are no times are ignored.
+        """Learn from a batch that took ``elapsed_s``; times that are not positive and finite are
+        ignored.
 
-        Relative errors are fitted, each at most 1, and surprising batches count for less, so
+        Relative errors are fitted, each at most 1, and surprising batches get a lower weight, so
         that a stall of the machine moves the coefficients little.
         """
         elapsed_s -= work.rebuild_s
@@ -249,7 +258,8 @@ class LatencyModel:
             self._refit()
 
     def _refit(self) -> None:
-        """Ridge regression towards the prior; coefficients that come out negative are zero."""
+        """Fit the coefficients by ridge regression towards the prior; negative coefficients become
+        zero."""
         for moments in self._moments:
             moments.fold()
         memory, compute = self._moments
@@ -268,8 +278,10 @@ class LatencyModel:
 
 
 class _Moments:
-    """Sums of a least-squares problem in which older rows fade; new rows are folded in together,
-    for that is much cheaper."""
+    """The sums define a least-squares problem in which older rows fade.
+
+    New rows are folded in together, which is much cheaper.
+    """
 
     __slots__ = ("_rows", "_targets", "_weights", "gram", "moment")
 

@@ -1,6 +1,7 @@
-"""Snapshots that routing and scaling decide from: plain data, pushed by instances and cells.
+"""Routing and scaling decide from snapshots: plain data, pushed by instances and cells.
 
-Structs and not dataclasses, which take five times as long to make: each batch makes some anew.
+They are structs and not dataclasses, which take five times as long to create: each batch creates
+some.
 """
 
 from enum import StrEnum
@@ -9,7 +10,8 @@ import msgspec
 
 
 class Phase(StrEnum):
-    """What an instance works on (EcoServe, section 3.2: temporal disaggregation)."""
+    """The phase is the kind of an instance's current work (EcoServe, section 3.2: temporal
+    disaggregation)."""
 
     IDLE = "idle"
     PREFILL = "prefill"
@@ -18,123 +20,134 @@ class Phase(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Phase":
-        """Take what an instance of a later version calls its work for MIXED."""
+        """Read an unknown phase of a later version as MIXED."""
         return cls.MIXED
 
 
 class Pool(StrEnum):
-    """Which pool of its cell an instance belongs to (Ascendra, section 4)."""
+    """An instance belongs to a pool of its cell (Ascendra, section 4)."""
 
     LP = "lp"
-    """Low priority: works for throughput, out of order."""
+    """Low priority: optimizes throughput, out of order."""
     HP = "hp"
-    """High priority: puts prefills first, takes urgent requests."""
+    """High priority: runs prefills first, takes urgent requests."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Pool":
-        """Take a pool of a later version for LP: its instances take whatever comes."""
+        """Read an unknown pool of a later version as LP, whose instances take all requests."""
         return cls.LP
 
 
 class InstanceStatus(msgspec.Struct, frozen=True):
-    """What an instance knows of itself after an iteration. Durations, never clock readings.
-
-    seq: grows with every status of one incarnation, so that late ones are told apart.
-    iterations: finished so far, those with nothing to run included.
-    waiting_tokens: prompt tokens not yet prefilled. waiting_prefill_s: their predicted time.
-    phase_prefill_s: predicted time of the prefills that arrived since the last switch to decode,
-        done or not: the ``pending`` of EcoServe's Algorithm 2.
-    saved_tpot_mean_s, saved_tpot_p10_s: slack of the decoding requests, (L-1)*TPOT - (now - first
-        token), mean and tenth percentile; infinite when nothing decodes (sent as ``null``).
-    queue_s_per_token: time in which the queue gets shorter by a token, as measured of late.
-    remaining_tokens: predicted output tokens still owed to running and waiting requests.
-    admitted: ids taken in since the last status, so that a scheduler stops counting them in flight.
-    finished, attained: requests ended so far, and how many of them met their targets.
-    """
+    """An instance reports its state after an iteration. Times are durations, never clock
+    readings."""
 
     seq: int
+    """Number that grows with every status of one incarnation, so that late ones are recognized."""
     phase: Phase = Phase.IDLE
     num_waiting: int = 0
     num_running: int = 0
     num_decoding: int = 0
     waiting_tokens: int = 0
+    """Prompt tokens not yet prefilled."""
     waiting_prefill_s: float = 0.0
+    """Predicted time of their prefill, seconds."""
     phase_prefill_s: float = 0.0
+    """Predicted time of the prefills that arrived since the last switch to decode, done or not,
+    seconds: the ``pending`` of EcoServe's Algorithm 2.
+    """
     saved_tpot_mean_s: float | None = None
+    """Mean slack of the decoding requests, (L-1)*TPOT - (now - first token), seconds; None if none
+    decodes."""
     saved_tpot_p10_s: float | None = None
+    """Tenth percentile of the same slack, seconds; None if none decodes."""
     decode_step_s: float = 0.0
+    """Predicted time of a step with all decodes and nothing else, seconds."""
     prefill_s_per_token: float = 0.0
+    """Predicted time per prompt token of a full batch, seconds."""
     queue_s_per_token: float = 0.0
+    """Recently measured time in which the queue gets shorter by a token, seconds."""
     remaining_tokens: int = 0
+    """Predicted output tokens still owed to running and waiting requests."""
     free_blocks: int = 0
     num_blocks: int = 0
     block_size: int = 16
+    """Tokens per block."""
     oldest_wait_s: float = 0.0
+    """Wait of the oldest request without a first token, seconds."""
     admitted: tuple[str, ...] = ()
+    """Ids taken in since the last status, so that a scheduler stops counting them in flight."""
     finished: int = 0
+    """Requests ended so far."""
     attained: int = 0
+    """Requests ended so far that met their targets."""
     draining: bool = False
     iterations: int = 0
+    """Iterations finished so far, including idle ones."""
 
 
 UNHEARD = InstanceStatus(seq=-1, draining=True)
-"""Until its first status an instance takes no requests; any status is newer."""
+"""Status of an instance before its first report: it takes no requests, and any status is newer."""
 
 
 class InstanceView(msgspec.Struct, frozen=True):
-    """An instance as its cell scheduler sees it: the last status plus decisions in flight.
-
-    as_of_s: when the status arrived, on the cell scheduler's clock.
-    max_num_seqs: requests that one batch there holds at most.
-    in_flight_*: requests routed there that no status has acknowledged yet.
-    on_trial: a request runs there under which instances broke before; others keep away.
-    """
+    """The cell scheduler's view of an instance is its last status plus decisions in flight."""
 
     name: str
     pool: Pool
     status: InstanceStatus
     as_of_s: float
+    """Arrival of the status, seconds on the cell scheduler's clock."""
     max_num_seqs: int
+    """Maximum requests of one batch."""
     in_flight_requests: int = 0
+    """Requests routed to the instance that no status has acknowledged yet."""
     in_flight_tokens: int = 0
+    """Tokens of those requests."""
     in_flight_prefill_s: float = 0.0
+    """Predicted prefill time of those requests, seconds."""
     in_flight_blocks: int = 0
+    """Blocks that those requests will need."""
     on_trial: bool = False
+    """Whether it runs a request under which instances broke before; no other request is routed to
+    it."""
 
     @property
     def num_outstanding(self) -> int:
-        """Requests that were routed there and have not ended."""
+        """Return the requests that were routed to the instance and have not ended."""
         status = self.status
         return status.num_waiting + status.num_running + self.in_flight_requests
 
     @property
     def heard(self) -> bool:
-        """Whether the instance has sent a status."""
+        """Return whether the instance has sent a status."""
         return self.status is not UNHEARD
 
 
 class CellView(msgspec.Struct, frozen=True):
-    """A cell as the overall scheduler and the planner see it (sums over its instances).
-
-    num_ready: instances that take requests: heard from, not draining.
-    num_prefilling, num_decoding: running requests before and after their first token.
-    num_waiting, waiting_prefill_s, free_blocks: decisions in flight counted as waiting.
-    prefill_s_per_token: of its slowest instance.
-    finished, attained: requests that ended in the cell since its scheduler began, and how many of
-        them met their targets; neither ever falls.
-    """
+    """The view sums over a cell's instances, for the overall scheduler and the planner."""
 
     name: str
     instances: tuple[str, ...]
     high_priority: tuple[str, ...] = ()
+    """Names among ``instances`` in the HP pool."""
     num_ready: int = 0
+    """Instances that take requests: heard from, not draining."""
     num_prefilling: int = 0
+    """Running requests before their first token."""
     num_decoding: int = 0
+    """Running requests after their first token."""
     num_waiting: int = 0
+    """Waiting requests, decisions in flight included."""
     num_running: int = 0
     waiting_prefill_s: float = 0.0
+    """Predicted time of their prefills, seconds, decisions in flight included."""
     prefill_s_per_token: float = 0.0
+    """Predicted time per prompt token on the slowest instance, seconds."""
     free_blocks: int = 0
+    """Free blocks, less those of decisions in flight."""
     num_blocks: int = 0
     finished: int = 0
+    """Requests that ended in the cell since its scheduler began; never falls."""
     attained: int = 0
+    """Those of them that met their targets; never falls."""

@@ -1,4 +1,4 @@
-"""The named strategies: each paper whole, the baselines, and the combination."""
+"""The named strategies are each paper as a whole, the baselines, and the combination."""
 
 from macroserve.core.routing.policies.ascendra import ascendra_route
 from macroserve.core.routing.policies.baselines import least_load_route

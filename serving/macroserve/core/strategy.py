@@ -1,4 +1,4 @@
-"""A strategy: the policies of scheduling and routing, and what they depend on."""
+"""A strategy combines the policies of scheduling and routing with the settings they depend on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Transfer(StrEnum):
-    """How far a request's KV cache travels between its prefill and its first decode."""
+    """A request's KV cache may travel this far between its prefill and its first decode."""
 
     NOWHERE = "nowhere"
     NODE = "node"
@@ -17,7 +17,7 @@ class Transfer(StrEnum):
 
 
 class Ordering(StrEnum):
-    """In which order waiting requests are prefilled."""
+    """Waiting requests are prefilled in this order."""
 
     FCFS = "fcfs"
     EDF = "edf"
@@ -28,19 +28,21 @@ class Ordering(StrEnum):
 
 
 class HybridCache(StrEnum):
-    """When hidden states are kept in place of keys and values (Apt-Serve, section 3.1), of which
-    they take less memory and more time."""
+    """Hidden states replace keys and values under this condition (Apt-Serve, section 3.1).
+
+    Hidden states take less memory and more time.
+    """
 
     NEVER = "never"
     CHEAP = "cheap"
-    """Where memory is short, and to attend to a whole pool of them takes less than a step."""
+    """Memory is short, and attention over a whole pool of hidden states takes less than a step."""
     VALUE = "value"
-    """Where Apt-Serve's value says so, whatever they cost."""
+    """Apt-Serve's value decides, whatever the cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One set of policies; `strategies.py` has the named ones."""
+    """A strategy is one set of policies; ``strategies.py`` has the named ones."""
 
     name: str
     batch: Callable[..., Any]
@@ -49,33 +51,38 @@ class Strategy:
     """The routing policy, a function in ``routing/policies``: which instance takes a request."""
     ordering: Ordering
     uses_pools: bool = False
-    """Cells have LP and HP instances."""
+    """Whether cells have LP and HP instances."""
     offload: bool = False
-    """LP instances hand back requests about to miss their TTFT (Ascendra, section 4.2)."""
+    """Whether LP instances hand back requests about to miss their TTFT (Ascendra, section 4.2)."""
     exact_kv: bool = False
-    """KV is reserved for prompt and predicted response at once (EconoServe, section 3.2)."""
+    """Whether KV is reserved for prompt and predicted response at once (EconoServe, section
+    3.2)."""
     queues_responses: bool = False
-    """A response waits for its own memory once its prompt is computed (EconoServe, section 3)."""
+    """Whether a response waits for its own memory once its prompt is computed (EconoServe, section
+    3)."""
     hybrid_cache: HybridCache = HybridCache.NEVER
     mean_slack: bool = False
-    """The mean saved TPOT pays for prefills, as in EcoServe, instead of the tenth percentile.
-    The mean hides young requests behind old ones, so attainment falls at low load already."""
+    """Whether the mean saved TPOT pays for prefills, as in EcoServe, instead of the tenth
+    percentile. The mean hides young requests behind old ones, so attainment falls at low load
+    already."""
     triage: bool = False
-    """The costliest requests are deferred when not all deadlines can be met (Moore-Hodgson)."""
+    """Whether the costliest requests are deferred if not all deadlines can be met
+    (Moore-Hodgson)."""
     high_priority_ratio: float = 0.0
     """Share of a cell's instances in the HP pool, unless the user asks for another."""
     transfer: Transfer = Transfer.NOWHERE
     group_by_length: bool = False
-    """Responses that are expected to end together begin together (EconoServe, section 3.1)."""
+    """Whether responses that are expected to end together begin together (EconoServe, section
+    3.1)."""
     kv_lending: bool = False
-    """Reserved memory that is not used yet is lent meanwhile (EconoServe, section 3.2)."""
+    """Whether reserved memory that is not used yet is lent meanwhile (EconoServe, section 3.2)."""
 
     @property
     def keeps_hidden(self) -> bool:
-        """Whether requests may keep hidden states in place of keys and values."""
+        """Return whether requests may keep hidden states in place of keys and values."""
         return self.hybrid_cache is not HybridCache.NEVER
 
     @property
     def moves_kv(self) -> bool:
-        """Whether requests decode on another instance than the one that prefilled them."""
+        """Return whether requests decode on another instance than the one that prefilled them."""
         return self.transfer is not Transfer.NOWHERE

@@ -1,1 +1,2 @@
-"""Which cell takes a request, and which instance in it: functions from views to decisions."""
+"""Routing chooses a cell for a request and an instance in it, by functions from views to
+decisions."""

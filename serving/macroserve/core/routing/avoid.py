@@ -1,4 +1,5 @@
-"""Instances that one ingress cannot reach, though their cell may: a circuit breaker for each."""
+"""A circuit breaker opens for each instance that one ingress cannot reach, although its cell
+may."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -6,9 +7,10 @@ from dataclasses import dataclass
 from macroserve.core.routing.attempts import Run
 
 FIRST_S, LONGEST_S = 5.0, 60.0
-"""For how long an instance is avoided after its first failure; twice as long after each further."""
+"""Seconds for which an instance is avoided after its first failure, doubled with each further one,
+and at most."""
 TRY_S = 15.0
-"""How long the one request has that tries whether it can be reached again."""
+"""Seconds allowed for the one request that tests whether the instance can be reached again."""
 
 
 @dataclass(slots=True)
@@ -18,7 +20,7 @@ class _Entry:
 
 
 class AvoidList:
-    """``names`` tells whom to avoid; ``note`` a failure, ``clear`` a success."""
+    """The list holds the instances to avoid: ``note`` records a failure, ``clear`` a success."""
 
     def __init__(self) -> None:
         self._entries: dict[Run, _Entry] = {}
@@ -32,10 +34,10 @@ class AvoidList:
         self._entries.pop(run, None)
 
     def names(self, runs: Collection[Run], now: float) -> frozenset[str]:
-        """Those of ``runs`` to avoid; nobody where that would be all of them.
+        """Return the names among ``runs`` to avoid; none if that would be all of them.
 
-        Past its time an instance is left out of one answer, so that one request tries it and not
-        all that come, and then avoided again until that one tells.
+        When its time is over, an instance is left out of one answer, so that a single request tries
+        it; then it is avoided again until that request reports.
         """
         self._entries = {run: entry for run, entry in self._entries.items() if run in runs}
         avoided = set[str]()

@@ -1,4 +1,4 @@
-"""The order in which an ingress asks cells to take a request (top level of EcoServe's three)."""
+"""An ingress asks cells in this order to take a request (top level of EcoServe's three)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from macroserve.core.status import CellView
 
 
 class CellAttempt(NamedTuple):
-    """One question to a cell: does it take the request?"""
+    """An ingress asks a cell once to take the request."""
 
     cell: str
     ignore_constraints: bool
@@ -19,8 +19,8 @@ def cells_to_ask(cells: Sequence[CellView]) -> list[CellAttempt]:
     first, then each one without.
 
     The cell with the least waiting work per ready instance comes first, then the one with the
-    fewest running requests, then the first by name. A lone one is not asked twice, and those
-    without a ready instance come last: they may have one by then.
+    fewest running requests, then the first by name. A single cell is not asked twice. Cells without
+    a ready instance come last: they may have one by then.
     """
     ready = sorted([cell for cell in cells if cell.num_ready], key=_load)
     others = [cell for cell in cells if not cell.num_ready]

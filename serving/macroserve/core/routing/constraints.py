@@ -1,4 +1,4 @@
-"""EcoServe's Algorithm 2, CheckConstraints, on what a cell scheduler knows of an instance."""
+"""EcoServe's Algorithm 2, CheckConstraints, decides on the cell scheduler's view of an instance."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from macroserve.core.status import InstanceView
 
 
 class Check(StrEnum):
-    """Satisfied, or the first constraint that is violated."""
+    """All constraints hold, or the named one is the first that is violated."""
 
     SATISFIED = "satisfied"
     TTFT = "ttft"
@@ -18,19 +18,24 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A request as instances weigh it at one moment; worked out once per decision.
-
-    by_mean: the mean saved TPOT pays for a prefill, as in the paper, else its tenth percentile.
-    """
+    """A request demands this of an instance at one moment; the values are computed once per
+    decision."""
 
     now: float
+    """Time of the decision, seconds on the scheduler's clock."""
     num_prompt_tokens: int
     num_tokens: int
+    """Tokens of prompt and predicted response."""
     ttft_left_s: float
+    """Time left of the TTFT target, seconds; negative once missed."""
     tpot_s: float
+    """TPOT target, seconds."""
     offloaded: bool
+    """Whether an LP instance handed the request back."""
     by_mean: bool
+    """Whether the mean saved TPOT pays for a prefill, as in the paper, or its tenth percentile."""
     prefilled: bool
+    """Whether the prompt was prefilled on another instance."""
 
     @staticmethod
     def of(request: RouteRequest, by_mean: bool, now: float) -> "Demand":
@@ -47,7 +52,8 @@ class Demand:
 
 
 def wait_s(view: InstanceView, demand: Demand) -> float:
-    """Least time to the request's first token there: all queued prefills, then its own."""
+    """Return the least time to the request's first token on the instance, seconds: all queued
+    prefills, then its own."""
     status = view.status
     return (
         status.waiting_prefill_s
@@ -57,10 +63,11 @@ def wait_s(view: InstanceView, demand: Demand) -> float:
 
 
 def check(view: InstanceView, demand: Demand) -> Check:
-    """EcoServe, Algorithm 2, with three amendments that the paper leaves open.
+    """Check the constraints of EcoServe's Algorithm 2, with three amendments that the paper leaves
+    open.
 
-    TTFT is held against what is left of the request's target, not the whole of it. Saved TPOT was
-    true when the status left: it shrinks while that status ages. Requests in flight count.
+    TTFT is compared with what is left of the request's target, not with the whole of it. Saved TPOT
+    was true when the status was sent, so it shrinks as the status ages. Requests in flight count.
     """
     status = view.status
     prefill_s = (

@@ -1,4 +1,4 @@
-"""What routing is asked, and what it answers."""
+"""Routing takes a ``RouteRequest`` and returns a ``RouteDecision``."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,33 +9,31 @@ from macroserve.core.status import InstanceView
 
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
-    """A request in search of an instance.
-
-    request: its ``arrival_s`` on the clock of the scheduler that routes it.
-    num_output_tokens: predicted length of its response.
-    offloaded: an LP instance handed it back because its TTFT target was about to be missed.
-    exclude: instances that must not get it, such as one that just failed to answer.
-    prefilled: its KV cache is elsewhere, and comes after it.
-    trial: instances broke under it; this is its last attempt.
-    """
+    """A request needs an instance."""
 
     request: Request
+    """The request, with ``arrival_s`` on the clock of the scheduler that routes it."""
     num_output_tokens: int
+    """Predicted tokens of the response."""
     offloaded: bool = False
+    """Whether an LP instance handed it back because it was about to miss its TTFT target."""
     exclude: frozenset[str] = frozenset()
+    """Names of instances that must not get it, such as one that just failed to answer."""
     prefilled: bool = False
+    """Whether its KV cache is on another instance and will be transferred."""
     trial: bool = False
+    """Whether instances broke under it, so that this is its last attempt."""
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that its KV cache will hold at its end."""
+        """Return the tokens in the KV cache when the response is complete."""
         return self.request.num_prompt_tokens + self.num_output_tokens
 
     def ttft_left_s(self, now: float) -> float:
-        """What is left of its TTFT target, negative once missed.
+        """Return the seconds left of the TTFT target, negative once missed.
 
-        A request that streamed tokens from an earlier instance has its first token out; it gets
-        the whole target again for its next one.
+        The first token of a request that streamed tokens from an earlier instance is out; such a
+        request gets the whole target again for its next token.
         """
         if self.request.num_streamed_tokens:
             return self.request.slo.ttft_s
@@ -43,50 +41,51 @@ class RouteRequest:
 
 
 class RouteReason(StrEnum):
-    """Why that instance, or none."""
+    """The reason tells why routing chose the instance, or none."""
 
     NO_INSTANCE = "no_instance"
     """The cell has no instance, or none that has reported and is not draining or excluded."""
     LEAST_LOAD = "least_load"
-    """Fewest requests that have not ended, of these by work."""
+    """The instance has the fewest outstanding requests, and the least work among equals."""
     SATISFIES = "satisfies"
-    """The first in cyclic order to satisfy the constraints (EcoServe, Algorithm 1)."""
+    """The instance is the first in cyclic order to satisfy the constraints (EcoServe, Algorithm
+    1)."""
     LEAST_WAIT = "least_wait"
-    """None satisfies the constraints: the first token is predicted soonest here."""
+    """No instance satisfies the constraints; the first token is predicted soonest here."""
     ROUND_ROBIN = "round_robin"
-    """Its turn among the LP instances."""
+    """The instance is the next of the LP instances in turn."""
     TICKET = "ticket"
     """An idle HP instance asked for one new request (Ascendra, section 6.1)."""
     URGENT = "urgent"
-    """Handed back by an LP instance, or too close to its TTFT target for one: HP takes it."""
+    """An LP instance handed the request back or would miss its TTFT target, so HP takes it."""
 
     TRIAL = "trial"
-    """The last attempt of a request under which instances broke: least is lost here."""
+    """The request makes its last attempt after breaks; the fewest other requests are at stake
+    here."""
     TRIALS_BUSY = "trials_busy"
-    """Such a request waits: every instance has another one."""
+    """The request waits for its last attempt: every instance already runs a trial."""
 
     @property
     def in_turn(self) -> bool:
-        """Whether the next request's cyclic order starts from the instance so chosen."""
+        """Return whether the next request's cyclic order starts from the instance so chosen."""
         return self in (RouteReason.SATISFIES, RouteReason.LEAST_WAIT, RouteReason.ROUND_ROBIN)
 
 
 Choice = tuple[InstanceView, RouteReason]
-"""A policy's choice among instances, and the reason."""
+"""The instance that a policy chooses, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteDecision:
-    """Which instance takes a request.
-
-    predicted_wait_s: least time from now to its first token there (infinite without instance):
-        the prefills before it, and its own.
-    satisfied: the constraints of EcoServe's Algorithm 2 hold there.
-    late: its first token is due before any instance could emit it, by that same prediction.
-    """
+    """The decision names the instance that takes a request."""
 
     instance: str | None
+    """Name of the instance, or None."""
     reason: RouteReason
     predicted_wait_s: float
+    """Least time from now to the first token, seconds: the prefills before it, and its own.
+    Infinite without an instance."""
     satisfied: bool
+    """Whether the constraints of EcoServe's Algorithm 2 hold on the instance."""
     late: bool
+    """Whether the first token is due before any instance could emit it, by the same prediction."""

@@ -1,6 +1,6 @@
-"""The soft state of a cell scheduler: its instances, their last status, decisions in flight.
+"""The ledger holds a cell scheduler's soft state: instances, statuses, decisions in flight.
 
-All of it can be lost: a new ledger fills up again from the handles and statuses it is told of.
+All of it can be lost: a new ledger is filled again from handles and statuses.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from macroserve.core.status import UNHEARD, CellView, InstanceStatus, InstanceVi
 from macroserve.core.strategy import Strategy
 
 IN_FLIGHT_TIMEOUT_S = 10.0
-"""A decision that no status has acknowledged for so long is taken to have come to nothing."""
+"""Seconds after which a decision that no status has acknowledged is dropped."""
 
 TRIAL_TIMEOUT_S = 60.0
-"""A trial of which nobody told the end for so long is over: its ingress may be gone."""
+"""Seconds after which a trial without a reported end is over: its ingress may be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class _InFlight:
 
 
 class CellLedger:
-    """Routes the requests of one cell, counting each decision until the instance reports it.
+    """The ledger routes one cell's requests and counts each decision until the instance reports it.
 
     A decision stops counting when a status lists the request as admitted, when it is settled or
-    decided anew, when its instance leaves or restarts, or after IN_FLIGHT_TIMEOUT_S. What ends at
-    an instance between two of its statuses is counted as ended in the cell, for good.
+    decided anew, when its instance leaves or restarts, or after IN_FLIGHT_TIMEOUT_S. Requests that
+    end at an instance between two of its statuses stay counted as ended in the cell.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -60,8 +60,11 @@ class CellLedger:
         return tuple(self._views.values())
 
     def add(self, name: str, pool: Pool, max_num_seqs: int, incarnation: int = 0) -> None:
-        """Take an instance in. Again with the same incarnation it changes nothing but the pool,
-        with a newer one the instance starts afresh, with an older one nothing happens."""
+        """Add an instance.
+
+        The same incarnation again changes only the pool, a newer one replaces the instance, and an
+        older one is ignored.
+        """
         known = self._incarnations.get(name, -1)
         if incarnation < known:
             return
@@ -73,7 +76,7 @@ class CellLedger:
             self._views[name] = replace(self._views[name], pool=pool)
 
     def remove(self, name: str) -> bool:
-        """Whether it was there."""
+        """Remove an instance; return whether the cell had it."""
         if name not in self._views:
             return False
         self._drop_all_at(name)
@@ -81,14 +84,15 @@ class CellLedger:
         return True
 
     def set_pool(self, name: str, pool: Pool) -> bool:
-        """Whether it was there."""
+        """Set an instance's pool; return whether the cell has it."""
         if name not in self._views:
             return False
         self._views[name] = replace(self._views[name], pool=pool)
         return True
 
     def observe(self, name: str, status: InstanceStatus, now: float, incarnation: int = 0) -> bool:
-        """Take a status in; whether it was news. A late one only tells what was admitted."""
+        """Take in a status; return whether it is news. A late one only tells which requests were
+        admitted."""
         known = self._incarnations.get(name)
         if known is None or incarnation < known:
             return False
@@ -139,26 +143,27 @@ class CellLedger:
         return decision
 
     def settle(self, request_id: str) -> None:
-        """Stop counting a request: it ended, failed to reach its instance, or was refused. A
-        trial is over with it."""
+        """Stop counting a request that ended, failed to reach its instance, or was refused, and end
+        its trial."""
         if request_id in self._in_flight:
             self._drop(request_id)
         self._end_trial(request_id)
 
     @property
     def waiting_prefill_s(self) -> float:
-        """Predicted time of all prefills that wait here or are on their way, seconds."""
+        """Return the predicted seconds of all prefills that wait in the cell or are in flight."""
         return sum(
             [v.status.waiting_prefill_s + v.in_flight_prefill_s for v in self._views.values()]
         )
 
     @property
     def queue_wait_s(self) -> float | None:
-        """See ``queue_wait.cell_queue_wait_s``."""
+        """Return the wait in the cell's queue, as ``queue_wait.cell_queue_wait_s`` defines it."""
         return cell_queue_wait_s(self._views.values())
 
     def cell_view(self, name: str) -> CellView:
-        """This cell as the overall scheduler and the planner see it, under that name."""
+        """Return the view of this cell, under ``name``, for the overall scheduler and the
+        planner."""
         views = self._views.values()
         statuses = [view.status for view in views]
         running = sum(status.num_running for status in statuses)

@@ -1,4 +1,4 @@
-"""The one entry to routing inside a cell."""
+"""``route`` is the only entry point to routing inside a cell."""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def route(
 
 
 def _for_trial(candidates: Sequence[InstanceView], demand: Demand) -> RouteDecision:
-    """Where fewest requests would have to begin anew, of these where they would lose least."""
+    """Route a trial to the instance where the fewest requests, and the least work, are at stake."""
     if not candidates:
         return RouteDecision(None, RouteReason.TRIALS_BUSY, math.inf, satisfied=False, late=False)
     view = min(candidates, key=_at_stake)
@@ -50,7 +50,7 @@ def _for_trial(candidates: Sequence[InstanceView], demand: Demand) -> RouteDecis
 
 
 def _at_stake(view: InstanceView) -> tuple[int, int]:
-    """Requests there, and the KV blocks that would have to be computed again."""
+    """Return the requests at the instance, and the KV blocks that would have to be recomputed."""
     status = view.status
     return view.num_outstanding, status.num_blocks - status.free_blocks + view.in_flight_blocks
 
@@ -79,7 +79,8 @@ def _is_late(
     chosen: InstanceView,
     demand: Demand,
 ) -> bool:
-    """The chosen instance first: where it makes it, the others need no look."""
+    """Return whether no candidate meets the TTFT target; the chosen one is checked first, as that
+    is enough if it does."""
     left_s = demand.ttft_left_s
     return (
         request.request.num_streamed_tokens == 0

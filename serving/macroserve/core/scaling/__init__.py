@@ -1,1 +1,1 @@
-"""How many instances, in which cells and pools: functions from cells to ordered decisions."""
+"""Scaling decides how many instances run in which cells and pools, by functions over cells."""

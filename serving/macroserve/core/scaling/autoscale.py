@@ -1,12 +1,13 @@
-"""How many instances a MacroInstance should have: from what is known to a target, with its reason.
+"""The autoscaler derives the target number of instances of a MacroInstance, with a reason.
 
-Up at once, down slowly. More instances come as soon as an alert says that the targets are missed
-or a simulation says that they will be. Fewer remain only once simulations have said, for a whole
-window without a break, that those would do. Whatever is not known keeps the target as it is.
+The target rises at once and falls slowly. It rises as soon as an alert says that the latency
+targets are missed or a simulation says that they will be. It falls once simulations have said, for
+a whole window without a break, that fewer instances are enough. Without information the target
+stays.
 
-The rule is that of a HorizontalPodAutoscaler's stabilization: of all opinions in the window the
-highest counts for going down, the lowest for going up. Its memory can be lost: ``resume`` makes it
-anew from the target and its history, and the worst that follows is one more window of waiting.
+The rule is the stabilization of a HorizontalPodAutoscaler: of all recommendations in the window the
+highest counts for scaling down, the lowest for scaling up. Its memory can be lost: ``resume``
+rebuilds it from the target and its history, and at worst the next change waits one more window.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,75 +15,81 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 SETTLE_S = 60.0
-"""After instances were added, an alert has this long to resolve before it adds another."""
+"""Seconds after instances were added in which an alert may resolve before it adds another."""
 
 PATIENCE_S = 180.0
-"""It waits for added instances that do not serve yet, but not for longer than this."""
+"""Longest time, in seconds, to wait for added instances that do not serve yet."""
 
 GAP_S = 60.0
-"""Opinions further apart leave a gap: nobody knows what they would have been in between."""
+"""Recommendations further apart than this many seconds leave a gap, for which no recommendation is
+known."""
 
 REBOUND_S = 600.0
-"""A number that had to be raised again so soon after it was lowered was too low."""
+"""A target that had to be raised again within this many seconds after it was lowered was too
+low."""
 
 REMEMBERED_S = 3600.0
+"""Time for which such mistakes are remembered, seconds."""
 MOST_DOUBLINGS = 3
-"""Each such mistake of the last hour doubles the window for going down, up to three times."""
+"""Each such mistake doubles the window for scaling down, up to this many times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on the target, and for how long a wish to go up or down must hold."""
+    """The limits bound the target and set how long a recommendation must hold before it is
+    applied."""
 
     least: int
+    """Minimum number of instances."""
     most: int
+    """Maximum number of instances."""
     up_s: float
+    """Window for scaling up, seconds."""
     down_s: float
+    """Window for scaling down, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityEstimate:
-    """What simulations of a MacroInstance's load say.
-
-    requests_per_s: that are expected, and what waits besides.
-    enough: instances that keep the attainment under the load that is expected; never above twice
-        the present number.
-    survivors: the fewest that would keep it under the busiest minute of the down window as well.
-    certain: whether they ran long enough to be relied on.
-    helps: whether more instances raise the attainment at all.
-    """
+    """Simulations of a MacroInstance's load estimate the instances it needs."""
 
     requests_per_s: float
+    """Expected arrival rate plus the requests that wait, requests per second."""
     enough: int
+    """Instances that keep the attainment under the expected load; at most twice the current
+    number."""
     survivors: int
+    """Fewest instances that also keep it under the busiest minute of the window for scaling
+    down."""
     certain: bool = True
+    """Whether the simulations ran long enough to be relied on."""
     helps: bool = True
+    """Whether more instances raise the attainment at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSignals:
-    """What is known at one moment.
-
-    ready: instances that serve.
-    alert: name of a firing alert that asks for more instances.
-    need: None before the first simulation since the last change has ended.
-    idle: nothing was asked for in the last minutes, and nothing waits or runs.
-    struggling: of the requests that ended in the last minute fewer than wished met their targets.
-    unknown: why the load is not known, a sentence. deaf: why an alert might not have arrived.
-    """
+    """The signals describe the load at one moment."""
 
     ready: int
+    """Instances that serve."""
     alert: str | None = None
+    """Name of a firing alert that asks for more instances."""
     need: CapacityEstimate | None = None
+    """The capacity estimate; None before the first simulation since the last change has ended."""
     idle: bool = False
+    """Whether no request arrived in the last minutes, and none waits or runs."""
     struggling: bool = False
+    """Whether the attainment of the requests that ended in the last minute is below its target."""
     unknown: str | None = None
+    """Sentence that tells why the load is unknown; None if it is known."""
     deaf: str | None = None
+    """Sentence that tells why an alert might not have arrived; None if alerts arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChange:
-    """A change of the target, in seconds of the same clock as ``now``."""
+    """The target changed at ``at_s``, seconds on the clock of ``now``."""
 
     at_s: float
     before: int
@@ -91,44 +98,49 @@ class TargetChange:
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """Between these two times growing to ``wish`` and shrinking to ``keep`` seemed right."""
+    """Between two times the same recommendation held."""
 
     since_s: float
+    """Start, seconds."""
     until_s: float
+    """End, seconds."""
     wish: int
+    """Recommended instances when scaling up."""
     keep: int
+    """Recommended instances when scaling down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """A target and what its next change depends on. moves: oldest first."""
+    """The autoscaler's state holds the target and the inputs of its next change."""
 
     target: int
     moves: tuple[TargetChange, ...] = ()
+    """Changes of the target, oldest first."""
     opinions: tuple[Opinion, ...] = ()
+    """Recommendations within the longest window, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetDecision:
-    """target: how many instances there should be, and why.
-
-    able: whether nothing stands in the way of what is wished for.
-    """
+    """The autoscaler decided on a target, for a reason."""
 
     target: int
+    """Desired number of instances."""
     reason: str
     able: bool = True
+    """Whether no obstacle keeps the target from its recommended value."""
 
 
 def resume(target: int, moves: Iterable[TargetChange], now: float) -> Scaling:
-    """As after a restart, or wherever nobody knows what should have been wished for until now."""
+    """Return the state after a restart, or after a period without recommendations."""
     return Scaling(target, tuple(moves), (Opinion(now, now, target, target),))
 
 
 def decide(
     scaling: Scaling, limits: Limits, signals: LoadSignals, now: float
 ) -> tuple[TargetDecision, Scaling]:
-    """The target from now on, and what to remember until the next call."""
+    """Return the target from now on, and the state for the next call."""
     held = scaling.target
     within = max(limits.least, min(held, limits.most))
     if within != held:
@@ -158,7 +170,8 @@ def decide(
 
 
 def _wish(scaling: Scaling, limits: Limits, signals: LoadSignals, now: float) -> tuple[int, str]:
-    """How many instances to grow to, the present number if it is enough."""
+    """Return the recommended instances when scaling up (the current number if it is enough), and
+    why."""
     held, need, alert = scaling.target, signals.need, signals.alert
     helps = need is None or need.helps
     wish, why = held, ""
@@ -172,7 +185,8 @@ def _wish(scaling: Scaling, limits: Limits, signals: LoadSignals, now: float) ->
 
 
 def _keep(scaling: Scaling, limits: Limits, signals: LoadSignals) -> tuple[int, str]:
-    """How many instances should remain, the present number if all are needed, and why."""
+    """Return the recommended instances when scaling down (the current number if all are needed),
+    and why."""
     held, need = scaling.target, signals.need
     if signals.deaf:
         return held, f"{signals.deaf} No instance is removed."
@@ -206,7 +220,7 @@ def _counted(num: int, one: str = "", more: str = "") -> str:
 
 
 def _settled(scaling: Scaling, ready: int, now: float) -> bool:
-    """Whether the last instances that were added have had the time to help."""
+    """Return whether the instances added last have had the time to help."""
     if not scaling.moves or scaling.moves[-1].after < scaling.moves[-1].before:
         return True
     since_s = now - scaling.moves[-1].at_s
@@ -220,7 +234,7 @@ def _move(scaling: Scaling, target: int, reason: str, now: float) -> tuple[Targe
 
 
 def _with_opinion(scaling: Scaling, wish: int, keep: int, limits: Limits, now: float) -> Scaling:
-    """One more opinion; those that no window reaches any more are forgotten."""
+    """Add a recommendation, and drop those older than every window."""
     last = scaling.opinions[-1]
     if now - last.until_s > GAP_S:
         return resume(scaling.target, scaling.moves, now)
@@ -238,7 +252,11 @@ def _within(scaling: Scaling, window_s: float, now: float) -> Iterator[Opinion]:
 
 
 def _down_window_s(scaling: Scaling, limits: Limits, now: float) -> float:
-    """Longer after every recent mistake, so that a wrong model does not make the number swing."""
+    """Return the window for scaling down, seconds.
+
+    Every recent mistake lengthens the window, so that a wrong model does not make the target
+    oscillate.
+    """
     num_rebounds = sum(
         lower.after < lower.before
         and raised.after > raised.before

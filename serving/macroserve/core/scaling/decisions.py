@@ -1,7 +1,6 @@
-"""Cells as scaling plans them, the decisions that change them, and what each decision does.
+"""A decision changes the cells as scaling plans them, and ``apply`` defines its effect.
 
-``apply`` is the one definition of a decision's effect: plans look ahead with it, the operator and
-the simulator carry out the same.
+Plans look ahead with ``apply``; the operator and the simulator carry out the same effects.
 """
 
 from collections.abc import Iterable
@@ -13,11 +12,12 @@ from macroserve.core.status import CellView, Pool
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The members of a macro instance. high_priority: those of ``instances`` in the HP pool."""
+    """A cell of the macro instance has these members."""
 
     name: str
     instances: tuple[str, ...] = ()
     high_priority: tuple[str, ...] = ()
+    """Names among ``instances`` that are in the HP pool."""
 
     def __post_init__(self) -> None:
         assert len(set(self.instances)) == len(self.instances), self
@@ -57,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Start an instance under that name in a cell; the cell begins with it if there is none."""
+    """Start a named instance in a cell, which is created if it does not exist."""
 
     cell: str
     instance: str
@@ -76,8 +76,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Migrate instances of a cell to another, which begins with them if there is none of that name.
-    They keep running."""
+    """Migrate running instances of a cell to another, which is created if it does not exist."""
 
     cell: str
     new_cell: str
@@ -87,7 +86,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Migrate all instances of ``source`` to ``into`` and end ``source``. They keep running."""
+    """Migrate all running instances of ``source`` to ``into`` and delete ``source``."""
 
     source: str
     into: str
@@ -96,7 +95,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class SetPool:
-    """Put an instance into a pool of its cell."""
+    """Set the pool of an instance within its cell."""
 
     instance: str
     pool: Pool
@@ -107,7 +106,8 @@ Decision = Add | Remove | Split | Merge | SetPool
 
 
 def apply(cells: Iterable[Cell], decision: Decision) -> tuple[Cell, ...]:
-    """The cells after a decision, in their order of names. Asserts that it fits the cells."""
+    """Return the cells after a decision, in order of their names. Assert that the decision fits the
+    cells."""
     by_name = {cell.name: cell for cell in cells}
     match decision:
         case Add():
@@ -138,7 +138,8 @@ def apply(cells: Iterable[Cell], decision: Decision) -> tuple[Cell, ...]:
 
 
 def describe(decision: Decision) -> str:
-    """What a decision does, such as ``Merge cell-1 into cell-0``, without a full stop."""
+    """Return a description of a decision, such as ``Merge cell-1 into cell-0``, without a full
+    stop."""
     match decision:
         case Add(cell=cell, instance=name, pool=pool):
             return f"Add {name} ({pool}) to {cell}"
@@ -153,5 +154,5 @@ def describe(decision: Decision) -> str:
 
 
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """By name, ``cell-2`` before ``cell-10``."""
+    """Return the cells sorted by name, ``cell-2`` before ``cell-10``."""
     return tuple(sorted(cells, key=lambda cell: (len(cell.name), cell.name)))

@@ -1,9 +1,9 @@
-"""A fleet's plan: the decisions and the next actions that lead from current to desired instances.
+"""A fleet's plan holds the decisions and the next actions from current to desired instances.
 
 ``plan_actions`` is level-triggered: it compares the current with the desired fleet and keeps no
 memory of earlier reconciles. Every action is small and idempotent, and leaves a fleet from which
 the next reconcile continues, so an executor may die between any two actions. ``macroserve up``
-carries actions out on processes of one machine, the operator on pods.
+applies actions to processes of one machine, the operator to pods.
 """
 
 from collections.abc import Iterator
@@ -17,85 +17,88 @@ from macroserve.core.status import Pool
 
 @dataclass(frozen=True, slots=True)
 class DesiredFleet:
-    """How many instances there should be, and how cells and pools divide them.
-
-    high_priority_ratio: share of each cell in the HP pool, 0 for strategies without pools.
-    """
+    """The desired fleet has a number of instances, divided into cells and pools."""
 
     desired_instances: int
     bounds: Bounds
+    """Bounds on the instances of a cell."""
     high_priority_ratio: float
+    """Share of each cell in the HP pool, 0 for strategies without pools."""
 
 
 class State(StrEnum):
     STARTING = "starting"
-    """Has yet to generate its first token, or does not answer just now."""
+    """The instance has yet to generate its first token, or does not answer at the moment."""
     SERVING = "serving"
-    """Has generated a token; a cell may take it."""
+    """The instance has generated a token; a cell may adopt it."""
     FAILED = "failed"
-    """Has ended, or cannot start where it is, and nothing but another one in its place helps."""
+    """The instance has ended or cannot start where it is, and only a replacement helps."""
     LEAVING = "leaving"
-    """Was told to stop; its name is not free yet."""
+    """The instance was told to stop; its name is not free yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One instance.
-
-    cell: the one that holds its handle (``joined``), else the one that it is meant for.
-    draining: takes no new requests. drained: nothing is left to do there, or its time is up.
-    outdated: built from an earlier form of the manifest. foreign: of a version that the cells
-    cannot talk to; only ingresses of its own version reach it.
-    remaining_tokens: predicted output tokens still owed by it. failure: why it is FAILED, if so.
-    """
+    """A member is one instance of the fleet."""
 
     name: str
     state: State
     pool: Pool
     cell: str
+    """Cell that holds its handle (``joined``), else the cell it is assigned to."""
     joined: bool = False
+    """Whether a cell holds its handle."""
     draining: bool = False
+    """Whether it takes no new requests."""
     drained: bool = False
+    """Whether no request is left on it, or its drain budget is over."""
     outdated: bool = False
+    """Whether it was built from an earlier revision of the manifest."""
     foreign: bool = False
+    """Whether it runs a version that the cells cannot talk to; only ingresses of its own version
+    reach it."""
     remaining_tokens: int = 0
+    """Predicted output tokens still owed by it."""
     failure: str = "It has failed."
+    """Reason for FAILED, a sentence."""
 
     @property
     def serves(self) -> bool:
-        """Whether it may have work: one that a cell holds does, though it be not ready just now."""
+        """Return whether it may have requests: a joined member does even if it does not answer just
+        now."""
         return self.state is State.SERVING or (self.state is State.STARTING and self.joined)
 
     @property
     def in_use(self) -> bool:
-        """Whether ingresses send it requests."""
+        """Return whether ingresses send it requests."""
         return self.joined or self.foreign
 
     @property
     def stays(self) -> bool:
-        """Whether it counts towards the desired number."""
+        """Return whether it counts towards the desired number."""
         hopeless = self.outdated and not self.serves
         return self.state in (State.STARTING, State.SERVING) and not (self.draining or hopeless)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """cells: those whose schedulers run; None when they cannot all be asked just now."""
+    """The fleet is the observed state that a plan starts from."""
 
     members: tuple[Member, ...] = ()
     cells: frozenset[str] | None = frozenset()
+    """Cells whose schedulers run; None while not all of them can be asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeployCell:
-    """Start a cell's scheduler; done when it answers."""
+    """Start a cell's scheduler; the action is complete when the scheduler answers."""
 
     cell: str
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start an instance that will join the cell when it serves."""
+    """Start an instance that joins the cell once it serves."""
 
     instance: str
     cell: str
@@ -104,7 +107,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Relabel:
-    """Note another cell or pool for an instance that has joined none yet."""
+    """Record another cell or pool for an instance that has joined none yet."""
 
     instance: str
     cell: str
@@ -133,7 +136,7 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Take an instance out of its cell's rotation; it finishes what runs there."""
+    """Take an instance out of its cell's rotation; the instance finishes its requests."""
 
     instance: str
     cell: str
@@ -160,17 +163,18 @@ Action = DeployCell | Start | Relabel | Attach | Migrate | Drain | Stop | Delete
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """Hold what is decided, each with its reason, and the actions to carry out now, in order."""
+    """The plan holds decisions, each with its reason, and the actions to apply now, in order."""
 
     decisions: tuple[Decision, ...]
     actions: tuple[Action, ...]
 
 
 def plan_actions(fleet: Fleet, desired: DesiredFleet) -> FleetPlan:
-    """No actions when the fleet is as desired, or when there is only to wait.
+    """Return the plan; it has no actions if the fleet is as desired, or if the next step has to
+    wait.
 
-    While the cells cannot be asked, instances that serve are left as they are. Raises ValueError
-    as ``mitosis.plan`` does.
+    While the cells cannot be asked, serving instances are left as they are. Raises ValueError as
+    ``mitosis.plan`` does.
     """
     staying = [member for member in fleet.members if member.stays]
     before = _cells(staying)
@@ -213,16 +217,20 @@ def _places(cells: tuple[Cell, ...]) -> dict[str, tuple[str, Pool]]:
 
 
 def _surge(staying: list[Member], desired: DesiredFleet) -> int:
-    """An only instance is replaced by one that serves already; of several, one may be missing,
-    so that a rollout needs no spare device."""
+    """Return 1 extra instance while a single outdated one is replaced, else 0.
+
+    A single instance is replaced by one that serves already; of several, one may be missing, so
+    that a rollout needs no spare device.
+    """
     return int(desired.desired_instances == 1 and any(member.outdated for member in staying))
 
 
 def _rollout(fleet: Fleet) -> Iterator[Action]:
-    """The next outdated instance to replace: one at a time, and only while all others serve.
+    """Yield the action that replaces the next outdated instance: one at a time, while all others
+    serve.
 
-    A foreign one counts as serving, but no cell drains it: it finishes its work when it is told to
-    end.
+    A foreign instance counts as serving, but no cell drains it: it finishes its requests when it is
+    told to end.
     """
     outdated = [m for m in fleet.members if m.stays and m.outdated]
     if fleet.cells is None or not outdated:
@@ -242,19 +250,19 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
 
 @dataclass(frozen=True, slots=True)
 class _Actions:
-    """From a fleet to the cells ``after``.
+    """The actions lead from a fleet to the cells ``after``.
 
-    Cells divide and merge by their sizes, so any part of the actions is to leave sizes from which
-    the next plan goes on, and does not go back: first as many instances as desired, then the places
-    of each in the order of the decisions.
-
-    turns: which decision is the first to change an instance's place. removed: a removal's reason.
+    Cells divide and merge by their sizes, so any part of the actions has to leave sizes from which
+    the next plan continues without going back: first the desired number of instances, then the cell
+    and pool of each in the order of the decisions.
     """
 
     fleet: Fleet
     after: tuple[Cell, ...]
     turns: dict[str, int]
+    """Index of the first decision that changes an instance's cell or pool, by instance."""
     removed: dict[str, str]
+    """Reason for a removal, by instance."""
 
     def __iter__(self) -> Iterator[Action]:
         yield from self._start()
@@ -313,21 +321,23 @@ class _Actions:
             yield DeleteCell(name)
 
     def _is_out_of_reach(self, member: Member) -> bool:
-        """It serves, and which cell holds it is not known."""
+        """Return whether the member serves while its cell is unknown."""
         return self.fleet.cells is None and member.serves
 
 
 MIN_BUDGET_S = 30.0
 MAX_BUDGET_S = 15 * 60.0
 GENEROSITY = 4.0
-"""Lengths are predictions, and the longest request takes longer than the mean one."""
+"""Factor on the mean remaining time: lengths are predictions, and the longest request takes longer
+than the mean one."""
 
 
 def drain_budget_s(remaining_tokens: int, num_running: int, tpot_s: float) -> float:
-    """Seconds from the start of a drain until what still runs there has to go on elsewhere.
+    """Return the seconds from the start of a drain until remaining requests continue on other
+    instances.
 
-    remaining_tokens: predicted output tokens still owed to its ``num_running`` requests, which
-    get one each every ``tpot_s``, the latency target.
+    remaining_tokens: predicted output tokens still owed to the ``num_running`` requests, each of
+        which gets one token every ``tpot_s``, the latency target.
     """
     mean_s = remaining_tokens / max(1, num_running) * tpot_s
     return min(MAX_BUDGET_S, MIN_BUDGET_S + GENEROSITY * mean_s)

@@ -1,9 +1,9 @@
-"""How much will be asked for in a minute, from what was asked for in the last ones.
+"""A forecast predicts the demand of the next minute from that of the last minutes.
 
-A level, and a linear trend that fades out (Gardner and McKenzie's damped trend): simple enough to
-be argued with, and it cannot run away. A slope is the median of all slopes between two buckets
-(Theil and Sen), so that one odd bucket does not bend it; and a trend is what a long and a short one
-agree upon, so that a step is none. Where too little is known for the long one, there is none.
+The forecast is a level plus a linear trend that fades out (Gardner and McKenzie's damped trend),
+which is easy to explain and cannot diverge. A slope is the median of all slopes between two buckets
+(Theil and Sen), so that one odd bucket does not bend it. A trend needs a long and a short slope
+that agree, so that a step is no trend; without data for the long one there is none.
 """
 
 from dataclasses import dataclass
@@ -14,33 +14,39 @@ from statistics import fmean, median
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 
 LEVEL_S = 60.0
-"""The level is the mean over this long."""
+"""Length of the window whose mean is the level, seconds."""
 
 BURST_S = 20.0
+"""Length of the window in which a burst shows, seconds."""
 BURST_DEVIATIONS = 2.0
-"""Unless more has come in the last BURST_S than chance explains: then it is the mean of those."""
+"""A window of BURST_S with more requests than this many standard deviations above the mean is a
+burst; then its mean is the level."""
 
 TRENDS_S = (60.0, 180.0)
+"""Lengths of the short and the long window for slopes, seconds."""
 DAMPING = 0.9
-"""Each further bucket ahead adds this much of the slope that the one before it added."""
+"""Factor by which the slope shrinks with each further bucket ahead."""
 
 CAP = 2.0
-"""A forecast is at most this many times the level."""
+"""Largest forecast, as a multiple of the level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked for per second."""
+    """The demand is a rate per second."""
 
     requests: float
+    """Requests per second."""
     prompt_tokens: float
+    """Prompt tokens per second."""
     output_tokens: float
+    """Output tokens per second."""
 
 
 def forecast(load: LoadReport, horizon_s: float) -> Demand | None:
-    """The demand expected ``horizon_s`` from now, never negative; None where nothing is known.
+    """Return the demand expected ``horizon_s`` from now, never negative; None without data.
 
-    Tokens per request are taken to stay as they were while the level was measured.
+    Tokens per request are assumed to stay as they were in the window of the level.
     """
     buckets, bucket_s = load.buckets, load.bucket_s
     if not buckets:
@@ -77,7 +83,8 @@ def _mean(buckets: tuple[LoadBucket, ...]) -> float:
 
 
 def _slope(buckets: tuple[LoadBucket, ...]) -> float:
-    """Requests per bucket gained from one bucket to the next; ``buckets`` are newest first."""
+    """Return the requests per bucket gained from one bucket to the next; ``buckets`` are newest
+    first."""
     slopes = [
         (newer.requests - older.requests) / (there - here)
         for (here, newer), (there, older) in combinations(enumerate(buckets), 2)
@@ -86,7 +93,7 @@ def _slope(buckets: tuple[LoadBucket, ...]) -> float:
 
 
 def _trend(buckets: tuple[LoadBucket, ...], bucket_s: float) -> float:
-    """The flatter slope, or none where one goes up and the other down."""
+    """Return the flatter slope, or 0 if one rises and the other falls."""
     if len(buckets) * bucket_s < max(TRENDS_S):
         return 0.0
     slopes = [_slope(_latest(buckets, bucket_s, span_s)) for span_s in TRENDS_S]

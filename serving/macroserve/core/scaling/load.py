@@ -1,4 +1,4 @@
-"""Load that a deployment had, as its head reports it."""
+"""A deployment's head reports its load."""
 
 import msgspec
 
@@ -6,27 +6,27 @@ from macroserve.core.shapes import DeviceShape, ModelShape
 
 
 class LoadBucket(msgspec.Struct, frozen=True):
-    """Requests that were placed in one stretch of time, which ended ``age_s`` ago."""
+    """The bucket counts the requests placed in one interval."""
 
     age_s: float
+    """Time since the end of the interval, seconds."""
     requests: int
     prompt_tokens: int
     output_tokens: int
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """The requests of the last ten minutes.
-
-    buckets: ``bucket_s`` long each, newest first, ten minutes of them.
-    lengths: (prompt, output) tokens of a sample of recent requests; outputs as predicted at
-        placement.
-    coefficients, model, device: what an instance's latency model is made of; None before one was
-        asked.
-    """
+    """The report covers the requests of the last ten minutes."""
 
     bucket_s: float
+    """Length of a bucket, seconds."""
     buckets: tuple[LoadBucket, ...] = ()
+    """Ten minutes of buckets, newest first."""
     lengths: tuple[tuple[int, int], ...] = ()
+    """(prompt, output) tokens of a sample of recent requests; outputs as predicted at placement."""
     coefficients: tuple[float, ...] | None = None
+    """Coefficients of an instance's latency model; None before an instance was asked."""
     model: ModelShape | None = None
+    """Shape of the model; None before an instance was asked."""
     device: DeviceShape | None = None
+    """Peak rates of a device; None before an instance was asked."""

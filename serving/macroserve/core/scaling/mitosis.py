@@ -1,4 +1,4 @@
-"""EcoServe's mitosis scaling: cells grow, divide and merge with the number of instances.
+"""EcoServe's mitosis scaling lets cells grow, split and merge with the number of instances.
 
 The plan has no memory: its next decision follows from the current cells and the desired number
 alone. So an executor may stop anywhere, observe again, plan again, and arrives at the same cells.
@@ -25,10 +25,10 @@ from macroserve.core.status import Pool
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many instances a cell has: N_l and N_u of the paper.
+    """The bounds limit the number of instances of a cell: N_l and N_u of the paper.
 
-    Raises ValueError unless 1 <= lower and 2 * lower <= upper + 1: a cell one above its upper
-    bound must make two within bounds.
+    Raises ValueError unless 1 <= lower and 2 * lower <= upper + 1: a cell one above its upper bound
+    must make two within bounds.
     """
 
     lower: int
@@ -52,14 +52,16 @@ def plan(
     remaining_tokens: Mapping[str, int] | None = None,
     leaving: Collection[str] = (),
 ) -> tuple[Decision, ...]:
-    """Commands in order, none if the cells are as desired. No instance may be in two cells.
+    """Return the decisions in order, none if the cells are as desired. Assert that no instance is
+    in two cells.
 
-    Afterwards the cells hold ``desired_instances``, each cell within bounds (a single one below
-    the lower bound if fewer are desired), and no two of them would fit into one.
+    Afterwards the cells hold ``desired_instances``, each cell within bounds (a single one below the
+    lower bound if fewer are desired), and no two of them would fit into one.
 
     high_priority_ratio: HP share of each cell, 0 for strategies without pools.
-    remaining_tokens: predicted work left by instance that serves; one not named has yet to start.
-    leaving: names of instances that drain outside any cell, not to be given out again.
+    remaining_tokens: predicted output tokens owed, by serving instance; others have yet to start.
+    leaving: names of instances that drain outside any cell, which are not given out again.
+
     Raises ValueError for a negative number and for a ratio outside [0, 1].
     """
     if desired_instances < 0:
@@ -96,8 +98,11 @@ class _Rules:
         return self._set_pool(cells)
 
     def _split(self, cells: tuple[Cell, ...]) -> Split | None:
-        """Of a cell above the upper bound, to one with room (as a split that was cut short
-        leaves behind) or a new one: what is too many, at least what the other lacks."""
+        """Split a cell above the upper bound: move the excess, at least the number the other cell
+        lacks.
+
+        The other cell is one with room (as an interrupted split leaves behind) or a new one.
+        """
         lower, upper = self.bounds.lower, self.bounds.upper
         cell = next((cell for cell in cells if cell.size > upper), None)
         if cell is None:
@@ -110,9 +115,10 @@ class _Rules:
         return self._moved(cell, other, size, f"{reason}, so {size} of them {verb} {other.name}.")
 
     def _merge(self, cells: tuple[Cell, ...], missing: int) -> Merge | Split | None:
-        """The two smallest cells, if one can hold them and all that is still to come. Where it
-        cannot, one below its lower bound is filled up by the other, once nothing is missing that
-        could do it."""
+        """Merge the two smallest cells, if one can hold them and all instances still to come.
+
+        If none can, and no instance is missing, the larger fills up the smaller to its lower bound.
+        """
         if len(cells) < 2:
             return None
         upper, lower = self.bounds.upper, self.bounds.lower
@@ -129,9 +135,12 @@ class _Rules:
         return None
 
     def _moved(self, cell: Cell, other: Cell, size: int, reason: str) -> Split:
-        """Some of ``cell`` to ``other``, with as many of the HP pool as it then needs. Of those
-        that serve, ``cell`` keeps its lower bound where others can go instead, for what has yet to
-        start answers nobody."""
+        """Move ``size`` instances of ``cell`` to ``other``, with as many of the HP pool as it then
+        needs.
+
+        Of the serving instances, ``cell`` keeps its lower bound if others can move instead, since
+        an instance that has yet to start serves no request.
+        """
         num_high = self._high_priority_count(other.size + size) - len(other.high_priority)
         high = cell.high_priority[: max(0, num_high)]
         rest = cell.high_priority[len(high) :]
@@ -143,8 +152,11 @@ class _Rules:
         return Split(cell.name, other.name, moved, reason)
 
     def _add(self, cells: tuple[Cell, ...]) -> Add:
-        """To a cell below its lower bound, else to the fullest that is not full, else to the
-        oldest: a split follows. So an original fills up again before the cell split off it."""
+        """Add to a cell below its lower bound, else to the fullest with room, else to the oldest.
+
+        A split follows the last case. So an original cell fills up again before the cell split off
+        it.
+        """
         lower, upper = self.bounds.lower, self.bounds.upper
         below = [cell for cell in _by_size(cells) if cell.size < lower]
         not_full = [cell for cell in cells if cell.size < upper]
@@ -164,9 +176,11 @@ class _Rules:
         )
 
     def _remove(self, cells: tuple[Cell, ...]) -> Remove:
-        """From a cell above its upper bound, else from the smallest that is not at its lower
-        bound, else from the smallest; there one that has yet to start or else has the least work
-        left, of the pool that has one too many."""
+        """Remove from a cell above its upper bound, else from the smallest not at its lower bound,
+        else from the smallest.
+
+        The victim has yet to start or has the least work left, in the pool that has one too many.
+        """
         lower, upper = self.bounds.lower, self.bounds.upper
         by_size = _by_size(cells)
         above = [cell for cell in by_size if cell.size > upper]
@@ -196,7 +210,8 @@ class _Rules:
 
 
 def _by_size(cells: tuple[Cell, ...]) -> list[Cell]:
-    """Smallest first, of equal ones the newest, so that the oldest cells stay."""
+    """Return the cells from smallest to largest, among equals the newest first, so that the oldest
+    stay."""
     newest_first = cells[::-1]
     return sorted(newest_first, key=lambda cell: cell.size)
 
@@ -206,10 +221,11 @@ def _unused(kind: str, used: Collection[str]) -> str:
 
 
 def high_priority_count(num_instances: int, ratio: float) -> int:
-    """HP instances among ``num_instances``, rounded; at least one instance stays LP.
+    """Return the number of HP instances among ``num_instances``, rounded; at least one instance
+    stays LP.
 
     ratio: HP share in [0, 1], 0 for strategies without pools. 0.33 makes 1 HP of 3 (2 LP + 1 HP,
-    the best of Ascendra's configurations). Raises ValueError for a ratio out of bounds.
+        the best of Ascendra's configurations). Raises ValueError for a ratio out of bounds.
     """
     if not 0 <= ratio <= 1:
         raise ValueError(f"the share of high-priority instances is {ratio}, must be 0 to 1")
@@ -222,7 +238,7 @@ def priority_changes(
     count: int,
     remaining_tokens: Mapping[str, int],
 ) -> tuple[tuple[str, Pool], ...]:
-    """The fewest changes of pool that leave ``count`` of the instances HP.
+    """Return the fewest changes of pool that leave ``count`` of the instances HP.
 
     Instances with the least work left become HP, for they are the first free to take urgent
     requests; HP instances with the most work left become LP. Ties go by the order given.

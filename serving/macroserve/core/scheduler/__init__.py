@@ -1,8 +1,8 @@
-"""The instance scheduler: what one engine replica runs next, and with how much memory.
+"""The instance scheduler decides what one engine replica runs next, and with how much memory.
 
-A request's life: ``WaitingQueue`` (waiting.py) until a batching policy (batching/) picks it for a
-batch and its KV blocks are reserved (blocks.py), then ``Running`` (running.py) until it ends.
-``InstanceScheduler`` (scheduler.py) moves it along and is the only entrance.
+A request waits in the ``WaitingQueue`` (waiting.py) until a batching policy (batching/) picks it
+for a batch and its KV blocks are reserved (blocks.py), then it is in ``Running`` (running.py) until
+it ends. ``InstanceScheduler`` (scheduler.py) moves it along and is the only entry point.
 """
 
 from macroserve.core.scheduler.config import InstanceConfig

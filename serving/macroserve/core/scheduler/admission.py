@@ -1,4 +1,4 @@
-"""Which prompts a batch takes in: tokens, seats, memory, and the cache of those that begin."""
+"""Admission picks the prompts of a batch by tokens, seats and memory, and the cache of new ones."""
 
 from collections.abc import Container, Iterator, Mapping
 from math import ceil
@@ -13,11 +13,11 @@ KV_PADDING = 0.15
 """Share added to a predicted length when KV is reserved (EconoServe, section 3.2: 10-20 %)."""
 
 SHORT_MEMORY = 0.5
-"""Memory is short with less than this share of the pool free."""
+"""Share of free blocks in the pool below which memory is short."""
 
 
 class Admission:
-    """Picks prefills from the candidates of one iteration. Picking changes nothing."""
+    """Admission picks prefills from the candidates of one iteration. Picking changes no state."""
 
     def __init__(self, inputs: IterationInputs, candidates: Candidates) -> None:
         self._inputs = inputs
@@ -36,10 +36,11 @@ class Admission:
         """Return prefills of at most ``num_tokens`` in all: begun prompts first, then in queue
         order, or all in the order of triage.
 
-        Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch.
-        No prompt begins after the first one that finds no seat among ``max_num_seqs`` or no memory
-        beside ``held_back_blocks``: those behind it could keep it out for ever. Nor does one begin
+        Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch. No
+        prompt begins after the first one that finds no seat among ``max_num_seqs`` or no memory
+        beside ``held_back_blocks``: later ones could keep it out for ever. Nor does a prompt begin
         with a piece of less than ``least_tokens``.
+
         chosen: the only waiting requests to begin, in this order and with these caches.
         """
         picks: list[Pick] = []
@@ -73,9 +74,9 @@ class Admission:
     def reservations(self, seqs: list[Sequence]) -> list[int]:
         """Return the KV blocks to reserve for each of ``seqs``.
 
-        They hold the prompt and a block for the first tokens, or the whole predicted response;
-        the prompt alone where responses wait for their own memory. They never exceed the longest
-        response, so that whatever fits the pool is let in when alone.
+        The blocks hold the prompt and a block for the first tokens, or the whole predicted
+        response; the prompt alone if responses wait for their own memory. They never exceed the
+        longest response, so that whatever fits the pool is admitted when alone.
         """
         strategy, blocks = self._inputs.config.strategy, self._inputs.running.blocks
         if strategy.queues_responses:
@@ -89,9 +90,10 @@ class Admission:
 
     @property
     def _default_cache(self) -> CacheKind:
-        """The cache of a request that begins, where the policy does not choose one for each.
+        """Return the cache of a request that begins, if the policy does not choose one for each.
 
-        One that was just preempted waits for an iteration, although its hidden cache might fit.
+        A request that was just preempted waits for an iteration, although its hidden cache might
+        fit.
         """
         inputs = self._inputs
         blocks, latency = inputs.running.blocks, inputs.latency

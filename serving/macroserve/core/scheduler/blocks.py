@@ -1,23 +1,26 @@
-"""The cache's ledger: who holds how many blocks.
+"""The block ledger counts the cache blocks of every request.
 
-Pages are fungible, so a reservation is a count and nothing else. What is free and what is held
-always add up to the pool.
+Pages are fungible, so a reservation is only a count. Free and held blocks always add up to the
+pool.
 """
 
 from enum import Enum
 
 
 class CacheKind(Enum):
-    """What is kept of a request's tokens."""
+    """A request's tokens are cached in one of these forms."""
 
     KV = "kv"
     HIDDEN = "hidden"
-    """The inputs of the attention blocks, from which keys and values are computed again."""
+    """The inputs of the attention blocks, from which keys and values are recomputed."""
 
 
 class BlockLedger:
-    """``free``: blocks that nobody holds. A block holds keys and values of ``block_size`` tokens or
-    hidden states of ``hidden_states_per_block``; None where no hidden states are kept."""
+    """The ledger counts free and held blocks; ``free`` is the number that no request holds.
+
+    A block holds keys and values of ``block_size`` tokens or hidden states of
+    ``hidden_states_per_block``, which is None if no hidden states are kept.
+    """
 
     __slots__ = ("_held", "_hidden_states_per_block", "block_size", "free", "num_blocks")
 
@@ -34,26 +37,26 @@ class BlockLedger:
         return -(-num_tokens // self.block_size)
 
     def hidden_blocks(self, num_blocks: int) -> int:
-        """What the hidden states take of as many tokens as have keys and values in so many
-        blocks."""
+        """Return the blocks for the hidden states of as many tokens as ``num_blocks`` hold as
+        KV."""
         return -(-num_blocks * self.block_size // self._hidden_states_per_block)
 
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)
 
     def room(self, request_id: str, cache: CacheKind = CacheKind.KV) -> int:
-        """How many tokens its blocks hold."""
+        """Return the number of tokens that the blocks of a request hold."""
         slots = self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
         return self.held_by(request_id) * slots
 
     def grant(self, request_id: str, num_blocks: int) -> None:
-        """Give that many more blocks."""
+        """Give a request ``num_blocks`` more blocks."""
         assert 0 < num_blocks <= self.free, f"{num_blocks} blocks granted of {self.free} free"
         self.free -= num_blocks
         self._held[request_id] = self.held_by(request_id) + num_blocks
 
     def transfer(self, giver: str, taker: str, num_blocks: int) -> None:
-        """That many blocks of one holder are another's now."""
+        """Transfer blocks from one holder to another."""
         held = self.held_by(giver)
         assert 0 <= num_blocks <= held, f"{giver} holds {held} blocks and gives {num_blocks}"
         self._held[giver] = held - num_blocks

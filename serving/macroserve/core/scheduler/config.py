@@ -1,4 +1,4 @@
-"""What an instance scheduler is built with."""
+"""The configuration of an instance scheduler holds its policies and limits."""
 
 from dataclasses import dataclass
 
@@ -7,40 +7,41 @@ from macroserve.core.status import Pool
 from macroserve.core.strategy import Ordering, Strategy
 
 OVERDUE_TTFTS = 2.0
-"""A request that waited this many TTFT targets is prefilled whether slack pays for it or not."""
+"""TTFT targets after which a waiting request is prefilled whether slack pays for it or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceConfig:
-    """One instance's policies and limits; raises ValueError where they contradict each other.
-
-    slo: the instance's own targets, for bounds on waiting; each request brings its own as well.
-    num_blocks, block_size: the KV cache, in blocks of ``block_size`` tokens.
-    max_num_seqs: sequences that hold KV at a time. max_batch_tokens: tokens of one batch.
-    max_model_len: prompt and response together, in tokens.
-    drop_late: hand back waiting requests whose TTFT target is past (Ascendra, section 6.3).
-    chunk_tokens: Sarathi's token budget for one batch.
-    offload_threshold_s: offload while this much more than a full batch is left until a deadline
-        (Ascendra, section 5.3): time for the way to the other instance.
-    hidden_states_per_block: tokens whose hidden states a block holds (Apt-Serve, section 3.1);
-        None where the engine keeps keys and values alone.
-    late_value: what requests count that have missed their targets, against one that has not
-        (Apt-Serve, section 6.6: 0.4 spares the tail at the expense of attainment).
-    """
+    """The configuration sets one instance's policies and limits; contradictions raise
+    ValueError."""
 
     strategy: Strategy
     pool: Pool
     slo: Slo
+    """The instance's own targets, for bounds on waiting; each request brings its own as well."""
     num_blocks: int
+    """Blocks of the KV cache."""
     block_size: int
+    """Tokens per block."""
     max_num_seqs: int
+    """Maximum sequences that hold KV at a time."""
     max_batch_tokens: int
+    """Maximum tokens of one batch."""
     max_model_len: int
+    """Maximum length of prompt and response together, tokens."""
     drop_late: bool = False
+    """Whether waiting requests past their TTFT target are handed back (Ascendra, section 6.3)."""
     chunk_tokens: int = 512
+    """Sarathi's token budget for one batch."""
     offload_threshold_s: float = 0.1
+    """Offload while this many seconds more than a full batch are left until a deadline (Ascendra,
+    section 5.3): time for the way to the other instance."""
     hidden_states_per_block: int | None = None
+    """Tokens whose hidden states a block holds (Apt-Serve, section 3.1); None if the engine keeps
+    only keys and values."""
     late_value: float = 0.0
+    """Value of a request that has missed its targets, relative to one that has not (Apt-Serve,
+    section 6.6: 0.4 spares the tail at the expense of attainment)."""
 
     def __post_init__(self) -> None:
         sizes = ("num_blocks", "block_size", "max_num_seqs", "max_model_len", "chunk_tokens")

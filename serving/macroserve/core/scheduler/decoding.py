@@ -1,7 +1,7 @@
-"""The sequences that decode. They mostly go ahead together, so that one step of all costs O(1).
+"""The decoding sequences mostly advance together, so that one step of all costs O(1).
 
-What a step changes in each of them is the same: a token more, that much of its pace paid, a token
-less to come. It is kept once for all, and brought into a sequence when somebody looks at it.
+A step changes each sequence alike: one more token, a little more of its TPOT budget used, one token
+less to come. The change is stored once for all, and applied to a sequence when it is read.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -16,10 +16,13 @@ from macroserve.core.scheduler.sequence import Sequence
 
 
 class Decoding:
-    """Sequences by id, in the order in which they came; whoever gets one here sees it up to date.
+    """The collection holds decoding sequences by id, in order of entry, and updates each when it is
+    read.
 
-    num_tokens: in the cache, of all together. num_hidden_tokens: those of them of which the hidden
-    state is kept. num_remaining: tokens still expected of all.
+    Attributes:
+        num_tokens: tokens in the cache, of all sequences together.
+        num_hidden_tokens: those of them that are cached as hidden states.
+        num_remaining: tokens still expected of all sequences.
     """
 
     def __init__(self) -> None:
@@ -77,9 +80,10 @@ class Decoding:
     # -- tokens
 
     def emit(self, num_tokens: int, now: float, apart: Iterable[str] = ()) -> list[Sequence]:
-        """Each has so many tokens more, the last of them at ``now``, but those ``apart``.
+        """Give each sequence except ``apart`` ``num_tokens`` more tokens, the last of them at
+        ``now``.
 
-        Returns those that got as long as was expected.
+        Returns the sequences that reached their expected length.
         """
         standing = [self._seqs[request_id] for request_id in apart]
         for seq in standing:
@@ -108,52 +112,54 @@ class Decoding:
         return [seq for seq in changed if seq.num_emitted >= seq.predicted_tokens]
 
     def emit_one(self, seq: Sequence, num_tokens: int, now: float) -> bool:
-        """This one alone; whether it got as long as was expected."""
+        """Give one sequence its tokens; return whether it reached its expected length."""
         self._leave(seq)
         seq.emit(num_tokens, now)
         self._enter(seq)
         return seq.num_emitted >= seq.predicted_tokens
 
     def expect(self, seq: Sequence, num_tokens: int) -> None:
-        """Its response is now expected to get that long."""
+        """Set the expected length of a sequence's response, tokens."""
         self.num_remaining += num_tokens - seq.predicted_tokens
         seq.predicted_tokens = num_tokens
         self._look_ahead(self._synced(seq))
 
     def resize(self, seq: Sequence, num_slots: int) -> None:
-        """Its blocks have room for so many tokens now."""
+        """Set the number of tokens that a sequence's blocks have room for."""
         seq.num_slots = num_slots
         self._short.pop(seq, None)
         self._look_ahead(self._synced(seq))
 
     @property
     def short(self) -> list[Sequence]:
-        """Those that have no slot for their next token, in order."""
+        """Return the sequences without a slot for their next token, in order."""
         return sorted(map(self._synced, self._short), key=lambda seq: seq.place)
 
     # -- slack
 
     @property
     def waits(self) -> tuple[list[float], list[float]]:
-        """``pending_since_s`` and ``patience_s`` of each; nobody has to be brought up to date."""
+        """Return ``pending_since_s`` and ``patience_s`` of each sequence, without updating any of
+        them."""
         steps, last_s, seqs = self._num_steps, self._last_step_s, self._seqs.values()
         since_s = [last_s if seq.as_of_step < steps else seq.pending_since_s for seq in seqs]
         return since_s, [seq.patience_s for seq in seqs]
 
     @property
     def min_tpot_s(self) -> float:
-        """The tightest target; infinite if nothing decodes."""
+        """Return the tightest TPOT target, seconds; infinite if no sequence decodes."""
         return min(chain(self._paces, [seq.tpot_s for seq in self._fresh]), default=inf)
 
     def start_clocks(self, now: float) -> None:
-        """Those with nothing but their first token out count their time per token from ``now``."""
+        """Count the time per token from ``now`` for sequences with only their first token out."""
         for seq in self._fresh:
             seq.tpot_budget_until_s = now
 
     def saved_tpot_mean_s(self, now: float) -> float:
-        """Mean saved TPOT as EcoServe's Algorithm 2 has it, seconds; infinite if there is none.
+        """Return the mean saved TPOT as in EcoServe's Algorithm 2, seconds; infinite without
+        sequences.
 
-        Of those with more than their first token out, which saves nothing yet.
+        Sequences with only their first token out save nothing yet and are left out.
         """
         num = len(self._seqs) - len(self._fresh)
         if not num:
@@ -163,13 +169,13 @@ class Decoding:
         return saved_s / num - now
 
     def saved_tpot_s(self, share: float, now: float, step_s: float = -inf) -> float:
-        """The saved TPOT, seconds, below which the ``share`` of the requests is (nearest rank); may
-        be negative.
+        """Return the saved TPOT, seconds, below which the ``share`` of the requests is (nearest
+        rank); may be negative.
 
-        The paper takes the mean, behind which old requests hide young ones. Left out are requests
-        that miss their TPOT target even if every step from now on takes ``step_s``, the time of a
-        decode step: nothing can be saved there. So are those with nothing but their first token
-        out. Infinite if none is left.
+        The paper takes the mean, in which old requests hide young ones. Requests that miss their
+        TPOT target even if every further step takes ``step_s``, the time of a decode step, are left
+        out, since no time can be saved there. So are those with only their first token out.
+        Infinite if none is left.
         """
         parts: list[tuple[list[float], float, list[int]]] = []
         for tpot_s, pace in self._paces.items():
@@ -200,12 +206,13 @@ class Decoding:
     def spendable_s(
         self, share: float, now: float, step_s: float, pace_s: float, most_s: float
     ) -> float:
-        """What the requests can spend, seconds, but for the ``share`` of them that has least
-        (nearest rank): negative where they have to catch up, ``most_s`` where they have more.
+        """Return the seconds that all requests but the poorest ``share`` of them can spend (nearest
+        rank).
 
-        Each has what it saved, and what it will save by the tokens that it gets for nearly sure, at
-        ``pace_s`` for each. Left out are the same as of ``saved_tpot_s``, but for those with
-        nothing but their first token out. 0 if none is left.
+        The result is negative if they have to catch up, and ``most_s`` if they have more. Each has
+        the time it saved, and the time it will save by the tokens that it is nearly sure to get, at
+        ``pace_s`` for each. The same requests are left out as of ``saved_tpot_s``, except those
+        with only their first token out. 0 if none is left.
         """
         num = len(self._seqs)
         least = [most_s] * ceil(share * num)
@@ -230,7 +237,8 @@ class Decoding:
     # -- what all share, and what is each one's own
 
     def _is_lost(self, seq: Sequence, saved_s: float, step_s: float) -> bool:
-        """Whether it misses its target even if it decodes in every step from now on."""
+        """Return whether the sequence misses its target even if it decodes in every step from now
+        on."""
         num_behind = self._num_steps - seq.as_of_step
         num_left = max(1, seq.predicted_tokens - seq.num_emitted - num_behind)
         return saved_s < 0 and saved_s + num_left * (seq.tpot_s - step_s) < 0
@@ -246,7 +254,7 @@ class Decoding:
         return seq
 
     def _enter(self, seq: Sequence) -> None:
-        """From now on it takes part in the steps of all."""
+        """Let the sequence take part in the common steps from now on."""
         seq.as_of_step = self._num_steps
         seq.as_of_slow = self._num_slow.setdefault(seq.request.slo.tbt_s, 0)
         self.num_tokens += seq.num_tokens
@@ -264,7 +272,7 @@ class Decoding:
         self._look_ahead(seq)
 
     def _look_ahead(self, seq: Sequence) -> None:
-        """Note in how many steps it runs out of slots, or gets longer than expected."""
+        """Note the step in which a sequence runs out of slots or exceeds its expected length."""
         num_slots_left = seq.num_slots - seq.num_tokens
         num_ahead = seq.predicted_tokens - seq.num_emitted
         if num_slots_left <= 0:
@@ -294,10 +302,12 @@ class Decoding:
 
 
 class _TpotGroup:
-    """Sequences of one TPOT target by their slack, whose order no step of all of them changes.
+    """The group holds sequences of one TPOT target in order of their slack, which no common step
+    changes.
 
-    keys: until when each one's tokens are paid, less the target for each step of all. total: of
-    the keys.
+    Attributes:
+        keys: end of each sequence's TPOT budget less the target for each common step, seconds.
+        total: sum of the keys, seconds.
     """
 
     __slots__ = ("keys", "seqs", "total")

@@ -1,8 +1,9 @@
-"""How long responses get, learned from those that ended.
+"""Response lengths are predicted from responses that ended.
 
 EconoServe (section 3.2) asks a fine-tuned model, which with padding is right for 70 to 78 % of the
-requests. Who asks for much alike gets answers alike: on a public trace of chats, the responses to
-the prompts closest in length tell as much (75 %), and the lengths of all responses much less.
+requests. Requests with similar prompt lengths get responses of similar length: on a public trace of
+chats, the responses to the prompts closest in length predict as well (75 %), and the lengths of all
+responses predict much less.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -12,31 +13,38 @@ from math import exp
 from macroserve.core.request import Request
 
 WINDOW = 2048
+"""Number of latest responses that are remembered."""
 NUM_NEIGHBOURS = 32
+"""Number of prompts closest in length whose responses are compared."""
 QUANTILE = 0.5
+"""Quantile of the neighbors' lengths that is predicted."""
 SURE_QUANTILE = 0.1
+"""Quantile of the neighbors' lengths that a response is nearly sure to reach."""
 UNSEEN_TOKENS = 256
-"""Guess at what is left where no observed length tells."""
+"""Remaining tokens assumed if no observed length is longer."""
 
 
 class LengthPredictor:
-    """A quantile of the response lengths, all instances' tokens counted, to the ``NUM_NEIGHBOURS``
-    prompts closest in length among the last ``WINDOW``."""
+    """The predictor returns a quantile of the response lengths to the prompts closest in length.
+
+    It compares ``NUM_NEIGHBOURS`` prompts among the last ``WINDOW``; lengths count the tokens of
+    all instances.
+    """
 
     __slots__ = ("_by_prompt", "_lengths", "_num_observed", "_recent", "_responses")
 
     def __init__(self) -> None:
         self._recent: deque[tuple[tuple[int, int], int]] = deque()
         self._by_prompt: list[tuple[int, int]] = []
-        """Prompt tokens, ordinal."""
+        """(prompt tokens, ordinal) of each remembered prompt, sorted."""
         self._responses: list[int] = []
-        """Tokens of the response to each of these prompts."""
+        """Tokens of the response to each of these prompts, in the same order."""
         self._lengths: list[int] = []
-        """Of all responses, in order."""
+        """Tokens of all remembered responses, sorted."""
         self._num_observed = 0
 
     def observe(self, request: Request, num_emitted: int) -> None:
-        """A response ended with ``num_emitted`` tokens from here."""
+        """Learn from a response that ended with ``num_emitted`` tokens from here."""
         length = request.num_streamed_tokens + num_emitted
         if len(self._recent) == WINDOW:
             prompt, oldest = self._recent.popleft()
@@ -52,12 +60,11 @@ class LengthPredictor:
         insort(self._lengths, length)
 
     def predict(self, request: Request, num_emitted: int = 0) -> int:
-        """Tokens of its response from here, given that ``num_emitted`` of them are out.
+        """Return the response's tokens from here, given that ``num_emitted`` of them are out.
 
-        What the request itself says counts until it turns out wrong. Then only responses that got
-        longer than this one tell about it: the neighbours', or all if none of theirs did. The
-        answer exceeds ``num_emitted`` unless that is at the request's limit, which it never
-        exceeds.
+        The request's own expectation counts until it proves wrong. Then only longer responses than
+        this one predict it: the neighbors', or all if no neighbor's is longer. The result exceeds
+        ``num_emitted`` unless that is the request's limit, which it never exceeds.
         """
         if request.expected_tokens is not None and request.expected_tokens > num_emitted:
             return min(request.expected_tokens, request.max_new_tokens)
@@ -73,8 +80,10 @@ class LengthPredictor:
         return min(expected, request.max_new_tokens)
 
     def at_least(self, request: Request) -> int:
-        """Tokens from here that its response gets for nearly sure: all but ``SURE_QUANTILE`` of the
-        neighbours' got that many. 0 where so few are known that none can be left out.
+        """Return the tokens from here that the response is nearly sure to get.
+
+        All but ``SURE_QUANTILE`` of the neighbors' responses got that many. 0 if too few are known
+        to leave one out.
         """
         lengths = sorted(self._neighbours(request))
         num_shorter = int(SURE_QUANTILE * (len(lengths) + 1))
@@ -84,7 +93,8 @@ class LengthPredictor:
         return max(0, min(left, request.max_new_tokens))
 
     def _neighbours(self, request: Request) -> list[int]:
-        """The responses to as many shorter prompts as to longer ones; of equal ones the latest."""
+        """Return the responses to as many shorter prompts as longer ones, among equals the
+        latest."""
         middle = bisect_left(self._by_prompt, (_first_prompt(request), self._num_observed))
         start = min(middle - NUM_NEIGHBOURS // 2, len(self._by_prompt) - NUM_NEIGHBOURS)
         start = max(0, start)
@@ -92,15 +102,17 @@ class LengthPredictor:
 
 
 def _first_prompt(request: Request) -> int:
-    """Without what an earlier instance streamed."""
+    """Return the prompt tokens without those streamed by an earlier instance."""
     return request.num_prompt_tokens - request.num_streamed_tokens
 
 
 WINDOW_S = 30.0
-"""The rate is an average over about so long, the latest counting most."""
+"""Time constant of the exponentially weighted rate, seconds."""
 
 
 class Inflow:
+    """The inflow is the recent rate of arriving prompt and response tokens."""
+
     def __init__(self) -> None:
         self._num_tokens = 0.0
         self._as_of_s = 0.0

@@ -1,4 +1,4 @@
-"""One iteration: what a batching policy decides from, and its decision."""
+"""A batching policy turns the inputs of one iteration into a plan."""
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from macroserve.core.status import Phase
 
 
 class Pick(NamedTuple):
-    """A prefill of ``num_tokens`` prompt tokens in this iteration."""
+    """The plan prefills ``num_tokens`` prompt tokens of a sequence."""
 
     seq: Sequence
     num_tokens: int
     num_blocks: int
     """KV blocks to reserve first; 0 if the sequence holds its blocks already."""
     cache: CacheKind = CacheKind.KV
-    """The cache of a request that begins."""
+    """Cache of a request that begins."""
 
 
 class Resume(NamedTuple):
-    """A paused response that begins or goes on."""
+    """A paused response begins or continues."""
 
     seq: Sequence
     num_blocks: int
@@ -37,7 +37,7 @@ class Resume(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The decision of a batching policy."""
+    """The plan is the decision of a batching policy."""
 
     picks: Many[Pick]
     """Prefills in execution order."""
@@ -45,9 +45,9 @@ class Plan(NamedTuple):
     """Ids of the requests to decode."""
     reason: str
     resumes: tuple[Resume, ...] = ()
-    """Those of the decodes that were paused."""
+    """The decodes among them that were paused."""
     slack_exhausted: bool = False
-    """Whether prompts could begin or go on if the decodes had saved enough time."""
+    """Whether prompts could begin or continue if the decodes had saved enough time."""
 
     @property
     def kind(self) -> BatchKind:
@@ -58,7 +58,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationInputs:
-    """The state from which one iteration is decided. Deciding changes none of it."""
+    """The inputs are the state from which one iteration is decided; deciding does not change it."""
 
     now: float
     config: InstanceConfig
@@ -67,18 +67,18 @@ class IterationInputs:
     waiting: WaitingQueue
     running: Running
     phase: Phase
-    """Phase of the batches before."""
+    """Phase of the previous batches."""
     phase_since_s: float
     prefilled_s: float
-    """When a batch last had prefills."""
+    """Time of the last batch with prefills, seconds."""
     pace_s: float
     """Recent mean time per token of the decodes, seconds."""
     decode_s: float
     """Predicted time of a step with all decodes and nothing else, seconds."""
     inflow_tokens_per_s: float
-    """Prompt and response tokens of the requests that arrive, per second."""
+    """Prompt and response tokens of arriving requests, per second."""
     preempted: Many[Sequence] = ()
-    """Sequences that lost their cache just now."""
+    """Sequences that lost their cache in this iteration."""
 
     @property
     def decoding(self) -> Decoding:
@@ -86,7 +86,7 @@ class IterationInputs:
 
     @property
     def overdue(self) -> bool:
-        """Whether some prompt has waited for too long."""
+        """Return whether some prompt has waited too long."""
         limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
         oldest_s = self.waiting.oldest_arrival_s()
         return (oldest_s is not None and oldest_s < limit_s) or any(
@@ -95,7 +95,7 @@ class IterationInputs:
 
     @property
     def starved(self) -> bool:
-        """Whether some prompt has waited for too long, and no other was prefilled meanwhile."""
+        """Return whether some prompt has waited too long while no other was prefilled."""
         limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
         return self.prefilled_s < limit_s and self.overdue
 

@@ -1,4 +1,4 @@
-"""The sequences that hold KV, and what happens when it runs out."""
+"""The running sequences hold KV blocks, and are paused or preempted when the blocks run out."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -9,13 +9,13 @@ from macroserve.core.scheduler.sequence import Sequence, State
 
 
 class Running:
-    """prefilling, decoding, paused, moving: sequences by id, in the order in which they got there.
+    """The collection holds sequences by id in order of entry: prefilling, decoding, paused, moving.
 
     pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
-        (EconoServe, section 3.2: offload-free pre-emption). Otherwise the latest arrival gives up
+        (EconoServe, section 3.2: offload-free preemption). Otherwise the latest arrival gives up
         its KV and is computed again later (vLLM).
-    queue_responses: whose prompt is in, pauses until it is resumed with memory for its response,
-        and so does who outruns it.
+    queue_responses: a sequence pauses after its prefill until it is resumed with memory for its
+        response, and again if it outruns that memory.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Running:
 
     @property
     def num_remaining(self) -> int:
-        """Tokens still expected of all that run."""
+        """Return the tokens still expected of all running sequences."""
         num_remaining = self.decoding.num_remaining
         for others in (self.prefilling, self.paused, self.moving):
             if others:
@@ -51,7 +51,7 @@ class Running:
         return num_remaining
 
     def admit(self, seq: Sequence, num_blocks: int, cache: CacheKind = CacheKind.KV) -> None:
-        """Its prefill begins."""
+        """Begin a sequence's prefill."""
         seq.move(State.PREFILLING)
         seq.started = True
         seq.cache = cache
@@ -59,7 +59,8 @@ class Running:
         self.prefilling[seq.request_id] = seq
 
     def start_decoding(self, seq: Sequence) -> None:
-        """Its whole prompt is computed. Where responses queue, it waits to be resumed."""
+        """Move a sequence on from its prefill: it decodes, or waits to be resumed where responses
+        queue."""
         seq.num_computed = seq.num_prompt
         del self.prefilling[seq.request_id]
         if self._queue_responses:
@@ -85,26 +86,26 @@ class Running:
         self._go_on(seq)
 
     def reserve(self, seq: Sequence, num_blocks: int) -> None:
-        """Its KV comes from elsewhere."""
+        """Reserve blocks for a sequence whose KV is transferred from another instance."""
         seq.move(State.MOVING)
         seq.started = True
         self._grant(seq, num_blocks)
         self.moving[seq.request_id] = seq
 
     def send(self, seq: Sequence) -> None:
-        """Its whole prompt is computed, for another instance."""
+        """Hold a prefilled sequence until its KV is transferred to another instance."""
         seq.move(State.MOVING)
         seq.num_computed = seq.num_prompt
         self.moving[seq.request_id] = self.prefilling.pop(seq.request_id)
 
     def receive(self, seq: Sequence) -> None:
-        """Its KV is here."""
+        """Let a sequence decode whose KV has been transferred to this instance."""
         seq.move(State.DECODING)
         seq.num_computed = seq.num_prompt
         self.decoding.add(self.moving.pop(seq.request_id))
 
     def remove(self, seq: Sequence, to: State) -> None:
-        """It gives its KV back: for good, or to be computed again."""
+        """Release a sequence's KV: at its end, or to compute it again."""
         homes: dict[State, dict[str, Sequence] | Decoding] = {
             State.PREFILLING: self.prefilling,
             State.DECODING: self.decoding,
@@ -118,12 +119,12 @@ class Running:
         self.blocks.release(seq.request_id)
 
     def make_room(self) -> list[Sequence]:
-        """See that each decoding sequence has a slot for its next token; returns the preempted.
+        """Give each decoding sequence a slot for its next token; return the preempted sequences.
 
-        Those paused come first, unless they wait to be resumed, then the order of ``decoding``.
-        Afterwards something can run unless nothing is here: the earliest arrival is preempted
-        last, and alone it fits. What is left of the preempted ones' blocks is less than the first
-        of them needs to come back, so that none does in the same iteration.
+        Paused sequences come first, unless they wait to be resumed, then the order of ``decoding``.
+        Afterwards some sequence can run unless there is none: the earliest arrival is preempted
+        last, and alone it fits. The blocks left over are fewer than the first preempted sequence
+        needs to come back, so that none does in the same iteration.
         """
         preempted: list[Sequence] = []
         paused = () if self._queue_responses else tuple(self.paused.values())
@@ -144,14 +145,15 @@ class Running:
         return preempted
 
     def _can_resume(self) -> bool:
-        """Whether one of those that wait for it can have a slot more."""
+        """Return whether a sequence that waits to be resumed can have one more slot."""
         return self._queue_responses and (
             self.blocks.free > 0
             or any(seq.num_tokens < seq.num_slots for seq in self.paused.values())
         )
 
     def _extend(self, seq: Sequence) -> bool:
-        """Give it the slots for its next token if they are free, and let it go on."""
+        """Give a sequence the slots for its next token and let it continue, if blocks are free for
+        it."""
         needed = self.blocks.blocks_for(seq.num_tokens + 1)
         if seq.cache is CacheKind.HIDDEN:
             needed = self.blocks.hidden_blocks(needed)
@@ -173,7 +175,7 @@ class Running:
         self._resize(seq)
 
     def _resize(self, seq: Sequence) -> None:
-        """It has as many slots as its blocks hold."""
+        """Set a sequence's slots to what its blocks hold."""
         num_slots = self.blocks.room(seq.request_id, seq.cache)
         if seq.state is State.DECODING:
             self.decoding.resize(seq, num_slots)

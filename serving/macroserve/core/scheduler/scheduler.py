@@ -1,10 +1,11 @@
-"""The instance scheduler: requests in, batches out, one iteration at a time.
+"""The instance scheduler turns requests into batches, one iteration at a time.
 
     batch = scheduler.schedule(now)         # what runs next
     result = executor.run(batch)            # vLLM, the emulated executor or the simulator
     scheduler.update(batch, result, now)    # what came of it
 
-A plain synchronous object. Requests may be added and finished between any two calls.
+The scheduler is a plain synchronous object. Requests may be added and finished between any two
+calls.
 """
 
 from dataclasses import replace
@@ -27,14 +28,15 @@ from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import InstanceStatus, Phase, Pool
 
 WINDOW_S = 5.0
-"""The share of time that prefills get, and the decodes' pace, are averages over about this long."""
+"""Time constant of the averages of the prefills' share of time and of the decodes' pace,
+seconds."""
 
 SHARE_FLOOR = 0.1
-"""It is taken for no less, so that a prompt's cost has a bound."""
+"""Least share of time assumed for prefills, so that a prompt's cost has a bound."""
 
 
 class Refusal(StrEnum):
-    """Why an instance does not take a request."""
+    """The reason tells why an instance does not take a request."""
 
     TOO_LONG = "its prompt leaves no room for a response within the model's length"
     NEVER_FITS = "its prompt and longest response exceed the KV cache"
@@ -42,9 +44,9 @@ class Refusal(StrEnum):
 
 
 class InstanceScheduler:
-    """One instance's queue, KV ledger and policy.
+    """The scheduler owns one instance's queue, KV ledger and policy.
 
-    latency: predicts batches; every batch that ran as planned teaches it.
+    latency: predicts batches, and learns from every batch that ran as planned.
     """
 
     def __init__(self, config: InstanceConfig, latency: LatencyModel) -> None:
@@ -79,9 +81,9 @@ class InstanceScheduler:
     # -- requests in and out
 
     def add_request(self, request: Request, now: float) -> Refusal | None:
-        """Let it wait here; returns why not if this instance could never run it.
+        """Add a request to the queue; return the reason if this instance could never run it.
 
-        ``max_new_tokens`` counts from here, without what an earlier instance streamed.
+        ``max_new_tokens`` counts from here, without the tokens streamed by an earlier instance.
         """
         num_prompt, blocks = request.num_prompt_tokens, self._running.blocks
         if request.request_id in self._sequences:
@@ -105,7 +107,8 @@ class InstanceScheduler:
         return None
 
     def finish(self, request_id: str, now: float) -> None:
-        """It ended elsewhere or its client left: its blocks are free at once. Unknown ids pass."""
+        """End a request and free its blocks: it ended elsewhere, or its client left. Unknown ids
+        are ignored."""
         if seq := self._sequences.get(request_id):
             self._end(seq)
 
@@ -113,13 +116,13 @@ class InstanceScheduler:
         self.config = replace(self.config, pool=pool)
 
     def let_offload(self, allowed: bool) -> None:
-        """Whether its cell has an HP instance to take what is offloaded."""
+        """Set whether the cell has an HP instance that takes offloaded requests."""
         self._may_offload = allowed
 
     def drain(self, draining: bool = True) -> None:
-        """The instance is leaving, or stays after all.
+        """Start draining the instance, or stop doing so.
 
-        From the next batch on, whatever has not started is handed back; the others end here.
+        From the next batch on, requests that have not started are handed back; the others end here.
         """
         self._draining = draining
 
@@ -127,11 +130,12 @@ class InstanceScheduler:
 
     @property
     def sends(self) -> bool:
-        """Whether what it prefills decodes elsewhere."""
+        """Return whether prefilled requests decode on another instance."""
         return self.config.strategy.moves_kv and self.config.pool is Pool.HP
 
     def expect(self, request: Request) -> bool:
-        """Reserve memory and a seat for one that another instance prefills; whether there is room.
+        """Reserve memory and a seat for a request that another instance prefills; return whether
+        there is room.
 
         Its prompt counts the first token, which is out (``Request.num_streamed_tokens``).
         """
@@ -147,7 +151,7 @@ class InstanceScheduler:
         return True
 
     def receive(self, request_id: str) -> None:
-        """The KV cache of one that was expected is here: it decodes from the next batch on."""
+        """Let an expected request decode from the next batch on: its KV cache has arrived."""
         self._running.receive(self._running.moving[request_id])
 
     # -- one iteration
@@ -196,7 +200,7 @@ class InstanceScheduler:
         return batch
 
     def update(self, batch: Batch, result: BatchResult, now: float) -> None:
-        """Take in what an executor did of ``batch``; it may be less than was asked."""
+        """Take in the executor's result of ``batch``; it may contain less than was asked."""
         self._tally.iterations += 1
         self._learn(batch, result)
         if batch.prefills or self._waiting:
@@ -232,7 +236,7 @@ class InstanceScheduler:
                 self._tally.attained += seq.attained(now)
 
     def status(self, now: float) -> InstanceStatus:
-        """A snapshot for the cell scheduler, with the ids taken in since the last one."""
+        """Return a snapshot for the cell scheduler, with the ids taken in since the last one."""
         return snapshot(
             now,
             self._waiting,
@@ -249,7 +253,8 @@ class InstanceScheduler:
     # -- parts of an iteration
 
     def _give_up(self, now: float) -> list[HandedBack]:
-        """Waiting requests that have no business here any more: all of them, or the late ones."""
+        """Hand back all waiting requests of a draining instance, or the late ones if they are
+        dropped."""
         if self._draining:
             leaving = [seq for seq in self._waiting if not seq.started]
             return self._hand_back(leaving, HandBackReason.DRAIN)
@@ -263,10 +268,10 @@ class InstanceScheduler:
     def _offload(self, inputs: IterationInputs, candidates: Candidates) -> list[HandedBack]:
         """Hand back requests about to miss their TTFT here, early enough for an HP instance.
 
-        Offload when the slack left, beside what their prefill takes, is below the threshold plus a
-        full batch (Ascendra, section 5.3): there they wait for one at worst, and here for one
-        before they are looked at again. With triage, only deferred requests leave: the others will
-        be in time here.
+        A request is offloaded if the slack left, beside its prefill, is below the threshold plus a
+        full batch (Ascendra, section 5.3): on the HP instance it waits for one batch at worst, and
+        here for one before it is considered again. With triage, only deferred requests leave: the
+        others will be in time here.
         """
         allowed = self.config.strategy.offload and self._may_offload
         if not allowed or self.config.pool is Pool.HP or not self._waiting:
@@ -301,7 +306,8 @@ class InstanceScheduler:
             self._keep_promise(plan, now)
 
     def _keep_promise(self, plan: Plan, now: float) -> None:
-        """Late requests earn a share of what is prefilled, for as long as there are any."""
+        """Credit late requests with a share of the prefilled tokens, for as long as there are
+        any."""
         begun = self._running.prefilling.values()
         if self._waiting.num_due_before(now) or any(seq.is_late(now) for seq in begun):
             late = [pick.num_tokens for pick in plan.picks if pick.seq.is_late(now)]
@@ -310,8 +316,8 @@ class InstanceScheduler:
             self._waiting.promised_tokens = 0.0
 
     def _enter(self, batch: Batch, inputs: IterationInputs, plan: Plan) -> None:
-        """Keep track of the phase, and of what prefills get of the time while some wait for it,
-        not for memory or a seat."""
+        """Update the phase, and the prefills' share of time while prompts wait for time, not for
+        memory or a seat."""
         phase = Phase(batch.kind.value)
         if phase is not self._phase:
             self._phase, self._phase_since_s = phase, inputs.now
@@ -333,19 +339,20 @@ class InstanceScheduler:
                 self.latency.observe(work, result.elapsed_s)
 
     def _keep_pace(self, step_s: float, num_steps: int) -> None:
-        """What a token takes each of the decodes, in the mean."""
+        """Update the mean time per token of the decodes."""
         older = (WINDOW_S / (step_s + WINDOW_S)) ** num_steps
         self._pace_s = older * self._pace_s + (1 - older) * step_s
 
     def _start_decoding(self, seq: Sequence) -> None:
-        """Here, or elsewhere where the strategy moves KV caches."""
+        """Let a prefilled sequence decode here, or on another instance if the strategy moves KV
+        caches."""
         if self.sends:
             self._running.send(seq)
         else:
             self._running.start_decoding(seq)
 
     def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
-        """The batch's decodes have their tokens, but those that the result names."""
+        """Give the batch's decodes their tokens, except those that the result names."""
         decoding = self._running.decoding
         apart = [request_id for request_id in result.emitted if request_id in decoding]
         if len(decoding) != len(batch.decodes):
@@ -370,8 +377,8 @@ class InstanceScheduler:
         return self.latency.batched_prefill_s(num_tokens, self.config.max_batch_tokens)
 
     def _memory_s(self, request: Request, num_new_tokens: int) -> float:
-        """Time that others lose by the memory that it holds for as long as its response takes; 0
-        where there is enough for all that wait."""
+        """Return the seconds that others lose by the request's memory for as long as its response
+        takes; 0 if there is enough for all that wait."""
         blocks, waiting = self._running.blocks, self._waiting
         num_tokens = request.num_prompt_tokens + num_new_tokens
         claimed = waiting.num_tokens + waiting.predicted_tokens + num_tokens

@@ -1,4 +1,4 @@
-"""What an instance tells its cell scheduler of itself."""
+"""An instance reports its state to its cell scheduler in snapshots."""
 
 from math import isinf
 
@@ -10,7 +10,8 @@ from macroserve.core.status import InstanceStatus, Phase
 
 
 class Tally:
-    """What a status counts since the start, and the ids taken in since the last status."""
+    """The tally counts events since the start, and collects the ids taken in since the last
+    status."""
 
     def __init__(self) -> None:
         self.num_statuses = 0
@@ -33,9 +34,9 @@ def snapshot(
     max_batch_tokens: int,
     draining: bool,
 ) -> InstanceStatus:
-    """The next status; it takes the admitted ids out of ``tally``.
+    """Return the next status, and take the admitted ids out of ``tally``.
 
-    Requests with nothing but their first token out save no TPOT yet and are left out of it.
+    Requests with only their first token out save no TPOT yet and are left out of it.
     """
     decoding = running.decoding
     full_prefill_s = latency.prefill_s(max_batch_tokens)

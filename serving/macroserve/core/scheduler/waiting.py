@@ -1,4 +1,4 @@
-"""The requests that wait for their prefill, kept in order as they come and go."""
+"""The waiting requests are kept in order as they come and go."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -9,14 +9,14 @@ from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.strategy import Ordering
 
 LATE_SHARE = 0.02
-"""Of the tokens prefilled while late requests wait, this share is promised to them."""
+"""Share of the tokens prefilled while late requests wait that is reserved for them."""
 
 
 class SortedRequests:
-    """Sequences sorted by a key; of equal keys, the earlier added first.
+    """The collection sorts sequences by a key; among equal keys, the earlier added comes first.
 
-    keys, costs_s, starts_s, seqs are parallel. Flat arrays, since triage reads all of them in
-    each iteration and would wait for memory if it had to visit the sequences.
+    ``keys``, ``costs_s``, ``starts_s`` and ``seqs`` are parallel. The arrays are flat, since triage
+    reads all of them in each iteration and would wait for memory if it had to visit the sequences.
     """
 
     __slots__ = ("costs_s", "keys", "seqs", "starts_s")
@@ -44,13 +44,18 @@ class SortedRequests:
 
 
 class WaitingQueue:
-    """Orders of the same requests, so that no iteration sorts.
+    """The queue keeps several orders of the same requests, so that no iteration sorts.
 
-    ``by_deadline`` and ``by_arrival`` hold the requests that have not started; ``resumed`` those
-    that had (preempted here, or begun elsewhere): they go first, a reader may wait in mid-stream.
-    The sums are over all of them: ``num_tokens`` to prefill, ``prefill_s`` their predicted time,
-    ``cost_s`` what triage counts them as, ``predicted_tokens`` expected of their responses.
-    ``promised_tokens`` may be prefilled of late requests before all others.
+    Attributes:
+        by_arrival: requests that have not started, in order of arrival.
+        by_deadline: the same requests in order of their deadlines.
+        resumed: requests that had started (preempted here, or begun on another instance). They go
+            first, since a reader may wait in mid-stream.
+        num_tokens: tokens to prefill, of all requests together.
+        prefill_s: their predicted time, seconds.
+        cost_s: sum of the costs that triage compares, seconds.
+        predicted_tokens: tokens expected of their responses.
+        promised_tokens: tokens of late requests that may be prefilled before all others.
     """
 
     def __init__(self, ordering: Ordering) -> None:
@@ -75,7 +80,7 @@ class WaitingQueue:
         return len(self.by_arrival.seqs) + len(self.resumed.seqs)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """In the strategy's order."""
+        """Iterate in the strategy's order."""
         yield from self.resumed.seqs
         yield from self._ordered.seqs
 
@@ -106,8 +111,8 @@ class WaitingQueue:
         self.predicted_tokens -= seq.num_remaining
 
     def promise(self, num_tokens: int, num_late_tokens: int) -> None:
-        """``num_tokens`` are prefilled, ``num_late_tokens`` of them of late requests. All the late
-        ones together earn a share of them."""
+        """Credit late requests with LATE_SHARE of ``num_tokens``, less ``num_late_tokens`` already
+        prefilled."""
         earned = LATE_SHARE * num_tokens - num_late_tokens
         self.promised_tokens = max(0.0, self.promised_tokens + earned)
 
@@ -116,14 +121,15 @@ class WaitingQueue:
         return min(heads, default=None)
 
     def num_due_before(self, moment_s: float) -> int:
-        """How many of ``by_deadline`` are due before that; 'late' if it is now."""
+        """Return how many of ``by_deadline`` are due before a moment; they are late if the moment
+        is now."""
         return bisect_left(self.by_deadline.keys, moment_s)
 
     def by_response_ratio(self, now: float) -> Iterator[Sequence]:
-        """Those that have waited longest, for each token of their responses and for what they cost.
+        """Yield requests by their wait per token of their responses and per cost, longest first.
 
-        Smith's rule lowers the mean wait for a token most, and would let a long one wait for ever;
-        with the wait as a factor it is the highest response ratio next (Hansen, 1971).
+        Smith's rule minimizes the mean wait for a token, but a long request may wait for ever; with
+        the wait as a factor the order is highest response ratio next (Hansen, 1971).
         """
         worth = [
             ((seq.arrival_s - now) / (seq.cost_s * max(1, seq.predicted_tokens)), seq.ordinal, seq)

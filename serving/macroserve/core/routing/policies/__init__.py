@@ -1,1 +1,1 @@
-"""Routing policies, a module per paper: each chooses an instance of a cell for a request."""
+"""Each routing policy, one module per paper, chooses an instance of a cell for a request."""

@@ -1,4 +1,4 @@
-"""Ascendra's two pools: LP instances take requests in turn, HP instances the urgent ones."""
+"""Ascendra has two pools: LP instances take requests in turn, HP instances the urgent ones."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,12 +7,13 @@ from macroserve.core.routing.decision import Choice, RouteReason
 from macroserve.core.status import InstanceView, Pool
 
 TICKET_LOAD = 0.5
-"""An HP instance offers tickets below this share of its sequences and of its blocks. Without it
-new requests fill the HP instances, and urgent ones find no room there."""
+"""Share of its sequences and of its blocks below which an HP instance offers tickets. Without this
+bound new requests fill the HP instances, and urgent ones find no room there."""
 
 
 def ascendra_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    """Offloaded requests go to HP, then tickets are honoured, then LP instances take turns."""
+    """Route offloaded requests to HP, then to HP instances with tickets, then to LP instances in
+    turn."""
     low, high = split(candidates)
     if high and demand.offloaded:
         return soonest(high, demand), RouteReason.URGENT
@@ -24,7 +25,7 @@ def ascendra_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice
 def split(
     candidates: Sequence[InstanceView],
 ) -> tuple[Sequence[InstanceView], Sequence[InstanceView]]:
-    """LP and HP instances; where there are no LP instances, all stand in for them."""
+    """Return the LP and the HP instances; without LP instances, all instances take that role."""
     hp = Pool.HP
     high = [view for view in candidates if view.pool is hp]
     low = [view for view in candidates if view.pool is not hp]
@@ -32,12 +33,13 @@ def split(
 
 
 def soonest(views: Sequence[InstanceView], demand: Demand) -> InstanceView:
-    """The instance with the least wait."""
+    """Return the instance with the least wait."""
     return min(views, key=lambda view: wait_s(view, demand))
 
 
 def tickets(high: Sequence[InstanceView]) -> Iterator[InstanceView]:
-    """The HP instances that offer a ticket: nothing waits or is on its way, and load is light."""
+    """Yield the HP instances that offer a ticket: nothing waits or is in flight, and load is
+    light."""
     for view in high:
         status = view.status
         if (

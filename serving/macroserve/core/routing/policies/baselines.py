@@ -1,4 +1,4 @@
-"""The baselines' routing: the instance with the least work."""
+"""The baselines route to the instance with the least work."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from macroserve.core.status import InstanceView
 
 
 def least_load_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    """Fewest outstanding requests, of these the one with the fewest tokens to prefill and, as
-    predicted, to decode.
+    """Route to the instance with the fewest outstanding requests, and among equals the one with the
+    fewest tokens to prefill and, as predicted, to decode.
 
-    By tokens alone, whoever has just prefilled a long prompt gets the next one at once, and what
-    decodes there never catches up.
+    By tokens alone, an instance that has just prefilled a long prompt gets the next one at once,
+    and its decodes never catch up.
     """
     return min(candidates, key=_load), RouteReason.LEAST_LOAD
 

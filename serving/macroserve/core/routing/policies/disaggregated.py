@@ -1,4 +1,4 @@
-"""Prefill and decode on instances of their own, as DistServe and MoonCake have it."""
+"""DistServe and MoonCake prefill and decode on separate instances."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,10 @@ from macroserve.core.status import InstanceView, Pool
 
 
 def disaggregated_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    """The least loaded HP instance for a prompt, the least loaded LP instance for its decodes.
+    """Route a prompt to the least loaded HP instance, and its decodes to the least loaded LP
+    instance.
 
-    All stand in where there are none of the kind.
+    Without an instance of that kind, all instances take the role.
     """
     pool = Pool.LP if demand.prefilled else Pool.HP
     return least_load_route([v for v in candidates if v.pool is pool] or candidates, demand)

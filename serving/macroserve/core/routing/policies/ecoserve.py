@@ -1,4 +1,4 @@
-"""EcoServe's rolling activation: instances take requests in turn, each for as long as it can."""
+"""EcoServe activates instances in turn, each for as long as it can take requests."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,10 +8,10 @@ from macroserve.core.status import InstanceView
 
 
 def ecoserve_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    """EcoServe, Algorithm 1, InterSchedule.
+    """Route by EcoServe's Algorithm 1, InterSchedule.
 
-    The paper moves on to the next instance unseen; here the search goes on through the cyclic
-    order, and where no instance satisfies the constraints the least wait decides.
+    The paper moves on to the next instance unchecked; here the search continues through the cyclic
+    order, and if no instance satisfies the constraints the least wait decides.
     """
     if view := first_satisfying(candidates, demand):
         return view, RouteReason.SATISFIES
@@ -19,6 +19,6 @@ def ecoserve_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice
 
 
 def first_satisfying(candidates: Iterable[InstanceView], demand: Demand) -> InstanceView | None:
-    """The first in the order given that satisfies the constraints."""
+    """Return the first of the candidates, in the order given, that satisfies the constraints."""
     satisfied = Check.SATISFIED
     return next((view for view in candidates if check(view, demand) is satisfied), None)

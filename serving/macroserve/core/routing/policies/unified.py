@@ -1,8 +1,9 @@
-"""The combination: as many requests for each instance, over Ascendra's pools.
+"""The unified strategy gives each instance equally many requests, over Ascendra's pools.
 
-What a request costs its instance is its decodes more than its prompt, so that where the first token
-comes soonest is not where it does least harm. EcoServe's rolling order is for phases: where batches
-mix, to let one instance have all prompts for as long as it can costs a quarter of the goodput.
+A request costs its instance more by its decodes than by its prompt, so that the instance with the
+soonest first token is not the one where it does least harm. EcoServe's rolling order suits phases:
+where batches mix, sending all prompts to one instance for as long as possible costs a quarter of
+the goodput.
 """
 
 from collections.abc import Sequence
@@ -14,16 +15,18 @@ from macroserve.core.routing.policies.ecoserve import first_satisfying
 from macroserve.core.status import InstanceView
 
 MIN_PREFILL_SHARE = 0.1
-"""However busy with decoding, an instance is taken to spend this share of its time on prefill."""
+"""Least share of its time that an instance is assumed to spend on prefill, however busy with
+decoding."""
 
 
 def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    """Offloaded requests to HP, tickets that satisfy, the LP instance with the fewest requests, and
-    HP where only that still makes the TTFT target.
+    """Route offloaded requests to HP, others to a ticket that satisfies the constraints, else to
+    the LP instance with the fewest requests, or to HP if only HP still meets the TTFT target.
 
-    While nobody is late, only LP instances that make the target are chosen from, if there are any.
-    Otherwise those that still make it are those with the most to decode, who bear no more.
-    A request whose target is lost already would take HP's time from those that can be saved.
+    While no request is late, only LP instances that meet the target are considered, if there are
+    any. Otherwise the instances that still meet it are those with the most to decode, which bear no
+    more. A request whose target is already lost would take HP's time from requests that can be
+    saved.
     """
     low, high = split(candidates)
     rescue = soonest(high, demand) if high else None
@@ -42,7 +45,7 @@ def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
 
 
 def _least_loaded(views: Sequence[InstanceView], demand: Demand) -> InstanceView:
-    """Of as many requests, where the first token comes soonest."""
+    """Return the instance with the fewest requests, and among equals the soonest first token."""
     loads = [view.num_outstanding for view in views]
     fewest = min(loads)
     least = [view for view, load in zip(views, loads, strict=True) if load == fewest]
@@ -50,14 +53,14 @@ def _least_loaded(views: Sequence[InstanceView], demand: Demand) -> InstanceView
 
 
 def _some_wait_too_long(views: Sequence[InstanceView], demand: Demand) -> bool:
-    """Whether somebody has waited there for longer than this request may."""
+    """Return whether some request has waited there for longer than this request may."""
     return any(view.status.oldest_wait_s > demand.ttft_left_s for view in views)
 
 
 def _first_token_s(view: InstanceView, demand: Demand) -> float:
-    """Predicted time to the first token beside what decodes there.
+    """Return the predicted seconds to the first token beside the instance's decodes.
 
-    Decoding claims ``decode_step_s`` of every TPOT target; the rest of the time is prefill's.
+    Decoding claims ``decode_step_s`` of every TPOT target; the rest of the time is for prefill.
     """
     share = max(MIN_PREFILL_SHARE, 1 - view.status.decode_step_s / demand.tpot_s)
     return wait_s(view, demand) / share

@@ -1,7 +1,7 @@
-"""Adaptive batches over a hybrid cache: Apt-Serve, sections 4.2 and 5.
+"""Apt-Serve composes adaptive batches over a hybrid cache (sections 4.2 and 5).
 
-A request is worth the time for which its reader has been waiting; one that has missed its targets
-is worth next to nothing, so that it does not make others miss theirs.
+The value of a request is the time for which its reader has been waiting; the value of one that has
+missed its targets is close to zero, so that it does not make others miss theirs.
 """
 
 from itertools import compress
@@ -14,14 +14,15 @@ from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.sequence import Sequence
 
 NEXT_TO_NOTHING = 1e-6
-"""Value of a second of a late request's waiting: it still goes before an empty seat."""
+"""Value per second of a late request's wait: the request still goes before an empty seat."""
 
 
 def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Prefills or decodes, whichever have waited longer in sum; prefills by value for their memory.
+    """Run prefills or decodes, whichever have waited longer in sum; choose prefills by value per
+    memory.
 
-    What decodes need is seen to before (``Running.make_room``), so all of them run.
-    Bound: none for a request that gets late while memory is short; it is served when others end.
+    ``Running.make_room`` has reserved the memory of the decodes before, so all of them run.
+    Bound: none for a request that becomes late while memory is short; it is served when others end.
     """
     decodes = tuple(inputs.decoding)
     waiting = list(inputs.waiting)
@@ -35,7 +36,8 @@ def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """All decodes, and as many of the chosen prompts' tokens as fill the chunk (section 6.7)."""
+    """Run all decodes, and as many of the chosen prompts' tokens as fill the chunk (section
+    6.7)."""
     budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens)
     waiting = list(inputs.waiting)
     chosen = _chosen(waiting, _worths(*_waits(waiting), inputs), inputs, admission)
@@ -44,13 +46,13 @@ def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Pla
 
 
 def _waits(seqs: list[Sequence]) -> tuple[list[float], list[float]]:
-    """As those of ``Decoding``."""
+    """Return the start and the patience of each wait, seconds, like ``Decoding.waits``."""
     return [seq.pending_since_s for seq in seqs], [seq.patience_s for seq in seqs]
 
 
 def _worths(since_s: list[float], patience_s: list[float], inputs: IterationInputs) -> list[float]:
-    """What one iteration for each is worth, in seconds (the first term of equation 5, with the
-    fallback)."""
+    """Return the value of one iteration for each request, seconds (the first term of equation 5,
+    with the fallback)."""
     now, late_value = inputs.now, max(inputs.config.late_value, NEXT_TO_NOTHING)
     worths: list[float] = []
     for index, since in enumerate(since_s):
@@ -62,9 +64,9 @@ def _worths(since_s: list[float], patience_s: list[float], inputs: IterationInpu
 def _chosen(
     waiting: list[Sequence], worths: list[float], inputs: IterationInputs, admission: Admission
 ) -> dict[Sequence, CacheKind]:
-    """The waiting requests to begin, the most valuable for their memory first.
+    """Choose the waiting requests to begin, the most valuable for their memory first.
 
-    One that was just preempted waits for an iteration, although its hidden cache might fit.
+    A request that was just preempted waits for an iteration, although its hidden cache might fit.
     """
     if inputs.preempted:
         stays = [seq not in inputs.preempted for seq in waiting]

@@ -1,21 +1,22 @@
-"""Out-of-order prefills beside decodes, and prefills first on high priority: Ascendra."""
+"""Ascendra prefills out of order beside decodes on LP instances, and prefills first on HP
+instances."""
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.status import Pool
 
 LP_BATCH_LIMIT = 128
-"""Sequences of a low-priority instance (section 6.2)."""
+"""Maximum sequences of a low-priority instance (section 6.2)."""
 
 HP_FREE_SHARE = 0.1
-"""While more than this share of the KV pool is free, HP takes prefills (section 8.5)."""
+"""Share of free KV blocks above which HP takes prefills (section 8.5)."""
 
 
 def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Low priority: decodes, then prefills by value. High priority: prefills, then decodes.
+    """Run decodes, then prefills by value on a low-priority instance; prefills, then decodes on HP.
 
-    Bound: decodes of an HP instance wait until seats or memory for prefills run out; where they do
-    not all fit beside the prefills, those with the least saved TPOT go first.
+    Bound: decodes of an HP instance wait until seats or memory for prefills run out; if not all of
+    them fit beside the prefills, those with the least saved TPOT go first.
     """
     budget = inputs.config.max_batch_tokens
     if inputs.config.pool is Pool.LP:
@@ -32,9 +33,9 @@ def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def _held_back_blocks(inputs: IterationInputs) -> int:
-    """Memory kept for responses under way: what lengths seen so far make them need, up to a share.
+    """Return the blocks kept for responses under way by the lengths seen so far, up to a share.
 
-    The elastic batch size of section 6.2.
+    This is the elastic batch size of section 6.2.
     """
     expected = inputs.running.num_remaining
     blocks = inputs.running.blocks

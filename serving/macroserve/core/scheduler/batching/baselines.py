@@ -1,11 +1,11 @@
-"""The baselines: vLLM as the papers measured it, and Sarathi's chunked prefill."""
+"""The baselines are vLLM as the papers measured it, and Sarathi's chunked prefill."""
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 
 
 def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Whole prompts up to the token budget; decodes run when nothing more can be prefilled.
+    """Run whole prompts up to the token budget; run decodes if no prompt can be prefilled.
 
     Bound: each prompt takes a seat, so decodes wait for ``max_num_seqs`` prompts at most.
     """
@@ -15,7 +15,7 @@ def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def chunked_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """All decodes and as many prompt tokens as fill the chunk.
+    """Run all decodes and as many prompt tokens as fill the chunk.
 
     Bound: decodes never wait; prompts wait while decodes alone fill the chunk, until some end.
     """

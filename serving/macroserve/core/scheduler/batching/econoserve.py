@@ -1,8 +1,8 @@
-"""Responses fill the memory, prompts the compute: EconoServe, section 3.
+"""EconoServe fills the memory with responses and the compute with prompts (section 3).
 
-Prompts wait for their prefill, and responses, whose prompt is in, for memory of their own: as much
-as the response is expected to take, at once. While a response fills its memory, what it does not
-need yet may be lent to another that ends before (KV pipelining).
+Prompts wait for their prefill. Responses with a computed prompt wait for memory of their own, which
+is reserved at once for the whole expected length. While a response fills its memory, the unused
+part may be lent to another that ends before (KV pipelining).
 """
 
 from bisect import bisect_right
@@ -17,20 +17,22 @@ from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.strategy import Ordering
 
 RESERVED_SHARE = 0.03
-"""Of all blocks, left to prompts and to responses that outrun theirs (section 3.2)."""
+"""Share of all blocks left to prompts and to responses that outrun their reservation (section
+3.2)."""
 
 BUFFER = 0.15
-"""Share of its length by which a borrower has to end before its lender gets there (section 4.1)."""
+"""Share of its length by which a borrower has to end before its lender needs the memory (section
+4.1)."""
 
 RANGES_S = (0.2, 0.5, 2.0)
-"""Deadlines between two of these are equally urgent (section 3.4)."""
+"""Bounds in seconds; deadlines between two of them are equally urgent (section 3.4)."""
 
 MAX_SORTED = 256
-"""So many prompts, those with the nearest deadlines, are looked at."""
+"""Maximum number of prompts considered, those with the nearest deadlines."""
 
 
 def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """All responses that have memory, and prompts up to the target forward size.
+    """Run all responses that have memory, and prompts up to the target forward size.
 
     Bound: the response that is longest overdue comes first, and waits until others end.
     """
@@ -54,7 +56,7 @@ def _reserved(inputs: IterationInputs) -> int:
 
 
 def _prompts(inputs: IterationInputs) -> dict[Sequence, CacheKind]:
-    """By deadline the most urgent ones, of those alike the longest first."""
+    """Return the most urgent prompts by deadline, among equally urgent ones the longest first."""
     first = list(islice(inputs.waiting, len(inputs.waiting.resumed) + MAX_SORTED))
     if _by_urgency(inputs):
         first.sort(key=lambda seq: (_range(seq.deadline_s - inputs.now), -seq.num_prompt))
@@ -62,7 +64,7 @@ def _prompts(inputs: IterationInputs) -> dict[Sequence, CacheKind]:
 
 
 def _responses(inputs: IterationInputs) -> list[Resume]:
-    """Those that get memory now."""
+    """Return the responses that get memory now."""
     blocks, queue = inputs.running.blocks, list(inputs.running.paused.values())
     if not queue:
         return []
@@ -92,7 +94,8 @@ def _responses(inputs: IterationInputs) -> list[Resume]:
 
 
 def _needed(inputs: IterationInputs, seq: Sequence) -> int:
-    """Blocks beside those that it holds, for what is expected of it; none if they do."""
+    """Return the additional blocks that the expected response needs; 0 if its own blocks are
+    enough."""
     request, blocks = seq.request, inputs.running.blocks
     most = request.num_prompt_tokens + request.max_new_tokens
     num_tokens = min(most, seq.num_tokens + ceil((1 + KV_PADDING) * seq.num_remaining))
@@ -128,7 +131,7 @@ def _range(left_s: float) -> int:
 
 
 class _Lenders:
-    """Responses that have slots which they do not need yet."""
+    """The lenders are responses with slots that they do not need yet."""
 
     def __init__(self, decoding: Iterable[Sequence]) -> None:
         self._free = {seq: seq.num_slots - seq.num_tokens for seq in decoding}
@@ -139,7 +142,7 @@ class _Lenders:
     def take(self, borrower: Sequence, num_slots: int) -> Sequence | None:
         """Return the lender with the least sufficient room, or None.
 
-        It needs what it lends only after the borrower is expected to have ended.
+        The lender needs the lent blocks only after the borrower is expected to have ended.
         """
         num_steps = ceil((1 + KV_PADDING + BUFFER) * borrower.num_remaining)
         needed = num_slots + num_steps

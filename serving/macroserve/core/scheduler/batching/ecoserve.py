@@ -1,4 +1,4 @@
-"""Prefill and decode phases in turn, never mixed: EcoServe, section 3.2."""
+"""EcoServe alternates prefill and decode phases and never mixes them (section 3.2)."""
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan
@@ -6,10 +6,10 @@ from macroserve.core.status import Phase
 
 
 def ecoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Prefill as long as the saved TPOT of those decoding pays for it, else decode.
+    """Prefill as long as the saved TPOT of the decoding requests pays for it, else decode.
 
-    As in the paper, TPOT counts from the switch to decode: sequences with nothing but their first
-    token out save nothing yet, and their clock starts with their first decode batch.
+    As in the paper, TPOT counts from the switch to decode: sequences with only their first token
+    out save nothing yet, and their clock starts with their first decode batch.
     """
     config = inputs.config
     picks = admission.pick(config.max_batch_tokens, whole=True)
@@ -41,7 +41,7 @@ def ecoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 def _within(
     budget_s: float, inputs: IterationInputs, admission: Admission, picks: list[Pick]
 ) -> list[Pick]:
-    """As many of the picks as ``budget_s`` pays for."""
+    """Return as many of the picks as ``budget_s`` pays for."""
     if not picks or inputs.predict_s(picks) <= budget_s:
         return picks
     context = picks[0].seq.num_computed
@@ -54,13 +54,14 @@ def _within(
 def next_phase(
     current: Phase, *, can_prefill: bool, can_decode: bool, paid: bool, overdue: bool, spent: bool
 ) -> tuple[Phase, str]:
-    """The phase of the next batch and why: temporal disaggregation (EcoServe, section 3.2).
+    """Return the phase of the next batch and why: temporal disaggregation (EcoServe, section 3.2).
 
-    paid: saved TPOT covers a prefill batch. overdue: the oldest prompt waited too long.
+    paid: saved TPOT covers a prefill batch.
+    overdue: the oldest prompt waited too long.
     spent: the prefill phase has lasted as long as it may.
 
-    Bounds: an overdue prompt waits for one decode batch at most, and then for those ahead of it;
-    a decode waits for one prefill phase at most.
+    Bounds: an overdue prompt waits for one decode batch at most, and then for those ahead of it; a
+    decode waits for one prefill phase at most.
     """
     if not can_prefill:
         return (Phase.DECODE, "nothing to prefill") if can_decode else (Phase.IDLE, "no work")

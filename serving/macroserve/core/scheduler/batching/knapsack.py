@@ -1,8 +1,9 @@
-"""Which requests run and what of them is cached: Apt-Serve's hybrid-cache scheduling problem.
+"""Apt-Serve's hybrid-cache scheduling problem chooses the requests to run and their caches.
 
-Maximise the summed values of the chosen requests within the memory (section 5, definition 1), an
-0-1 knapsack in which each item comes in two sizes: its KV cache, or the hidden cache of about half
-that size, which costs all requests the time to rebuild keys and values from it.
+The problem maximizes the summed values of the chosen requests within the memory (section 5,
+definition 1). It is a 0-1 knapsack in which each item comes in two sizes: its KV cache, or the
+hidden cache of about half that size, which costs all requests the time to rebuild keys and values
+from it.
 """
 
 from typing import NamedTuple
@@ -11,24 +12,24 @@ from macroserve.core.scheduler.blocks import CacheKind
 
 
 class Candidates(NamedTuple):
-    """Requests of which any may be chosen; each list has one number for each of them.
-
-    values: gained if it runs with a KV cache of ``kv_blocks``, at least one. hidden_blocks: of its
-    hidden cache, which is chosen only where that is less.
-    """
+    """Any of these requests may be chosen; each list has one number for each of them."""
 
     values: list[float]
+    """Value gained if the request runs with a KV cache, seconds."""
     kv_blocks: list[int]
+    """Blocks of its KV cache, at least one."""
     hidden_blocks: list[int]
+    """Blocks of its hidden cache, which is chosen only if it is smaller."""
 
 
 def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
-    """The chosen candidates by their index, and each one's cache, within ``num_blocks``.
+    """Return the indices of the chosen candidates, and each one's cache, within ``num_blocks``.
 
     penalty: value lost for each block of KV that is not kept (equation 8).
-    The better of two answers (section 5): the greedy one, which spends memory where a block gains
-    most, and the most valuable single request. It reaches half of the optimum at least. O(n log n),
-    on plain lists: compiled, they are quicker than arrays however many the candidates are.
+
+    The result is the better of two (section 5): the greedy one, which spends memory where a block
+    gains most, and the most valuable single request. It reaches at least half of the optimum. O(n
+    log n), on plain lists: compiled, they are faster than arrays for any number of candidates.
     """
     # Two ways to spend memory on each: on its first cache, and to make a hidden one a KV cache. An
     # offer is the index of whom a KV cache is for, or the complement of it for a hidden one.
@@ -81,8 +82,8 @@ def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int,
 def _greedy(
     candidates: Candidates, offers: list[int], gains: list[float], num_blocks: int, least: int
 ) -> dict[int, CacheKind]:
-    """The offers that a block gains most by, until less is free than the ``least`` of them needs;
-    of equal ones the earlier."""
+    """Take the offers with the most gain per block, among equals the earlier, until fewer blocks
+    are free than the smallest offer needs (``least``)."""
     chosen: dict[int, CacheKind] = {}
     free = num_blocks
     for place in sorted(range(len(gains)), key=gains.__getitem__, reverse=True):

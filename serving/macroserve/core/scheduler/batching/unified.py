@@ -1,52 +1,54 @@
-"""Each step filled with prefill up to what the decodes can bear: the unified strategy.
+"""The unified strategy fills each step with as much prefill as the decodes can bear.
 
-A mixed step reads the weights once for both. How long it may take follows from the time that the
-decodes have saved, or are nearly sure to save yet: as TPOT is a mean, that can be spent, and what
-was lost is made up for. Deadlines, triage and ageing are in the order of the prompts.
+A mixed step reads the weights once for both. Its time limit follows from the time that the decodes
+have saved, or are nearly sure to save: TPOT is a mean, so saved time can be spent and lost time
+made up. The order of the prompts takes care of deadlines, triage and aging.
 """
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 
 STEP_TARGET = 0.8
-"""Share of the TPOT target that a step takes while nothing is saved. Responses of few tokens have
-no time to make up for a slow one."""
+"""Share of the TPOT target that a step takes while nothing is saved. Short responses have no time
+to make up for a slow step."""
 
 EVEN_RISE, EVEN_STEP = 0.2, 0.95
-"""Where decodes alone take most of that, prompts may still make a step longer by the one, up to the
-other, shares of the target too: steps are even then, and nobody meets a slow one."""
+"""Shares of the TPOT target: if decodes alone take most of STEP_TARGET, prompts may make a step
+longer by EVEN_RISE, up to EVEN_STEP. Steps are even then, and no request meets a slow one."""
 
 SAVED_SHARE = 0.25
-"""Of the time that can be spent, so much may be in one step. In the long run a step takes the whole
-target, with four fifths of it saved, or less where steps are even."""
+"""Largest share of the spendable time in one step. In the long run a step takes the whole target,
+with four fifths of it saved, or less if steps are even."""
 
 MAX_STEP_TPOTS = 4.0
-"""A step takes no longer than so many TPOT targets, however much was saved."""
+"""Longest step, in TPOT targets, however much was saved."""
 
 TBT_SHARE = 0.7
-"""Of the target for the time between two tokens, a step is predicted to take so much at most. All
-but one in a hundred have to keep it, and some take longer than predicted: with a tenth more, who is
-predicted badly loses half, and with a tenth less, who is predicted well loses a tenth."""
+"""Longest predicted step, as a share of the target for the time between two tokens. All but one in
+a hundred steps have to meet the target, and some take longer than predicted: with a tenth more,
+requests with poor predictions lose half, and with a tenth less, requests with good ones lose a
+tenth."""
 
 SPENDING_SHARE = 0.02
-"""Of the decodes, at most this share can spend less than what is counted on."""
+"""Largest share of the decodes that can spend less than the assumed time."""
 
 MIN_CHUNK_TOKENS = 16
-"""Less prefill than this is not worth a step's while."""
+"""Fewest prefill tokens that are worth adding to a step."""
 
 MIN_PIECE_TOKENS = 32
-"""No prompt begins with a piece of less. It would have its seat from then on, and, where the next
-step has no time for the rest, be late with it."""
+"""Fewest tokens with which a prompt begins. A smaller piece would take a seat, and the prompt would
+be late if the next step has no time for the rest."""
 
 GROWTH_SHARE = 0.1
-"""Of the memory that responses under way are expected to take yet, so much is kept for them: with
-none, more begin than can end, and some lose their cache half way; with more, seats stay empty."""
+"""Share kept free of the memory that responses under way are still expected to take. With none,
+more requests begin than can end, and some lose their cache half way; with more, seats stay empty.
+"""
 
 
 def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Decodes in every batch, and the prefill that their saved time pays for.
+    """Run all decodes in every batch, and the prefill that their saved time pays for.
 
-    Bound: where it never pays, prompts get a whole batch once they are starved.
+    Bound: if it never pays, prompts get a whole batch once they are starved.
     """
     decodes, limit = tuple(inputs.decoding), inputs.config.max_batch_tokens
     if not decodes:
@@ -80,7 +82,7 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def _spendable_s(inputs: IterationInputs, target_s: float) -> float:
-    """What is more than one step may take is not asked for."""
+    """Return the time that the decodes can spend, seconds, bounded by what one step may use."""
     return inputs.decoding.spendable_s(
         SPENDING_SHARE,
         inputs.now,
