@@ -1,1 +1,2 @@
-"""Triton kernels of the hybrid cache, one operation a file, each beside its reference in torch."""
+"""The package has the Triton kernels of the hybrid cache, one operation per file, each beside its
+torch reference."""

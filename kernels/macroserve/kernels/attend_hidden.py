@@ -1,8 +1,8 @@
-"""Decode attention over hidden states, without keys and values ever in memory.
+"""Decode attention reads hidden states, without keys and values ever in memory.
 
-A score is ``q (W_k x) = (q W_k) x``: where no rotary embedding comes between, the query takes the
-projection of the keys in (as in DeepSeek's latent attention), and all heads read the same hidden
-states. With one, keys are made in registers, a head and a tile of tokens at a time. Values need
+A score is ``q (W_k x) = (q W_k) x``: without a rotary embedding in between, the query absorbs the
+projection of the keys (as in DeepSeek's latent attention), and all heads read the same hidden
+states. With one, keys are computed in registers, a head and a tile of tokens at a time. Values need
 neither: ``sum p (W_v x) = W_v sum p x``.
 """
 
@@ -22,11 +22,12 @@ def attend_hidden(
     scale: float,
     out: torch.Tensor,
 ) -> None:
-    """What each of ``decodes`` attends to, into its row of ``out``; other rows stay as they are.
+    """Write the attention output of each of ``decodes`` to its row of ``out``; other rows are
+    unchanged.
 
     query, out: [num_rows, num_heads, head_size], contiguous; queries have their rotary embedding.
-    hidden_cache: [num_blocks, capacity, hidden_size] of the same dtype; so many tokens are a block
-        of ``decodes``.
+    hidden_cache: [num_blocks, capacity, hidden_size] of the same dtype; ``decodes`` has blocks of
+        ``capacity`` tokens.
     """
     if not len(decodes):
         return
@@ -55,10 +56,10 @@ def attend_hidden_reference(
 
 
 def _absorbed(query: torch.Tensor, projection: KvProjection) -> torch.Tensor:
-    """Queries of hidden states, [num_requests, num_heads, hidden_size], of those of keys,
-    [num_requests, num_kv_heads, group, head_size].
+    """Return queries on hidden states, [num_requests, num_heads, hidden_size].
 
-    The keys' bias adds the same to all scores of a head, which its softmax does not notice.
+    Their argument are queries on keys, [num_requests, num_kv_heads, group, head_size]. The keys'
+    bias adds the same to all scores of a head, which its softmax cancels.
     """
     weight = projection.key.unflatten(0, (projection.num_kv_heads, -1))
     absorbed = torch.bmm(query.transpose(0, 1).flatten(1, 2), weight)
@@ -66,9 +67,11 @@ def _absorbed(query: torch.Tensor, projection: KvProjection) -> torch.Tensor:
 
 
 def _values(mixed: torch.Tensor, projection: KvProjection) -> torch.Tensor:
-    """[num_requests, num_kv_heads, group, head_size], of mixed hidden states,
-    [num_requests, num_kv_heads, group, hidden_size]. A head's weights add up to one, and so does
-    what they make of the bias."""
+    """Return the heads' outputs, [num_requests, num_kv_heads, group, head_size].
+
+    Their argument are mixed hidden states, [num_requests, num_kv_heads, group, hidden_size]. A
+    head's weights add up to one, so the values' bias is added once.
+    """
     weight = projection.value.unflatten(0, (projection.num_kv_heads, -1))
     values = torch.bmm(mixed.transpose(0, 1).flatten(1, 2), weight.transpose(1, 2))
     values = values.unflatten(1, mixed.shape[0::2]).transpose(0, 1)

@@ -1,4 +1,4 @@
-"""Decode attention over paged keys and values: one query a request (flash decoding)."""
+"""Decode attention reads paged keys and values, with one query per request (flash decoding)."""
 
 import torch
 import triton
@@ -21,12 +21,13 @@ def attend_kv(
     scale: float,
     out: torch.Tensor,
 ) -> None:
-    """What each of ``decodes`` attends to, into its row of ``out``; other rows stay as they are.
+    """Write the attention output of each of ``decodes`` to its row of ``out``; other rows are
+    unchanged.
 
     query, out: [num_rows, num_heads, head_size], contiguous; num_heads is a multiple of
         num_kv_heads.
     key_cache, value_cache: [num_blocks, block_size, num_kv_heads, head_size] of the same dtype and
-        strides, a head's elements together.
+        strides; a head's elements are contiguous.
     """
     if not len(decodes):
         return
@@ -79,8 +80,11 @@ def attend_kv_reference(
 def attention(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """[num_heads, head_size] in float32. query: likewise. keys, values: [num_tokens, num_kv_heads,
-    head_size]."""
+    """Return the attention output, [num_heads, head_size] in float32.
+
+    query: [num_heads, head_size].
+    keys, values: [num_tokens, num_kv_heads, head_size].
+    """
     group = query.shape[0] // keys.shape[1]
     keys, values = (each.float().repeat_interleave(group, dim=1) for each in (keys, values))
     scores = torch.einsum("hd,thd->ht", query.float(), keys) * scale

@@ -1,5 +1,8 @@
-"""Decode attention of a batch in which some requests keep keys and values, and some hidden states,
-in pages of one pool (Apt-Serve, section 4.1)."""
+"""Decode attention serves batches in which some requests keep keys and values and some hidden
+states.
+
+Both are in pages of one pool (Apt-Serve, section 4.1).
+"""
 
 import torch
 
@@ -20,9 +23,12 @@ def attend_mixed(
     scale: float,
     out: torch.Tensor,
 ) -> None:
-    """query, out: [num_rows, num_heads, head_size], contiguous.
+    """Write the attention output of all decodes of the batch to their rows of ``out``.
+
+    query, out: [num_rows, num_heads, head_size], contiguous.
     pool: [num_blocks, 2 * block_size * num_kv_heads * head_size] of the same dtype.
-    block_size: tokens of a block of keys and values; one of hidden states holds ``hidden_view``'s.
+    block_size: tokens per block of keys and values; ``hidden_view`` gives the capacity of a block
+        of hidden states.
     """
     keys, values = kv_view(pool, block_size, projection.num_kv_heads, projection.head_size)
     attend_kv(query, keys, values, kv, scale, out)

@@ -1,10 +1,10 @@
-"""Kernels on a GPU: time, bytes and flops, and how near they come to what the device can do.
+"""The benchmark measures kernels on a GPU: time, bytes and flops, relative to the device's limits.
 
     python -m macroserve.kernels.bench [--json FILE]
 
-Needs torch, Triton and a GPU, and nothing else. Bytes and flops are those that the operation cannot
-do without, not what a kernel happens to move; the bound is the longer of the times that they take
-at the rates that this device reaches in a plain copy and in a plain matrix product.
+It needs torch, Triton and a GPU, and nothing else. Bytes and flops are the least that the operation
+needs, not what a kernel happens to move; the bound is the longer of their times at the rates that
+this device reaches in a plain copy and in a plain matrix product.
 """
 
 import argparse
@@ -35,7 +35,7 @@ BLOCK_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The shapes of one layer. OPT-13B's, unless told; it has no rotary embedding, Llama has."""
+    """The shapes describe one layer, by default OPT-13B's, without rotary embedding."""
 
     num_heads: int = 40
     head_size: int = 128
@@ -48,38 +48,45 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of the device: bytes that a copy reads and writes, flops of a matrix product."""
+    """The device reaches these rates in plain operations."""
 
     bytes_per_s: float
+    """Bytes read and written by a copy, per second."""
     flops_per_s: float
+    """Floating-point operations of a matrix product, per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One operation on one shape. num_bytes, num_flops: what it cannot do without."""
+    """A case is one operation on one shape."""
 
     name: str
     run: Callable[[], object]
     num_bytes: float
+    """Least bytes that the operation has to move."""
     num_flops: float
+    """Least floating-point operations that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """bound_s: roofline's. share: of the bound in the time that it took."""
+    """A figure is one measurement."""
 
     name: str
     time_s: float
     num_bytes: float
     num_flops: float
     bound_s: float
+    """Roofline bound, seconds."""
     share: float
+    """Bound relative to the measured time."""
 
 
 class Layer:
-    """Weights and caches of one layer, filled with noise.
+    """The layer has weights and caches filled with noise.
 
-    num_requests, context: how many requests decode, each with so many tokens.
+    num_requests: requests that decode.
+    context: tokens of each request.
     """
 
     def __init__(
@@ -125,12 +132,12 @@ class Layer:
         return self.model.head_size**-0.5
 
     def decodes(self, begin: int, end: int) -> Decodes:
-        """Of the requests from one to before another."""
+        """Return the decodes of the requests ``begin`` to ``end`` (exclusive)."""
         requests = torch.arange(begin, end, device=self._table.device)
         return Decodes(self._table, self._seq_lens, requests, self.context)
 
     def step(self, num_hidden: int) -> Callable[[], object]:
-        """The layer's whole decode step, so many requests with hidden states."""
+        """Run the layer's whole decode step, with some requests on hidden states."""
         kv, hidden = self.decodes(num_hidden, self.num_requests), self.decodes(0, num_hidden)
         projection = self.projection
         qkv = torch.cat((self.query_weight, projection.key, projection.value))
@@ -154,7 +161,7 @@ class Layer:
 
 
 def attending(layer: Layer) -> Iterator[Case]:
-    """Decode attention: over keys and values, and over hidden states."""
+    """Yield the cases of decode attention: over keys and values, and over hidden states."""
     model, tokens = layer.model, layer.num_requests * layer.context
     size, heads = model.hidden_size, model.num_heads
     shape = f"{layer.num_requests} x {layer.context}"
@@ -186,7 +193,7 @@ def attending(layer: Layer) -> Iterator[Case]:
 
 
 def moving(model: Model, num_tokens: int, device: torch.device) -> Iterator[Case]:
-    """Hidden states into the pool, and keys and values out of them."""
+    """Yield a write of hidden states to the pool, and a rebuild of keys and values from them."""
     layer = Layer(model, 1, num_tokens, device, rotary=True)
     size = model.hidden_size
     slots = torch.randperm(num_tokens, device=device)
@@ -229,7 +236,7 @@ def figure(case: Case, rates: Rates, time_s: float) -> Figure:
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """The median."""
+    """Return the median time, seconds."""
     return cast(float, do_bench(run, return_mode="median")) / 1e3
 
 

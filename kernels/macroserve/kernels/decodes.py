@@ -1,4 +1,4 @@
-"""The requests of a batch that one kernel serves."""
+"""A kernel serves some of the requests of a batch."""
 
 from dataclasses import dataclass
 
@@ -7,22 +7,21 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Decodes:
-    """Requests that decode one token each, with one kind of cache.
-
-    block_table: [num_rows, max_blocks], int32. seq_lens: [num_rows], int32, none 0, the token that
-        is decoded included. Both are the whole batch's.
-    requests: [num_requests], int64, the rows that are meant. max_seq_len: the longest of them.
-    """
+    """The requests decode one token each, with one kind of cache."""
 
     block_table: torch.Tensor
+    """[num_rows, max_blocks], int32, of the whole batch."""
     seq_lens: torch.Tensor
+    """[num_rows], int32, of the whole batch; at least 1, as the decoded token counts."""
     requests: torch.Tensor
+    """[num_requests], int64, the rows that the kernel serves."""
     max_seq_len: int
+    """Length of the longest of them, tokens."""
 
     def __len__(self) -> int:
         return self.requests.shape[0]
 
     def places(self, row: int, block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Blocks and offsets of a row's tokens, for references."""
+        """Return blocks and offsets of a row's tokens, for references."""
         position = torch.arange(int(self.seq_lens[row]), device=self.seq_lens.device)
         return self.block_table[row, position // block_size].long(), position % block_size

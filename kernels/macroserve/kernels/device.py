@@ -1,4 +1,4 @@
-"""What kernels ask of the device that they run on."""
+"""Kernels depend on properties of their device."""
 
 import torch
 
@@ -6,8 +6,11 @@ LARGE_SHARED_BYTES = 128 * 1024
 
 
 def stages(device: torch.device) -> int:
-    """Of a pipelined loop: as many as the shared memory of a block holds, which is 99 KiB on L20
-    and L40S, 163 on A100 and 227 on H100."""
+    """Return the number of stages of a pipelined loop, as many as the shared memory of a block
+    holds.
+
+    A block has 99 KiB on L20 and L40S, 163 on A100 and 227 on H100.
+    """
     if device.type != "cuda":
         return 2
     properties = torch.cuda.get_device_properties(device)

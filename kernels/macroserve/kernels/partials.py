@@ -1,5 +1,5 @@
-"""Attention over pieces of a context, joined: each piece's softmax has its own greatest score
-(flash decoding)."""
+"""A reduction joins the attention over pieces of a context, each with its own maximum score (flash
+decoding)."""
 
 import torch
 import triton
@@ -9,10 +9,13 @@ import triton.language as tl
 def join(
     partials: torch.Tensor, lse: torch.Tensor, requests: torch.Tensor, out: torch.Tensor
 ) -> None:
-    """partials: [num_requests, num_heads, num_pieces, size] in float32, each piece's own output.
+    """Write the joined output of each request to its row of ``out``.
+
+    partials: [num_requests, num_heads, num_pieces, size] in float32, each piece's own output.
     lse: [num_requests, num_heads, num_pieces], the logarithm of its sum of exponentials; -inf
-        where it has no token. requests: [num_requests], rows of ``out``, [num_rows, num_heads,
-        size], contiguous.
+        without a token.
+    requests: [num_requests], rows of ``out``.
+    out: [num_rows, num_heads, size], contiguous.
     """
     num_requests, num_heads, num_pieces, size = partials.shape
     _join[num_heads, num_requests](

@@ -1,5 +1,7 @@
-"""One pool of pages for both caches: what a page holds is read as keys and values, or as hidden
-states (Apt-Serve, section 4.1: a free block serves any of them)."""
+"""One pool of pages serves both caches: a page is read as keys and values, or as hidden states.
+
+A free block serves any of them (Apt-Serve, section 4.1).
+"""
 
 import torch
 
@@ -7,7 +9,7 @@ import torch
 def kv_view(
     pool: torch.Tensor, block_size: int, num_kv_heads: int, head_size: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values, each [num_blocks, block_size, num_kv_heads, head_size].
+    """Return keys and values, each [num_blocks, block_size, num_kv_heads, head_size].
 
     pool: [num_blocks, 2 * block_size * num_kv_heads * head_size].
     """
@@ -16,9 +18,9 @@ def kv_view(
 
 
 def hidden_view(pool: torch.Tensor, hidden_size: int) -> torch.Tensor:
-    """Hidden states: [num_blocks, capacity, hidden_size], as many as fit into a page whole.
+    """Return hidden states, [num_blocks, capacity, hidden_size], as many as fit into a page.
 
-    Raises ValueError where a page holds none.
+    Raises ValueError if a page holds none.
     """
     capacity = pool.shape[1] // hidden_size
     if capacity == 0:

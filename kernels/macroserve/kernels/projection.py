@@ -1,4 +1,4 @@
-"""Heads of keys and values from hidden states: what kernels share that make them."""
+"""Several kernels compute heads of keys and values from hidden states."""
 
 from dataclasses import dataclass
 
@@ -11,22 +11,22 @@ from macroserve.kernels.product import product
 
 @dataclass(frozen=True, slots=True)
 class KvProjection:
-    """What makes keys and values of a hidden state.
-
-    key, value: weights, [num_kv_heads * head_size, hidden_size], contiguous.
-    head_size: even.
-    key_bias, value_bias: [num_kv_heads * head_size], or None.
-    rotary: [positions, head_size]: cosines, then sines, each for half of a head; the first half of
-        a head is paired with its second (as in Llama, not interleaved as in GPT-J). None for a
-        model without rotary embedding.
-    """
+    """The projection computes keys and values from a hidden state."""
 
     key: torch.Tensor
+    """Weights, [num_kv_heads * head_size, hidden_size], contiguous."""
     value: torch.Tensor
+    """Weights, [num_kv_heads * head_size, hidden_size], contiguous."""
     head_size: int
+    """Elements of a head; even."""
     key_bias: torch.Tensor | None = None
+    """[num_kv_heads * head_size], or None."""
     value_bias: torch.Tensor | None = None
+    """[num_kv_heads * head_size], or None."""
     rotary: torch.Tensor | None = None
+    """[positions, head_size]: cosines, then sines, each for half of a head; the first half of a
+    head is paired with its second (as in Llama, not interleaved as in GPT-J). None for a model
+    without rotary embedding."""
 
     @property
     def hidden_size(self) -> int:
@@ -37,7 +37,11 @@ class KvProjection:
         return self.key.shape[0] // self.head_size
 
     def keys(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """[..., num_kv_heads, head_size] in float32; x: [..., hidden_size], positions: [...]."""
+        """Return keys, [..., num_kv_heads, head_size] in float32.
+
+        x: [..., hidden_size].
+        positions: [...].
+        """
         keys = self._heads(x, self.key, self.key_bias)
         if self.rotary is None:
             return keys
@@ -46,7 +50,7 @@ class KvProjection:
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
     def values(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., num_kv_heads, head_size] in float32; x: [..., hidden_size]."""
+        """Return values, [..., num_kv_heads, head_size] in float32. x: [..., hidden_size]."""
         return self._heads(x, self.value, self.value_bias)
 
     def _heads(
@@ -73,8 +77,10 @@ def project_head(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Both halves of one head, [ROWS, HALF] in float32; HALF is a power of two, not less than half
-    of HEAD. rows: pointers to hidden states, [ROWS]."""
+    """Return both halves of one head, [ROWS, HALF] in float32.
+
+    HALF is a power of two, at least half of HEAD. rows: pointers to hidden states, [ROWS].
+    """
     column = tl.arange(0, HALF)
     is_column = column < HEAD // 2
     inner = tl.arange(0, STEP)
@@ -100,7 +106,7 @@ def project_head(
 
 @triton.jit
 def rotate(first, second, positions, row_mask, rotary, HEAD: tl.constexpr, HALF: tl.constexpr):
-    """Rotary embedding of both halves of a head, at ``positions`` [ROWS]."""
+    """Apply the rotary embedding to both halves of a head, at ``positions`` [ROWS]."""
     column = tl.arange(0, HALF)
     mask = row_mask[:, None] & (column < HEAD // 2)[None, :]
     at = rotary + positions.to(tl.int64)[:, None] * HEAD + column[None, :]

@@ -1,5 +1,8 @@
-"""Keys and values again from hidden states: gather, projection, rotary embedding and scatter in one
-kernel, into a paged cache that any attention reads (Apt-Serve, sections 3.1 and 4.1)."""
+"""One kernel rebuilds keys and values from hidden states into a paged cache that any attention
+reads.
+
+It combines gather, projection, rotary embedding and scatter (Apt-Serve, sections 3.1 and 4.1).
+"""
 
 import torch
 import triton
@@ -21,13 +24,13 @@ def rebuild_kv(
     value_cache: torch.Tensor,
     out_slots: torch.Tensor,
 ) -> None:
-    """Keys and values of the tokens in ``slots`` into ``out_slots``.
+    """Write the keys and values of the tokens in ``slots`` to ``out_slots``.
 
     hidden_cache: [num_blocks, capacity, hidden_size].
-    slots, positions, out_slots: [num_tokens], int64. Slots are block * capacity + offset, those of
-        the output block * block_size + offset.
-    key_cache, value_cache: [num_blocks, block_size, num_kv_heads, head_size] of the same dtype, a
-        head's elements together.
+    slots, positions, out_slots: [num_tokens], int64. A slot is block * capacity + offset, an output
+        slot block * block_size + offset.
+    key_cache, value_cache: [num_blocks, block_size, num_kv_heads, head_size] of the same dtype; a
+        head's elements are contiguous.
     """
     num_tokens = slots.shape[0]
     if num_tokens == 0:

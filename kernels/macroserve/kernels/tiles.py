@@ -1,8 +1,8 @@
-"""Tiles of hidden states: softmax weights of each, and what all of them mix to.
+"""Two kernels compute softmax weights of tiles of hidden states, and their weighted sum.
 
-Two kernels, for the mix of all hidden states that a head wants is as wide as a hidden state and
-does not stay in registers while scores are made: scores, as softmax weights of each tile of tokens,
-and then the mix, a stretch of its width at a time.
+There are two, for the weighted sum of a head is as wide as a hidden state and does not stay in
+registers while scores are computed: first the scores, as softmax weights of each tile of tokens,
+then the sum, a stretch of its width at a time.
 """
 
 import torch
@@ -15,20 +15,22 @@ from macroserve.kernels.product import MIN_ROWS, precision, product
 from macroserve.kernels.projection import KvProjection, project_head, rotate
 
 TOKENS = 128
-"""Of a tile."""
+"""Tokens of a tile."""
 STEP = 64
-"""Of what a product sums over, at a time: it divides a tile's tokens."""
+"""Elements that a product sums over at a time; divides TOKENS."""
 WIDTH = 128
-"""Of a mix."""
+"""Elements of the weighted sum computed at a time."""
 MAX_HEADS = 64
-"""Together."""
+"""Maximum heads computed together."""
 
 
 class Tiles:
-    """Of a batch's hidden states.
+    """The tiles cover a batch's hidden states.
 
-    weights: [num_requests, num_heads, num_tiles * TOKENS], relative to the greatest of their tile.
-    most, total: [num_requests, num_heads, num_tiles], the greatest score and the weights' sum.
+    Attributes:
+        _weights: softmax weights relative to the maximum of their tile,
+            [num_requests, num_heads, num_tiles * TOKENS].
+        _most, _total: the maximum score and the weights' sum, [num_requests, num_heads, num_tiles].
     """
 
     def __init__(self, hidden_cache: torch.Tensor, decodes: Decodes, num_heads: int) -> None:
@@ -93,7 +95,7 @@ class Tiles:
         )
 
     def mix(self) -> torch.Tensor:
-        """[num_requests, num_heads, hidden_size]."""
+        """Return the weighted sum of hidden states, [num_requests, num_heads, hidden_size]."""
         hidden_size = self._cache.shape[2]
         mixed = self._cache.new_empty((self._num_requests, self._num_heads, hidden_size))
         groups = triton.cdiv(self._num_heads, self._heads)
@@ -128,7 +130,7 @@ def _stretch(
     table_stride,
     TOKENS: tl.constexpr,
 ):
-    """So many tokens of a request: which, whether they are there, and pointers to their states."""
+    """Return a stretch of a request's tokens, whether each exists, and pointers to their states."""
     token = start + tl.arange(0, TOKENS)
     is_token = token < seq_len
     block = tl.load(block_table + request * table_stride + token // capacity, is_token, other=0)
@@ -140,7 +142,10 @@ def _stretch(
 def _store_weights(
     scores, is_token, weights, most, total, row, is_head, tile, TOKENS: tl.constexpr
 ):
-    """scores: [heads, TOKENS]. row: of each head in ``weights``, ``most`` and ``total``."""
+    """Store the softmax weights of a tile with their maximum and sum.
+
+    scores: [heads, TOKENS]. row: of each head in ``weights``, ``most`` and ``total``.
+    """
     num_tiles = tl.num_programs(1)
     scores = tl.where(is_token[None, :], scores, float("-inf"))
     greatest = tl.max(scores, 1)

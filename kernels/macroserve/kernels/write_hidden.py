@@ -1,4 +1,4 @@
-"""Hidden states into their blocks: reshape and scatter in one pass (Apt-Serve, section 4.1)."""
+"""One pass reshapes hidden states and scatters them to their blocks (Apt-Serve, section 4.1)."""
 
 import torch
 import triton
@@ -8,7 +8,7 @@ BLOCK = 1024
 
 
 def write_hidden(x: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
-    """Each row of ``x`` to its slot of ``cache``; rows with a negative slot go nowhere.
+    """Write each row of ``x`` to its slot of ``cache``; skip rows with a negative slot.
 
     x: [num_tokens, hidden_size], rows contiguous.
     cache: [num_blocks, capacity, hidden_size] of the same dtype, as ``pool.hidden_view``'s.

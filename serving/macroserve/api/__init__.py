@@ -1,5 +1,6 @@
-"""Everything that crosses the edge of a process or comes from a person: the manifest, requests'
-limits, messages between the parts, signed handles, keys and tokens.
+"""The API package holds all that crosses the edge of a process or comes from a user.
 
-The types build on ``core``'s plain ones. Nothing here decides; nothing read is unpickled.
+It has the manifest, limits on requests, messages between the components, signed handles, keys and
+tokens. Its types build on the plain ones of ``core``. The package makes no decisions, and unpickles
+nothing.
 """

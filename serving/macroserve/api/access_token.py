@@ -1,9 +1,9 @@
-"""Access tokens: short-lived proof of who calls, and the called part's proof of who answers.
+"""An access token proves for a short time who calls; a proof in the answer proves who answers.
 
-A token is a few claims and their HMAC-SHA256 by each of the caller's keys (``core.keys``). It
-names whom it is for, so that whoever it is sent to by mistake cannot use it elsewhere. An answer
-is proved by the HMAC of the token and the status: only who holds the key can make it, and it fits
-no other call, because each call has a token of its own.
+A token has a few claims and their HMAC-SHA256 by each of the caller's keys (``api.keys``). It names
+its audience, so that a process that receives it by mistake cannot use it on another. The proof in
+an answer is the HMAC of the token and the status: only a holder of the key can compute it, and it
+fits no other call, because each call has a token of its own.
 """
 
 import base64
@@ -17,45 +17,49 @@ from macroserve.api.keys import KeyRing, Purpose
 
 LIFETIME_S = 300
 LEEWAY_S = 60
-"""By how much the clocks of two machines may differ."""
+"""Largest difference between the clocks of two machines, seconds."""
 MAX_TOKEN_CHARS = 2048
 
 
 class AccessTokenError(ValueError):
-    """A token does not open what it was sent to; the message is the end of a sentence."""
+    """A token does not grant the access; the message is the end of a sentence."""
 
 
 class Audience(NamedTuple):
-    """For whom a token is. name: of the cell or instance that is called; empty for any."""
+    """A token is valid for one audience."""
 
     purpose: Purpose
     name: str = ""
+    """Name of the cell or instance that is called; empty for any."""
 
     def __str__(self) -> str:
         return f"{self.purpose}/{self.name}"
 
 
 class _Claims(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """issued_at, expires_at: Unix time, seconds."""
+    """A token makes these claims."""
 
     audience: str
     issued_at: int
+    """Unix time, seconds."""
     expires_at: int
+    """Unix time, seconds."""
     nonce: str
 
 
 def issue(ring: KeyRing, audience: Audience, now: float, nonce: str) -> str:
-    """A token for one call. now: Unix time, seconds. nonce: random, another one for each call."""
+    """Return a token for one call. now: Unix time, seconds. nonce: random, a new one for each
+    call."""
     claims = _Claims(str(audience), int(now), int(now) + LIFETIME_S, nonce)
     body = base64.urlsafe_b64encode(msgspec.json.encode(claims)).decode().rstrip("=")
     return ".".join([body, *(_mac(key, "token", body) for key in ring.of(audience.purpose))])
 
 
 def check(token: str, ring: KeyRing, audience: Audience, now: float) -> bytes:
-    """The key that the caller shares with us, with which to prove the answer.
+    """Return the key shared with the caller, which proves the answer.
 
-    Raises AccessTokenError for a token that no holder of such a key has issued, for this audience
-    and about now.
+    Raises AccessTokenError unless a holder of such a key has issued the token, for this audience
+    and around ``now``.
     """
     if len(token) > MAX_TOKEN_CHARS or not token.isascii():
         raise AccessTokenError("it is not a token")
@@ -83,7 +87,7 @@ def proof(key: bytes, token: str, status: int) -> str:
 
 
 def is_proved(given: str, ring: KeyRing, audience: Audience, token: str, status: int) -> bool:
-    """Whether the called part, and no other, has answered the call with this status."""
+    """Return whether the called process itself has answered the call with this status."""
     if not given.isascii():
         return False
     right = [proof(key, token, status) for key in ring.of(audience.purpose)]
@@ -96,7 +100,7 @@ def _mac(key: bytes, what: str, text: str) -> str:
 
 
 def _decoded(body: str) -> _Claims:
-    """Only what a holder of a key has made comes here."""
+    """Decode the payload, which a holder of a key has made."""
     try:
         padded = body + "=" * (-len(body) % 4)
         return msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims)

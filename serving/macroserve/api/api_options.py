@@ -1,7 +1,7 @@
-"""``spec.api``: what the OpenAI endpoint is told of its API, by the names of vLLM's options.
+"""``spec.api`` sets vLLM's options for the OpenAI endpoint, by their names.
 
-The tables below have every option of ``vllm serve`` that is not an engine argument: it is a field
-of ``Api``, or Macroserve decides it. A test compares them with the installed vLLM.
+The tables below have every option of ``vllm serve`` that is not an engine argument: each is a field
+of ``Api`` or decided by Macroserve. A test compares them with the installed vLLM.
 """
 
 from typing import Annotated, Any, Literal
@@ -65,14 +65,14 @@ FIXED = {
     "enable_offline_docs": "no API documents are served",
     "enable_flash_late_interaction": "only text generation is served",
 }
-"""Options that nobody sets here, and why."""
+"""Options that cannot be set here, and the reason."""
 
 
 JINJA = "a Jinja template, a text with {{ or {%"
 
 
 def is_template(text: str) -> bool:
-    """Whether vLLM would take the text for a template; it takes others for paths."""
+    """Return whether vLLM would read the text as a template; it reads other texts as paths."""
     return "{{" in text or "{%" in text
 
 
@@ -96,7 +96,7 @@ Seconds = Annotated[float, BeforeValidator(lambda value: parse_seconds(str(value
 
 
 class ConfigMapKey(Part):
-    """A key of a ConfigMap in the MacroInstance's namespace."""
+    """The reference names a key of a ConfigMap in the MacroInstance's namespace."""
 
     name: str = Field(
         pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$",
@@ -110,7 +110,11 @@ class ConfigMapKey(Part):
 
 
 class Api(Part):
-    """chat_template, chat_template_file, chat_template_config_map: one of them at most."""
+    """The options configure the OpenAI endpoint.
+
+    At most one of ``chat_template``, ``chat_template_file`` and ``chat_template_config_map`` is
+    set.
+    """
 
     served_names: Texts = Field(default_factory=list, description="a list of names")
     tool_call_parser: Annotated[str | None, _known(TOOL_CALL_PARSERS, "tool call parser")] = None
@@ -161,7 +165,8 @@ class Api(Part):
         return value
 
     def frontend_options(self) -> dict[str, Any]:
-        """vLLM's options by their Python names, but for the template's text and the names."""
+        """Return vLLM's options by their Python names, except for the template's text and the model
+        names."""
         apart = {"served_names", "chat_template", "chat_template_file", "chat_template_config_map"}
         options = self.model_dump(exclude=apart, exclude_none=True)
         return {**options, "enable_auto_tool_choice": self.tool_call_parser is not None}

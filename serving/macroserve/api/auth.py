@@ -1,4 +1,4 @@
-"""Bearer tokens of those who call from outside: API keys, the admin token."""
+"""External callers authenticate with bearer tokens: API keys or the admin token."""
 
 import hashlib
 import hmac
@@ -17,13 +17,13 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """``headers``: case-insensitive, as every HTTP library's are."""
+    """Return the bearer token in ``headers``, whose names are case-insensitive."""
     value = headers.get("Authorization") or ""
     return value[len(BEARER) :] if value[: len(BEARER)].lower() == BEARER else None
 
 
 class TokenCheck:
-    """Compares bearer tokens by digest, in constant time, against one or several."""
+    """The check compares a bearer token by digest, in constant time, with one or several tokens."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
         self._digests = [hashlib.sha256(token.encode()).digest() for token in tokens]

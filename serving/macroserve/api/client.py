@@ -1,6 +1,7 @@
-"""Client of the admin API: reports of a deployment, and orders to its cells.
+"""The client of the admin API asks a deployment for reports and sends orders to its cells.
 
-The operator calls a head, ``macroserve up`` and ``macroserve status`` an ingress of their machine.
+The operator calls a head; ``macroserve up`` and ``macroserve status`` call an ingress of their
+machine.
 """
 
 import secrets
@@ -41,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class AdminError(Exception):
-    """A head, an ingress or an instance refused, or did not answer; the message is a sentence."""
+    """The head, ingress or instance refused or did not answer; the message is a sentence."""
 
 
 class UnauthorizedError(AdminError):
@@ -50,23 +51,26 @@ class UnauthorizedError(AdminError):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a call may take, in seconds."""
+    """A call may take this long."""
 
     report_s: float = 5.0
+    """Timeout of a report, seconds."""
     order_s: float = 15.0
+    """Timeout of an order, seconds."""
     deploy_s: float = 60.0
-    """A cell's scheduler is a process that has to start."""
+    """Timeout for the start of a cell's scheduler, a process of its own, seconds."""
 
 
 LOCAL_TIMEOUTS = Timeouts(report_s=30.0, order_s=30.0)
-"""On one machine the called processes share its cores with engines that load models."""
+"""Timeouts on one machine, where the called processes share its cores with engines that load
+models."""
 
 
 class AdminClient:
-    """Calls the admin API at one base URL. Every call raises AdminError.
+    """The client calls the admin API at one base URL. Every call raises AdminError.
 
-    authorization: returns the headers that open the API, anew for each call.
-    tls: whom to trust behind an ``https`` endpoint.
+    authorization: returns the headers that authorize a call, new for each one.
+    tls: the trusted peer of an ``https`` endpoint.
     """
 
     def __init__(
@@ -88,11 +92,11 @@ class AdminClient:
         return await self._get("report", Report)
 
     async def head_report(self) -> HeadReport:
-        """Return what ``report`` does, and which cells have a scheduler. Only a head knows it."""
+        """Return the report and the cells that have a scheduler, which only a head knows."""
         return await self._get("cells", HeadReport)
 
     async def load(self) -> LoadReport:
-        """Return the load of the last minutes. Only a head knows it."""
+        """Return the load of the last minutes, which only a head knows."""
         return await self._get("load", LoadReport)
 
     async def deploy_cell(self, cell: str) -> None:
@@ -112,7 +116,7 @@ class AdminClient:
         await self._order(f"cells/{cell}/release", ReleaseOrder(instance))
 
     async def drain(self, cell: str, instance: str) -> None:
-        """Take an instance out of its cell's rotation; it completes what runs there."""
+        """Take an instance out of its cell's rotation; the instance completes its requests."""
         await self._order(f"cells/{cell}/drain", DrainOrder(instance, True))
 
     async def migrate(
@@ -122,7 +126,8 @@ class AdminClient:
 
         Its streams continue. Returns the seconds from the release to the adoption.
 
-        to_cell: may be the cell that holds the handle. as_pool: its new role; None keeps it.
+        to_cell: may be the cell that holds the handle.
+        as_pool: its new role; None keeps it.
         """
         if as_pool:
             # The instance changes its role first, and with it the handle that the cell signs.
@@ -145,13 +150,13 @@ class AdminClient:
 
 @asynccontextmanager
 async def local_client(endpoint: str, token: str) -> AsyncIterator[AdminClient]:
-    """Open a client for a deployment of this machine, which carries the admin token itself."""
+    """Open a client for a deployment of this machine, which sends the admin token itself."""
     async with aiohttp.ClientSession() as http:
         yield AdminClient(http, endpoint, lambda: bearer(token), timeouts=LOCAL_TIMEOUTS)
 
 
 def access(ring: KeyRing, audience: Audience) -> dict[str, str]:
-    """Return headers with a fresh access token, so that no key travels."""
+    """Return headers with a new access token, so that no key travels."""
     return bearer(issue(ring, audience, time.time(), secrets.token_urlsafe(NONCE_BYTES)))
 
 

@@ -1,4 +1,4 @@
-"""Further vLLM engine arguments in a manifest: any, but for those that Macroserve decides."""
+"""A manifest may set any vLLM engine argument that Macroserve does not decide."""
 
 import re
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ DECIDED_BY = {
     "async_scheduling": "spec.scheduling.strategy",
     "enable_chunked_prefill": "spec.scheduling.strategy",
 }
-"""vLLM engine arguments that are not the user's to give, and the field that decides each."""
+"""vLLM engine arguments that a manifest cannot set, and the field that decides each."""
 
 UNSERVED = {
     **dict.fromkeys(
@@ -73,14 +73,15 @@ UNSERVED = {
     **dict.fromkeys(("enable_log_requests",), "requests are not logged"),
     **dict.fromkeys(("disable_log_stats",), "metrics need them"),
 }
-"""vLLM engine arguments that cannot work here, and why."""
+"""vLLM engine arguments that are not supported, and the reason."""
 
 
 _API_FIELDS = frozenset(api_options.Api.model_fields)
 
 
 def _arg_name(value: object) -> str:
-    """``maxLogprobs`` or ``max_logprobs`` as ``max_logprobs``."""
+    """Return the snake_case name: ``maxLogprobs`` and ``max_logprobs`` both give
+    ``max_logprobs``."""
     if not isinstance(value, str) or not re.fullmatch("[a-z][A-Za-z0-9_]*", value):
         raise must_be("named like a vLLM engine argument, in camelCase or snake_case")
     name = to_snake(value)
@@ -122,4 +123,4 @@ EngineArgs = Annotated[
     AfterValidator(_of_its_kind),
 ]
 """Argument values by snake_case name; a manifest may also spell the names in camelCase. Names
-inside a value go to vLLM as they are written."""
+inside a value are passed to vLLM unchanged."""

@@ -1,8 +1,7 @@
-"""What a request's body has too much of, found before anything is computed from it.
+"""A request's body is checked against limits before anything is computed from it.
 
-Every check is over the decoded JSON, without recursion, so its time is a small multiple of the time
-that decoding takes. A body beyond a bound gives one sentence with the field, the value and the
-bound.
+Every check reads the decoded JSON without recursion, so its time is a small multiple of the time of
+decoding. A body beyond a limit gives one sentence with the field, the value and the limit.
 """
 
 import re
@@ -25,7 +24,7 @@ _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def excess_of_bytes(body: bytes, limits: RequestLimits) -> str | None:
-    """What a JSON document has too much of to be decoded, in a sentence; None if nothing."""
+    """Return a sentence if a JSON document is too large to be decoded, else None."""
 
     def over(json: bytes) -> str | None:
         containers = json.count(b"{") + json.count(b"[")
@@ -39,7 +38,8 @@ def excess_of_bytes(body: bytes, limits: RequestLimits) -> str | None:
 
 
 def excess(body: Mapping[str, Any], limits: RequestLimits) -> str | None:
-    """The first bound that a request's body is beyond, in a sentence; None if it is within all."""
+    """Return a sentence on the first limit that a request's body exceeds; None if it is within
+    all."""
     return next(_excesses(body, limits), None)
 
 
@@ -149,7 +149,7 @@ def _sequences(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
 
 
 def _batches(body: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Lists each of whose entries is generated for."""
+    """Yield lists whose entries each generate a response."""
     for name in ("prompt", "messages"):
         entries = body.get(name)
         if isinstance(entries, list) and any(isinstance(e, str | list) for e in entries):
@@ -267,7 +267,7 @@ def _constraints(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str
 
 
 def _schema(name: str, value: Any, most_bytes: int, limits: RequestLimits) -> Iterator[str]:
-    """Of JSON schemas anywhere in ``value``, which may be JSON in a string."""
+    """Check JSON schemas anywhere in ``value``, which may be JSON in a string."""
     if isinstance(value, str):
         if len(value) > most_bytes:
             yield f"{name} has {len(value)} characters; at most {most_bytes}"

@@ -1,10 +1,10 @@
-"""InstanceHandle: what lets any scheduler reach an instance, whichever process it sits in.
+"""An instance handle lets any scheduler reach an instance from any process.
 
-EcoServe (flexible instance migration) pickles a handle and rebuilds it elsewhere. Here
-it is plain data: signed JSON, so that nothing read from a wire is ever unpickled, and only holders
-of a key can add an instance to a cell. A handle holds for an hour after it was signed. Whoever
-reads one ignores fields that it does not know, and does without those that are newer than the
-signer, so that parts of several versions understand each other.
+EcoServe (flexible instance migration) pickles a handle and rebuilds it elsewhere. Here a handle is
+plain data: signed JSON, so that nothing read from a wire is ever unpickled, and only holders of a
+key can add an instance to a cell. A handle is valid for an hour after it was signed. Readers ignore
+unknown fields, and use defaults for fields newer than the signer, so that components of several
+versions understand each other.
 """
 
 import hashlib
@@ -22,43 +22,46 @@ from macroserve.core.status import Pool
 MAX_HANDLE_CHARS = 4096
 MAX_NAME_CHARS = 253
 LIFETIME_S = 3600
-"""Instances and cells sign a handle whenever they are asked for it, and whoever gets it uses it at
-once: any time from some seconds on will do."""
+"""Validity of a signature, seconds. Instances and cells sign a handle on request, and its receiver
+uses it at once, so any value above some seconds is enough."""
 
 _BASE_URL = re.compile(r"https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?")
 
 
 class HandleError(ValueError):
-    """A text is not a handle that a holder of a key signed lately; the message says why."""
+    """A text is not a handle signed recently by a holder of a key; the message tells why."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceHandle:
-    """How to reach an instance, and its shape. Raises ValueError for values out of bounds.
-
-    name, namespace: of its Ray actor. incarnation: grows with every restart under that name.
-    address: base URL of its token server, such as ``http://10.0.0.7:8000``.
-    control: base URL of its control server.
-    hybrid_cache: whether hidden states may take the place of keys and values, and why.
-    num_blocks, block_size: its KV cache, in blocks and in tokens per block.
-    issued_at, expires_at: Unix time, seconds; ``sign`` sets them.
-    """
+    """The handle has the addresses and the shape of an instance. Raises ValueError for values out
+    of bounds."""
 
     name: str
+    """Name of its Ray actor."""
     namespace: str
+    """Namespace of its Ray actor."""
     incarnation: int
+    """Number that grows with every restart under that name."""
     address: str
+    """Base URL of its token server, such as ``http://10.0.0.7:8000``."""
     pool: Pool
     hybrid_cache: str
+    """Whether hidden states may replace keys and values, and why."""
     tensor_parallel: int
     pipeline_parallel: int
     num_blocks: int
+    """Blocks of the KV cache."""
     block_size: int
+    """Tokens per block."""
     max_model_len: int
     max_num_seqs: int
     control: str
+    """Base URL of its control server."""
     issued_at: int = 0
+    """Unix time, seconds; set by ``sign``."""
     expires_at: int = 0
+    """Unix time, seconds; set by ``sign``."""
 
     def __post_init__(self) -> None:
         for name in ("name", "namespace"):
@@ -82,15 +85,18 @@ _COUNTS = _FIELDS[_FIELDS.index("tensor_parallel") : _FIELDS.index("control")]
 
 
 class _Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The text's shape. The handle stays raw until a signature is known to be right."""
+    """The text has this shape. The handle stays raw until a signature is verified."""
 
     handle: msgspec.Raw
     signatures: tuple[str, ...]
 
 
 def sign(handle: InstanceHandle, ring: KeyRing, now: float) -> str:
-    """JSON text of the handle, as of ``now`` (Unix time, seconds), with its HMAC-SHA256 by each of
-    the ring's keys."""
+    """Return the JSON text of the handle, as of ``now``, with its HMAC-SHA256 by each of the ring's
+    keys.
+
+    now: Unix time, seconds.
+    """
     issued_at = int(now)
     stamped = replace(handle, issued_at=issued_at, expires_at=issued_at + LIFETIME_S)
     body = msgspec.json.encode(stamped)
@@ -98,7 +104,7 @@ def sign(handle: InstanceHandle, ring: KeyRing, now: float) -> str:
 
 
 def verify(text: str, ring: KeyRing, now: float) -> InstanceHandle:
-    """The handle in a text that ``sign`` made with one of the keys within the last hour.
+    """Return the handle in a text that ``sign`` made with one of the keys within the last hour.
 
     Raises HandleError.
     """

@@ -1,4 +1,4 @@
-"""The size of decoded JSON: how deep, how long, how many. Nothing here recurses."""
+"""The size of decoded JSON is measured in depth, length and counts, without recursion."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class JsonSize:
-    """chars: of all strings, keys included."""
+    """The size sums over a JSON value."""
 
     depth: int = 0
     chars: int = 0
+    """Characters of all strings, keys included."""
     largest_integer: int = 0
 
 
@@ -50,7 +51,8 @@ def length(value: Any) -> int:
 
 
 def number(value: Any) -> float:
-    """As vLLM would read it: ``"12"`` and ``12.0`` are 12, too. What is no number is 0."""
+    """Return the number as vLLM would read it: ``"12"`` and ``12.0`` are 12, too. Other values give
+    0."""
     if not isinstance(value, int | float | str) or len(str(value)) > 30:
         return 0.0
     try:

@@ -1,4 +1,4 @@
-"""Values as JSON has them, within bounds: what a manifest may hand on to vLLM as it is written."""
+"""A manifest may pass JSON values within limits to vLLM as they are written."""
 
 import math
 
@@ -7,14 +7,15 @@ from macroserve.api.validation_errors import must_be
 MAX_DEPTH = 8
 MAX_VALUES = 1000
 MAX_TEXT_CHARS = 65536
-"""Of all strings together. The largest known argument, a list of CUDA graph sizes, has about 70
-values; a manifest as a whole has at most 1.5 MB on Kubernetes."""
+"""Maximum characters of all strings together. The largest known argument, a list of CUDA graph
+sizes, has about 70 values; a whole manifest has at most 1.5 MB on Kubernetes."""
 
 ALLOWED = "a string, a finite number, true, false, or a list or mapping of such values"
 
 
 def json_value(value: object) -> object:
-    """Return the value. Raise a sentence for what JSON cannot say and for what is too large."""
+    """Return the value. Raise a sentence for values that JSON cannot express or that are too
+    large."""
     num_values = num_chars = 0
     todo: list[tuple[object, int]] = [(value, 1)]
     while todo:

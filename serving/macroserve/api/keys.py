@@ -1,9 +1,9 @@
-"""The keys by which the parts of a deployment trust each other: one a purpose, from one secret.
+"""The components of a deployment trust each other by keys, one per purpose, from one secret.
 
-The secret itself never travels and signs nothing. From it each purpose gets a key of its own by
-HKDF-SHA256 (RFC 5869), so that a part can be given the keys that it needs and no others. While a
-secret is being replaced, a purpose has several keys: everything is signed with each of them, and
-whoever holds one of them takes it.
+The secret itself never travels and signs nothing. HKDF-SHA256 (RFC 5869) derives a key for each
+purpose from it, so that a component gets only the keys that it needs. While a secret is being
+replaced, a purpose has several keys: every message is signed with each of them, and a holder of one
+of them accepts it.
 """
 
 import hashlib
@@ -13,32 +13,33 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 MAX_KEYS = 4
-"""Of one purpose. Two while one secret takes the place of another, and some more in a hurry."""
+"""Maximum keys of one purpose: two while one secret replaces another, and some more in an
+emergency."""
 
 _SALT = b"macroserve"
 
 
 class Purpose(StrEnum):
-    """What a key is for. Calls are named after what is called."""
+    """A key has one purpose. Calls are named after the called component."""
 
     HANDLES = "handles"
-    """Signs the handles of instances."""
+    """Signing the handles of instances."""
     CELLS = "cells"
-    """To ask the head where the cell schedulers are."""
+    """Asking the head for the addresses of the cell schedulers."""
     ROUTING = "routing"
-    """To ask a cell scheduler where requests should run."""
+    """Asking a cell scheduler where requests should run."""
     ORDERS = "orders"
-    """To ask a cell scheduler for reports, and to order it."""
+    """Asking a cell scheduler for reports, and giving it orders."""
     GENERATION = "generation"
-    """To have an instance generate tokens."""
+    """Asking an instance to generate tokens."""
     CONTROL = "control"
-    """To follow an instance's status, and to order it."""
+    """Following an instance's status, and giving it orders."""
     ADMIN = "admin"
-    """To ask and order the head or an ingress as the admin; follows from the admin token."""
+    """Calling the head or an ingress as the admin; derived from the admin token."""
 
 
 class Role(StrEnum):
-    """What kind of pod holds keys."""
+    """A pod that holds keys has one of these roles."""
 
     HEAD = "head"
     INGRESS = "ingress"
@@ -56,19 +57,19 @@ PURPOSES: Mapping[Role, tuple[Purpose, ...]] = {
     Role.INGRESS: (Purpose.CELLS, Purpose.ROUTING, Purpose.GENERATION),
     Role.INSTANCE: (Purpose.HANDLES, Purpose.GENERATION, Purpose.CONTROL),
 }
-"""The keys that a role needs: to call, to let callers in, or to sign. An ingress, the part that
+"""Keys that a role needs: to call, to authorize callers, or to sign. An ingress, the component that
 clients reach, can neither sign a handle nor give an order."""
 SHARED = tuple(purpose for purpose in Purpose if purpose is not Purpose.ADMIN)
-"""Those whose keys follow from the deployment's secret."""
+"""Purposes whose keys are derived from the deployment's secret."""
 
 
 class KeysError(ValueError):
-    """Text holds no keys; the message is the end of a sentence and holds no key."""
+    """A text has no valid keys; the message is the end of a sentence and contains no key."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The keys of some purposes, each purpose's newest first. Raises KeysError for none."""
+    """The ring holds keys by purpose, the newest first. Raises KeysError if a purpose has none."""
 
     keys: Mapping[Purpose, tuple[str, ...]] = field(repr=False)
 
@@ -79,7 +80,7 @@ class KeyRing:
 
     @classmethod
     def derived(cls, secrets: Iterable[str], purposes: Iterable[Purpose]) -> "KeyRing":
-        """The keys for some purposes that follow from secrets, the newest of which is first."""
+        """Derive the keys for some purposes from secrets, the newest of which is first."""
         given = tuple(secrets)
         return cls({p: tuple(derived_key(secret, p) for secret in given) for p in purposes})
 
@@ -89,21 +90,24 @@ class KeyRing:
 
 
 def derived_key(secret: str, purpose: Purpose) -> str:
-    """A purpose's key, as text that can be a line of a file. Raises KeysError for no secret."""
+    """Return a purpose's key, as text that fits a line of a file. Raises KeysError for an empty
+    secret."""
     if not secret:
         raise KeysError("the secret is empty")
     return hkdf_sha256(secret.encode(), _SALT, f"macroserve/{purpose}".encode()).hex()
 
 
 def hkdf_sha256(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """The first 32 bytes of HKDF with SHA-256 (RFC 5869)."""
+    """Return the first 32 bytes of HKDF with SHA-256 (RFC 5869)."""
     extracted = hmac.digest(salt, secret, hashlib.sha256)
     return hmac.digest(extracted, info + b"\x01", hashlib.sha256)
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
-    """The keys or secrets of a file, one a line, the newest first. Raises KeysError for none, and
-    for more than MAX_KEYS."""
+    """Return the keys or secrets of a file, one per line, the newest first.
+
+    Raises KeysError for none, and for more than MAX_KEYS.
+    """
     keys = tuple(dict.fromkeys(line for part in text.splitlines() if (line := part.strip())))
     if not keys:
         raise KeysError("it is empty")

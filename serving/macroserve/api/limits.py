@@ -1,4 +1,4 @@
-"""Bounds on the body of one request; what a bound is for is said beside it.
+"""The limits bound the body of one request; a comment beside each limit gives its reason.
 
 docs/limits.md is the users' table of these.
 """
@@ -10,10 +10,7 @@ MAX_INTEGER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """What one request may ask for. The defaults hold for models of up to 16 Ki tokens.
-
-    template_variables: what ``chat_template_kwargs`` may name.
-    """
+    """One request may ask for at most this. The defaults suit models of up to 16 Ki tokens."""
 
     # Of the JSON. An object or array takes about 100 bytes as it is decoded, a number 40.
     containers: int = 16_384
@@ -56,11 +53,15 @@ class RequestLimits:
     name_chars: int = 1024
 
     template_variables: frozenset[str] = frozenset()
+    """Names that ``chat_template_kwargs`` may set."""
 
 
 def limits_for(max_model_len: int, template_variables: frozenset[str]) -> RequestLimits:
-    """The bounds for a model with a context of ``max_model_len`` tokens: longer contexts may have
-    longer bodies. 16 characters a token is three times what English or code takes."""
+    """Return the limits for a model with a context of ``max_model_len`` tokens.
+
+    Longer contexts allow longer bodies. 16 characters per token is three times the ratio of English
+    or code.
+    """
     default = RequestLimits()
     return RequestLimits(
         values=max(default.values, 2 * max_model_len),

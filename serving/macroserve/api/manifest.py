@@ -1,8 +1,9 @@
-"""The ``MacroInstance`` resource: what a person asks for, checked once, at the edge.
+"""A user describes a deployment in a ``MacroInstance`` resource, which is checked once, at the
+edge.
 
-``parse`` takes an already loaded mapping (from YAML or the API server) and gives frozen models with
-snake_case names and units. Every field carries the phrase that says what it may be; each problem
-becomes one sentence made of the field's path, the value given and that phrase.
+``parse`` takes an already loaded mapping (from YAML or the API server) and returns frozen models
+with snake_case names and units. Every field has a phrase for its valid values; each problem becomes
+one sentence made of the field's path, the given value and that phrase.
 """
 
 from collections.abc import Iterator
@@ -30,14 +31,15 @@ from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
 
 TINY = "tiny"
-"""As ``spec.model.source``: the small test model that Macroserve builds itself."""
+"""Value of ``spec.model.source`` for the small test model that Macroserve builds itself."""
 
 LIVE_PARTS = ("instances", "mitosis", "priority", "autoscaling")
-"""Of a spec: may change while instances run; the rest is built into them or their addresses."""
+"""Fields of a spec that may change while instances run; all others are built into instances or
+their addresses."""
 
 
 class ManifestError(ValueError):
-    """A manifest that cannot be used; its text has one line, a sentence, for each problem."""
+    """A manifest is invalid; the text has one line, a sentence, for each problem."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("\n".join(problems))
@@ -84,7 +86,7 @@ MemorySize = Annotated[
 
 
 class Metadata(_Part):
-    """The name. Kubernetes' other metadata (namespace, labels...) passes by unread."""
+    """The metadata has a name. Other Kubernetes metadata (namespace, labels...) is ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -95,18 +97,18 @@ class Metadata(_Part):
 
 
 class Model(_Part):
-    """``source``: a folder with a checkpoint, a name on the Hugging Face hub, or ``TINY``."""
+    """An instance serves one model."""
 
     source: Text
+    """Folder with a checkpoint, name on the Hugging Face hub, or ``TINY``."""
     served_name: Text | None = Field(default=None, description="a string that is not empty")
+    """Name in the OpenAI API; the resource's name by default."""
     max_model_len: int = Field(ge=16, description="a whole number of tokens, at least 16")
+    """Longest prompt and response together, tokens."""
 
 
 class Engine(_Part):
-    """One instance: what runs the model, on how many devices, with how much memory.
-
-    args: further vLLM engine arguments, by their snake_case names.
-    """
+    """The engine of an instance runs the model on some devices, with some memory."""
 
     type: Literal["vLLM", "Emulated"] = Field(description="vLLM or Emulated")
     tensor_parallel: Count = 1
@@ -119,9 +121,12 @@ class Engine(_Part):
     )
     block_size: Literal[16, 32, 64, 128] = Field(default=32, description="16, 32, 64 or 128 tokens")
     kv_cache_bytes: MemorySize = Field(default=256 * 2**20, alias="kvCacheMemory")
+    """Size of the KV cache, bytes."""
     max_num_seqs: Count = 64
     max_batch_tokens: Count = Field(default_factory=lambda given: max(2048, given["max_num_seqs"]))
+    """Maximum tokens of one batch."""
     args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
+    """Further vLLM engine arguments, by their snake_case names."""
 
     @field_validator("max_batch_tokens")
     @classmethod
@@ -133,16 +138,20 @@ class Engine(_Part):
 
 
 class SloTargets(_Part):
-    """Latency targets of every request, and the share of requests that should meet them all."""
+    """Every request has latency targets, and a share of the requests should meet all of them."""
 
     ttft_s: Target = Field(alias="ttft")
+    """Time to first token, seconds."""
     tpot_s: Target = Field(alias="tpot")
+    """Mean time per output token after the first, seconds."""
     tbt_s: Target | None = Field(default=None, alias="tbt", description=ABOVE_ZERO)
+    """Time between two tokens that 99 % of the gaps in a response keep, seconds."""
     attainment: float = Field(default=0.9, gt=0, lt=1, description="a number above 0 and below 1")
+    """Share of requests that should meet all targets."""
 
 
 class Mitosis(_Part):
-    """Bounds on the instances of one cell (N_l and N_u of EcoServe's mitosis)."""
+    """The bounds limit the number of instances of one cell (N_l and N_u of EcoServe's mitosis)."""
 
     lower_bound: Count
     upper_bound: Count
@@ -158,7 +167,7 @@ class Mitosis(_Part):
 
 
 class Priority(_Part):
-    """Which share of a cell's instances works on urgent prefills (Ascendra's HP pool)."""
+    """A share of a cell's instances runs urgent prefills (Ascendra's HP pool)."""
 
     high_priority_ratio: Annotated[Literal["Auto"] | float, PlainValidator(_auto_or_ratio)] = Field(
         default="Auto", description="Auto or a number from 0 to below 1"
@@ -166,23 +175,24 @@ class Priority(_Part):
 
 
 class Scheduling(_Part):
-    """drop_late: drop waiting requests whose TTFT target is past (Ascendra, under overload).
-
-    max_queue_wait_s: what cannot begin within it, by prediction, is refused.
-    """
+    """The scheduling policies order requests and limit their wait."""
 
     strategy: Annotated[str, PlainValidator(_strategy_name)] = Field(
         default="unified", description=f"one of {', '.join(STRATEGIES)}"
     )
     drop_late: bool = Field(default=False, description="true or false")
+    """Whether waiting requests past their TTFT target are dropped (Ascendra, under overload)."""
     max_queue_wait_s: Target = Field(default=300.0, alias="maxQueueWait")
+    """Longest predicted wait, seconds; requests that would wait longer are refused."""
 
 
 class Stabilization(_Part):
-    """For how long the wish to grow or to shrink must hold before it is carried out."""
+    """A recommendation to scale up or down must hold for a time before it is applied."""
 
     up_s: Delay = Field(default=0.0, alias="up")
+    """Time before scaling up, seconds."""
     down_s: Delay = Field(default=300.0, alias="down")
+    """Time before scaling down, seconds."""
 
 
 class Autoscaling(_Part):
@@ -200,8 +210,7 @@ class Autoscaling(_Part):
 
 
 class Ingress(_Part):
-    """Where clients come in. api_keys_secret: the Kubernetes Secret whose values, one or several
-    keys each, let a client in; without it everyone may call."""
+    """Clients connect to the ingress."""
 
     replicas: Count = 2
     api_keys_secret: str | None = Field(
@@ -209,10 +218,12 @@ class Ingress(_Part):
         pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$",
         description="a DNS name: up to 253 of a-z, 0-9, - and ., a letter or digit at either end",
     )
+    """Kubernetes Secret whose values, one or several keys each, authorize clients; without it every
+    client may call."""
 
 
 class Spec(_Part):
-    """What is wished for. template: a pod template for Kubernetes, passed through untouched."""
+    """The spec is the desired state."""
 
     model: Model
     engine: Engine
@@ -225,6 +236,7 @@ class Spec(_Part):
     ingress: Ingress = Ingress()
     api: Api = Api()
     template: dict[Any, Any] | None = Field(default=None, description="a mapping, a pod template")
+    """Pod template for Kubernetes, passed through unchanged."""
 
     @field_validator("instances")
     @classmethod
@@ -237,7 +249,7 @@ class Spec(_Part):
 
 
 class Manifest(_Part):
-    """A checked ``MacroInstance``."""
+    """The manifest is a validated ``MacroInstance``."""
 
     api_version: Literal["macroserve.io/v1alpha1"] = Field(description="macroserve.io/v1alpha1")
     kind: Literal["MacroInstance"] = Field(description="MacroInstance")
@@ -250,12 +262,12 @@ class Manifest(_Part):
 
     @property
     def served_name(self) -> str:
-        """The model's name in the OpenAI API."""
+        """Return the model's name in the OpenAI API."""
         return self.spec.model.served_name or self.name
 
     @property
     def served_names(self) -> tuple[str, ...]:
-        """All names that a request may give; the first is the one in answers."""
+        """Return all model names that a request may give; the first is the one in answers."""
         return tuple(dict.fromkeys((self.served_name, *self.spec.api.served_names)))
 
     @property
@@ -272,7 +284,7 @@ class Manifest(_Part):
     ) -> DesiredFleet:
         """Return the fleet that the manifest asks for.
 
-        instances: replaces ``spec.instances`` where an autoscaler sets the number.
+        instances: replaces ``spec.instances`` if an autoscaler sets the number.
         auto_ratio: share of HP instances for a ratio of Auto, in place of the strategy's own.
         """
         ratio = self.spec.priority.high_priority_ratio
@@ -289,9 +301,9 @@ class Manifest(_Part):
 
 
 def parse(document: object) -> Manifest:
-    """The manifest in ``document``, a mapping as YAML or JSON gives it.
+    """Return the manifest in ``document``, a mapping as YAML or JSON gives it.
 
-    Raises ManifestError with all problems that are there.
+    Raises ManifestError with all problems.
     """
     try:
         return Manifest.model_validate(document)
@@ -300,7 +312,8 @@ def parse(document: object) -> Manifest:
 
 
 def changes(old: Manifest, new: Manifest) -> tuple[str, ...]:
-    """One sentence for each field of ``new`` that may not differ from ``old`` while it runs."""
+    """Return one sentence for each field of ``new`` that may not differ from ``old`` while it
+    runs."""
     before = dict(_leaves("", old.model_dump(by_alias=True)))
     after = dict(_leaves("", new.model_dump(by_alias=True)))
     return tuple(

@@ -1,8 +1,8 @@
-"""Server-sent events, as far as OpenAI streams use them."""
+"""OpenAI streams use this part of server-sent events."""
 
 
 class SseParser:
-    """Splits a byte stream into the ``data`` payloads of its events.
+    """The parser splits a byte stream into the ``data`` payloads of its events.
 
     Fields other than ``data`` and comments (keep-alives) are dropped; lines end in LF or CRLF.
     Source: WHATWG HTML, section 9.2.6.
@@ -15,7 +15,7 @@ class SseParser:
         """The ``data`` lines of an event whose end has not come yet."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The payloads of the events that end in ``chunk``, wherever the stream was cut."""
+        """Return the payloads of the events that end in ``chunk``, wherever the stream was cut."""
         *lines, self._line = (self._line + chunk).split(b"\n")
         payloads = []
         for line in lines:

@@ -1,4 +1,4 @@
-"""Durations and memory sizes as people write them."""
+"""Users write durations and memory sizes with units."""
 
 import math
 import re
@@ -11,7 +11,8 @@ _SIZE = re.compile(r"([0-9]{1,12})([KMGT]iB)")
 
 
 def parse_seconds(text: str) -> float:
-    """``1m30s`` as 90.0, ``100ms`` as 0.1. Raises ValueError for what is not a finite duration."""
+    """Return ``1m30s`` as 90.0, ``100ms`` as 0.1. Raises ValueError for other than a finite
+    duration."""
     parts = _DURATION_PART.findall(text) if _DURATION.fullmatch(text) else []
     seconds = sum(float(number) * _SECONDS_PER[unit] for number, unit in parts)
     if not parts or not math.isfinite(seconds):
@@ -20,7 +21,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """``256MiB`` as 268435456. Raises ValueError for what is not a memory size."""
+    """Return ``256MiB`` as 268435456. Raises ValueError for other than a memory size."""
     match = _SIZE.fullmatch(text)
     if not match:
         raise ValueError(f"{text!r} is not a memory size such as 256MiB or 2GiB")

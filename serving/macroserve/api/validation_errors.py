@@ -1,4 +1,4 @@
-"""Validation errors as sentences: which field, what was given there, what it must be.
+"""Validation errors become sentences: the field, the given value, and the valid values.
 
 A field's description ends the sentence "... must be ...", a model's field names end it themselves.
 """
@@ -16,18 +16,18 @@ _RULE = "rule"
 
 
 def must_be(allowed: str) -> PydanticCustomError:
-    """What a field must be where its own phrase does not tell, as when other fields matter."""
+    """Return an error with the valid values of a field, if they depend on other fields."""
     return PydanticCustomError(_RULE, "{allowed}", {"allowed": allowed})
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a phrase that names the known name most like ``name``, if one is like it."""
+    """Return the end of a phrase that names the known name closest to ``name``, if one is close."""
     found = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" (did you mean {found[0]}?)" if found else ""
 
 
 def sentences(error: ValidationError, root: type[BaseModel]) -> tuple[str, ...]:
-    """One sentence a problem: which field of ``root``, what was given there, what it must be."""
+    """Return one sentence per problem: the field of ``root``, the given value, the valid values."""
     return tuple(
         _sentence(details, root)
         for details in error.errors()
@@ -60,7 +60,8 @@ def _sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
 def _schema_at(
     loc: tuple[int | str, ...], root: type[BaseModel]
 ) -> tuple[type[BaseModel], FieldInfo | None]:
-    """The field at ``loc`` (None: no such field) and the innermost model on the way to it."""
+    """Return the field at ``loc`` (None if there is none) and the innermost model on the way to
+    it."""
     model, field = root, FieldInfo()
     for key in loc:
         field = next((f for f in model.model_fields.values() if f.alias == key), None)
@@ -77,7 +78,7 @@ def _shown_key(key: int | str) -> str:
 
 
 def shown(value: object) -> str:
-    """The value as in YAML, short and on one line."""
+    """Return the value as in YAML, short and on one line."""
     match value:
         case None:
             return "null"

@@ -1,5 +1,6 @@
-"""Executors: what runs a batch that a core policy has composed.
+"""Executors run the batches that a core policy has composed.
 
-``vllm`` adapts vLLM (every private touch of it is in that package); ``emulated`` takes the latency
-model's time and makes up tokens. Both speak vLLM's token-in, token-out protocol to the ingress.
+``vllm`` adapts vLLM (every use of its private parts is in that package); ``emulated`` waits for the
+time that the latency model gives and generates artificial tokens. Both speak vLLM's token-in,
+token-out protocol to the ingress.
 """

@@ -1,4 +1,4 @@
-"""Orders that an instance server gives to its engine's scheduler, between two iterations."""
+"""An instance server gives commands to its engine's scheduler between two iterations."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,9 +8,12 @@ from macroserve.core.status import Pool
 
 
 def apply_command(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:
-    """``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool), ``set_rebuild`` (seconds a
-    token), ``latency`` (none: returns what the latency model is made of, as its constructor's
-    arguments). Raises ValueError for anything else."""
+    """Apply a command to the scheduler.
+
+    The commands are ``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool),
+    ``set_rebuild`` (seconds per token), and ``latency`` (no argument; returns the constructor
+    arguments of the latency model). Raises ValueError for any other.
+    """
     match verb, argument:
         case "set_pool", "lp" | "hp":
             policy.set_pool(Pool(argument))

@@ -1,4 +1,4 @@
-"""What an instance server needs of an engine, whichever executor is inside."""
+"""An instance server needs this interface of an engine, whichever executor is inside."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,23 +10,28 @@ from macroserve.engine.tokens import Stopped
 
 @dataclass(frozen=True, slots=True)
 class EngineShape:
-    """What a started engine turned out to have: KV blocks of ``block_size`` tokens each.
-
-    hybrid_cache: ``on: `` or ``off: ``, and why.
-    """
+    """A started engine has this shape."""
 
     num_blocks: int
+    """Blocks of the KV cache."""
     block_size: int
+    """Tokens per block."""
     max_num_seqs: int
+    """Maximum sequences of one batch."""
     hybrid_cache: str
+    """``on: `` or ``off: ``, and the reason."""
 
 
 class Engine(Protocol):
-    """Started once, stopped once. ``app`` serves ``POST /inference/v1/generate``."""
+    """An engine is started once and stopped once; ``app`` serves ``POST
+    /inference/v1/generate``."""
 
     async def start(self, status_path: str | None = None) -> Starlette:
-        """Ready to generate: a real token has been made. status_path: of the datagram socket that
-        gets statuses and beats (see ``status``)."""
+        """Start the engine; return the application once the engine has generated its first token.
+
+        status_path: path of the datagram socket that receives statuses and heartbeats (see
+            ``status``).
+        """
         ...
 
     @property
@@ -34,24 +39,24 @@ class Engine(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """Why the engine can serve no more, as the end of a sentence; None while it can."""
+        """Return why the engine can serve no more, as the end of a sentence; None while it can."""
         ...
 
     @property
     def num_unfinished(self) -> int:
-        """Requests that were passed to the engine and have not ended, as this process sees it."""
+        """Return the requests passed to the engine that have not ended, as seen by this process."""
         ...
 
     async def end_stopped(self, stopped: Stopped) -> None:
-        """End a request whose text has met a stop string; nothing for one that has ended."""
+        """End a request whose text has met a stop string; ignore one that has ended."""
         ...
 
     async def probe(self) -> None:
-        """Generate one token: proof that the whole engine works."""
+        """Generate one token, which proves that the whole engine works."""
         ...
 
     async def command(self, verb: str, argument: Any = None) -> Any:
-        """As ``commands.apply_command``."""
+        """Apply a command as ``commands.apply_command`` does."""
         ...
 
     async def stop(self) -> None: ...

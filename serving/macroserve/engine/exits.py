@@ -1,4 +1,4 @@
-"""How processes of an instance end: in words, and with each other."""
+"""Processes of an instance end together, and their exit codes are described in words."""
 
 import ctypes
 import os
@@ -11,7 +11,8 @@ PR_SET_PDEATHSIG = 1
 
 
 def ended(code: int) -> str:
-    """``was killed (SIGKILL)`` or ``ended with exit code 3``. code: negative for a signal."""
+    """Return ``was killed (SIGKILL)`` or ``ended with exit code 3``. code: negative for a
+    signal."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -22,8 +23,8 @@ def ended(code: int) -> str:
 
 
 def num_oom_kills() -> int:
-    """Processes that the kernel has ended so far for lack of memory, in this control group; on the
-    whole machine where the group does not count them."""
+    """Return the processes killed so far for lack of memory in this control group, or on the whole
+    machine if the group does not count them."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         group = next(line[3:] for line in lines if line.startswith("0::"))
@@ -39,6 +40,6 @@ def _count(path: Path) -> int:
 
 
 def die_with_parent() -> None:
-    """Let the kernel kill this process when the one that started it ends (Linux only)."""
+    """Let the kernel kill this process when its parent ends (Linux only)."""
     if sys.platform == "linux" and os.getppid() > 1:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""Calls in processes of their own, with a time and a memory that the kernel enforces.
+"""Each call runs in a forked process with limits on time and memory that the kernel enforces.
 
-What takes a client's input apart in native code (grammars, regular expressions) can run away, and a
-thread that runs away cannot be ended. Here a server process prepares what all calls need, once, and
-forks for each call: the call's process has an alarm and a limit on its data, and whatever it does,
-nothing of it remains. The two ends speak JSON lines over a socket, the server's standard input.
+Native code that parses a client's input (grammars, regular expressions) can run away, and a runaway
+thread cannot be ended. A server process prepares the shared state once and forks for each call: the
+forked process has an alarm and a limit on its data, and leaves nothing behind. The two ends speak
+JSON lines over a socket, the server's standard input.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from dataclasses import dataclass, field
 import msgspec
 
 NICENESS = 10
-"""Requests that are served already go before checks of new ones."""
+"""Niceness of the server: running requests take precedence over checks of new ones."""
 
 START_S = 60.0
-"""How long the server may take to prepare."""
+"""Time allowed for the server to prepare, seconds."""
 
 
 class CallError(Exception):
-    """A call that gave no result."""
+    """A call returned no result."""
 
 
 class CallTimeoutError(CallError):
-    """The call took longer than its time."""
+    """The call exceeded its time limit."""
 
 
 class CallDiedError(CallError):
-    """The call's process ended: it wanted more memory than it may have, or crashed."""
+    """The call's process ended: it exceeded its memory limit or crashed."""
 
 
 class CallsBusyError(CallError):
-    """The call did not run: too many wait for their turn already, or the server ended."""
+    """The call did not run: too many calls wait already, or the server ended."""
 
 
 class _Order(msgspec.Struct):
@@ -49,19 +49,22 @@ class _Order(msgspec.Struct):
 
 
 class _Outcome(msgspec.Struct):
-    """result: None when the process ended without one; signal: what ended it."""
+    """The server reports the outcome of a call."""
 
     id: int
     result: str | None
+    """Encoded result; None if the process ended without one."""
     signal: int = 0
+    """Number of the signal that ended the process, or 0."""
 
 
 class ForkedCalls:
-    """The client's end.
+    """The client sends calls to a server process.
 
-    command: starts a process that runs ``serve``. timeout_s: the server's. max_running: calls at
-    once. max_waiting: how many more may wait for their turn, which none of them does for longer
-    than the calls before it may take.
+    command: starts a process that runs ``serve``.
+    timeout_s: time limit of a call, as given to the server, seconds.
+    max_running: calls at a time.
+    max_waiting: further calls that may wait; none waits longer than the calls before it may take.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class ForkedCalls:
         self._writer: asyncio.StreamWriter | None = None
 
     async def start(self) -> None:
-        """Start the server, unless it runs. It prepares in the background; calls wait for it."""
+        """Start the server unless it runs. It prepares in the background; calls wait for it."""
         async with self._starting:
             if self._reader is None or self._reader.done():
                 await self._spawn()
@@ -110,7 +113,7 @@ class ForkedCalls:
             self._writer.close()
 
     async def call(self, argument: bytes) -> bytes:
-        """The result; raises a CallError when there is none."""
+        """Return the result of a call. Raises CallError if there is none."""
         if self._num_accepted >= self._max_accepted:
             raise CallsBusyError("too many calls wait for their turn")
         self._num_accepted += 1
@@ -177,8 +180,9 @@ def serve(
 ) -> None:
     """Serve calls until standard input ends.
 
-    prepare: called once; returns what each call runs. memory_bytes: what one call may allocate
-    beyond what was prepared.
+    prepare: called once; returns the function that each call runs.
+    timeout_s: time limit of a call, seconds.
+    memory_bytes: memory that one call may allocate beyond the prepared state.
     """
     run = prepare()
     children: dict[int, _Child] = {}
@@ -211,7 +215,7 @@ def serve(
 def _fork(
     run: Callable[[bytes], bytes], argument: bytes, timeout_s: float, memory_bytes: int
 ) -> tuple[int, int]:
-    """The call's process, and where its result comes from."""
+    """Fork a process for a call; return its process id and the descriptor of its result."""
     result, own = os.pipe()
     if pid := os.fork():
         os.close(own)

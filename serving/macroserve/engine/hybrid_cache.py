@@ -1,4 +1,4 @@
-"""Whether an instance's requests may keep hidden states in place of keys and values."""
+"""A decision tells whether requests may keep hidden states in place of keys and values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MADE_AGAIN = (
 
 @dataclass(frozen=True, slots=True)
 class HybridCacheDecision:
-    """As said in logs and status: ``on: `` or ``off: ``, and why."""
+    """The decision appears in logs and status as ``on: `` or ``off: `` and the reason."""
 
     on: bool
     reason: str
@@ -24,23 +24,25 @@ class HybridCacheDecision:
 
 
 class HybridCacheFit(NamedTuple):
-    """Of a model. share: memory of a token's hidden state over that of its keys and values. direct:
-    attention reads hidden states as they are, as no rotary embedding turns keys; else keys and
-    values are made of them again at every step."""
+    """A model's fit for the hybrid cache determines the decision."""
 
     share: float
+    """Memory of a token's hidden state relative to that of its keys and values."""
     direct: bool
+    """Whether attention reads hidden states directly, as no rotary embedding rotates keys.
+    Otherwise keys and values are recomputed from them in every step."""
 
 
 def decide_hybrid_cache(
     strategy: Strategy, wish: str, find: Callable[[], HybridCacheFit | str]
 ) -> HybridCacheDecision:
-    """wish: Auto (where they are smaller, and the strategy can gain by them), On (wherever they can
-    be kept), or Off.
+    """Decide whether the instance keeps hidden states.
 
-    find: what there is to know of the model, or why hidden states cannot be kept. Asked only where
-        that matters, as the answer takes a look at the model.
-    Raises ValueError where it is wished On and cannot be.
+    wish: Auto (if they are smaller and the strategy can gain by them), On (if possible), or Off.
+    find: returns the model's fit, or the reason why hidden states cannot be kept. Called only if
+        needed, as it inspects the model.
+
+    Raises ValueError if ``wish`` is On and hidden states cannot be kept.
     """
     if wish == "Off":
         return HybridCacheDecision(False, "spec.engine.hybridCache is Off")

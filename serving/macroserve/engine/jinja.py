@@ -1,8 +1,8 @@
-"""Whether a chat template can be used, without vLLM: asked before anything is started."""
+"""A chat template is compiled without vLLM, before any process is started."""
 
 
 def problem_of(template: str) -> str | None:
-    """Where and why the template cannot be compiled, as ``line 3: ...``; None where it can."""
+    """Return where and why the template does not compile, as ``line 3: ...``; None if it does."""
     from jinja2 import TemplateSyntaxError
     from transformers.utils import chat_template_utils
 

@@ -1,4 +1,5 @@
-"""What an instance needs to build its engine: plain data, so that it can go to another process."""
+"""The settings hold plain data from which an instance, maybe in another process, builds its
+engine."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -8,32 +9,32 @@ from macroserve.core.request import Slo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """One model on one instance.
-
-    model: a Hugging Face folder or name. kv_cache_bytes: size of the block pool.
-    max_queue_wait_s: ingresses refuse what cannot begin within it.
-    hybrid_cache: Auto, On or Off, as ``spec.engine.hybridCache``.
-    args: further vLLM engine arguments by their Python names. api: options of vLLM's server.
-    """
+    """The settings describe one model on one instance."""
 
     model: str
+    """A Hugging Face folder or name."""
     served_name: str
     max_model_len: int
     strategy: str
     slo: Slo
     drop_late: bool = False
     max_queue_wait_s: float = 300.0
+    """Longest predicted wait, seconds; ingresses refuse requests that would wait longer."""
     emulated: bool = False
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     hybrid_cache: str = "Auto"
+    """Auto, On or Off, as ``spec.engine.hybridCache``."""
     dtype: str = "auto"
     block_size: int = 32
     kv_cache_bytes: int = 256 << 20
+    """Size of the block pool, bytes."""
     max_num_seqs: int = 64
     max_batch_tokens: int = 2048
     args: dict[str, Any] = field(default_factory=dict)
+    """Further vLLM engine arguments by their Python names."""
     api: dict[str, Any] = field(default_factory=dict)
+    """Options of vLLM's server by their Python names."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,7 +1,7 @@
-"""The path of an instance's statuses and beats: from the engine's process to the control process.
+"""Statuses and heartbeats travel from an instance's engine process to its control process.
 
-A Unix datagram socket: the engine's loop never waits for its readers, and a datagram that finds
-the buffer full is superseded by the next one.
+The path is a Unix datagram socket: the engine's loop never waits for its readers, and a datagram
+that finds the buffer full is superseded by the next one.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(InstanceStatus)
 _beat_decoder = msgspec.json.Decoder(Beat)
 _BEAT_BEGINS = b"["
-"""A beat is a JSON array, a status a JSON object."""
+"""First byte of a heartbeat, a JSON array; a status is a JSON object."""
 
 
 def encode(status: InstanceStatus) -> bytes:
@@ -27,12 +27,12 @@ def encode(status: InstanceStatus) -> bytes:
 
 
 def decode(data: bytes | str) -> InstanceStatus:
-    """Raises msgspec.ValidationError or msgspec.DecodeError on anything but a status."""
+    """Decode a status. Raises msgspec.ValidationError or msgspec.DecodeError on anything else."""
     return _decoder.decode(data)
 
 
 class StatusSender:
-    """The engine's end. path: of the receiver's socket; None where nobody listens."""
+    """The sender is the engine's end. path: of the receiver's socket; None without a receiver."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class StatusSender:
         self._admitted: tuple[str, ...] = ()
 
     def send(self, status: InstanceStatus) -> None:
-        """Ids taken in go with the next status when this one finds the buffer full."""
+        """Send a status. If the buffer is full, the admitted ids go with the next one."""
         if self._admitted:
             admitted = (*self._admitted, *status.admitted)
             status = msgspec.structs.replace(status, admitted=admitted)
@@ -60,9 +60,10 @@ class StatusSender:
 
 
 class Heart:
-    """Beats every BEAT_S from a thread, whatever the engine's own thread does.
+    """The heart sends a heartbeat every BEAT_S from a thread, whatever the engine's own thread
+    does.
 
-    num_unfinished: requests in the engine, asked for at each beat.
+    num_unfinished: returns the requests in the engine; called for each heartbeat.
     """
 
     def __init__(self, sender: StatusSender, num_unfinished: Callable[[], int]) -> None:
@@ -75,12 +76,13 @@ class Heart:
         threading.Thread(target=self._run, name="heart", daemon=True).start()
 
     def begin(self, step_s: float, first: bool = False) -> None:
-        """An iteration begins that is predicted to take step_s seconds. first: see Beat."""
+        """Note the start of an iteration predicted to take ``step_s`` seconds. first: as in
+        Beat."""
         self._step = (step_s, first)
         self._progress += 1
 
     def end(self) -> None:
-        """The iteration has ended."""
+        """Note the end of the iteration."""
         self._progress += 1
         self._step = (0.0, False)
 
@@ -97,7 +99,7 @@ class Heart:
 
 
 class StatusReceiver(asyncio.DatagramProtocol):
-    """The control process's end. on_status: gets each status as it came."""
+    """The receiver is the control process's end. on_status: called with each status on arrival."""
 
     def __init__(self, on_status: Callable[[bytes], None], on_beat: Callable[[Beat], None]) -> None:
         self._on_status = on_status

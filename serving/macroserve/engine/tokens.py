@@ -1,4 +1,4 @@
-"""Tokens in, tokens out: what travels between an ingress and an instance.
+"""An ingress sends tokens to an instance and receives tokens.
 
 The instance speaks vLLM's ``POST /inference/v1/generate``: a JSON body in, server-sent events out,
 one ``TokenChunk`` each. This module is the client's half, without vLLM.
@@ -16,45 +16,40 @@ STOPPED_PATH = "/macroserve/stopped"
 
 @dataclass(frozen=True, slots=True)
 class StopStringMet:
-    """Message of the cancellation that ends a stream because its text has met a stop string.
-
-    num_tokens: of the whole stream, the last of them completed the stop string.
-    """
+    """The message of a cancellation ends a stream because its text has met a stop string."""
 
     num_tokens: int
+    """Tokens of the whole stream; the last of them completed the stop string."""
 
 
 def stop_string_met(end: BaseException) -> StopStringMet | None:
-    """The message, when that is what ended a stream."""
+    """Return the message if a stop string ended the stream, else None."""
     return next((arg for arg in end.args if isinstance(arg, StopStringMet)), None)
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """Body of ``POST STOPPED_PATH``: the text of a request has met a stop string, which ends it.
-
-    request_id: as in the request's own body. num_tokens: that the instance has generated for the
-    answer; those that it has generated since are not part of it.
-    """
+    """The body of ``POST STOPPED_PATH`` ends a request whose text has met a stop string."""
 
     request_id: str
+    """The id in the request's own body."""
     num_tokens: int
+    """Generated tokens that are part of the answer; later ones are not."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """One sequence to generate.
-
-    sampling: vLLM's ``SamplingParams`` as JSON values. options: further fields of the body
-    (``cache_salt``, ``reasoning_ended``, ...). restartable: whether generation may go on elsewhere
-    with the tokens so far as part of the prompt (not under a grammar, whose state would be lost).
-    """
+    """An ingress asks for one sequence."""
 
     request_id: str
     token_ids: tuple[int, ...]
     max_new_tokens: int
     sampling: dict[str, Any]
+    """vLLM's ``SamplingParams`` as JSON values."""
     options: dict[str, Any]
+    """Further fields of the body (``cache_salt``, ``reasoning_ended``, ...)."""
     restartable: bool
+    """Whether generation may continue on another instance with the tokens so far as part of the
+    prompt (not under a grammar, whose state would be lost)."""
 
 
 class TopLogprob(msgspec.Struct, frozen=True):
@@ -84,7 +79,7 @@ class StreamError(msgspec.Struct, frozen=True):
 
 
 class TokenChunk(msgspec.Struct, frozen=True):
-    """One event of the stream: at most one choice, since every request has ``n`` = 1."""
+    """One event of the stream has at most one choice, since every request has ``n`` = 1."""
 
     choices: tuple[Choice, ...] = ()
     error: StreamError | None = None
@@ -96,13 +91,13 @@ _DONE = b"[DONE]"
 
 
 class EventParser:
-    """Server-sent events out of byte chunks that may be cut anywhere."""
+    """The parser reads server-sent events from byte chunks that may be cut anywhere."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterable[TokenChunk]:
-        """The complete events in ``data``; raises msgspec.DecodeError on malformed ones."""
+        """Return the events completed by ``data``. Raises msgspec.DecodeError on malformed ones."""
         *events, self._rest = (self._rest + data).split(b"\n\n")
         for event in events:
             if event.startswith(_DATA) and not event.startswith(_DATA + _DONE):
@@ -110,15 +105,15 @@ class EventParser:
 
 
 class TokenStreamer(Protocol):
-    """What turns a ``TokenRequest`` into tokens: implemented by the ingress's dispatcher."""
+    """A streamer turns a ``TokenRequest`` into tokens; the ingress's dispatcher implements it."""
 
     def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
-        """Yields choices until one has a finish reason; raises ``RefusedError`` otherwise."""
+        """Yield choices until one has a finish reason. Raises ``RefusedError`` otherwise."""
         ...
 
 
 class RefusedError(Exception):
-    """The request ends without an answer; ``status`` is the HTTP status that says why."""
+    """The request ends without an answer; ``status`` is the HTTP status that tells why."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -30,11 +30,12 @@ What is touched, and where it would break:
 SUPPORTED_VLLM = "0.32.0"
 
 OPTIONS_KEY = "macroserve"
-"""Our part of vLLM's ``additional_config``, written by ``options``, read by ``scheduler``."""
+"""Macroserve's key in vLLM's ``additional_config``, written by ``options``, read by
+``scheduler``."""
 
 
 def check_version() -> None:
-    """Raises RuntimeError unless the installed vLLM is the one that this adapter is for."""
+    """Raise RuntimeError unless the installed vLLM is the version that this adapter supports."""
     from vllm import __version__
 
     if __version__.split("+")[0] != SUPPORTED_VLLM:

@@ -1,4 +1,4 @@
-"""HTTP applications made of vLLM's own routers: text for the ingress, tokens for the instance."""
+"""vLLM's own routers make the HTTP applications: text for the ingress, tokens for the instance."""
 
 from argparse import Namespace
 
@@ -22,7 +22,7 @@ from macroserve.engine.vllm.chat_template import template_variables
 
 
 async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
-    """Completions, chat, responses, messages, models and tokenization over ``engine``."""
+    """Build completions, chat, responses, messages, models and tokenization over ``engine``."""
     args = _arguments(settings)
     app = await _app(engine, args)
     attach_models(app)
@@ -35,12 +35,12 @@ async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
 
 
 async def _version() -> dict[str, str]:
-    """vLLM's version, as its own server tells it."""
+    """Return vLLM's version, like vLLM's own server."""
     return {"version": vllm.__version__}
 
 
 def limits_of(engine: EngineClient, app: FastAPI) -> RequestLimits:
-    """The bounds on what clients may ask of ``app``."""
+    """Return the limits on clients' requests of ``app``."""
     config = engine.model_config
     template = load_chat_template(app.state.args.chat_template)
     tokenizer = engine.renderer.tokenizer
@@ -48,7 +48,7 @@ def limits_of(engine: EngineClient, app: FastAPI) -> RequestLimits:
 
 
 async def tokens_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
-    """vLLM's token-in, token-out endpoint over ``engine``."""
+    """Build vLLM's token-in, token-out endpoint over ``engine``."""
     args = _arguments(settings)
     args.tokens_only = True
     app = await _app(engine, args)
@@ -65,7 +65,8 @@ async def _app(engine: EngineClient, args: Namespace) -> FastAPI:
 
 
 def _arguments(settings: EngineSettings) -> Namespace:
-    """vLLM's server options: the defaults, but for the model and what ``spec.api`` says."""
+    """Return vLLM's server options: the defaults, except for the model and the options of
+    ``spec.api``."""
     args = Namespace()
     make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
     args.served_model_name = [settings.served_name]

@@ -1,4 +1,4 @@
-"""What a client may set in the chat template of a served model."""
+"""Clients may set some variables in the chat template of a served model."""
 
 import inspect
 
@@ -18,8 +18,10 @@ REASONING_VARIABLES = frozenset(
 def template_variables(
     tokenizer: TokenizerLike | None, model_config: ModelConfig, chat_template: str | None
 ) -> frozenset[str]:
-    """Names that ``chat_template_kwargs`` may set: what the template reads, less everything that
-    the tokenizer takes itself (``tokenize``, ``padding``, ``max_length``, ...).
+    """Return the names that ``chat_template_kwargs`` may set.
+
+    They are the variables of the template, except those that the tokenizer takes itself
+    (``tokenize``, ``padding``, ``max_length``, ...).
 
     chat_template: the server's own template, as text; None for the model's.
     """

@@ -1,6 +1,6 @@
-"""One constraint compiled as the engine will, in a process that may be killed for it.
+"""A process that may be killed compiles one constraint as the engine will.
 
-As a program (``python -m``) this is the server of those processes, prepared for one model.
+As a program (``python -m``) this module is the server of those processes, prepared for one model.
 """
 
 import sys
@@ -23,11 +23,12 @@ from macroserve.engine.vllm.options import frontend_config
 
 PROBED_TOKENS = 16
 MAX_TOKEN_S = 0.25
-"""What one token may take of an engine's loop; the next tokens of a grammar are found on it."""
+"""Longest time one token may hold an engine's loop, seconds; a grammar's next tokens are computed
+on it."""
 
 
 def prepare(settings: EngineSettings) -> Callable[[bytes], bytes]:
-    """Everything that a compilation needs but the constraint."""
+    """Prepare everything that a compilation needs except the constraint."""
     config = frontend_config(settings)
     tokenizer = cached_tokenizer_from_config(config.model_config)
     backend = _backend(config)
@@ -52,7 +53,7 @@ def prepare(settings: EngineSettings) -> Callable[[bytes], bytes]:
 
 
 def _backend(config: Any) -> StructuredOutputBackend:
-    """Built as the engine builds it, with a first small grammar."""
+    """Build the backend as the engine does, with a first small grammar."""
     manager = StructuredOutputManager(config)
     manager._use_async_grammar_compilation = False
     outputs = StructuredOutputsParams(json_object=True)
@@ -68,7 +69,7 @@ def _backend(config: Any) -> StructuredOutputBackend:
 
 
 def _probe(backend: StructuredOutputBackend, grammar: StructuredOutputGrammar) -> str | None:
-    """Generate a few tokens: a grammar may compile and then hold the engine, or allow nothing."""
+    """Generate a few tokens: a grammar may compile and then block the engine, or allow no token."""
     mask = backend.allocate_token_bitmask(1)
     for step in range(PROBED_TOKENS):
         if grammar.is_terminated():

@@ -1,4 +1,4 @@
-"""A vLLM engine with our scheduler inside, ready to be put behind an HTTP server."""
+"""A vLLM engine runs Macroserve's scheduler inside, behind an HTTP server."""
 
 import asyncio
 from multiprocessing.process import BaseProcess
@@ -63,7 +63,8 @@ class VllmEngine:
         return await tokens_app(self._llm, self._settings)
 
     async def _warm_up(self) -> None:
-        """Generate real tokens: proof that the engine works, and the latency model's first fit."""
+        """Generate real tokens, which proves that the engine works and gives the latency model its
+        first fit."""
         longest = self._settings.max_model_len
         for round_, (count, prompt, output) in enumerate(WARM_UP):
             length = max(1, min(prompt, longest - output))
@@ -136,7 +137,8 @@ def _engine_processes(llm: AsyncLLM) -> list[BaseProcess]:
 
 
 def _started(args: AsyncEngineArgs) -> AsyncLLM:
-    """Raises RuntimeError with the cause when the engine's process ends instead of starting."""
+    """Wait for the engine. Raises RuntimeError with the cause if the engine's process ends
+    instead."""
     stderr = StderrTail()
     try:
         return AsyncLLM.from_engine_args(args)

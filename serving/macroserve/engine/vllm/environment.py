@@ -1,4 +1,4 @@
-"""What vLLM reads from the environment. Apply before vLLM is first imported in a process."""
+"""vLLM reads these environment variables; set them before vLLM is first imported in a process."""
 
 import os
 

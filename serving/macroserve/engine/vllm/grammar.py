@@ -1,9 +1,11 @@
-"""Schemas, grammars and regular expressions of clients, compiled once in a process apart.
+"""A separate process compiles clients' schemas, grammars and regular expressions once.
 
-vLLM compiles them where a request enters, on the event loop, in the ingress and again in the
-instance; eighteen kilobytes then hold every stream for a minute. Here the ingress admits a request
-after one compilation in a process with a time and a memory (engine.forked), with the engine's own
-backend: what compiles there compiles in the engine's threads, too. Neither event loop compiles."""
+vLLM compiles them when a request enters, on the event loop, in the ingress and again in the
+instance; eighteen kilobytes then block every stream for a minute. Here the ingress admits a request
+after one compilation in a process with limits on time and memory (engine.forked), by the engine's
+own backend: a constraint that compiles there also compiles in the engine's threads. Neither event
+loop compiles.
+"""
 
 import asyncio
 import hashlib
@@ -33,25 +35,31 @@ _validate_xgrammar_grammar = backend_xgrammar.validate_xgrammar_grammar
 
 
 def _left_to_checks(params: SamplingParams) -> None:
-    """In place of vLLM's validation: the constraint is checked before the request is admitted."""
+    """Replace vLLM's validation: the constraint is checked before the request is admitted."""
 
 
 class CompileResult(msgspec.Struct, frozen=True):
-    """problem: why the constraint cannot be used. grammar: what stands for a list of choices."""
+    """A compilation has a result."""
 
     problem: str | None = None
+    """Reason why the constraint cannot be used; None if it can."""
     grammar: str | None = None
+    """Grammar that replaces a list of choices; None for other constraints."""
 
 
 def backend_of(config: VllmConfig) -> str:
-    """The one backend that an engine compiles with. vLLM's ``auto`` means the one of the first
-    request that comes; here it is always the one that vLLM tries first."""
+    """Return the one backend that an engine compiles with.
+
+    vLLM's ``auto`` means the backend of the first request; here it is always the one that vLLM
+    tries first.
+    """
     backend = config.structured_outputs_config.backend
     return "xgrammar" if backend == "auto" else backend
 
 
 class CheckedInputProcessor(InputProcessor):
-    """For requests whose constraint was checked before: it is not compiled again."""
+    """The processor accepts requests whose constraint was checked before and does not compile it
+    again."""
 
     def __init__(self, config: VllmConfig, *args: Any) -> None:
         super().__init__(config, *args)
@@ -65,7 +73,7 @@ class CheckedInputProcessor(InputProcessor):
 
 
 class GrammarChecks:
-    """Started before the first request; what was found about a constraint is remembered."""
+    """The checks start before the first request, and remember the result of each constraint."""
 
     def __init__(self, settings: EngineSettings) -> None:
         # A chat template may be too long for an argument of a process.
@@ -74,12 +82,12 @@ class GrammarChecks:
         self._results: OrderedDict[bytes, asyncio.Task[CompileResult]] = OrderedDict()
 
     def install(self) -> None:
-        """Take over from vLLM's validation, before the application is made."""
+        """Replace vLLM's validation, before the application is built."""
         # vLLM's request models and tool parsers call it, too, while they read a request.
         backend_xgrammar.validate_xgrammar_grammar = _left_to_checks
 
     async def start(self) -> None:
-        """Prepare for the first constraint; without, it waits for that."""
+        """Prepare for the first constraint, which otherwise waits for the preparation."""
         await self._calls.start()
 
     async def stop(self) -> None:
@@ -87,8 +95,11 @@ class GrammarChecks:
         await self._calls.stop()
 
     async def admit(self, params: SamplingParams) -> SamplingParams:
-        """The parameters to go on with. Raises VLLMValidationError (400) for a constraint that
-        cannot be compiled in time, RefusedError (503) when too many are being compiled."""
+        """Return the parameters to continue with.
+
+        Raises VLLMValidationError (400) for a constraint that cannot be compiled in time,
+        RefusedError (503) if too many are being compiled.
+        """
         constraint = params.structured_outputs
         if constraint is None or constraint.all_constraints_none():
             return params

@@ -1,4 +1,4 @@
-"""Kinds of iterations: the first one of each may compile kernels, and take minutes for it."""
+"""The first iteration of each kind may compile kernels, which takes minutes."""
 
 from collections.abc import Iterable
 
@@ -26,7 +26,8 @@ _FIELDS = (
 
 
 class StepKinds:
-    """What iterations have run so far: sampling parameters in use, sizes by powers of two."""
+    """The record holds the kinds of past iterations: sampling parameters used, sizes by powers of
+    two."""
 
     def __init__(self) -> None:
         self._known: set[str | int] = set()
@@ -43,7 +44,7 @@ class StepKinds:
         self._new.pop(request_id, None)
 
     def begin(self, num_tokens: int, request_ids: Iterable[str]) -> bool:
-        """Whether the iteration is the first of its kind."""
+        """Return whether the iteration is the first of its kind."""
         self._running = {num_tokens.bit_length()}
         if self._new:
             self._running.update(*(self._new.get(request_id, ()) for request_id in request_ids))

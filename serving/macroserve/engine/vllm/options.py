@@ -1,4 +1,4 @@
-"""From an instance's settings to vLLM's engine arguments."""
+"""An instance's settings become vLLM's engine arguments."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,8 @@ HYBRID_WORKER_CLASS = "macroserve.engine.vllm.hybrid.worker.HybridWorker"
 
 
 def frontend_args(settings: EngineSettings) -> dict[str, Any]:
-    """What an ingress and an instance must agree on: the model and its tokenizer."""
+    """Return the arguments on which ingress and instance must agree: the model and its
+    tokenizer."""
     return {
         "model": settings.model,
         "served_model_name": [settings.served_name],
@@ -37,8 +38,11 @@ def frontend_args(settings: EngineSettings) -> dict[str, Any]:
 
 
 def _of_their_classes(args: dict[str, Any]) -> dict[str, Any]:
-    """Mappings as the classes that vLLM's command line makes of them: ``AsyncEngineArgs`` itself
-    does it for some arguments only. Raises ValueError for what a class does not take."""
+    """Convert mappings to the classes that vLLM's command line makes of them.
+
+    ``AsyncEngineArgs`` itself converts only some arguments. Raises ValueError for a value that a
+    class does not accept.
+    """
     types = {field.name: field.type for field in fields(AsyncEngineArgs)}
 
     def typed(name: str, value: Any) -> Any:
@@ -52,7 +56,8 @@ def _of_their_classes(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -> AsyncEngineArgs:
-    """Arguments of one instance's engine; raises ValueError for what the adapter cannot serve."""
+    """Return the arguments of one instance's engine. Raises ValueError for settings that the
+    adapter cannot serve."""
     if settings.pipeline_parallel > 1:
         raise ValueError(
             "engine.pipelineParallel above 1 is not supported with engine.type vLLM: "
@@ -87,17 +92,20 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
 
 
 def _max_logprobs(settings: EngineSettings) -> int:
-    """An instance's bound is above the ingress's, which has checked the request: the ingress asks
-    for one more, and counts the token ids of ``logprob_token_ids`` by a bound of their own."""
+    """Return an instance's limit, which is above the ingress's, where the request was checked.
+
+    The ingress asks for one more, and has a separate limit on ``logprob_token_ids``.
+    """
     most = settings.args.get("max_logprobs", AsyncEngineArgs.max_logprobs)
     return most if most < 0 else max(most, MAX_LOGPROB_TOKEN_IDS) + 1
 
 
 def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
-    """For an engine some of whose requests keep hidden states.
+    """Return the arguments of an engine some of whose requests keep hidden states.
 
-    It runs eagerly: each layer's input is taken from the model on its way, not from a graph. On a
-    GPU it attends by a backend that the cache knows; which one vLLM takes depends on the device.
+    The engine runs eagerly: hooks take each layer's input from the model, which a graph does not
+    allow. On a GPU it uses an attention backend that the cache supports; vLLM's own choice depends
+    on the device.
     """
     # The second model runner does not tell attention which request a row of the batch is.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
@@ -110,15 +118,18 @@ def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
 
 
 def frontend_config(settings: EngineSettings) -> VllmConfig:
-    """The configuration of a frontend without an engine."""
+    """Return the configuration of a frontend without an engine."""
     with _models_inspected_here():
         return AsyncEngineArgs(**frontend_args(settings)).create_engine_config()
 
 
 @contextmanager
 def _models_inspected_here() -> Iterator[None]:
-    """vLLM asks a new process what a model's class can do, so that no device is initialised in this
-    one. A frontend uses none, and the new process takes ten CPU seconds to import everything."""
+    """Let vLLM inspect a model's class in this process.
+
+    vLLM uses a new process so that no device is initialized in this one. A frontend uses no device,
+    and the new process takes ten CPU seconds to import everything.
+    """
     elsewhere = registry._run_in_subprocess
     registry._run_in_subprocess = lambda inspect: inspect()
     try:

@@ -1,7 +1,7 @@
-"""Chat templates that take long, or fail: each render has a time, and none of them ends a start.
+"""Each render of a chat template has a time limit, and a failing one does not end a start.
 
-vLLM gives up waiting for a render after 30 s and answers 500, while its thread goes on for good.
-Here the thread itself is interrupted, and the request was one that the template cannot render: 400.
+vLLM stops waiting for a render after 30 s and answers 500, while its thread goes on for good. Here
+the thread itself is interrupted, and the request gets a 400: the template cannot render it.
 """
 
 import ctypes
@@ -16,18 +16,20 @@ from vllm.exceptions import VLLMValidationError
 from vllm.renderers import hf
 
 RENDER_S = 5.0
-"""A render takes milliseconds; the longest conversations with many tools some hundreds."""
+"""Time limit of a render, seconds. A render takes milliseconds; the longest conversations with many
+tools some hundreds."""
 
 
 class OverdueError(Exception):
-    """Raised in a thread whose render is overdue; vLLM makes the answer of what it says."""
+    """A render that is overdue raises this error in its thread; vLLM answers with its message."""
 
     def __str__(self) -> str:
         return f"the chat template takes longer than {RENDER_S:g} s for these messages"
 
 
 def bound_rendering() -> None:
-    """Before a renderer is made, which keeps the function; again has no effect."""
+    """Install the limit before a renderer is created, which keeps the function. A second call has
+    no effect."""
     if hf.safe_apply_chat_template.__module__ != __name__:
         hf.safe_apply_chat_template = _bounded(hf.safe_apply_chat_template)
         hf.HfRenderer._render_with_timeout = _refused_late(hf.HfRenderer._render_with_timeout)
@@ -49,7 +51,8 @@ def _bounded(render: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refused_late(wait: Callable[..., Any]) -> Callable[..., Any]:
-    """For what is not interrupted, because no Python runs: vLLM's own time is the last."""
+    """Answer 400 after vLLM's own time limit for a render that cannot be interrupted, as no Python
+    runs."""
 
     @wraps(wait)
     async def refused(*args: Any) -> Any:
@@ -62,7 +65,8 @@ def _refused_late(wait: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _safe(probe: Callable[[str | None], bool]) -> Callable[[str | None], bool]:
-    """The probe with a few messages at the start. A template that fails them may render others."""
+    """Probe the template with a few messages at the start. A template that fails them may render
+    others."""
 
     @wraps(probe)
     def safe(template: str | None) -> bool:
@@ -77,7 +81,7 @@ def _safe(probe: Callable[[str | None], bool]) -> Callable[[str | None], bool]:
 
 @contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """Raises OverdueError in this thread when what is inside takes longer."""
+    """Raise OverdueError in this thread if the block takes longer."""
     thread, lock, inside = threading.get_ident(), threading.Lock(), True
 
     def interrupt() -> None:

@@ -1,4 +1,4 @@
-"""The served model's shape, read from vLLM's configuration."""
+"""The served model's shape is read from vLLM's configuration."""
 
 from vllm.config import VllmConfig
 
@@ -26,9 +26,10 @@ def model_shape(config: VllmConfig) -> ModelShape:
 
 
 def assumed_device() -> DeviceShape:
-    """Where the latency model starts before it has seen a batch.
+    """Return the device that the latency model assumes before it has observed a batch.
 
-    One CPU core's order of magnitude, or an A100's datasheet; the fit replaces it in seconds.
+    The values are one CPU core's order of magnitude, or an A100's datasheet; the fit replaces them
+    within seconds.
     """
     from vllm.platforms import current_platform
 

@@ -1,4 +1,5 @@
-"""What an engine's process said before it ended; vLLM tells its parent only that it did."""
+"""The tail of stderr tells why an engine's process ended; vLLM tells its parent only that it
+did."""
 
 import os
 import re
@@ -11,9 +12,10 @@ _EXIT_CODE = re.compile(r"'EngineCore\w*': (-?\d+)")
 
 
 class StderrTail:
-    """Passes on what this process and those that it starts write to stderr, and keeps the end.
+    """The tail forwards and keeps the last lines that this process and its children write to
+    stderr.
 
-    Until ``close``; what a child writes then is still passed on.
+    Collection ends with ``close``; later output of children is still forwarded.
     """
 
     def __init__(self) -> None:
@@ -29,7 +31,7 @@ class StderrTail:
         os.dup2(self._stderr, 2)
 
     def cause(self, error: Exception) -> str:
-        """Why the engine's process ended, to be asked after ``close``. error: vLLM's own."""
+        """Return why the engine's process ended; call it after ``close``. error: vLLM's own."""
         self._thread.join(1)  # it ends with the last process that could write
         code = _EXIT_CODE.search(str(error))
         if code and int(code[1]) < 0:

@@ -1,7 +1,8 @@
-"""The end of a request whose text has met a stop string at an ingress.
+"""An instance ends a request whose text has met a stop string at an ingress.
 
-An instance has no text: without a word from the ingress such a request looks like one whose client
-has left, which vLLM's metrics do not count. Here it ends as one that met the string in vLLM itself.
+An instance has no text: without a message from the ingress such a request looks like one whose
+client has left, which vLLM's metrics do not count. Here it ends like one that met the string in
+vLLM itself.
 """
 
 from vllm.v1.engine import EngineCoreOutput, FinishReason
@@ -15,8 +16,11 @@ _PREFIX = "generate-tokens-"
 
 
 async def end_stopped(llm: AsyncLLM, stopped: Stopped) -> None:
-    """What ``OutputProcessor.process_outputs`` does at a stop string; nothing for a request that
-    has ended, so that each is counted once. Nothing is awaited before it is counted."""
+    """End a request by the steps of ``OutputProcessor.process_outputs`` at a stop string.
+
+    A request that has ended is ignored, so that each is counted once. Nothing is awaited before it
+    is counted.
+    """
     processor = llm.output_processor
     ids = list(processor.external_req_ids.get(_PREFIX + stopped.request_id, ()))
     for request_id in ids:

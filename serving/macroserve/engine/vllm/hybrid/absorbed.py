@@ -1,7 +1,7 @@
-"""Decode attention that reads hidden states as they are, by plain matrix products.
+"""Weight absorption lets decode attention read hidden states directly, by plain matrix products.
 
-A score is ``q (W_k x) = (q W_k) x`` and a head's output ``sum p (W_v x) = W_v sum p x``: where no
-rotary embedding stands between, each is one projection a step and not one a token (``kernels``).
+A score is ``q (W_k x) = (q W_k) x`` and a head's output ``sum p (W_v x) = W_v sum p x``: without a
+rotary embedding in between, each needs one projection per step and not one per token (``kernels``).
 """
 
 import torch
@@ -17,9 +17,12 @@ from macroserve.engine.vllm.hybrid.projection import KvProjection
 
 
 class AbsorbedAttention:
-    """Of one layer. Under tensor parallelism each rank has its part of every hidden state, scores
-    it for the heads of all ranks, and mixes it for them: what travels is a score for each head and
-    token, where whole hidden states would be a hundred times as much."""
+    """The attention of one layer reads hidden states.
+
+    Under tensor parallelism each rank has a part of every hidden state, computes its scores for the
+    heads of all ranks, and mixes it for them. The ranks exchange a score per head and token; whole
+    hidden states would be a hundred times as much.
+    """
 
     def __init__(self, project: KvProjection, scale: float) -> None:
         self._project = project
@@ -46,8 +49,10 @@ class AbsorbedAttention:
         return self._values(torch.stack(mixed))
 
     def _wanted(self, query: torch.Tensor) -> torch.Tensor:
-        """Queries of hidden states, [num_requests, heads of all ranks, hidden_size / ranks]. The
-        keys' bias adds the same to all scores of a head, which its softmax does not notice."""
+        """Return queries on hidden states, [num_requests, heads of all ranks, hidden_size / ranks].
+
+        The keys' bias adds the same to all scores of a head, which its softmax cancels.
+        """
         groups = query.unflatten(1, (self._project.key.shape[0], -1))
         wanted = torch.einsum("rkgd,kdh->rkgh", groups, self._project.key).flatten(1, 2)
         if self._num_ranks > 1:
@@ -57,8 +62,11 @@ class AbsorbedAttention:
         return wanted.float()
 
     def _values(self, mixed: torch.Tensor) -> torch.Tensor:
-        """[num_requests, num_heads, head_size]. mixed: as ``_wanted``'s. A head's weights add up to
-        one, and so does what they make of the bias."""
+        """Return the outputs of the heads, [num_requests, num_heads, head_size].
+
+        mixed: [num_requests, heads of all ranks, hidden_size / ranks]. A head's weights add up to
+            one, so the values' bias is added once.
+        """
         if self._num_ranks > 1:
             mixed = tensor_model_parallel_all_gather(mixed, dim=-1)
             mixed = mixed.chunk(self._num_ranks, dim=1)[self._rank]

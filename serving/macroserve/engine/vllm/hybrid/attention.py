@@ -1,7 +1,7 @@
-"""vLLM's own attention, for batches in which some requests keep hidden states.
+"""vLLM's own attention serves batches in which some requests keep hidden states.
 
-Their keys and values are made anew in every layer and step, in pages that last as long; then the
-same attention reads those. What a batch's other requests get is untouched.
+Their keys and values are recomputed in every layer and step, in pages that last for one layer; then
+the same attention reads those. The batch's other requests are unaffected.
 """
 
 from collections.abc import Callable
@@ -30,17 +30,20 @@ from macroserve.engine.vllm.hybrid.scratch_pages import Scratch
 
 @dataclass(frozen=True, slots=True)
 class HybridMetadata:
-    """A batch, for one layer after another: requests with keys and values, those whose keys and
-    values are made again, as many at a time as the scratch holds, and those that need none."""
+    """The metadata divides a batch by its caches, for one layer after another."""
 
     scratch: Scratch
+    """Pages for recomputed keys and values."""
     kv: Part | None = None
+    """Requests with keys and values."""
     rebuilt: tuple[RebuiltPart, ...] = ()
+    """Requests whose keys and values are recomputed, in shares that fit the scratch pages."""
     direct: DirectPart | None = None
+    """Requests whose hidden states attention reads directly."""
 
 
 class _Builder:
-    """In front of a backend's own builder of metadata."""
+    """The builder wraps a backend's own builder of metadata."""
 
     def __init__(self, spec: Any, layer_names: list[str], vllm_config: Any, device: Any) -> None:
         super().__init__(spec, layer_names, vllm_config, device)  # type: ignore[call-arg]
@@ -90,10 +93,12 @@ class _Builder:
 
 
 class _Impl:
-    """In front of a backend's own attention. hidden, requests: set once the model is loaded."""
+    """The implementation wraps a backend's own attention."""
 
     hidden: HiddenLayer
+    """The layer's hidden states, set after the model is loaded."""
     requests: HiddenRequests
+    """The requests that keep hidden states, set after the model is loaded."""
 
     def forward(
         self,
@@ -106,7 +111,7 @@ class _Impl:
         output: torch.Tensor,
         **scales: Any,
     ) -> torch.Tensor:
-        """As vLLM's: query, key, value and output are [num_tokens, heads, head_size]."""
+        """Attend like vLLM's: query, key, value and output are [num_tokens, heads, head_size]."""
         keep, attend = super().do_kv_cache_update, super().forward  # type: ignore[misc]
         if attn_metadata is None:
             return attend(layer, query, key, value, kv_cache, None, output, **scales)
@@ -135,7 +140,7 @@ class _Impl:
     def rebuild(
         self, layer: Any, kv_cache: torch.Tensor, tokens: Rebuilt, pages: torch.Tensor
     ) -> None:
-        """Their keys and values, into ``pages``."""
+        """Recompute the keys and values of ``tokens`` into ``pages``."""
         x = self.hidden.read(kv_cache, tokens.read)
         key, value = self.hidden.project(x, tokens.positions)
         super().do_kv_cache_update(layer, key, value, pages, tokens.slots)  # type: ignore[misc]
@@ -143,7 +148,8 @@ class _Impl:
 
 @cache
 def hybrid(backend: type[AttentionBackend]) -> type[AttentionBackend]:
-    """The same backend for batches of both kinds. Raises ValueError for one that is not known."""
+    """Return the backend extended to batches of both kinds. Raises ValueError for an unsupported
+    one."""
     if backend.get_name() not in BACKENDS:
         raise ValueError(f"the hybrid cache does not know attention backend {backend.get_name()}")
     impl = type("HybridImpl", (_Impl, backend.get_impl_cls()), {})

@@ -1,4 +1,5 @@
-"""Pages that hold keys and values or hidden states: what fits one, and who gets how many."""
+"""A page holds keys and values or hidden states, and each request gets as many pages as it
+needs."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
@@ -13,9 +14,10 @@ from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
 @dataclass(frozen=True, kw_only=True)
 class HybridSpec(FullAttentionSpec):
-    """hidden_size: elements of a token's hidden state that one rank keeps; all where it is 0."""
+    """The specification adds hidden states to vLLM's full-attention cache."""
 
     hidden_size: int = 0
+    """Elements of a token's hidden state that one rank keeps; 0 means all."""
 
     @classmethod
     def of(cls, spec: FullAttentionSpec, hidden_size: int) -> Self:
@@ -23,13 +25,15 @@ class HybridSpec(FullAttentionSpec):
 
     @property
     def hidden_states_per_block(self) -> int:
-        """Hidden states that a page holds."""
+        """Return the number of hidden states that a page holds."""
         kv_size = self.num_kv_heads * (self.head_size + self.head_size_v)
         return self.block_size * kv_size // self.hidden_size
 
     def max_num_blocks_per_req(self, vllm_config: VllmConfig, max_len: int) -> int:
-        """With either cache: where keys and values are shared by several heads (GQA), hidden states
-        may take more."""
+        """Return the most pages of a request with either cache.
+
+        If several heads share keys and values (GQA), hidden states may take more.
+        """
         return cdiv(max_len, min(self.block_size, self.hidden_states_per_block))
 
     @classmethod
@@ -38,8 +42,11 @@ class HybridSpec(FullAttentionSpec):
 
 
 class HybridBlocks(FullAttentionManager):
-    """vLLM counts a request's tokens; here they become those that as many pages would hold of keys
-    and values. A request has one kind of cache from its first page until its last is freed."""
+    """The manager converts a request's tokens into the tokens that as many pages hold as keys and
+    values.
+
+    A request has one kind of cache from its first page until its last is freed.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -47,7 +54,7 @@ class HybridBlocks(FullAttentionManager):
         self._hidden: set[str] = set()
 
     def set_hidden(self, request_id: str, hidden: bool) -> None:
-        """Which cache it gets. Raises ValueError where it holds pages of the other kind."""
+        """Set a request's kind of cache. Raises ValueError if it holds pages of the other kind."""
         if hidden == self.is_hidden(request_id):
             return
         if self.req_to_blocks.get(request_id):

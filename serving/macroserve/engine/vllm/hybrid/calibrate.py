@@ -1,5 +1,7 @@
-"""Apt-Serve's rho (equation 6): by how much a token of which the hidden state is kept makes a
-decode batch longer, measured on the layers of an engine that is empty."""
+"""A calibration measures Apt-Serve's rho (equation 6) on the layers of an idle engine.
+
+Rho is the time by which a token cached as hidden state makes a decode batch longer.
+"""
 
 from collections.abc import Sequence
 from time import perf_counter
@@ -13,14 +15,16 @@ from macroserve.kernels.decodes import Decodes
 
 NUM_REQUESTS, REQUEST_TOKENS = 4, 256
 NUM_TRIALS = 20
-"""The quickest counts: what else the machine does only makes a trial longer, tenfold at times, and
-then next to nothing would be hidden for as long as the engine lives."""
+"""Number of trials, of which the shortest counts: other work on the machine only makes a trial
+longer, tenfold at times, and then the engine would hardly ever use hidden states."""
 
 
 def measure_rho(layers: Sequence[Any], block_size: int) -> float:
-    """Seconds a token. layers: vLLM's attention layers, whose pages are read whatever they hold.
+    """Return rho in seconds per token.
 
-    What attention to keys and values of the same tokens would take is not taken off.
+    layers: vLLM's attention layers; their pages are read whatever they contain.
+
+    The time that attention to keys and values of the same tokens would take is not subtracted.
     """
     cache = layers[0].kv_cache
     tokens = torch.arange(NUM_REQUESTS * REQUEST_TOKENS, device=cache.device)
@@ -46,7 +50,7 @@ def measure_rho(layers: Sequence[Any], block_size: int) -> float:
 
 
 def _slots(layer: Any) -> int:
-    """Hidden states that the pool holds."""
+    """Return the number of hidden states that the pool holds."""
     num_pages, capacity, _ = layer.impl.hidden.pages(layer.kv_cache).shape
     return num_pages * capacity
 
@@ -57,7 +61,7 @@ def _query(layer: Any) -> torch.Tensor:
 
 
 def _context(layer: Any) -> DirectContext:
-    """Requests in the pool's first pages, again from the first where there are not enough."""
+    """Return a context of requests in the pool's first pages, which repeat if they are too few."""
     num_pages, capacity, _ = layer.impl.hidden.pages(layer.kv_cache).shape
     device = layer.kv_cache.device
     pages_each = -(-REQUEST_TOKENS // capacity)

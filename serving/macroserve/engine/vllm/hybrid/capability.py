@@ -1,4 +1,5 @@
-"""Whether hidden states can be kept of a model, and whether that saves memory."""
+"""A model either supports hidden states or has a reason not to, and they save some memory or
+none."""
 
 from torch import nn
 from vllm.config import VllmConfig
@@ -14,34 +15,37 @@ ATTENTION: dict[str, type[nn.Module]] = {
     "OPTForCausalLM": OPTAttention,
     "Qwen2ForCausalLM": Qwen2Attention,
 }
-"""Attention blocks by architecture that make keys and values of their input by one projection, turn
-keys by their position, and do no more to them."""
+"""Attention blocks by architecture that compute keys and values from their input by one projection,
+rotate keys by their position, and apply no other operation to them."""
 
 ROTARY = ("LlamaForCausalLM", "Qwen2ForCausalLM")
-"""Those that turn keys."""
+"""Architectures that rotate keys."""
 
 
 BACKENDS = ("CPU_ATTN", "FLASH_ATTN", "TRITON_ATTN")
-"""Of vLLM's attention, those that keep nothing of a batch from its plan until they attend: parts of
-a batch are planned one after another. With FlashInfer, the next one's plan would replace it."""
+"""vLLM's attention backends that keep no state of a batch between planning and attention: parts of
+a batch are planned one after another. With FlashInfer, the next plan would replace the last."""
 
 
 def find(config: VllmConfig) -> HybridCacheFit | str:
-    """As ``hybrid_cache.decide_hybrid_cache`` asks."""
+    """Return the model's fit or the reason against it, for ``hybrid_cache.decide_hybrid_cache``."""
     direct = config.model_config.architecture not in ROTARY
     return why_not(config) or HybridCacheFit(share(config), direct)
 
 
 def share(config: VllmConfig) -> float:
-    """Memory of a token's hidden state over that of its keys and values, on one rank: each keeps
-    its part of both (Apt-Serve, section 3.1, has it for one device)."""
+    """Return the memory of a token's hidden state relative to that of its keys and values, on one
+    rank.
+
+    Each rank keeps its part of both (Apt-Serve, section 3.1, has it for one device).
+    """
     model, parallel = config.model_config, config.parallel_config
     kv_size = 2 * model.get_num_kv_heads(parallel) * model.get_head_size()
     return model.get_hidden_size() / parallel.tensor_parallel_size / kv_size
 
 
 def why_not(config: VllmConfig) -> str | None:
-    """What stands in its way, to be said after "but" or "off:"; None where nothing does."""
+    """Return the obstacle, to follow "but" or "off:" in a sentence; None without one."""
     model, text = config.model_config, config.model_config.hf_text_config
     if model.use_mla:
         return "latent attention (MLA) keeps less than hidden states already"

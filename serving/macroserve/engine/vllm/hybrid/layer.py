@@ -1,4 +1,4 @@
-"""The hidden states of one layer, on one rank."""
+"""A layer keeps hidden states on one rank."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +16,11 @@ from macroserve.engine.vllm.hybrid.projection import KvProjection
 from macroserve.kernels.pool import hidden_view
 
 Direct = Callable[[torch.Tensor, torch.Tensor, DirectContext], torch.Tensor]
-"""As ``AbsorbedAttention``."""
+"""Attention that reads hidden states, called like ``AbsorbedAttention``."""
 
 Scatter = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
-"""Hidden states, [num_tokens, hidden_size / ranks], into a layer's pages at their slots."""
+"""Function that writes hidden states, [num_tokens, hidden_size / ranks], to their slots in a
+layer's pages."""
 
 
 def has_kernels(weight: torch.Tensor) -> bool:
@@ -27,11 +28,16 @@ def has_kernels(weight: torch.Tensor) -> bool:
 
 
 class HiddenLayer:
-    """Under tensor parallelism every rank keeps its share of each hidden state, so that the saving
-    is what it is on one device; it gets the others' when keys and values are made.
+    """The layer writes and reads hidden states of one attention block.
 
-    x: [num_tokens, hidden_size], what the attention block was last given. direct: decode attention
-        to hidden states, where there is a way that does not make keys and values of them first.
+    Under tensor parallelism every rank keeps its share of each hidden state, so that the relative
+    saving is the same as on one device; it gathers the other shares when keys and values are
+    recomputed.
+
+    Attributes:
+        x: last input of the attention block, [num_tokens, hidden_size].
+        direct: decode attention that reads hidden states, or None if keys and values have to be
+            recomputed first.
     """
 
     def __init__(self, block: Any, num_kv_heads: int, head_size: int) -> None:
@@ -45,12 +51,16 @@ class HiddenLayer:
         block.register_forward_pre_hook(self._take, with_kwargs=True)
 
     def write(self, cache: torch.Tensor, x: torch.Tensor, slots: torch.Tensor) -> None:
-        """cache: the layer's pages, as vLLM has them. x: [num_tokens, hidden_size]."""
+        """Write hidden states to their slots.
+
+        cache: the layer's pages in vLLM's layout.
+        x: [num_tokens, hidden_size].
+        """
         mine = x[:, self._begin : self._begin + self._share]
         self._scatter(mine, self.pages(cache), slots)
 
     def read(self, cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-        """[num_tokens, hidden_size]."""
+        """Return the hidden states at ``slots``, [num_tokens, hidden_size]."""
         pages = self.pages(cache)
         mine = pages[slots // pages.shape[1], slots % pages.shape[1]]
         return tensor_model_parallel_all_gather(mine) if self._num_ranks > 1 else mine
@@ -58,13 +68,13 @@ class HiddenLayer:
     def pages(self, cache: torch.Tensor) -> torch.Tensor:
         """Return the cache as [num_pages, hidden_states_per_block, hidden_size / ranks].
 
-        A page's elements lie together, in whatever order keys and values have in it.
+        A page's elements are contiguous, in whatever order keys and values have in it.
         """
         page = (cache.shape[0], cache[0].numel())
         return hidden_view(cache.as_strided(page, (cache.stride(0), 1)), self._share)
 
     def _take(self, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Hidden states are the last argument of every attention block that is known here."""
+        """Take the hidden states, the last argument of every supported attention block."""
         self.x = kwargs["hidden_states"] if "hidden_states" in kwargs else args[-1]
 
 

@@ -1,4 +1,4 @@
-"""A batch divided by what its requests keep, in the terms of vLLM's attention."""
+"""The metadata divides a batch by its requests' caches, in the terms of vLLM's attention."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,75 +11,80 @@ from macroserve.kernels.decodes import Decodes
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Requests of a batch that keep the same. tokens: theirs among the batch's, in its order.
-    metadata: what vLLM's attention needs to know of them alone. slots: where the keys and values
-    of their tokens go."""
+    """A part of a batch has requests with one kind of cache."""
 
     tokens: torch.Tensor | slice
+    """Indices of the part's tokens in the batch, in the batch's order."""
     metadata: Any
+    """vLLM's attention metadata of the part alone."""
     slots: torch.Tensor
+    """Slots of the keys and values of the part's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """Tokens whose keys and values are made again: the slots of their hidden states, where they are
-    in their requests, and the slots of what is made. Each [num_tokens], int64."""
+    """The keys and values of these tokens are recomputed; each tensor is [num_tokens], int64."""
 
     read: torch.Tensor
+    """Slots of the hidden states."""
     positions: torch.Tensor
+    """Positions of the tokens in their requests."""
     slots: torch.Tensor
+    """Slots of the recomputed keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltContext:
-    """Where the tokens of requests are that keep hidden states, and where their keys and values go
-    for the time of one layer.
-
-    written, made: slots of the hidden states of this step's tokens, and of their keys and values.
-    before: all others. block_table: of the keys and values.
-    """
+    """The context locates tokens with hidden states, and their keys and values during one layer."""
 
     written: torch.Tensor
+    """Slots of the hidden states of this step's tokens."""
     made: torch.Tensor
+    """Slots of the keys and values of this step's tokens."""
     before: Rebuilt
+    """All earlier tokens."""
     block_table: torch.Tensor
+    """Block table of the keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltPart(Part):
-    """Those whose keys and values are made again. slots: of these, which last for one layer."""
+    """The part's keys and values are recomputed into slots that last for one layer."""
 
     context: RebuiltContext
 
 
 @dataclass(frozen=True, slots=True)
 class DirectContext:
-    """Where the hidden states are of requests that decode a token each.
-
-    lens: tokens of each request, this step's included. slots: of all of them, request by request.
-    written: of each request's last. decodes: the same for our kernels, all of their rows.
-    """
+    """The context locates the hidden states of requests that decode one token each."""
 
     lens: list[int]
+    """Tokens of each request, this step's included."""
     slots: torch.Tensor
+    """Slots of all those tokens, request by request."""
     written: torch.Tensor
+    """Slot of each request's last token."""
     decodes: Decodes
+    """The same in the form that the Triton kernels take, with all rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectPart:
-    """Requests that decode a token each, whose hidden states are attended to as they are. tokens:
-    theirs among the batch's."""
+    """Attention reads the hidden states of the part's requests directly; each decodes one token."""
 
     tokens: torch.Tensor
+    """Indices of the part's tokens in the batch."""
     context: DirectContext
 
 
 def of_requests(
     common: CommonAttentionMetadata, rows: torch.Tensor, tokens: torch.Tensor
 ) -> CommonAttentionMetadata:
-    """Of some requests alone, as if the batch had no others. rows: [num_requests], int64.
-    tokens: as ``tokens_of`` has them."""
+    """Return the metadata of some requests alone, as if the batch had no others.
+
+    rows: [num_requests], int64.
+    tokens: result of ``tokens_of``.
+    """
     query_lens = common.naive_query_lens()[rows]
     start = torch.zeros(len(rows) + 1, dtype=common.query_start_loc.dtype, device=rows.device)
     torch.cumsum(query_lens, 0, out=start[1:])
@@ -103,7 +108,7 @@ def of_requests(
 
 
 def tokens_of(common: CommonAttentionMetadata, rows: torch.Tensor) -> torch.Tensor:
-    """[num_tokens], int64: the tokens of these requests among the batch's."""
+    """Return the indices of the requests' tokens in the batch, [num_tokens], int64."""
     lens, starts = common.naive_query_lens()[rows].long(), common.query_start_loc[rows].long()
     return torch.repeat_interleave(starts, lens) + _offsets(lens)
 
@@ -111,9 +116,11 @@ def tokens_of(common: CommonAttentionMetadata, rows: torch.Tensor) -> torch.Tens
 def rebuilt_context(
     common: CommonAttentionMetadata, hidden_states_per_block: int, block_size: int
 ) -> RebuiltContext:
-    """Return where to read hidden states and where to write the keys and values made of them.
+    """Return where to read hidden states and where to write the keys and values recomputed from
+    them.
 
-    common: of requests that keep hidden states. block_size: keys and values to a page.
+    common: metadata of requests that keep hidden states.
+    block_size: tokens of keys and values per page.
     """
     lens = common.seq_lens.long()
     row, position, slot = _places(common, hidden_states_per_block)
@@ -131,7 +138,8 @@ def rebuilt_context(
 
 
 def direct_context(common: CommonAttentionMetadata, hidden_states_per_block: int) -> DirectContext:
-    """common: of requests that decode a token each and keep hidden states."""
+    """Return where to read the hidden states of ``common``, whose requests decode one token
+    each."""
     _, _, slot = _places(common, hidden_states_per_block)
     lens = common.seq_lens
     rows = torch.arange(len(lens), device=lens.device)
@@ -146,8 +154,10 @@ def direct_context(common: CommonAttentionMetadata, hidden_states_per_block: int
 def _places(
     common: CommonAttentionMetadata, hidden_states_per_block: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of all tokens, request by request: their requests, where they are in them, and the slots of
-    their hidden states. Each [num_tokens], int64."""
+    """Return each token's request, its position there, and the slot of its hidden state.
+
+    The tokens are in order of their requests; each tensor is [num_tokens], int64.
+    """
     lens = common.seq_lens.long()
     row = torch.repeat_interleave(torch.arange(len(lens), device=lens.device), lens)
     position = _offsets(lens)
@@ -156,7 +166,7 @@ def _places(
 
 
 def _offsets(lens: torch.Tensor) -> torch.Tensor:
-    """0 to each length, one after another."""
+    """Return 0 to each length, one after another."""
     ends = lens.cumsum(0)
     total = int(ends[-1])
     return torch.arange(total, device=lens.device) - torch.repeat_interleave(ends - lens, lens)

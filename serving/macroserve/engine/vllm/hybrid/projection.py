@@ -1,4 +1,4 @@
-"""Keys and values alone from hidden states, for one attention block of a model."""
+"""A projection computes keys and values alone from hidden states, for one attention block."""
 
 from typing import Any
 
@@ -6,11 +6,15 @@ import torch
 
 
 class KvProjection:
-    """block: a module whose ``qkv_proj`` makes queries, keys and values, and whose ``rotary_emb``,
-    if it has one, turns queries and keys by their positions. One rank's heads.
+    """The projection uses the weights of an attention block, for one rank's heads.
 
-    key, value: weights, [num_kv_heads, head_size, hidden_size]. key_bias, value_bias:
-    [num_kv_heads, head_size], or None. rotary: that module, or None.
+    block: a module whose ``qkv_proj`` computes queries, keys and values, and whose ``rotary_emb``,
+        if it has one, rotates queries and keys by their positions.
+
+    Attributes:
+        key, value: weights, [num_kv_heads, head_size, hidden_size].
+        key_bias, value_bias: [num_kv_heads, head_size], or None.
+        rotary: the block's ``rotary_emb``, or None.
     """
 
     def __init__(self, block: Any, num_kv_heads: int, head_size: int) -> None:
@@ -29,9 +33,10 @@ class KvProjection:
     def __call__(
         self, x: torch.Tensor, positions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values, each [num_tokens, num_kv_heads, head_size].
+        """Return keys and values, each [num_tokens, num_kv_heads, head_size].
 
-        x: [num_tokens, hidden_size]. positions: [num_tokens], int64, in their requests.
+        x: [num_tokens, hidden_size].
+        positions: [num_tokens], int64, in their requests.
         """
         key, value = torch.nn.functional.linear(x, self._weight, self._bias).chunk(2, dim=-1)
         key = key.contiguous()
@@ -42,7 +47,10 @@ class KvProjection:
 
 
 def _unpacked(qkv: Any) -> torch.Tensor:
-    """[out, in]. On a CPU vLLM packs weights for its matrix product and drops them as they were;
-    what the product makes of the identity is their transpose, to the bit."""
+    """Return the weight, [out, in].
+
+    On a CPU vLLM packs weights for its matrix product and drops the originals. Their product with
+    the identity is the transposed weight, to the bit.
+    """
     identity = torch.eye(qkv.input_size_per_partition, dtype=qkv.weight.dtype)
     return qkv.quant_method.apply(qkv, identity, None).t().contiguous()

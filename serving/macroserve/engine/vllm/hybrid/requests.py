@@ -1,4 +1,4 @@
-"""Which requests of the batch keep hidden states: told to the worker, asked by attention."""
+"""The worker learns which requests of the batch keep hidden states, and attention asks it."""
 
 from typing import Protocol
 
@@ -6,28 +6,32 @@ import torch
 
 
 class _Rows(Protocol):
-    """vLLM's ``InputBatch``."""
+    """The protocol is vLLM's ``InputBatch``."""
 
     @property
     def req_ids(self) -> list[str]: ...
 
 
 class _Runner(Protocol):
-    """vLLM's model runner (V1)."""
+    """The protocol is vLLM's model runner (V1)."""
 
     input_batch: _Rows
 
 
 class HiddenRequests:
-    """ids: of the batch that the worker is told to run."""
+    """The set names the requests of the current batch that keep hidden states.
+
+    Attributes:
+        ids: ids of those requests.
+    """
 
     def __init__(self, runner: _Runner) -> None:
         self._runner = runner
         self.ids: frozenset[str] = frozenset()
 
     def rows(self, num_rows: int) -> torch.Tensor:
-        """[num_rows], whether each row of the batch is one of them; rows beyond the batch, which
-        trial runs have, are not."""
+        """Return whether each row of the batch keeps hidden states, [num_rows]; false for padding
+        rows of trial runs."""
         mask = torch.zeros(num_rows, dtype=torch.bool)
         if self.ids:
             for row, request_id in enumerate(self._runner.input_batch.req_ids[:num_rows]):

@@ -1,4 +1,4 @@
-"""Memory for keys and values that last for one layer: all layers share it."""
+"""All layers share the memory for keys and values that last for one layer."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ import torch
 from vllm.utils.math_utils import cdiv
 
 MIN_TOKENS = 8192
-"""So many are made at once where requests are short: products of this size fill any device, and
-more would need more memory beside the pool."""
+"""Tokens recomputed at once if requests are short: products of this size fill any device, and more
+would need more memory beside the pool."""
 
 
 class Scratch:
-    """Of so many pages that the longest request fits; batches with more are served in turn."""
+    """The scratch memory has pages for the longest request; larger batches are served in turn."""
 
     def __init__(self, max_model_len: int, block_size: int) -> None:
         self.num_pages = cdiv(max(MIN_TOKENS, max_model_len), block_size)
@@ -19,9 +19,10 @@ class Scratch:
         self._pages: torch.Tensor | None = None
 
     def pages(self, like: torch.Tensor) -> torch.Tensor:
-        """Laid out as those of ``like``.
+        """Return the pages, with the layout of ``like``.
 
-        Attention reads whole pages and masks what is no token's: that must be a number.
+        They are initialized, since attention reads whole pages and masks unused entries, which must
+        be numbers.
         """
         if self._pages is None:
             self._pages = torch.empty_strided(
@@ -33,7 +34,7 @@ class Scratch:
         return self._pages
 
     def in_turn(self, rows: torch.Tensor, seq_lens: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The requests ``rows`` in shares that fit. seq_lens: of each."""
+        """Yield the requests ``rows`` in shares that fit. seq_lens: tokens of each request."""
         begin = num_pages = 0
         for index, seq_len in enumerate(seq_lens.tolist()):
             needed = cdiv(seq_len, self._block_size)

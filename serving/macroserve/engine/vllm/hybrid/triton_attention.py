@@ -1,4 +1,4 @@
-"""Decode attention to hidden states by our Triton kernels, on a machine that has Triton."""
+"""Macroserve's Triton kernels run decode attention on hidden states."""
 
 from typing import Any
 
@@ -12,8 +12,11 @@ from macroserve.kernels.attend_hidden import attend_hidden
 
 
 def knows(rotary: Any) -> bool:
-    """Whether keys are turned as the kernels do it, or not at all (None): whole heads whose halves
-    are paired, by vLLM's table of cosines and sines and nothing else."""
+    """Return whether the kernels support the rotary embedding, or there is none.
+
+    They rotate whole heads whose halves are paired, by vLLM's table of cosines and sines and
+    nothing else.
+    """
     if rotary is None:
         return True
     plain, kind = RotaryEmbedding, type(rotary)
@@ -27,9 +30,13 @@ def knows(rotary: Any) -> bool:
 
 
 class TritonAttention:
-    """Of one layer whose heads are all on one device. Keys that a rotary embedding turns are made
-    in registers, a tile at a time; else no keys are made. project: with a rotary embedding that
-    the kernels know."""
+    """The attention of one layer, with all heads on one device, reads hidden states.
+
+    With a rotary embedding, keys are computed in registers, a tile at a time; without one, no keys
+    are computed.
+
+    project: its rotary embedding is one that ``knows`` accepts.
+    """
 
     def __init__(self, project: KvProjection, scale: float) -> None:
         value_bias, key_bias = project.value_bias, project.key_bias
@@ -46,7 +53,7 @@ class TritonAttention:
     def __call__(
         self, query: torch.Tensor, pages: torch.Tensor, context: DirectContext
     ) -> torch.Tensor:
-        """As ``AbsorbedAttention``'s."""
+        """Attend like ``AbsorbedAttention``."""
         query = query.contiguous()
         out = torch.empty_like(query)
         attend_hidden(query, pages, context.decodes, self._projection, self._scale, out)

@@ -1,4 +1,4 @@
-"""The worker of an engine that keeps hidden states: vLLM's own, which learns which requests do."""
+"""The worker extends vLLM's own by the ids of the requests that keep hidden states."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ class HybridWorker(Worker):  # type: ignore[misc]
             self._install(block.attn, HiddenLayer(block, block.attn.num_kv_heads, block.head_dim))
 
     def _install(self, attention: Any, hidden: HiddenLayer) -> None:
-        """The backend is one class for all layers, as vLLM groups them by it."""
+        """Replace the backend by one class for all layers, as vLLM groups layers by it."""
         attention.attn_backend = hybrid(attention.attn_backend)
         implementation = attention.attn_backend.get_impl_cls()
         state = vars(attention.impl) | {"hidden": hidden, "requests": self._requests}
