@@ -27,12 +27,12 @@ audiences = st.builds(Audience, st.sampled_from(Purpose), st.text(st.characters(
 
 
 @given(audiences, st.text(st.characters(codec="utf-8"), max_size=40))
-def test_a_token_opens_what_it_is_for(audience: Audience, nonce: str) -> None:
+def test_access_token_for_its_audience_is_accepted(audience: Audience, nonce: str) -> None:
     assert check(issue(OLD, audience, NOW, nonce), OLD, audience, NOW) in OLD.of(audience.purpose)
 
 
 @given(audiences, audiences)
-def test_a_token_for_another_audience_is_refused(one: Audience, other: Audience) -> None:
+def test_access_token_for_another_audience_is_refused(one: Audience, other: Audience) -> None:
     if one == other:
         return
     with pytest.raises(AccessTokenError):
@@ -40,7 +40,7 @@ def test_a_token_for_another_audience_is_refused(one: Audience, other: Audience)
 
 
 @given(st.data())
-def test_a_token_with_any_change_is_refused(data: st.DataObject) -> None:
+def test_access_token_with_any_change_is_refused(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(TOKEN)))
     end = data.draw(st.integers(start, min(len(TOKEN), start + 4)))
     patch = data.draw(st.text(max_size=4) | st.text("ABCDwxyz0189-_.=", max_size=4))
@@ -54,7 +54,7 @@ def test_a_token_with_any_change_is_refused(data: st.DataObject) -> None:
 
 
 @given(st.text())
-def test_any_other_text_is_refused(text: str) -> None:
+def test_access_token_from_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(AccessTokenError):
         check(text, OLD, CALLED, NOW)
 
@@ -69,7 +69,7 @@ def test_any_other_text_is_refused(text: str) -> None:
         (LIFETIME_S + LEEWAY_S + 1, False),
     ],
 )
-def test_a_token_opens_within_its_time(late_s: float, opens: bool) -> None:
+def test_access_token_outside_its_validity_is_refused(late_s: float, opens: bool) -> None:
     if opens:
         check(TOKEN, OLD, CALLED, NOW + late_s)
         return
@@ -92,7 +92,7 @@ def test_a_token_opens_within_its_time(late_s: float, opens: bool) -> None:
         (OTHER, BOTH, False),
     ],
 )
-def test_parts_that_share_a_key_understand_each_other(
+def test_access_token_with_a_shared_key_is_accepted(
     caller: KeyRing, called: KeyRing, opens: bool
 ) -> None:
     token = issue(caller, CALLED, NOW, "a nonce")
@@ -116,11 +116,11 @@ def test_parts_that_share_a_key_understand_each_other(
         (TOKEN.split(".")[1], 200, TOKEN),
     ],
 )
-def test_an_answer_is_proved_by_its_key_for_its_call_and_status_alone(
+def test_proof_of_an_answer_fits_only_its_key_call_and_status(
     given_proof: str, status: int, token: str
 ) -> None:
     assert not is_proved(given_proof, OLD, CALLED, token, status)
 
 
-def test_a_token_holds_no_key() -> None:
+def test_access_token_contains_no_key() -> None:
     assert all(key.decode() not in TOKEN for key in OLD.of(Purpose.GENERATION))

@@ -37,13 +37,15 @@ def document(**spec: Any) -> dict[str, Any]:
         ({"scheduling": {"strategy": "ascendra"}}, 1 / 3),
     ],
 )
-def test_the_ratio_is_of_strategies_with_pools(spec: dict[str, Any], ratio: float) -> None:
+def test_desired_fleet_ratio_follows_the_spec_and_the_strategy(
+    spec: dict[str, Any], ratio: float
+) -> None:
     assert parse(document(**spec)).desired_fleet() == DesiredFleet(
         3, Bounds(2, 4), pytest.approx(ratio)
     )
 
 
-def test_something_else_may_say_how_many() -> None:
+def test_desired_fleet_with_given_instances_replaces_the_spec() -> None:
     assert parse(document()).desired_fleet(instances=7).desired_instances == 7
 
 
@@ -57,7 +59,9 @@ def test_something_else_may_say_how_many() -> None:
         ({"priority": {"highPriorityRatio": 0}}, False, 0.0),
     ],
 )
-def test_who_finds_the_ratio(spec: dict[str, Any], is_open: bool, ratio: float) -> None:
+def test_manifest_with_auto_ratio_and_pools_leaves_the_ratio_open(
+    spec: dict[str, Any], is_open: bool, ratio: float
+) -> None:
     manifest = parse(document(**spec))
     assert leaves_ratio_open(manifest) == is_open
     assert manifest.desired_fleet(auto_ratio=0.25).high_priority_ratio == ratio

@@ -107,7 +107,7 @@ def patterns(count: int) -> dict[str, Any]:
         ({"structured_outputs": {"structural_tag": "x" * 200_000}}, "structural_tag has 200000"),
     ],
 )
-def test_body_beyond_a_bound_gives_a_sentence_that_names_it(
+def test_body_beyond_a_limit_gives_a_sentence_that_names_it(
     body: dict[str, Any], says: str
 ) -> None:
     assert says in (excess(body, LIMITS) or "")
@@ -132,7 +132,7 @@ def test_body_beyond_a_bound_gives_a_sentence_that_names_it(
         {"seed": 2**63 - 1, "temperature": 1e308},
     ],
 )
-def test_body_within_all_bounds_passes(body: dict[str, Any]) -> None:
+def test_body_within_all_limits_passes(body: dict[str, Any]) -> None:
     assert excess(body, LIMITS) is None
     assert excess_of_bytes(json.dumps(body).encode(), LIMITS) is None
 
@@ -146,19 +146,17 @@ def test_body_within_all_bounds_passes(body: dict[str, Any]) -> None:
         (b'{"x":"' + b'",{"' * 20_000 + b'"}', "objects and arrays"),
     ],
 )
-def test_json_that_would_take_too_much_to_decode_is_found_in_its_bytes(
-    body: bytes, says: str
-) -> None:
+def test_body_bytes_too_large_to_decode_give_a_sentence(body: bytes, says: str) -> None:
     assert says in (excess_of_bytes(body, LIMITS) or "")
 
 
 @pytest.mark.parametrize("text", ["[{,", '",{[', "\\", "\\\\"])
-def test_characters_in_texts_do_not_count_as_structure(text: str) -> None:
+def test_body_bytes_inside_strings_do_not_count_as_structure(text: str) -> None:
     body = json.dumps({"prompt": text * 60_000}).encode()
     assert excess_of_bytes(body, LIMITS) is None
 
 
-def test_longer_context_allows_longer_prompts() -> None:
+def test_limits_for_a_longer_context_allow_longer_prompts() -> None:
     limits = limits_for(1_000_000, frozenset())
     assert excess({"prompt": "a" * 8_000_000}, limits) is None
     assert excess_of_bytes(b'{"prompt":[' + b"1," * 1_000_000 + b"1]}", limits) is None
@@ -194,13 +192,13 @@ NAMES = st.sampled_from(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(NAMES, JSON))
-def test_any_json_under_any_name_gives_a_sentence_or_none(body: dict[str, Any]) -> None:
+def test_excess_of_any_json_gives_a_sentence_or_none(body: dict[str, Any]) -> None:
     found = excess(body, LIMITS)
     assert found is None or (found and len(found) < 2000)
 
 
 @given(JSON)
-def test_count_over_bytes_is_at_least_the_true_number_of_containers(value: Any) -> None:
+def test_container_count_over_bytes_is_at_least_the_true_number(value: Any) -> None:
     def containers(value: Any) -> int:
         if isinstance(value, dict):
             return 1 + sum(map(containers, value.values()))

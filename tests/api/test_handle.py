@@ -74,12 +74,12 @@ def body_with(**changes: object) -> str:
 
 
 @given(handles)
-def test_round_trip(handle: InstanceHandle) -> None:
+def test_handle_signed_and_verified_is_unchanged(handle: InstanceHandle) -> None:
     times = {"issued_at": HANDLE.issued_at, "expires_at": HANDLE.expires_at}
     assert verify(sign(handle, RING, NOW), RING, NOW) == replace(handle, **times)
 
 
-def test_the_signature_is_hmac_sha256_over_the_canonical_body() -> None:
+def test_signature_of_a_handle_is_hmac_sha256_over_the_canonical_body() -> None:
     assert sign(HANDLE, RING, NOW) == signed(body_with())
 
 
@@ -93,7 +93,7 @@ def mutations(draw: st.DrawFn) -> str:
 
 
 @given(mutations(), st.data())
-def test_any_mutation_is_refused(text: str, data: st.DataObject) -> None:
+def test_handle_with_any_mutation_is_refused(text: str, data: st.DataObject) -> None:
     try:
         handle = verify(text, RING, NOW)
     except HandleError:
@@ -102,13 +102,13 @@ def test_any_mutation_is_refused(text: str, data: st.DataObject) -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_other_text_is_refused(text: str) -> None:
+def test_handle_from_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(HandleError):
         verify(text, RING, NOW)
 
 
 @given(handles, names.filter(lambda key: key != KEY))
-def test_another_key_is_refused(handle: InstanceHandle, key: str) -> None:
+def test_handle_signed_with_another_key_is_refused(handle: InstanceHandle, key: str) -> None:
     ring = KeyRing({Purpose.HANDLES: (key,)})
     with pytest.raises(HandleError, match="no signature matches"):
         verify(sign(handle, ring, NOW), RING, NOW)
@@ -123,7 +123,7 @@ def test_another_key_is_refused(handle: InstanceHandle, key: str) -> None:
         (("old",), ("new",), False),
     ],
 )
-def test_one_shared_key_is_enough(
+def test_handle_with_one_shared_key_is_accepted(
     signer: tuple[str, ...], reader: tuple[str, ...], holds: bool
 ) -> None:
     text = sign(HANDLE, KeyRing({Purpose.HANDLES: signer}), NOW)
@@ -144,7 +144,7 @@ def test_one_shared_key_is_enough(
         (LIFETIME_S + LEEWAY_S + 1, "has expired"),
     ],
 )
-def test_a_handle_holds_within_its_time(late_s: float, why: str | None) -> None:
+def test_handle_outside_its_validity_is_refused(late_s: float, why: str | None) -> None:
     text = sign(HANDLE, RING, NOW)
     if why is None:
         assert verify(text, RING, NOW + late_s) == HANDLE
@@ -153,11 +153,11 @@ def test_a_handle_holds_within_its_time(late_s: float, why: str | None) -> None:
         verify(text, RING, NOW + late_s)
 
 
-def test_fields_that_only_a_newer_signer_knows_are_ignored() -> None:
+def test_handle_with_fields_of_a_newer_signer_ignores_them() -> None:
     assert verify(signed(body_with(future={"a": [1]})), RING, NOW) == HANDLE
 
 
-def test_a_pool_that_only_a_newer_signer_knows_is_read_as_lp() -> None:
+def test_handle_with_a_pool_of_a_newer_signer_is_read_as_lp() -> None:
     assert verify(signed(body_with(pool="xp")), RING, NOW).pool is Pool.LP
 
 
@@ -185,7 +185,7 @@ def test_a_pool_that_only_a_newer_signer_knows_is_read_as_lp() -> None:
         (signed(body_with(address="ftp://10.0.0.7")), "address is 'ftp://10.0.0.7', must be like"),
     ],
 )
-def test_refusals_say_why(text: str, why: str) -> None:
+def test_handle_refusal_tells_the_reason(text: str, why: str) -> None:
     with pytest.raises(HandleError) as refusal:
         verify(text, RING, NOW)
     assert why in str(refusal.value)
@@ -195,6 +195,6 @@ def test_refusals_say_why(text: str, why: str) -> None:
     "address",
     ["", "10.0.0.7:8000", "http://", "http://a b", "http://u@h", "http://h/path", "http://h:x"],
 )
-def test_an_address_is_a_base_url(address: str) -> None:
+def test_handle_address_other_than_a_base_url_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="address is"):
         replace(HANDLE, address=address)

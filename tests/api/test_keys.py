@@ -16,30 +16,30 @@ from macroserve.api.keys import (
 )
 
 
-def test_hkdf_gives_the_value_of_rfc_5869_test_case_1() -> None:
+def test_hkdf_for_rfc_5869_test_case_1_gives_its_value() -> None:
     given = hkdf_sha256(b"\x0b" * 22, bytes(range(13)), bytes(range(0xF0, 0xFA)))
     assert given.hex() == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
 
 
-def test_keys_of_all_purposes_and_secrets_differ_and_hold_no_secret() -> None:
+def test_derived_keys_of_any_purpose_and_secret_differ_and_hold_no_secret() -> None:
     keys = {derived_key(secret, purpose) for secret in ("one", "two") for purpose in Purpose}
     assert len(keys) == 2 * len(Purpose)
     assert not any("one" in key or "two" in key for key in keys)
 
 
-def test_a_ring_holds_the_newest_secrets_keys_first() -> None:
+def test_key_ring_from_several_secrets_has_the_newest_first() -> None:
     ring = KeyRing.derived(["new", "old"], [Purpose.CELLS])
     expected = [derived_key(secret, Purpose.CELLS).encode() for secret in ("new", "old")]
     assert list(ring.of(Purpose.CELLS)) == expected
 
 
-def test_a_ring_and_its_text_tell_no_key() -> None:
+def test_key_ring_printed_shows_no_key() -> None:
     ring = KeyRing.derived(["secret"], Purpose)
     assert derived_key("secret", Purpose.CELLS) not in repr(ring)
 
 
 @pytest.mark.parametrize("secrets", [[], [""], ["one", ""]])
-def test_a_ring_without_a_key_is_refused(secrets: list[str]) -> None:
+def test_key_ring_without_a_key_is_refused(secrets: list[str]) -> None:
     with pytest.raises(KeysError):
         KeyRing.derived(secrets, Purpose)
 
@@ -52,7 +52,7 @@ def test_a_ring_without_a_key_is_refused(secrets: list[str]) -> None:
         (Role.INSTANCE, {Purpose.CELLS, Purpose.ROUTING, Purpose.ORDERS}),
     ],
 )
-def test_a_role_has_the_keys_that_it_needs_alone(role: Role, lacks: set[Purpose]) -> None:
+def test_role_has_only_the_keys_that_it_needs(role: Role, lacks: set[Purpose]) -> None:
     assert set(PURPOSES[role]) == set(SHARED) - lacks
 
 
@@ -66,11 +66,11 @@ def test_a_role_has_the_keys_that_it_needs_alone(role: Role, lacks: set[Purpose]
         ("one\none\n", ("one",)),
     ],
 )
-def test_each_line_is_a_key(text: str, keys: tuple[str, ...]) -> None:
+def test_key_file_of_several_lines_has_a_key_per_line(text: str, keys: tuple[str, ...]) -> None:
     assert parse_keys(text) == keys
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "\n".join(map(str, range(MAX_KEYS + 1)))])
-def test_no_line_and_too_many_are_refused(text: str) -> None:
+def test_key_file_with_no_or_too_many_lines_is_refused(text: str) -> None:
     with pytest.raises(KeysError):
         parse_keys(text)

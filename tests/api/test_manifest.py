@@ -149,7 +149,7 @@ BAD_VALUES = [
 
 
 @pytest.mark.parametrize(("path", "value", "shown", "allowed"), BAD_VALUES)
-def test_a_bad_value_is_named_with_what_is_allowed(
+def test_manifest_with_a_bad_value_names_it_and_the_valid_values(
     path: str, value: object, shown: str, allowed: str
 ) -> None:
     with pytest.raises(ManifestError) as refused:
@@ -172,7 +172,9 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("path", "allowed"), MISSING)
-def test_a_missing_field_is_named_with_what_is_allowed(path: str, allowed: str) -> None:
+def test_manifest_with_a_missing_field_names_it_and_the_valid_values(
+    path: str, allowed: str
+) -> None:
     with pytest.raises(ManifestError) as refused:
         parse(edited((path, ABSENT)))
     assert str(refused.value) == f"{path} is missing, must be {allowed}."
@@ -289,13 +291,13 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("document", "sentence"), SENTENCES)
-def test_a_refusal_in_full(document: object, sentence: str) -> None:
+def test_manifest_refusal_is_one_full_sentence(document: object, sentence: str) -> None:
     with pytest.raises(ManifestError) as refused:
         parse(document)
     assert str(refused.value) == sentence
 
 
-def test_every_problem_has_its_line() -> None:
+def test_manifest_with_several_problems_has_a_line_for_each() -> None:
     with pytest.raises(ManifestError) as refused:
         parse(edited(("kind", "Pod"), ("spec.instances", 0), ("spec.slo.ttft", ABSENT)))
     assert refused.value.problems == tuple(str(refused.value).splitlines())
@@ -306,7 +308,7 @@ def test_every_problem_has_its_line() -> None:
     ]
 
 
-def test_defaults() -> None:
+def test_manifest_with_required_fields_alone_has_the_defaults() -> None:
     manifest = parse(GOOD)
     spec = manifest.spec
     assert (manifest.name, manifest.served_name) == ("llama", "llama")
@@ -325,15 +327,17 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(("tbt", "tbt_s"), [("150ms", 0.15), (None, None)])
-def test_the_time_between_tokens_may_have_a_target(tbt: str | None, tbt_s: float | None) -> None:
+def test_manifest_with_tbt_sets_the_time_between_tokens(
+    tbt: str | None, tbt_s: float | None
+) -> None:
     assert parse(edited(("spec.slo.tbt", tbt))).slo == Slo(2.0, 0.1, tbt_s)
 
 
-def test_a_batch_holds_a_token_of_every_sequence_unless_told() -> None:
+def test_manifest_without_max_batch_tokens_fits_one_token_per_sequence() -> None:
     assert parse(edited(("spec.engine.maxNumSeqs", 4096))).spec.engine.max_batch_tokens == 4096
 
 
-def test_every_field_given() -> None:
+def test_manifest_with_every_field_keeps_all_values() -> None:
     template = {"spec": {"nodeSelector": {"gpu": "l20"}, "tolerations": [{"key": "x"}]}}
     manifest = parse(
         edited(
@@ -371,12 +375,12 @@ def test_every_field_given() -> None:
 
 
 @pytest.mark.parametrize("instances", [2, 8])
-def test_autoscaling_bounds_are_inclusive(instances: int) -> None:
+def test_manifest_with_instances_at_autoscaling_bounds_is_valid(instances: int) -> None:
     document = edited(("spec.autoscaling", AUTOSCALING), ("spec.instances", instances))
     assert parse(document).spec.instances == instances
 
 
-def test_the_smallest_cell_that_can_divide() -> None:
+def test_manifest_with_the_smallest_cell_that_can_split_is_valid() -> None:
     document = edited(("spec.mitosis", {"lowerBound": 3, "upperBound": 5}))
     assert parse(document).spec.mitosis.upper_bound == 5
 
@@ -404,12 +408,12 @@ FIXED = [
 
 
 @pytest.mark.parametrize(("path", "value"), LIVE)
-def test_live_fields_may_change(path: str, value: object) -> None:
+def test_changes_of_live_fields_are_allowed(path: str, value: object) -> None:
     assert changes(parse(GOOD), parse(edited((path, value)))) == ()
 
 
 @pytest.mark.parametrize(("path", "value", "step"), FIXED)
-def test_other_fields_may_not_change(path: str, value: object, step: str) -> None:
+def test_changes_of_other_fields_give_a_sentence(path: str, value: object, step: str) -> None:
     sentence = f"{path} cannot change from {step} while instances run."
     assert changes(parse(GOOD), parse(edited((path, value), ("spec.instances", 4)))) == (sentence,)
 
@@ -435,25 +439,29 @@ def parsed_or_refused(document: object) -> None:
 
 @given(JSON)
 @example({None: 1, 2: 3, "\ud800": 4, "[key]": 5, "kind": 10**5000})
-def test_any_document_is_parsed_or_refused(document: object) -> None:
+def test_manifest_from_any_document_is_parsed_or_refused(document: object) -> None:
     parsed_or_refused(document)
 
 
 @given(path=st.sampled_from(PATHS), value=JSON, extra=st.text())
-def test_any_value_in_any_field_is_parsed_or_refused(path: str, value: object, extra: str) -> None:
+def test_manifest_with_any_value_in_any_field_is_parsed_or_refused(
+    path: str, value: object, extra: str
+) -> None:
     parsed_or_refused(edited((path, value)))
     parent = path.rpartition(".")[0]
     parsed_or_refused(edited((f"{parent}.x{extra}".lstrip("."), value)))
 
 
 @given(st.integers(1, 10**6), st.integers(0, 59), st.integers(0, 999))
-def test_durations_are_seconds(minutes: int, seconds: int, milliseconds: int) -> None:
+def test_durations_with_units_are_parsed_to_seconds(
+    minutes: int, seconds: int, milliseconds: int
+) -> None:
     manifest = parse(edited(("spec.slo.ttft", f"{minutes}m{seconds}s{milliseconds}ms")))
     assert manifest.spec.slo.ttft_s == pytest.approx(minutes * 60 + seconds + milliseconds / 1000)
 
 
 @given(st.integers(1, 10**9), st.sampled_from(["KiB", "MiB", "GiB", "TiB"]))
-def test_memory_sizes_are_bytes(number: int, unit: str) -> None:
+def test_memory_sizes_with_units_are_parsed_to_bytes(number: int, unit: str) -> None:
     manifest = parse(edited(("spec.engine.kvCacheMemory", f"{number}{unit}")))
     power = ["KiB", "MiB", "GiB", "TiB"].index(unit) + 1
     assert manifest.spec.engine.kv_cache_bytes == number * 1024**power

@@ -21,13 +21,13 @@ BEFORE = json.loads(Path(__file__).with_name("messages_before.json").read_text()
 
 
 @pytest.mark.parametrize("slo", [Slo(1.0, 0.1), Slo(1.0, 0.1, 0.2)], ids=["means", "every token"])
-def test_a_query_takes_its_targets_along(slo: Slo) -> None:
+def test_route_query_after_the_wire_keeps_its_targets(slo: Slo) -> None:
     query = RouteQuery("r", 0.25, 100, 10, 8, slo, num_streamed_tokens=3, exclude=("a",))
     assert decode_to_cell(encode(query)) == query
     assert query.request(now=5.0).slo == slo
 
 
-def test_every_kind_of_the_version_before_is_still_there() -> None:
+def test_message_kinds_of_the_version_before_are_all_present() -> None:
     """What old pods send until the last of them is replaced."""
     assert set(BEFORE) <= set(KINDS)
 
@@ -46,30 +46,30 @@ def test_version_before_accepts_the_message(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_unknown_fields_are_ignored_wherever_they_are(kind: str) -> None:
+def test_message_with_unknown_fields_ignores_them_anywhere(kind: str) -> None:
     known = example(KINDS[kind])
     later = _with_more_fields(msgspec.to_builtins(known))
     assert msgspec.convert(later, KINDS[kind]) == known
 
 
-def test_request_tag_ignores_unknown_fields() -> None:
+def test_request_tag_with_unknown_fields_ignores_them() -> None:
     tag = RequestTag("r", 0.5, Slo(1.0, 0.1))
     args = _with_more_fields(msgspec.to_builtins(tag.to_args()))
     assert RequestTag.from_args(args, "other", Slo(9.0, 9.0)) == tag
 
 
 @pytest.mark.parametrize("decode", [decode_to_cell, decode_to_ingress])
-def test_message_of_an_unknown_kind_is_passed_over(decode) -> None:
+def test_message_of_an_unknown_kind_is_ignored(decode) -> None:
     assert decode(b'{"type": "later", "a": 1}') is None
 
 
 @pytest.mark.parametrize("message", [b'{"type": "route"}', b'{"type": 5}', b"{}", b"[", b"\xff"])
-def test_malformed_message_is_an_error(message: bytes) -> None:
+def test_message_that_is_malformed_raises_an_error(message: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_to_cell(message)
 
 
-def test_unknown_words_have_a_meaning_that_is_safe() -> None:
+def test_message_with_unknown_enum_values_gets_safe_defaults() -> None:
     status = b'{"seq": 1, "phase": "later"}'
     assert msgspec.json.decode(status, type=InstanceStatus).phase is Phase.MIXED
     member = b'{"name": "a", "address": "b", "pool": "later"}'
@@ -77,7 +77,7 @@ def test_unknown_words_have_a_meaning_that_is_safe() -> None:
     assert HandBackReason("later") is HandBackReason.DRAIN
 
 
-def test_order_for_an_unknown_pool_is_refused() -> None:
+def test_pool_order_for_an_unknown_pool_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="lp, hp"):
         msgspec.json.decode(b'{"name": "a", "pool": "later"}', type=PoolOrder)
 

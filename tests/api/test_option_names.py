@@ -34,7 +34,7 @@ from macroserve.api.option_names import in_manifest_words, place_of
         ("a dash -- and a word", "a dash -- and a word"),
     ],
 )
-def test_flags_become_fields(said: str, meant: str) -> None:
+def test_vllm_message_with_flags_names_fields_instead(said: str, meant: str) -> None:
     assert in_manifest_words(said) == meant
 
 
@@ -53,7 +53,7 @@ def test_flags_become_fields(said: str, meant: str) -> None:
         ),
     ],
 )
-def test_a_sentence_about_a_template_names_its_field_alone(said: str, field: str) -> None:
+def test_vllm_message_about_a_template_names_only_its_field(said: str, field: str) -> None:
     meant = in_manifest_words(said)
     assert field in meant and "--" not in meant and "v4.44" not in meant
 
@@ -67,7 +67,7 @@ def test_a_sentence_about_a_template_names_its_field_alone(said: str, field: str
         ("--such-flag", None),
     ],
 )
-def test_a_flag_has_one_place(flag: str, place: str | None) -> None:
+def test_place_of_a_flag_is_its_one_field(flag: str, place: str | None) -> None:
     found = place_of(flag)
     if flag == "--no-enable-prefix-caching":
         assert found is not None and "cannot be set here" in found

@@ -72,7 +72,9 @@ class Instance:
         ({"work": 0, "passed": 1}, 3600, None),
     ],
 )
-def test_fault_by_what_is_hung(case: dict[str, bool], seconds: float, fault: str | None) -> None:
+def test_health_judge_of_a_hung_part_tells_the_fault(
+    case: dict[str, bool], seconds: float, fault: str | None
+) -> None:
     instance = Instance()
     assert instance.pass_s(5) is None
     found = instance.pass_s(seconds, **case)
@@ -80,7 +82,7 @@ def test_fault_by_what_is_hung(case: dict[str, bool], seconds: float, fault: str
 
 
 @pytest.mark.parametrize("step_s", [0.6, 5.0, 60.0])
-def test_bound_follows_the_predicted_step(step_s: float) -> None:
+def test_health_bound_follows_the_predicted_step(step_s: float) -> None:
     """A prompt of 100,000 tokens on a CPU."""
     instance = Instance()
     bound_s = STEP_FACTOR * step_s
@@ -88,7 +90,7 @@ def test_bound_follows_the_predicted_step(step_s: float) -> None:
     assert "no progress" in (instance.pass_s(5, progresses=False, step_s=step_s) or "")
 
 
-def test_first_step_of_its_kind_has_time_to_compile() -> None:
+def test_health_bound_of_a_first_step_allows_compilation() -> None:
     instance = Instance()
     hung = {"progresses": False, "first": True}
     assert instance.pass_s(FIRST_STEP_S - 1, **hung) is None
@@ -96,7 +98,7 @@ def test_first_step_of_its_kind_has_time_to_compile() -> None:
     assert step_bound_s(Beat(ENGINE, 0, 1, 60.0, True)) == STEP_FACTOR * 60.0
 
 
-def test_blocked_server_whose_engine_finished_meanwhile_is_no_fault() -> None:
+def test_health_of_a_blocked_server_with_an_idle_engine_is_no_fault() -> None:
     """What the server counted before it was blocked says nothing afterwards."""
     instance = Instance()
     assert instance.pass_s(5, work=3) is None
@@ -105,7 +107,7 @@ def test_blocked_server_whose_engine_finished_meanwhile_is_no_fault() -> None:
     assert instance.pass_s(30, work=0, progresses=False) is None
 
 
-def test_engine_inside_of_the_server_is_as_silent_as_it() -> None:
+def test_health_of_an_engine_in_the_server_follows_the_server() -> None:
     instance = Instance(engine_pid=SERVER)
     assert instance.pass_s(5, work=3) is None
     assert instance.pass_s(20, beats=False, server=False) is None
@@ -113,7 +115,7 @@ def test_engine_inside_of_the_server_is_as_silent_as_it() -> None:
     assert "HTTP server" in (instance.pass_s(40, beats=False, server=False) or "")
 
 
-def test_judge_that_was_stopped_itself_begins_anew() -> None:
+def test_health_judge_after_its_own_pause_starts_anew() -> None:
     instance = Instance()
     assert instance.pass_s(5) is None
     instance.now += 600
@@ -156,5 +158,5 @@ def test_judge_that_was_stopped_itself_begins_anew() -> None:
         ("", False),
     ],
 )
-def test_device_error_by_cause(cause: str, expected: bool) -> None:
+def test_device_error_is_recognized_by_its_cause(cause: str, expected: bool) -> None:
     assert is_device_error(cause) is expected

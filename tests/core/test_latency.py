@@ -18,7 +18,7 @@ coefficient = st.floats(0.0, 3.0)
 coefficients = st.tuples(coefficient, coefficient, coefficient, coefficient, st.floats(0, 0.01))
 
 
-def test_work_follows_the_model():
+def test_work_of_a_batch_follows_the_model_shape():
     """Two flops a parameter and token, and attention on top; weights read once."""
     latency = LatencyModel(LLAMA_30B, A100)
     parameters = LLAMA_30B.num_layers * LLAMA_30B.layer_parameters
@@ -32,7 +32,7 @@ def test_work_follows_the_model():
     assert decode.bytes == pytest.approx(2 * (parameters + 6656 * 32000) + kv, rel=0.01)
 
 
-def test_work_is_shared_by_the_ranks():
+def test_work_under_tensor_parallelism_is_shared_by_the_ranks():
     model = ModelShape(60, 6656, 52, 52, 128, 17920, 32000, tensor_parallel=4)
     batch = (((700, 100), (50, 0)), 20, 9000)
     whole, rank = (LatencyModel(m, A100).work(*batch) for m in (LLAMA_30B, model))
@@ -40,12 +40,12 @@ def test_work_is_shared_by_the_ranks():
     assert rank.bytes == pytest.approx(whole.bytes / 4)
 
 
-def test_a_chunk_costs_more_after_a_context():
+def test_work_of_a_chunk_after_a_context_is_larger():
     latency = LatencyModel(OPT_13B, A100)
     assert latency.prefill_s(512, context=8000) > 1.05 * latency.prefill_s(512)
 
 
-def test_small_batches_take_the_time_of_reading_the_weights():
+def test_prediction_for_a_small_batch_is_the_time_of_reading_weights():
     """The floor without which short prompts look free."""
     latency = LatencyModel(LLAMA_30B, A100)
     weights_s = LLAMA_30B.weight_bytes / A100.bytes_per_s
@@ -55,7 +55,7 @@ def test_small_batches_take_the_time_of_reading_the_weights():
     assert latency.batched_prefill_s(2048, 2048) == pytest.approx(latency.prefill_s(2048))
 
 
-def test_no_work_takes_no_time():
+def test_prediction_for_no_work_is_zero():
     latency = LatencyModel(OPT_13B, A100)
     assert latency.work() == Work(0.0, 0.0)
     assert latency.predict(latency.work()) == 0.0
@@ -68,7 +68,7 @@ def test_no_work_takes_no_time():
     st.integers(1, 4000),
     st.integers(0, 3000),
 )
-def test_a_prediction_never_falls_when_work_is_added(numbers, decodes, context, tokens, before):
+def test_prediction_with_added_work_never_falls(numbers, decodes, context, tokens, before):
     latency = LatencyModel(OPT_13B, A100, numbers)
     less = latency.predict(latency.work(((tokens, before),), decodes, decodes * context))
     for more in (
@@ -87,7 +87,7 @@ def test_a_prediction_never_falls_when_work_is_added(numbers, decodes, context, 
     st.integers(0, 64),
     st.integers(0, 60000),
 )
-def test_tokens_within_a_budget_are_the_most_that_fit(
+def test_prefill_tokens_within_a_budget_are_the_most_that_fit(
     numbers, budget_s, limit, context, decodes, decode_context
 ):
     latency = LatencyModel(CODELLAMA_34B, A100, numbers)
@@ -103,7 +103,7 @@ def test_tokens_within_a_budget_are_the_most_that_fit(
         assert step_s(tokens + 1) >= budget_s * (1 - 1e-9)
 
 
-def test_an_endless_budget_takes_all():
+def test_prefill_tokens_within_an_infinite_budget_are_all():
     assert LatencyModel(OPT_13B, A100).prefill_tokens_within(float("inf"), 2048) == 2048
 
 
@@ -143,7 +143,7 @@ def median_error(latency, device, batches=300):
 
 @pytest.mark.parametrize("model", [LLAMA_30B, CODELLAMA_34B, OPT_13B])
 @pytest.mark.parametrize("slower", [1.0, 12.0])
-def test_it_learns_a_device_to_within_ten_percent(model, slower):
+def test_latency_model_after_batches_predicts_within_ten_percent(model, slower):
     """Ascendra, section 4.1: below 10 % after a few minutes, wherever it starts."""
     device = Device(1, compute=0.55 / slower, memory=0.8 / slower)
     latency = LatencyModel(model, A100)
@@ -156,7 +156,7 @@ def test_it_learns_a_device_to_within_ten_percent(model, slower):
     assert after < before
 
 
-def test_it_follows_a_device_that_changes():
+def test_latency_model_of_a_changing_device_follows_it():
     latency, device = LatencyModel(OPT_13B, A100), Device(2)
     for _ in range(1500):
         work = device.batch(latency)
@@ -170,7 +170,7 @@ def test_it_follows_a_device_that_changes():
 
 
 @pytest.mark.parametrize("factor", [0.01, 0.3, 3.0, 30.0, 500.0])
-def test_outliers_do_not_wreck_it(factor):
+def test_latency_model_with_outliers_stays_accurate(factor):
     """Stalls of the machine, and prompts found in a prefix cache: one batch in ten."""
     latency, device = LatencyModel(OPT_13B, A100), Device(4)
     for index in range(1000):
@@ -179,7 +179,7 @@ def test_outliers_do_not_wreck_it(factor):
     assert median_error(latency, device) < 0.06
 
 
-def test_a_long_decode_phase_does_not_make_it_forget_prefills():
+def test_latency_model_after_many_decodes_remembers_prefills():
     latency, device = LatencyModel(OPT_13B, A100), Device(5, compute=0.1)
     for _ in range(400):
         work = device.batch(latency)
@@ -193,7 +193,7 @@ def test_a_long_decode_phase_does_not_make_it_forget_prefills():
 
 
 @pytest.mark.parametrize("elapsed_s", [0.0, -1.0, float("inf"), float("nan")])
-def test_times_that_are_no_times_teach_nothing(elapsed_s):
+def test_latency_model_ignores_invalid_times(elapsed_s):
     latency = LatencyModel(OPT_13B, A100)
     latency.observe(latency.work(((100, 0),)), elapsed_s)
     latency.observe(Work(0.0, 0.0), 0.1)
@@ -201,7 +201,7 @@ def test_times_that_are_no_times_teach_nothing(elapsed_s):
 
 
 @given(st.lists(st.tuples(st.integers(0, 80), st.integers(0, 3000), st.floats(1e-6, 100))))
-def test_predictions_stay_sane_whatever_is_observed(observed):
+def test_predictions_after_any_observations_stay_finite_and_positive(observed):
     latency = LatencyModel(CODELLAMA_34B, A100)
     for decodes, tokens, elapsed_s in observed:
         prefills = ((tokens, 0),) if tokens else ()
@@ -210,7 +210,7 @@ def test_predictions_stay_sane_whatever_is_observed(observed):
         assert FLOOR_S <= latency.prefill_s(100) < 1e4
 
 
-def test_coefficients_are_restored():
+def test_latency_model_from_coefficients_predicts_the_same():
     latency, device = LatencyModel(OPT_13B, A100), Device(6)
     for _ in range(200):
         work = device.batch(latency)
@@ -224,12 +224,12 @@ def test_coefficients_are_restored():
 @pytest.mark.parametrize(
     "numbers", [(1.0,) * 4, (1.0, -0.1, 0, 0, 0), (1.0, float("nan"), 0, 0, 0)]
 )
-def test_senseless_coefficients_are_refused(numbers):
+def test_latency_model_from_invalid_coefficients_is_refused(numbers):
     with pytest.raises(ValueError, match="five coefficients"):
         LatencyModel(OPT_13B, A100, numbers)
 
 
-def test_what_making_keys_again_takes_is_as_measured():
+def test_rebuild_time_with_a_measurement_equals_it():
     by_formula, measured = LatencyModel(OPT_13B, A100), LatencyModel(OPT_13B, A100)
     measured.rebuild_s_per_token = 2e-6
     plain = by_formula.work((), 8, 8000)
@@ -240,7 +240,7 @@ def test_what_making_keys_again_takes_is_as_measured():
     assert slower_s == pytest.approx(5000 * 2e-6) == measured.rebuild_s(5000)
 
 
-def test_what_making_keys_again_takes_is_not_laid_to_the_rest():
+def test_latency_model_excludes_rebuild_time_from_its_fit():
     """Batches with hidden states teach the same as those without."""
     plain, hidden = LatencyModel(OPT_13B, A100), LatencyModel(OPT_13B, A100)
     hidden.rebuild_s_per_token = 2e-6

@@ -7,7 +7,7 @@ from macroserve.core.request import Slo
 
 @pytest.mark.parametrize("name", ["ttft_s", "tpot_s", "tbt_s"])
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
-def test_targets_are_positive(name: str, seconds: float) -> None:
+def test_slo_with_a_target_of_zero_is_refused(name: str, seconds: float) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         Slo(**{"ttft_s": 1.0, "tpot_s": 0.1, "tbt_s": 0.2, name: seconds})
 
@@ -24,13 +24,13 @@ def test_targets_are_positive(name: str, seconds: float) -> None:
         (0.5, 9.0, 199, 2, False),
     ],
 )
-def test_a_response_is_within_all_targets(
+def test_slo_is_met_only_within_all_targets(
     ttft_s: float, after_s: float, num_after: int, num_slow: int, met: bool
 ) -> None:
     assert Slo(1.0, 0.1, 0.2).is_met(ttft_s, after_s, num_after, num_slow) is met
 
 
-def test_no_gap_is_slow_without_a_target() -> None:
+def test_slo_without_tbt_has_no_slow_gap() -> None:
     gaps_s = [0.1, 0.2, 0.3]
     assert Slo(1.0, 0.1, 0.2).num_slow(gaps_s) == 1
     assert Slo(1.0, 0.1).num_slow(gaps_s) == 0

@@ -16,18 +16,18 @@ from macroserve.core.shapes import DeviceShape, ModelShape
         (OPT_13B, 13.1, 2 * 40 * 5120 * 2),
     ],
 )
-def test_shapes_have_their_published_sizes(model, billion_parameters, kv_bytes):
+def test_model_shapes_have_their_published_sizes(model, billion_parameters, kv_bytes):
     assert model.weight_bytes / 2e9 == pytest.approx(billion_parameters, rel=0.01)
     assert model.kv_bytes_per_token == kv_bytes
 
 
 @pytest.mark.parametrize("field", ["num_layers", "head_dim", "vocab_size", "tensor_parallel"])
-def test_a_shape_of_nothing_is_refused(field):
+def test_model_shape_with_a_zero_size_is_refused(field):
     sizes = {f.name: 1 for f in fields(ModelShape)}
     with pytest.raises(ValueError, match="at least 1"):
         ModelShape(**{**sizes, field: 0})
 
 
-def test_a_device_without_bandwidth_is_refused():
+def test_device_shape_without_bandwidth_is_refused():
     with pytest.raises(ValueError, match="positive"):
         DeviceShape(flops_per_s=1.0, bytes_per_s=0.0)

@@ -21,14 +21,14 @@ def config(tiny_model: Path) -> ModelConfig:
     return ModelConfig(str(tiny_model))
 
 
-def test_names_are_what_the_template_reads_and_the_tokenizer_does_not_take(
+def test_template_variables_are_read_by_the_template_alone(
     config: ModelConfig,
 ) -> None:
     tokenizer = cached_tokenizer_from_config(config)
     assert template_variables(tokenizer, config, TEMPLATE) == REASONING_VARIABLES | {"my_flag"}
 
 
-def test_no_name_of_the_tokenizer_s_own_is_ever_allowed(config: ModelConfig) -> None:
+def test_template_variables_never_include_tokenizer_arguments(config: ModelConfig) -> None:
     own = set(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
     assert {"tokenize", "padding", "max_length", "tokenizer_kwargs", "return_tensors"} <= own
     template = "".join(f"{{{{ {name} }}}}" for name in own)
@@ -36,10 +36,10 @@ def test_no_name_of_the_tokenizer_s_own_is_ever_allowed(config: ModelConfig) -> 
     assert template_variables(tokenizer, config, template) == REASONING_VARIABLES
 
 
-def test_model_s_own_template_counts_without_one_of_the_server(config: ModelConfig) -> None:
+def test_template_variables_without_a_server_template_are_the_models(config: ModelConfig) -> None:
     tokenizer = cached_tokenizer_from_config(config)
     assert template_variables(tokenizer, config, None) == REASONING_VARIABLES
 
 
-def test_without_a_template_only_the_reasoning_variables_are_allowed(config: ModelConfig) -> None:
+def test_template_variables_without_a_template_are_for_reasoning(config: ModelConfig) -> None:
     assert template_variables(None, config, None) == REASONING_VARIABLES

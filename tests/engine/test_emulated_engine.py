@@ -9,12 +9,12 @@ from macroserve.core.status import Pool
 from macroserve.engine.emulated import EmulatedEngine
 
 
-def test_a_cache_too_small_for_the_longest_request_is_refused() -> None:
+def test_emulated_engine_with_too_small_a_cache_is_refused() -> None:
     with pytest.raises(ValueError, match=r"enlarge engine\.kvCacheMemory"):
         EmulatedEngine(replace(SETTINGS, kv_cache_bytes=1 << 28), Pool.LP)
 
 
-def test_the_pool_is_as_large_as_the_memory_given() -> None:
+def test_emulated_engine_with_given_memory_has_a_pool_of_that_size() -> None:
     # 32 layers, 32 heads of 128, K and V in fp16: 512 KiB a token.
     shape = EmulatedEngine(replace(SETTINGS, kv_cache_bytes=8 << 30), Pool.LP).shape
     assert shape.num_blocks * shape.block_size == (8 << 30) // (512 << 10)

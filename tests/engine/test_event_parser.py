@@ -23,7 +23,9 @@ def events(tokens: list[list[int]]) -> bytes:
     tokens=st.lists(st.lists(st.integers(0, 10**6), max_size=4), max_size=20),
     cuts=st.lists(st.integers(0, 3000), max_size=10),
 )
-def test_cut_anywhere_the_same_tokens_come_out(tokens: list[list[int]], cuts: list[int]) -> None:
+def test_event_parser_with_a_stream_cut_anywhere_yields_the_same_tokens(
+    tokens: list[list[int]], cuts: list[int]
+) -> None:
     data = events(tokens)
     borders = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     parser = EventParser()
@@ -32,14 +34,14 @@ def test_cut_anywhere_the_same_tokens_come_out(tokens: list[list[int]], cuts: li
     assert [chunk.choices[0].token_ids for chunk in chunks] == tokens
 
 
-def test_an_error_event_is_told_apart() -> None:
+def test_event_parser_with_an_error_event_returns_the_error() -> None:
     data = b'data: {"error": {"message": "no", "type": "x", "code": 400}}\n\n'
     (chunk,) = EventParser().feed(data)
     assert chunk.error is not None
     assert (chunk.error.message, chunk.error.code) == ("no", 400)
 
 
-def test_malformed_events_are_refused() -> None:
+def test_event_parser_with_a_malformed_event_raises() -> None:
     for event in (b"data: {\n\n", b'data: {"choices": 3}\n\n'):
         with pytest.raises(msgspec.DecodeError):
             list(EventParser().feed(event))

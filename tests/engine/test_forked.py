@@ -46,14 +46,14 @@ async def started(**options: int) -> AsyncIterator[ForkedCalls]:
         await calls.stop()
 
 
-async def test_call_returns_its_result_whole() -> None:
+async def test_call_with_a_large_result_returns_all_of_it() -> None:
     async with started() as calls:
         big = bytes(range(256)) * 2000
         assert await asyncio.gather(calls.call(b"ab"), calls.call(big)) == [b"abab", big * 2]
 
 
 @pytest.mark.parametrize("argument", [b"spin", b"regex"])
-async def test_runaway_call_is_killed_at_its_time_and_the_next_is_served(argument: bytes) -> None:
+async def test_call_that_runs_away_is_killed_and_the_next_is_served(argument: bytes) -> None:
     async with started() as calls:
         await calls.call(b"x")
         start = time.monotonic()
@@ -67,14 +67,14 @@ async def test_runaway_call_is_killed_at_its_time_and_the_next_is_served(argumen
 
 
 @pytest.mark.parametrize("argument", [b"memory", b"crash"])
-async def test_call_that_dies_leaves_the_server_to_the_next(argument: bytes) -> None:
+async def test_call_that_dies_leaves_the_server_running(argument: bytes) -> None:
     async with started() as calls:
         with pytest.raises(CallDiedError):
             await calls.call(argument)
         assert await calls.call(b"x") == b"xx"
 
 
-async def test_calls_wait_for_their_turn_and_too_many_are_refused_at_once() -> None:
+async def test_calls_beyond_the_waiting_limit_are_refused_at_once() -> None:
     async with started(max_running=1, max_waiting=2) as calls:
         await calls.call(b"x")
         start = time.monotonic()
@@ -88,7 +88,7 @@ async def test_calls_wait_for_their_turn_and_too_many_are_refused_at_once() -> N
         assert await calls.call(b"x") == b"xx"
 
 
-async def test_every_hard_call_of_many_at_once_gets_its_own_verdict() -> None:
+async def test_calls_that_are_hard_each_time_out_alone() -> None:
     async with started() as calls:
         await calls.call(b"x")
         hard = [calls.call(b"spin") for _ in range(8)]
@@ -96,7 +96,7 @@ async def test_every_hard_call_of_many_at_once_gets_its_own_verdict() -> None:
         assert [type(error) for error in found] == [CallTimeoutError] * 8
 
 
-async def test_a_caller_that_leaves_gives_its_turn_up() -> None:
+async def test_call_whose_caller_leaves_gives_up_its_turn() -> None:
     async with started(max_running=1, max_waiting=1) as calls:
         await calls.call(b"x")
         naps = [asyncio.create_task(calls.call(b"nap")) for _ in range(2)]
@@ -106,7 +106,7 @@ async def test_a_caller_that_leaves_gives_its_turn_up() -> None:
         assert await calls.call(b"x") == b"xx"
 
 
-async def test_server_that_ended_is_started_again() -> None:
+async def test_server_that_ended_is_restarted() -> None:
     async with started() as calls:
         await calls.call(b"x")
         server = calls._server
@@ -119,7 +119,7 @@ async def test_server_that_ended_is_started_again() -> None:
         assert await calls.call(b"x") == b"xx"
 
 
-async def test_the_clients_end_ends_everything() -> None:
+async def test_server_whose_client_ends_ends_its_calls() -> None:
     async with started() as calls:
         await calls.call(b"x")
         server = calls._server

@@ -28,11 +28,11 @@ VOCAB_SIZE = 1000
         ({"logprob_token_ids": [7, 8]}, {"logprob_token_ids": [7, 8, 8], "logprobs": 3}),
     ],
 )
-def test_instance_is_asked_for_one_logprob_more(params, fields) -> None:
+def test_logprobs_of_a_request_are_one_more_at_the_instance(params, fields) -> None:
     assert _logprob_fields(SamplingParams(**params), VOCAB_SIZE) == fields
 
 
-def test_as_many_token_ids_as_the_instance_takes_are_refused() -> None:
+def test_logprob_token_ids_at_the_instance_limit_are_refused() -> None:
     with pytest.raises(RefusedError, match="128 token ids are more than the 127"):
         _logprob_fields(SamplingParams(logprob_token_ids=list(range(128))), VOCAB_SIZE)
 
@@ -56,7 +56,7 @@ def answer(sampled: tuple[int, int], *others: tuple[int, int]) -> Logprobs:
         ((7, 5), [(8, 2)], {"logprob_token_ids": [7, 8]}, [7, 8]),
     ],
 )
-def test_columns_are_the_sampled_token_and_those_asked_for(
+def test_logprob_columns_are_the_sampled_and_the_requested_tokens(
     sampled, others, params, columns
 ) -> None:
     lists = _logprobs(answer(sampled, *others), SamplingParams(**params))
@@ -65,6 +65,6 @@ def test_columns_are_the_sampled_token_and_those_asked_for(
     assert lists.sampled_token_ranks.tolist() == [sampled[1]]
 
 
-def test_choice_without_logprobs_has_no_columns() -> None:
+def test_logprob_columns_of_a_choice_without_logprobs_are_none() -> None:
     assert _logprobs(None, SamplingParams(logprobs=1)) is None
     assert _logprobs(Logprobs(()), SamplingParams(logprobs=1)) is None

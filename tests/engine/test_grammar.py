@@ -40,7 +40,7 @@ def hard(number: int) -> dict[str, Any]:
     }
 
 
-async def test_constraint_that_compiles_is_admitted_as_it_is(checks: GrammarChecks) -> None:
+async def test_constraint_that_compiles_is_admitted_unchanged(checks: GrammarChecks) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     assert (await admitted(checks, json=schema)).json == schema
     assert (await admitted(checks, regex="a+b")).regex == "a+b"
@@ -48,7 +48,7 @@ async def test_constraint_that_compiles_is_admitted_as_it_is(checks: GrammarChec
     assert await checks.admit(params) is params
 
 
-async def test_choices_become_a_grammar(checks: GrammarChecks) -> None:
+async def test_constraint_of_choices_becomes_a_grammar(checks: GrammarChecks) -> None:
     outputs = await admitted(checks, choice=["yes", "no"])
     assert outputs.choice is None
     assert outputs.grammar == 'root ::= "yes" | "no"'
@@ -73,7 +73,7 @@ async def test_constraint_that_cannot_be_met_is_refused_with_a_sentence(
         await admitted(checks, **constraint)
 
 
-async def test_reading_a_request_compiles_nothing(checks: GrammarChecks) -> None:
+async def test_request_while_it_is_read_compiles_no_constraint(checks: GrammarChecks) -> None:
     form = {"type": "json_schema", "json_schema": hard(1)}
     start = time.monotonic()
     request = ChatCompletionRequest(
@@ -86,7 +86,9 @@ async def test_reading_a_request_compiles_nothing(checks: GrammarChecks) -> None
         await checks.admit(params)
 
 
-async def test_hard_schema_is_refused_in_time_and_remembered(checks: GrammarChecks) -> None:
+async def test_constraint_that_takes_too_long_is_refused_and_remembered(
+    checks: GrammarChecks,
+) -> None:
     await admitted(checks, regex="warm")
     start = time.monotonic()
     with pytest.raises(VLLMValidationError, match="longer than 5 s to compile"):

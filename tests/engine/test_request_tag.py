@@ -11,7 +11,7 @@ SLOS = [Slo(1.0, 0.1), Slo(1.0, 0.1, 0.2)]
 
 
 @pytest.mark.parametrize("slo", SLOS, ids=["of means", "of every token"])
-def test_a_tag_survives_the_wire(slo: Slo) -> None:
+def test_request_tag_after_the_wire_is_unchanged(slo: Slo) -> None:
     tag = RequestTag("route", 0.25, slo, 3)
     args = json.loads(json.dumps(tag.to_args(), allow_nan=False))
     assert RequestTag.from_args(args, "another", Slo(9.0, 9.0)) == tag
@@ -20,5 +20,5 @@ def test_a_tag_survives_the_wire(slo: Slo) -> None:
 
 
 @pytest.mark.parametrize("args", [None, {}, {"other": 1}])
-def test_a_request_without_a_tag_has_the_targets_of_its_instance(args: dict | None) -> None:
+def test_request_without_a_tag_has_the_instance_targets(args: dict | None) -> None:
     assert RequestTag.from_args(args, "r", SLOS[1]) == RequestTag("r", 0.0, SLOS[1])

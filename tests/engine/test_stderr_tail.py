@@ -29,7 +29,7 @@ def heard(program: str, error: str) -> str:
     return words.cause(RuntimeError(error))
 
 
-def test_the_last_exception_is_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_cause_is_the_last_exception(capfd: pytest.CaptureFixture[str]) -> None:
     cause = heard(PROGRAM, FAILED % "{'EngineCore': 1}")
     assert cause == "ValueError: the model's weights are cut off: 3 of 7"
     passed_on = capfd.readouterr().err
@@ -48,11 +48,13 @@ def test_the_last_exception_is_the_cause(capfd: pytest.CaptureFixture[str]) -> N
         ("nothing of note", FAILED % "{'EngineCore': 1}"),
     ],
 )
-def test_a_cause_is_found(said: str, cause: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_cause_is_found_in_other_messages(
+    said: str, cause: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     program = f"import sys; sys.stderr.write({said + chr(10)!r})"
     assert heard(program, FAILED % "{'EngineCore': 1}") == cause
 
 
-def test_a_killed_process_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_cause_of_a_killed_process_is_its_signal(capfd: pytest.CaptureFixture[str]) -> None:
     cause = heard("pass", FAILED % "{'EngineCore_DP0': -9}")
     assert cause == "the engine's process was killed (signal 9)"

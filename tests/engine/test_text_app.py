@@ -90,7 +90,7 @@ def chat(**more: Any) -> tuple[str, str, dict]:
     return "POST", "/v1/chat/completions", {"json": body | more}
 
 
-def test_tools_reasoning_template_names_and_headers(settings: EngineSettings) -> None:
+def test_text_app_with_api_options_applies_all_of_them(settings: EngineSettings) -> None:
     tools, models, other, seen = answers(
         replace(settings, api=API),
         f"Here is my thought process: well Here is my response: {CALL}",
@@ -110,7 +110,7 @@ def test_tools_reasoning_template_names_and_headers(settings: EngineSettings) ->
     assert "<user>Hi" in seen[0]
 
 
-def test_without_options_nothing_is_offered(settings: EngineSettings) -> None:
+def test_text_app_without_api_options_offers_none(settings: EngineSettings) -> None:
     tools, models, _ = answers(
         settings, CALL, chat(tools=[TOOL], tool_choice="auto"), ("GET", "/v1/models", {})
     )
@@ -136,7 +136,7 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
         ("/tokenize", {"messages": MESSAGES}),
     ],
 )
-def test_a_model_without_a_template_refuses_messages_with_the_field_for_one(
+def test_text_app_without_a_template_refuses_messages_and_names_the_field(
     settings: EngineSettings, tmp_path: Path, path: str, body: dict[str, Any]
 ) -> None:
     shutil.copytree(settings.model, tmp_path, dirs_exist_ok=True)
@@ -152,7 +152,7 @@ def test_a_model_without_a_template_refuses_messages_with_the_field_for_one(
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-def test_tools_without_a_parser_are_refused_with_the_field_for_one(
+def test_text_app_without_a_tool_parser_refuses_tools_and_names_the_field(
     settings: EngineSettings, choice: str, path: str
 ) -> None:
     body: dict[str, Any] = {"model": "tiny", "messages": MESSAGES, "max_tokens": 5}
@@ -168,7 +168,9 @@ def test_tools_without_a_parser_are_refused_with_the_field_for_one(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_vllm_refuses_in_a_stream_names_fields(settings: EngineSettings, stream: bool) -> None:
+def test_text_app_refusal_inside_a_stream_names_fields(
+    settings: EngineSettings, stream: bool
+) -> None:
     answer, _ = answers(settings, "Hi", chat(thinking_token_budget=5, stream=stream))
     assert "spec.api.reasoningParser" in answer.text and "--reasoning" not in answer.text
 
@@ -193,7 +195,7 @@ EVERYWHERE = [
         (LOOP, "takes longer than 0.2 s"),
     ],
 )
-def test_a_template_that_cannot_render_ends_no_start_and_answers_400(
+def test_template_that_cannot_render_answers_400_and_starts(
     settings: EngineSettings, monkeypatch: pytest.MonkeyPatch, template: str, said: str
 ) -> None:
     monkeypatch.setattr("macroserve.engine.vllm.rendering.RENDER_S", 0.2)
@@ -204,7 +206,7 @@ def test_a_template_that_cannot_render_ends_no_start_and_answers_400(
         assert said in answer.json()["error"]["message"]
 
 
-def test_a_render_that_was_interrupted_leaves_the_next_alone(
+def test_render_after_an_interrupted_one_succeeds(
     settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("macroserve.engine.vllm.rendering.RENDER_S", 0.2)

@@ -12,12 +12,12 @@ from macroserve.api.option_names import SENTENCES, place_of
 pytestmark = pytest.mark.integration
 
 
-def test_the_generated_names_are_the_installed_vllms() -> None:
+def test_vllm_names_as_generated_equal_the_installed_vllm() -> None:
     written = {name: getattr(vllm_names, name) for name in support.installed()}
     assert written == support.installed()
 
 
-def test_every_option_of_vllm_serve_is_decided_once() -> None:
+def test_vllm_serve_options_are_each_decided_once() -> None:
     """A new one in a new vLLM is a field of spec.api, or has a reason not to be."""
     from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
@@ -33,12 +33,12 @@ def test_every_option_of_vllm_serve_is_decided_once() -> None:
     assert sum(map(len, parts)) == len(options), "one is decided twice"
 
 
-def test_every_flag_in_an_error_of_vllm_has_a_place_in_the_manifest() -> None:
+def test_vllm_error_flags_each_have_a_place_in_the_manifest() -> None:
     named = vllm_errors.flags()
     assert {"--tool-call-parser", "--trust-request-chat-template"} <= named
     assert {flag for flag in named if place_of(flag) is None} == set()
 
 
 @pytest.mark.parametrize("part", SENTENCES)
-def test_sentences_that_are_replaced_are_those_of_the_installed_vllm(part: str) -> None:
+def test_replaced_sentences_occur_in_the_installed_vllm(part: str) -> None:
     assert any(part in text for text in vllm_errors.texts())

@@ -21,7 +21,7 @@ from macroserve.engine.vllm.options import frontend_config  # noqa: E402
 pytestmark = pytest.mark.integration
 
 
-def test_a_frontend_starts_no_process_to_look_at_its_model(
+def test_frontend_config_inspects_the_model_without_a_process(
     settings: EngineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object, **kwargs: object) -> Never:
@@ -53,7 +53,7 @@ def test_a_frontend_starts_no_process_to_look_at_its_model(
         ),
     ],
 )
-def test_mappings_of_a_manifest_reach_vllm(
+def test_engine_args_that_are_mappings_become_vllm_classes(
     settings: EngineSettings, args: dict[str, Any], found: Callable[[VllmConfig], bool]
 ) -> None:
     config = frontend_config(replace(settings, args=args, api={"reasoning_parser": "granite"}))
@@ -61,7 +61,7 @@ def test_mappings_of_a_manifest_reach_vllm(
     assert config.structured_outputs_config.reasoning_parser == "granite"
 
 
-def test_a_mapping_with_an_unknown_name_is_refused(settings: EngineSettings) -> None:
+def test_engine_args_mapping_with_an_unknown_name_is_refused(settings: EngineSettings) -> None:
     with pytest.raises(ValueError, match="enable_in_thoughts"):
         frontend_config(
             replace(settings, args={"structured_outputs_config": {"enable_in_thoughts": True}})

@@ -105,7 +105,7 @@ def stock_tokens(settings: EngineSettings) -> list[list[int]]:
         if pool is Pool.LP or strategy.batch is ascendra_batch
     ],
 )
-def test_same_tokens_as_stock_vllm(
+def test_tokens_of_every_strategy_equal_stock_vllm(
     name: str,
     pool: Pool,
     settings: EngineSettings,
@@ -150,12 +150,12 @@ def test_same_tokens_as_stock_vllm(
         assert "mixed" not in phases, "temporal strategies never mix"
 
 
-def test_status_survives_the_wire() -> None:
+def test_status_after_the_wire_is_unchanged() -> None:
     status = InstanceStatus(seq=3, saved_tpot_p10_s=None, admitted=("a", "b"))
     assert decode(msgspec.json.encode(status)) == status
 
 
-def test_one_seat_serves_all_in_turn(
+def test_engine_with_one_seat_serves_all_requests_in_turn(
     settings: EngineSettings, stock_tokens: list[list[int]]
 ) -> None:
     """What waits is still known to vLLM when nothing runs."""

@@ -23,13 +23,15 @@ def check(paged: Paged) -> None:
 
 @ROTARY
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype(device: torch.device, dtype: torch.dtype, rotary: bool) -> None:
+def test_attend_hidden_in_every_dtype_equals_reference(
+    device: torch.device, dtype: torch.dtype, rotary: bool
+) -> None:
     check(Paged(MULTI_HEAD, dtype, device, rotary=rotary, bias=True))
 
 
 @ROTARY
 @pytest.mark.parametrize(("heads", "block_size", "seq_lens"), SHAPES.values(), ids=SHAPES)
-def test_every_shape(
+def test_attend_hidden_in_every_shape_equals_reference(
     device: torch.device, heads: Heads, block_size: int, seq_lens: tuple[int, ...], rotary: bool
 ) -> None:
     check(Paged(heads, torch.float32, device, block_size, seq_lens, rotary=rotary))
@@ -37,11 +39,13 @@ def test_every_shape(
 
 @ROTARY
 @pytest.mark.parametrize("heads", [MULTI_HEAD, GROUPED], ids=["multi-head", "grouped"])
-def test_biases(device: torch.device, heads: Heads, rotary: bool) -> None:
+def test_attend_hidden_with_biases_equals_reference(
+    device: torch.device, heads: Heads, rotary: bool
+) -> None:
     check(Paged(heads, torch.float32, device, rotary=rotary, bias=True))
 
 
-def test_no_requests_are_no_fault(device: torch.device) -> None:
+def test_attend_hidden_without_requests_writes_nothing(device: torch.device) -> None:
     paged = Paged(MULTI_HEAD, torch.float32, device)
     paged.decodes = replace(paged.decodes, requests=paged.decodes.requests[:0], max_seq_len=0)
     check(paged)

@@ -20,22 +20,24 @@ def check(paged: Paged) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype(device: torch.device, dtype: torch.dtype) -> None:
+def test_attend_kv_in_every_dtype_equals_reference(
+    device: torch.device, dtype: torch.dtype
+) -> None:
     check(Paged(MULTI_HEAD, dtype, device))
 
 
 @pytest.mark.parametrize(("heads", "block_size", "seq_lens"), SHAPES.values(), ids=SHAPES)
-def test_every_shape(
+def test_attend_kv_in_every_shape_equals_reference(
     device: torch.device, heads: Heads, block_size: int, seq_lens: tuple[int, ...]
 ) -> None:
     check(Paged(heads, torch.float32, device, block_size, seq_lens))
 
 
-def test_a_context_of_several_pieces(device: torch.device) -> None:
+def test_attend_kv_with_several_pieces_equals_reference(device: torch.device) -> None:
     check(Paged(Heads(1, 1, 64), torch.float32, device, seq_lens=(1300, 1, 513)))
 
 
-def test_the_reference_is_attention(device: torch.device) -> None:
+def test_attend_kv_reference_equals_torch_attention(device: torch.device) -> None:
     paged = Paged(Heads(2, 3, 64), torch.float32, device, seq_lens=(5,))
     keys, values = (
         each[paged.decodes.block_table[0, 0].item(), :5].transpose(0, 1)
@@ -49,7 +51,7 @@ def test_the_reference_is_attention(device: torch.device) -> None:
     torch.testing.assert_close(out.transpose(0, 1), expected)
 
 
-def test_no_requests_are_no_fault(device: torch.device) -> None:
+def test_attend_kv_without_requests_writes_nothing(device: torch.device) -> None:
     paged = Paged(MULTI_HEAD, torch.float32, device)
     paged.decodes = replace(paged.decodes, requests=paged.decodes.requests[:0], max_seq_len=0)
     check(paged)

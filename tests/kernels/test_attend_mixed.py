@@ -16,7 +16,7 @@ SEQ_LENS = (5, 70, 33, 140, 1, 64)
 @pytest.mark.parametrize(
     "hidden", [(), (0,), (1, 2, 5), tuple(range(6))], ids=["none", "one", "half", "all"]
 )
-def test_each_request_attends_to_its_own_cache(
+def test_attend_mixed_reads_each_request_from_its_own_cache(
     device: torch.device, heads: Heads, hidden: tuple[int, ...], rotary: bool
 ) -> None:
     paged = Paged(heads, torch.float32, device, seq_lens=SEQ_LENS, rotary=rotary)

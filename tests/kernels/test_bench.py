@@ -9,7 +9,7 @@ TINY = Model(num_heads=2, head_size=64, intermediate_size=256)
 
 
 @pytest.mark.parametrize("rotary", [False, True])
-def test_every_case_runs(device: torch.device, rotary: bool) -> None:
+def test_bench_cases_all_run(device: torch.device, rotary: bool) -> None:
     layer = Layer(TINY, 3, 40, device, rotary=rotary)
     cases = [*attending(layer), *moving(TINY, 50, device)]
     for case in cases:
@@ -22,14 +22,14 @@ def test_every_case_runs(device: torch.device, rotary: bool) -> None:
 
 
 @pytest.mark.parametrize("num_hidden", [0, 2, 4])
-def test_a_layers_step_attends_for_all(device: torch.device, num_hidden: int) -> None:
+def test_bench_layer_step_attends_for_all_requests(device: torch.device, num_hidden: int) -> None:
     layer = Layer(TINY, 4, 20, device)
     layer.out.fill_(torch.nan)
     layer.step(num_hidden)()
     assert layer.out.isfinite().all()
 
 
-def test_flops_are_those_of_the_products(device: torch.device) -> None:
+def test_bench_flops_of_a_case_are_those_of_its_products(device: torch.device) -> None:
     """Of one request with 40 tokens, 2 heads of 64."""
     plain = {case.name.split()[0]: case for case in attending(Layer(TINY, 1, 40, device))}
     assert plain["attend_kv"].num_flops == 2 * (2 * 2 * 40 * 64)
@@ -41,7 +41,7 @@ def test_flops_are_those_of_the_products(device: torch.device) -> None:
 @pytest.mark.parametrize(
     ("num_bytes", "num_flops", "bound_s"), [(200.0, 10.0, 2.0), (100.0, 50.0, 5.0)]
 )
-def test_the_bound_is_the_longer_of_both(
+def test_bench_bound_is_the_longer_of_memory_and_compute(
     num_bytes: float, num_flops: float, bound_s: float
 ) -> None:
     case = Case("it", lambda: None, num_bytes, num_flops)

@@ -16,7 +16,9 @@ TESTS = Path(__file__).parents[1]
     [(80, 3, 163 * 1024), (89, 2, 99 * 1024), (90, 3, 227 * 1024)],
     ids=["A100, A800", "L20, L40S", "H100, H200"],
 )
-def test_kernels_compile_and_fit(capability: int, num_stages: int, shared_bytes: int) -> None:
+def test_kernels_compile_and_fit_shared_memory(
+    capability: int, num_stages: int, shared_bytes: int
+) -> None:
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     script = TESTS / "support" / "compile_kernels.py"
     command = [sys.executable, script, str(capability), str(num_stages)]

@@ -25,23 +25,27 @@ def check(paged: Paged, num_tokens: int) -> None:
 
 @pytest.mark.parametrize("rotary", [False, True], ids=["plain", "rotary"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype(device: torch.device, dtype: torch.dtype, rotary: bool) -> None:
+def test_rebuild_kv_in_every_dtype_equals_reference(
+    device: torch.device, dtype: torch.dtype, rotary: bool
+) -> None:
     check(Paged(MULTI_HEAD, dtype, device, rotary=rotary, bias=True), 50)
 
 
 @pytest.mark.parametrize(("heads", "block_size", "seq_lens"), SHAPES.values(), ids=SHAPES)
-def test_every_shape(
+def test_rebuild_kv_in_every_shape_equals_reference(
     device: torch.device, heads: Heads, block_size: int, seq_lens: tuple[int, ...]
 ) -> None:
     check(Paged(heads, torch.float32, device, block_size, seq_lens, rotary=True), 20)
 
 
 @pytest.mark.parametrize("num_tokens", [0, 1, 129])
-def test_any_number_of_tokens(device: torch.device, num_tokens: int) -> None:
+def test_rebuild_kv_of_any_number_of_tokens_equals_reference(
+    device: torch.device, num_tokens: int
+) -> None:
     check(Paged(MULTI_HEAD, torch.float32, device), num_tokens)
 
 
-def test_rotation_keeps_a_score_where_both_move_on(device: torch.device) -> None:
+def test_rotation_of_both_by_the_same_offset_keeps_the_score(device: torch.device) -> None:
     """What rotary embedding is for; so the reference is right, too."""
     paged = Paged(Heads(2, 1, 64), torch.float32, device, rotary=True)
     x = paged.noise(2, paged.heads.hidden_size)

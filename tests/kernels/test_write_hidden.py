@@ -19,13 +19,15 @@ def check(paged: Paged, slots: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype(device: torch.device, dtype: torch.dtype) -> None:
+def test_write_hidden_in_every_dtype_equals_reference(
+    device: torch.device, dtype: torch.dtype
+) -> None:
     paged = Paged(MULTI_HEAD, dtype, device)
     check(paged, paged.slots(30, paged.hidden.shape[1]))
 
 
 @pytest.mark.parametrize(("heads", "block_size", "seq_lens"), SHAPES.values(), ids=SHAPES)
-def test_every_shape(
+def test_write_hidden_in_every_shape_equals_reference(
     device: torch.device, heads: Heads, block_size: int, seq_lens: tuple[int, ...]
 ) -> None:
     paged = Paged(heads, torch.float32, device, block_size, seq_lens)
@@ -33,7 +35,7 @@ def test_every_shape(
 
 
 @pytest.mark.parametrize("kept", ["", "-", "x", "x-", "-x--xx-x"])
-def test_padding_goes_nowhere(device: torch.device, kept: str) -> None:
+def test_write_hidden_with_negative_slots_skips_rows(device: torch.device, kept: str) -> None:
     paged = Paged(MULTI_HEAD, torch.float32, device)
     slots = paged.slots(len(kept), paged.hidden.shape[1])
     slots[[each == "-" for each in kept]] = -1

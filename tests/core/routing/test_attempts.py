@@ -46,7 +46,7 @@ def broken(*breaks: tuple[Run, float]) -> Attempts:
         ((A,) * MAX_BROKEN_IN_ALL, (A,), False, True),
     ],
 )
-def test_attempts_that_end_broken_are_bounded(
+def test_attempts_that_break_instances_are_limited(
     runs: tuple[Run, ...], explained: tuple[Run, ...], suspect: bool, over: bool
 ) -> None:
     attempts = broken(*((run, 1.0) for run in runs))
@@ -54,7 +54,7 @@ def test_attempts_that_end_broken_are_bounded(
     assert attempts.is_over(explained) is over
 
 
-def test_hand_backs_and_unreachable_instances_do_not_count_as_broken() -> None:
+def test_attempts_handed_back_or_unreachable_do_not_count_as_broken() -> None:
     attempts = Attempts()
     for _ in range(10):
         attempts = attempts.handed_back("a").unreachable("b")
@@ -62,7 +62,7 @@ def test_hand_backs_and_unreachable_instances_do_not_count_as_broken() -> None:
     assert attempts.failed == {"a", "b"}
 
 
-def test_back_off_of_unreachable_instances_grows_and_is_bounded() -> None:
+def test_back_off_after_unreachable_instances_grows_to_a_maximum() -> None:
     attempts, waits = Attempts(), []
     for _ in range(20):
         attempts = attempts.unreachable("a")
@@ -80,7 +80,7 @@ def test_back_off_of_unreachable_instances_grows_and_is_bounded() -> None:
         ((500.0, 600.0), MAX_PROBATION_S),
     ],
 )
-def test_probation_follows_from_the_shortest_break(
+def test_probation_after_breaks_follows_the_shortest(
     lasted_s: tuple[float, float], probation_s: float
 ) -> None:
     assert broken((A, lasted_s[0]), (B, lasted_s[1])).probation_s(()) == probation_s
@@ -201,7 +201,7 @@ class Fleet:
     policy=st.sampled_from(["unified", "vllm", "ecoserve"]),
     apart_s=st.sampled_from([30.0, 60.0]),
 )
-def test_requests_beside_poisonous_ones_end_whole(
+def test_requests_beside_poisonous_ones_complete(
     seed: int, num_poisons: int, num_bystanders: int, policy: str, apart_s: float
 ) -> None:
     chance = random.Random(seed)
@@ -232,7 +232,7 @@ def test_requests_beside_poisonous_ones_end_whole(
     assert not any(view.on_trial for view in fleet.ledger.views)
 
 
-def test_poisonous_requests_at_once_break_three_instances_each_at_most() -> None:
+def test_poisonous_requests_together_break_at_most_three_instances_each() -> None:
     fleet = Fleet(4, "vllm")
     poisons = [Client(f"p{i}", 1e9, 0.3) for i in range(3)]
     bystanders = [Client(f"b{i}", 40.0) for i in range(20)]
@@ -243,7 +243,7 @@ def test_poisonous_requests_at_once_break_three_instances_each_at_most() -> None
     assert {client.outcome for client in bystanders} == {"whole"}
 
 
-def test_status_of_another_incarnation_ends_a_trial() -> None:
+def test_trial_ends_with_a_new_incarnation_of_its_instance() -> None:
     ledger = CellLedger(strategy("vllm"))
     ledger.add("a", Pool.LP, 64, 1)
     status = InstanceStatus(1, num_blocks=10, free_blocks=10)

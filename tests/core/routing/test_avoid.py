@@ -6,7 +6,7 @@ from macroserve.core.routing.avoid import FIRST_S, LONGEST_S, TRY_S, AvoidList
 A, B = Run("a", 1), Run("b", 1)
 
 
-def test_an_instance_is_avoided_until_one_request_may_try_it() -> None:
+def test_avoided_instance_after_its_time_is_tried_by_one_request() -> None:
     avoid = AvoidList()
     avoid.note(A, 0.0)
     assert avoid.names([A, B], FIRST_S - 0.1) == {"a"}
@@ -15,7 +15,7 @@ def test_an_instance_is_avoided_until_one_request_may_try_it() -> None:
     assert avoid.names([A, B], FIRST_S + TRY_S) == set()
 
 
-def test_each_failure_doubles_the_time_and_a_success_ends_it() -> None:
+def test_avoided_time_doubles_with_each_failure_until_a_success() -> None:
     avoid, now, avoided_s = AvoidList(), 0.0, []
     for _ in range(6):
         avoid.note(A, now)
@@ -28,7 +28,7 @@ def test_each_failure_doubles_the_time_and_a_success_ends_it() -> None:
     assert avoid.names([A, B], now) == set()
 
 
-def test_another_incarnation_and_a_lone_instance_are_not_avoided() -> None:
+def test_avoid_list_excludes_new_incarnations_and_a_single_instance() -> None:
     avoid = AvoidList()
     avoid.note(A, 0.0)
     assert avoid.names([A], 0.0) == set()

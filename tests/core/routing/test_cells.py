@@ -29,7 +29,7 @@ def cell(name: str, num_ready: int = 2, wait_s: float = 0.0, num_running: int = 
         ([cell("b"), cell("c", wait_s=1.0), cell("a")], ["a", "b", "c"]),
     ],
 )
-def test_every_cell_is_asked_before_one_is_made_to_take_it(
+def test_cells_are_all_asked_with_constraints_before_without(
     cells: list[CellView], expected: list[str]
 ) -> None:
     choices = [(name, False) for name in expected]
@@ -45,7 +45,7 @@ def test_every_cell_is_asked_before_one_is_made_to_take_it(
         ([cell("a", num_ready=0), cell("b", wait_s=9.0)], [("b", True), ("a", True)]),
     ],
 )
-def test_a_lone_cell_takes_it_in_any_case(
+def test_single_cell_is_asked_once_without_constraints(
     cells: list[CellView], expected: list[tuple[str, bool]]
 ) -> None:
     assert cells_to_ask(cells) == expected

@@ -52,7 +52,9 @@ def view(status: dict[str, object] | None = None, **changes: object) -> Instance
         (view({"saved_tpot_p10_s": 0.0, "free_blocks": 0}), Check.TPOT),
     ],
 )
-def test_check(instance: InstanceView, expected: Check) -> None:
+def test_constraints_violated_give_the_first_of_them(
+    instance: InstanceView, expected: Check
+) -> None:
     assert check(instance, Demand.of(REQUEST, by_mean=False, now=NOW)) is expected
 
 
@@ -63,24 +65,26 @@ def test_check(instance: InstanceView, expected: Check) -> None:
         ({"saved_tpot_mean_s": 0.5 - MORE, "saved_tpot_p10_s": 9.0}, Check.TPOT),
     ],
 )
-def test_by_mean_as_in_the_paper(status: dict[str, object], expected: Check) -> None:
+def test_constraints_by_mean_use_the_mean_saved_tpot(
+    status: dict[str, object], expected: Check
+) -> None:
     assert check(view(status), Demand.of(REQUEST, by_mean=True, now=NOW)) is expected
 
 
-def test_one_block_more_for_one_token_more() -> None:
+def test_constraints_for_one_token_more_need_one_block_more() -> None:
     longer = replace(REQUEST, num_output_tokens=129)
     demand = Demand.of(longer, by_mean=False, now=NOW)
     assert check(view({"free_blocks": 40}), demand) is Check.MEMORY
     assert check(view({"free_blocks": 41}), demand) is Check.SATISFIED
 
 
-def test_a_resumed_request_gets_the_whole_target_again() -> None:
+def test_constraints_of_a_resumed_request_use_the_whole_target() -> None:
     resumed = replace(REQUEST, request=replace(REQUEST.request, num_streamed_tokens=7))
     demand = Demand.of(resumed, by_mean=False, now=NOW + 1000)
     assert demand.ttft_left_s == 2.0
     assert Demand.of(REQUEST, by_mean=False, now=NOW + 1000).ttft_left_s == -999.0
 
 
-def test_the_wait_counts_what_waits_not_what_the_phase_began_with() -> None:
+def test_wait_counts_waiting_prefills_and_not_those_of_the_phase() -> None:
     instance = view({"waiting_prefill_s": 1.0, "phase_prefill_s": 9.0}, in_flight_prefill_s=0.25)
     assert wait_s(instance, Demand.of(REQUEST, by_mean=False, now=NOW)) == 1.75

@@ -42,7 +42,7 @@ NOTHING = (0, 0, 0.0, 0)
 ONE = (1, 160, pytest.approx(0.1), 10)
 
 
-def test_a_decision_counts_until_a_status_admits_it() -> None:
+def test_decision_in_flight_counts_until_a_status_admits_it() -> None:
     ledger = ledger_of("a")
     assert ledger.assign(request("r"), now=1.0).instance == "a"
     assert in_flight(ledger.views[0]) == ONE
@@ -55,13 +55,13 @@ def test_a_decision_counts_until_a_status_admits_it() -> None:
     assert ledger.views[0].as_of_s == 1.2
 
 
-def test_decisions_in_flight_move_the_next_one_on() -> None:
+def test_decision_after_others_in_flight_chooses_another_instance() -> None:
     ledger = ledger_of("a", "b")
     chosen = [ledger.assign(request(f"r{i}", 400), now=0.0).instance for i in range(5)]
     assert chosen == ["a", "a", "b", "b", "b"]  # 0.8 s of 1 s each, then the least wait
 
 
-def test_a_decision_counts_no_longer_than_the_timeout() -> None:
+def test_decision_in_flight_after_the_timeout_no_longer_counts() -> None:
     ledger = ledger_of("a", "b", name="vllm")
     ledger.assign(request("old"), now=0.0)
     ledger.assign(request("young"), now=1.0)
@@ -72,7 +72,7 @@ def test_a_decision_counts_no_longer_than_the_timeout() -> None:
 
 
 @pytest.mark.parametrize("end", ["settle", "remove", "restart", "admitted by a late status"])
-def test_what_else_ends_a_decision(end: str) -> None:
+def test_decision_in_flight_ends_with_its_request_or_instance(end: str) -> None:
     ledger = ledger_of("a")
     ledger.observe("a", msgspec.structs.replace(STATUS, seq=5), now=0.0)
     ledger.assign(request("r"), now=1.0)
@@ -93,7 +93,7 @@ def test_what_else_ends_a_decision(end: str) -> None:
     assert in_flight(ledger.views[0]) == NOTHING
 
 
-def test_a_request_routed_again_counts_once() -> None:
+def test_request_routed_again_counts_once() -> None:
     ledger = ledger_of("a", "b")
     assert ledger.assign(request("r"), now=0.0).instance == "a"
     again = replace(request("r"), exclude=frozenset("a"))
@@ -103,7 +103,7 @@ def test_a_request_routed_again_counts_once() -> None:
     assert [in_flight(view) for view in ledger.views] == [NOTHING, ONE]
 
 
-def test_an_instance_takes_requests_from_its_first_status_on() -> None:
+def test_instance_before_its_first_status_takes_no_requests() -> None:
     ledger = CellLedger(strategy("unified"))
     ledger.add("a", Pool.LP, max_num_seqs=64)
     assert ledger.assign(request("r"), now=0.0).reason is RouteReason.NO_INSTANCE
@@ -117,7 +117,7 @@ def test_an_instance_takes_requests_from_its_first_status_on() -> None:
     ("seq", "incarnation", "is_news"),
     [(6, 2, True), (5, 2, False), (4, 2, False), (99, 1, False), (0, 3, True)],
 )
-def test_only_newer_statuses_are_taken_in(seq: int, incarnation: int, is_news: bool) -> None:
+def test_status_older_than_the_last_is_ignored(seq: int, incarnation: int, is_news: bool) -> None:
     ledger = CellLedger(strategy("unified"))
     ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=2)
     ledger.observe("a", msgspec.structs.replace(STATUS, seq=5), now=0.0, incarnation=2)
@@ -127,7 +127,7 @@ def test_only_newer_statuses_are_taken_in(seq: int, incarnation: int, is_news: b
     assert ledger.views[0].as_of_s == (1.0 if is_news else 0.0)
 
 
-def test_unknown_instances_are_refused() -> None:
+def test_ledger_for_an_unknown_instance_returns_false() -> None:
     ledger = ledger_of("a")
     assert not ledger.observe("b", STATUS, now=0.0)
     assert not ledger.set_pool("b", Pool.HP)
@@ -135,7 +135,7 @@ def test_unknown_instances_are_refused() -> None:
     assert [view.name for view in ledger.views] == ["a"]
 
 
-def test_added_again() -> None:
+def test_instance_added_again_is_replaced_by_a_newer_incarnation() -> None:
     ledger = CellLedger(strategy("unified"))
     ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=2)
     ledger.observe("a", STATUS, now=0.0, incarnation=2)
@@ -147,7 +147,7 @@ def test_added_again() -> None:
     assert ledger.views[0].status.draining
 
 
-def test_tickets_and_urgent_requests_leave_the_turn_alone() -> None:
+def test_cyclic_order_after_tickets_and_urgent_requests_is_unchanged() -> None:
     ledger = ledger_of("a", "h", "b", name="ascendra")
     assert ledger.set_pool("h", Pool.HP)
 
@@ -198,7 +198,7 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
     }
 
 
-def test_what_has_ended_in_the_cell_stays_counted() -> None:
+def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:
     def counts() -> tuple[int, int]:
         cell = ledger.cell_view("cell-0")
         return cell.finished, cell.attained

@@ -25,13 +25,13 @@ def view(
     return InstanceView("a", pool, told, 0.0, 64, in_flight_prefill_s=in_flight_prefill_s)
 
 
-def test_queue_wait_counts_tokens_that_wait_and_that_are_on_their_way() -> None:
+def test_queue_wait_counts_waiting_tokens_and_those_in_flight() -> None:
     assert queue_wait_s(view()) == 0.0
     assert queue_wait_s(view(1000)) == pytest.approx(4.0)
     assert queue_wait_s(view(1000, in_flight_prefill_s=0.5)) == pytest.approx(6.0)
 
 
-def test_queue_wait_of_an_instance_that_tells_no_pace_is_zero() -> None:
+def test_queue_wait_of_an_instance_without_a_pace_is_zero() -> None:
     """One of an earlier version."""
     old = InstanceView("a", Pool.LP, InstanceStatus(seq=1, waiting_tokens=9), 0.0, 64)
     assert queue_wait_s(old) == 0.0
@@ -50,7 +50,7 @@ def test_queue_wait_of_an_instance_that_tells_no_pace_is_zero() -> None:
         ([view(2000), view(1000, pool=Pool.HP)], 8.0),
     ],
 )
-def test_cell_queue_wait_is_the_least_of_the_pool_where_it_is_longest(views, wait_s) -> None:
+def test_cell_queue_wait_is_the_least_of_the_slowest_pool(views, wait_s) -> None:
     assert cell_queue_wait_s(views) == (None if wait_s is None else pytest.approx(wait_s))
 
 
@@ -65,7 +65,7 @@ def test_cell_queue_wait_is_the_least_of_the_pool_where_it_is_longest(views, wai
         (None, 0.0, NO_INSTANCE_RETRY_S),
     ],
 )
-def test_refused_client_comes_back_when_the_queue_is_within_its_bound(
+def test_retry_after_a_refusal_is_when_the_queue_is_within_its_bound(
     wait_s, chance: float, retry_s: int
 ) -> None:
     assert retry_after_s(wait_s, 300.0, chance) == retry_s

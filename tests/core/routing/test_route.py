@@ -79,7 +79,9 @@ PREFILLING = {"waiting_prefill_s": 3.0, "phase_prefill_s": 3.0, "num_running": 1
         [lp("x"), lp("b", draining=True)],
     ],
 )
-def test_no_instance(name: str, views: list[InstanceView]) -> None:
+def test_router_with_no_available_instance_returns_no_instance(
+    name: str, views: list[InstanceView]
+) -> None:
     request = replace(FRESH, exclude=frozenset("xy"))
     assert route(strategy(name), views, None, request, NOW) == RouteDecision(
         None, RouteReason.NO_INSTANCE, math.inf, satisfied=False, late=False
@@ -101,7 +103,7 @@ def test_no_instance(name: str, views: list[InstanceView]) -> None:
         ([lp("a", in_flight=1), lp("b", num_running=2)], "a"),
     ],
 )
-def test_least_load(views: list[InstanceView], expected: str) -> None:
+def test_vllm_route_goes_to_the_least_load(views: list[InstanceView], expected: str) -> None:
     assert routed("vllm", views) == (expected, RouteReason.LEAST_LOAD)
 
 
@@ -118,7 +120,9 @@ def test_least_load(views: list[InstanceView], expected: str) -> None:
         ([hp("a")], True, "a"),
     ],
 )
-def test_roles(name: str, views: list[InstanceView], prefilled: bool, expected: str) -> None:
+def test_disaggregated_route_goes_to_the_pool_of_the_phase(
+    name: str, views: list[InstanceView], prefilled: bool, expected: str
+) -> None:
     request = replace(FRESH, prefilled=prefilled)
     assert route(strategy(name), views, None, request, NOW).instance == expected
 
@@ -141,7 +145,7 @@ def test_roles(name: str, views: list[InstanceView], prefilled: bool, expected: 
         ([lp("a", **BUSY), hp("b")], "a", "b", RouteReason.SATISFIES),
     ],
 )
-def test_rolling(
+def test_ecoserve_route_keeps_an_instance_while_it_satisfies(
     views: list[InstanceView], last: str | None, expected: str, reason: RouteReason
 ) -> None:
     assert routed("ecoserve", views, last=last) == (expected, reason)
@@ -186,7 +190,7 @@ NO_TICKET = [
         ),
     ],
 )
-def test_pools(
+def test_ascendra_route_follows_pools_tickets_and_turns(
     views: list[InstanceView],
     request_: RouteRequest,
     last: str | None,
@@ -304,7 +308,7 @@ def test_pools(
         ),
     ],
 )
-def test_balanced(
+def test_unified_route_balances_requests_and_rescues_urgent_ones(
     views: list[InstanceView],
     request_: RouteRequest,
     last: str | None,
@@ -331,13 +335,13 @@ def test_balanced(
     ],
 )
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_late_only_when_no_instance_makes_it(
+def test_route_is_late_only_if_no_instance_meets_the_target(
     name: str, request_: RouteRequest, views: list[InstanceView], late: bool
 ) -> None:
     assert route(strategy(name), views, None, request_, NOW).late is late
 
 
-def test_wait_and_satisfaction_are_those_of_the_chosen_instance() -> None:
+def test_route_reports_wait_and_constraints_of_the_chosen_instance() -> None:
     views = [lp("a", **BUSY), lp("b", **BUSIER)]
     last = last_decision("ascendra", "a")
     decision = route(strategy("ascendra"), views, last, FRESH, NOW)
@@ -383,7 +387,7 @@ requests = st.builds(
 
 
 @given(st.sampled_from(list(STRATEGIES.values())), cells(), requests, st.data())
-def test_every_decision(strategy, views, request, data) -> None:
+def test_route_of_any_strategy_returns_a_valid_decision(strategy, views, request, data) -> None:
     last = data.draw(st.sampled_from([None, "gone", *(view.name for view in views)]))
     before = last_decision(strategy.name, last)
     decision = route(strategy, views, before, request, NOW)

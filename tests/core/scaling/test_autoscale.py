@@ -112,7 +112,7 @@ class Loop:
         ),
     ],
 )
-def test_decisions(given, target, able, says):
+def test_autoscale_decision_of_a_case_is_as_listed(given, target, able, says):
     decision = first(given)
     assert (decision.target, decision.able) == (target, able)
     assert says in decision.reason
@@ -129,23 +129,23 @@ def test_decisions(given, target, able, says):
         (10, signals(17), 16),
     ],
 )
-def test_bounds_hold_at_once_whatever_is_known(target, given, expected):
+def test_autoscale_applies_bounds_at_once(target, given, expected):
     limits = Limits(least=3, most=16, up_s=0.0, down_s=0.0)
     assert first(given, target=target, limits=limits).target == expected
 
 
-def test_an_alert_at_the_most_allowed_says_so():
+def test_autoscale_alert_at_the_maximum_tells_so():
     decision = first(signals(alert=ALERT), target=16)
     assert (decision.target, decision.able) == (16, False)
     assert "no more are allowed" in decision.reason
 
 
-def test_at_the_fewest_allowed_too_it_says_what_is_not_known():
+def test_autoscale_at_the_minimum_reports_unknown_load():
     assert first(signals(1, deaf=DEAF), target=1).reason.startswith(DEAF)
     assert first(signals(1), target=1).reason == "1 is the fewest allowed."
 
 
-def test_one_instance_is_one():
+def test_autoscale_reason_with_one_instance_is_singular():
     assert "1 instance is enough." in first(signals(2, 1), target=2).reason
     assert (
         "with 1 instance,"
@@ -156,14 +156,14 @@ def test_one_instance_is_one():
 # -- down, after a window
 
 
-def test_fewer_remain_after_a_whole_window_and_not_before():
+def test_autoscale_down_waits_for_a_whole_window():
     loop = Loop()
     assert loop.run(spare(2), LIMITS.down_s - ROUND_S) == 4
     assert loop.run(spare(2), ROUND_S) == 2
     assert "has held for 300 s" in loop.decision.reason
 
 
-def test_the_highest_number_in_the_window_counts():
+def test_autoscale_down_uses_the_highest_recommendation_in_the_window():
     loop = Loop()
     loop.run(spare(2), 200)
     loop.run(spare(3), ROUND_S)
@@ -171,7 +171,7 @@ def test_the_highest_number_in_the_window_counts():
     assert [target for _, target in loop.targets] == [4, 3]
 
 
-def test_one_round_in_which_all_are_needed_begins_the_window_anew():
+def test_autoscale_window_restarts_when_all_instances_are_needed():
     loop = Loop()
     loop.run(spare(2), 280)
     loop.run(spare(4), ROUND_S)
@@ -179,7 +179,7 @@ def test_one_round_in_which_all_are_needed_begins_the_window_anew():
     assert loop.run(spare(2), 2 * ROUND_S) == 2
 
 
-def test_uncertain_simulations_remove_one_at_a_time_each_after_its_own_window():
+def test_autoscale_with_uncertain_simulations_removes_one_per_window():
     loop = Loop(target=8)
     loop.run(lambda target: signals(need=need(target, 2, certain=False)), 1000)
     assert [target for _, target in loop.targets] == [8, 7, 6, 5]
@@ -197,7 +197,7 @@ def test_uncertain_simulations_remove_one_at_a_time_each_after_its_own_window():
         pytest.param(signals(need=None), id="not simulated"),
     ],
 )
-def test_whatever_speaks_against_it_begins_the_window_anew(interruption):
+def test_autoscale_window_restarts_after_any_contrary_signal(interruption):
     loop = Loop()
     loop.run(spare(2), 290)
     loop.run(interruption, ROUND_S)
@@ -205,7 +205,7 @@ def test_whatever_speaks_against_it_begins_the_window_anew(interruption):
     assert loop.run(spare(2), 2 * ROUND_S) == 2
 
 
-def test_nothing_is_removed_after_a_gap_in_what_is_known():
+def test_autoscale_after_a_gap_removes_none():
     loop = Loop()
     loop.run(spare(2), 100)
     loop.now += LIMITS.down_s + GAP_S
@@ -214,7 +214,7 @@ def test_nothing_is_removed_after_a_gap_in_what_is_known():
 
 
 @given(st.floats(1, 3000), st.integers(1, 4))
-def test_a_metrics_outage_of_any_length_holds_the_target(outage_s, survivors):
+def test_autoscale_during_a_metrics_outage_holds_the_target(outage_s, survivors):
     loop = Loop()
     loop.run(spare(survivors), 250)
     assert loop.run(signals(need=None, unknown=UNKNOWN), outage_s) == 4
@@ -222,7 +222,7 @@ def test_a_metrics_outage_of_any_length_holds_the_target(outage_s, survivors):
 
 
 @given(st.floats(0, 290), st.integers(1, 4))
-def test_a_restart_keeps_the_instances_and_costs_a_window_at_most(before_s, survivors):
+def test_autoscale_after_a_restart_waits_one_window_at_most(before_s, survivors):
     loop = Loop()
     loop.run(spare(survivors), before_s)
     loop.restart()
@@ -230,14 +230,14 @@ def test_a_restart_keeps_the_instances_and_costs_a_window_at_most(before_s, surv
     assert loop.run(spare(survivors), 3 * ROUND_S) == survivors
 
 
-def test_a_window_of_nothing_waits_for_nothing():
+def test_autoscale_with_a_zero_window_acts_at_once():
     assert first(signals(4, 2), limits=replace(LIMITS, down_s=0.0)).target == 2
 
 
 # -- up, at once
 
 
-def test_up_waits_for_its_own_window_where_there_is_one():
+def test_autoscale_up_waits_for_its_own_window():
     loop = Loop(limits=replace(LIMITS, up_s=30.0))
     assert loop.run(signals(8), 25) == 4
     assert not loop.decision.able
@@ -245,7 +245,7 @@ def test_up_waits_for_its_own_window_where_there_is_one():
     assert loop.run(signals(8), ROUND_S) == 6, "the lowest number in the window counts"
 
 
-def test_an_alert_that_goes_on_adds_one_instance_for_each_time_it_takes_to_help():
+def test_autoscale_alert_that_persists_adds_one_per_settling_time():
     loop = Loop()
     loop.run(lambda target: signals(ready=target, alert=ALERT, need=None), SETTLE_S * 3)
     assert [target for _, target in loop.targets] == [4, 5, 6, 7]
@@ -253,7 +253,7 @@ def test_an_alert_that_goes_on_adds_one_instance_for_each_time_it_takes_to_help(
     assert all(b - a >= SETTLE_S for a, b in pairwise(times))
 
 
-def test_instances_that_do_not_come_up_are_waited_for_but_not_for_ever():
+def test_autoscale_waits_a_limited_time_for_starting_instances():
     """One pod that never gets ready must not freeze scaling, nor call for dozens of others."""
     loop = Loop()
     stuck = signals(ready=4, alert=ALERT, need=None)
@@ -261,18 +261,18 @@ def test_instances_that_do_not_come_up_are_waited_for_but_not_for_ever():
     assert loop.run(stuck, 2 * ROUND_S) == 6
 
 
-def test_an_alert_after_a_removal_is_acted_on_at_once():
+def test_autoscale_alert_after_a_removal_acts_at_once():
     removed = TargetChange(9_999.0, 5, 4)
     assert first(signals(alert=ALERT), moves=[removed]).target == 5
 
 
-def test_added_instances_have_their_time_after_a_restart_too():
+def test_autoscale_settling_time_survives_a_restart():
     added = TargetChange(9_980.0, 3, 4)
     assert first(signals(alert=ALERT), moves=[added]).target == 4
     assert first(signals(alert=ALERT), moves=[added], now=9_980.0 + SETTLE_S).target == 5
 
 
-def test_a_burst_doubles_until_there_are_enough():
+def test_autoscale_in_a_burst_doubles_until_enough():
     loop = Loop(target=2)
     loop.run(lambda target: signals(min(13, 2 * target), 1, ready=2), 20)
     assert [target for _, target in loop.targets] == [2, 4, 8, 13]
@@ -281,7 +281,7 @@ def test_a_burst_doubles_until_there_are_enough():
 # -- no swinging
 
 
-def test_a_need_on_the_edge_does_not_swing():
+def test_autoscale_with_a_borderline_need_does_not_oscillate():
     """2, 1, 2, 1...: what a noisy measure asks for."""
     loop = Loop(target=1)
     for _ in range(500):
@@ -290,7 +290,7 @@ def test_a_need_on_the_edge_does_not_swing():
     assert [target for _, target in loop.targets] == [1, 2]
 
 
-def test_each_mistake_doubles_the_wait_for_the_next():
+def test_autoscale_window_doubles_after_each_mistake():
     """Simulations keep saying that one instance would do; whenever it is tried, it does not."""
     loop = Loop(target=2)
 
@@ -309,7 +309,7 @@ def test_each_mistake_doubles_the_wait_for_the_next():
     assert at_one < 0.01 * 6 * 3600
 
 
-def test_mistakes_of_long_ago_are_forgotten():
+def test_autoscale_mistakes_after_an_hour_are_forgotten():
     def mistakes(at_s):
         return [TargetChange(at_s, 5, 4), TargetChange(at_s + REBOUND_S, 4, 5)]
 
@@ -320,7 +320,7 @@ def test_mistakes_of_long_ago_are_forgotten():
         assert loop.run(spare(4), 3 * ROUND_S) == 4
 
 
-def test_a_rise_long_after_a_removal_is_no_mistake():
+def test_autoscale_rise_long_after_a_removal_is_no_mistake():
     moves = [TargetChange(8_000.0, 5, 4), TargetChange(8_000.0 + REBOUND_S + 1, 4, 5)]
     loop = Loop(target=5, moves=moves)
     assert loop.run(spare(4), LIMITS.down_s + 2 * ROUND_S) == 4
@@ -350,7 +350,9 @@ rounds = st.lists(st.tuples(st.floats(0.1, 400), anything), max_size=40)
 
 
 @given(rounds, st.integers(1, 20), st.integers(1, 8), st.integers(0, 12), st.floats(0, 600))
-def test_bounds_doubling_and_holding(rounds, target, least, spread, down_s):
+def test_autoscale_under_any_signals_keeps_bounds_doubling_and_windows(
+    rounds, target, least, spread, down_s
+):
     limits = Limits(least, least + spread, 0.0, down_s)
     loop = Loop(target=target, limits=limits)
     last_reason_to_keep = loop.now

@@ -43,7 +43,9 @@ B = Cell("cell-1", ("x", "y"), ("x",))
         (SetPool("x", Pool.HP, ""), [A, B]),
     ],
 )
-def test_apply(decision: Decision, expected: list[Cell]) -> None:
+def test_decision_applied_to_cells_gives_the_listed_cells(
+    decision: Decision, expected: list[Cell]
+) -> None:
     assert apply([B, A], decision) == tuple(expected)
 
 
@@ -57,13 +59,13 @@ def test_apply(decision: Decision, expected: list[Cell]) -> None:
         Split("cell-0", "cell-0", ("a",), ""),
     ],
 )
-def test_commands_that_do_not_fit_the_cells_are_a_broken_invariant(decision: Decision) -> None:
+def test_decision_that_does_not_fit_the_cells_asserts(decision: Decision) -> None:
     with pytest.raises(AssertionError):
         apply([A, B], decision)
 
 
 @given(st.sets(st.sampled_from(A.instances), min_size=1, max_size=2))
-def test_split_then_merge_gives_back_the_same_set(moved: set[str]) -> None:
+def test_split_then_merge_restores_the_cells(moved: set[str]) -> None:
     split = apply([A], Split("cell-0", "cell-1", tuple(moved), ""))
     (merged,) = apply(split, Merge("cell-1", "cell-0", ""))
     assert merged.name == A.name
@@ -71,12 +73,12 @@ def test_split_then_merge_gives_back_the_same_set(moved: set[str]) -> None:
     assert set(merged.high_priority) == set(A.high_priority)
 
 
-def test_cells_are_ordered_by_number() -> None:
+def test_cells_in_order_are_sorted_by_number() -> None:
     cells = [Cell("cell-10"), Cell("cell-2"), Cell("cell-0")]
     assert [cell.name for cell in in_order(cells)] == ["cell-0", "cell-2", "cell-10"]
 
 
-def test_a_cell_of_a_view() -> None:
+def test_cell_from_a_view_has_its_members() -> None:
     assert Cell.of(CellView("cell-0", ("a", "b", "c"), ("b",), num_running=9)) == A
 
 
@@ -90,5 +92,5 @@ def test_a_cell_of_a_view() -> None:
         (SetPool("a", Pool.HP, "r"), "Put a into the hp pool"),
     ],
 )
-def test_what_is_told_of_it(decision: Decision, expected: str) -> None:
+def test_decision_description_names_its_change(decision: Decision, expected: str) -> None:
     assert describe(decision) == expected

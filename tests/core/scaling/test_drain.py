@@ -17,12 +17,14 @@ from macroserve.core.scaling.fleet import MAX_BUDGET_S, MIN_BUDGET_S, drain_budg
         (10**6, 1, 0.1, MAX_BUDGET_S),
     ],
 )
-def test_budget(remaining_tokens: int, num_running: int, tpot_s: float, budget_s: float) -> None:
+def test_drain_budget_follows_the_remaining_tokens(
+    remaining_tokens: int, num_running: int, tpot_s: float, budget_s: float
+) -> None:
     assert drain_budget_s(remaining_tokens, num_running, tpot_s) == pytest.approx(budget_s)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**4), st.floats(1e-3, 10))
-def test_the_budget_is_bounded_and_more_than_the_mean_request_needs(
+def test_drain_budget_is_bounded_and_above_the_mean_request(
     remaining_tokens: int, num_running: int, tpot_s: float
 ) -> None:
     budget_s = drain_budget_s(remaining_tokens, num_running, tpot_s)

@@ -293,11 +293,13 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
 
 
 @pytest.mark.parametrize(("members", "wish", "expected"), DECISIONS.values(), ids=DECISIONS.keys())
-def test_decision(members: list[Member], wish: dict[str, Any], expected: list[Action]) -> None:
+def test_fleet_plan_of_a_case_has_the_listed_actions(
+    members: list[Member], wish: dict[str, Any], expected: list[Action]
+) -> None:
     assert plain(planned(members, **wish).actions) == expected
 
 
-def test_whatever_ends_says_why() -> None:
+def test_fleet_plan_drains_and_stops_with_a_reason() -> None:
     found = planned([A, B, member("c", draining=True, drained=True)], 1).actions
     assert [action.reason for action in found if isinstance(action, Drain | Stop)] == [
         "2 instances exist, 1 are desired; b has the least work: 0 tokens.",

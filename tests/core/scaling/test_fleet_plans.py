@@ -192,7 +192,9 @@ def lead(world: World, wish: DesiredFleet, at_once: int) -> None:
         pytest.param([7], [1, 2], DesiredFleet(10, Bounds(1, 5), 0), id="or what is yet to join"),
     ],
 )
-def test_no_step_is_taken_back(joined: list[int], waiting: list[int], wish: DesiredFleet) -> None:
+def test_fleet_plan_takes_no_action_back(
+    joined: list[int], waiting: list[int], wish: DesiredFleet
+) -> None:
     world = World()
     for number, size in enumerate([*joined, *waiting]):
         for _ in range(size):
@@ -205,7 +207,7 @@ def test_no_step_is_taken_back(joined: list[int], waiting: list[int], wish: Desi
 
 @given(worlds(), WISHES, st.integers(1, 20))
 @settings(max_examples=200, deadline=None)
-def test_any_part_of_every_plan_leads_to_what_is_wished(
+def test_fleet_plan_interrupted_anywhere_leads_to_the_desired_fleet(
     world: World, wish: DesiredFleet, at_once: int
 ) -> None:
     lead(world, wish, at_once)
@@ -213,13 +215,15 @@ def test_any_part_of_every_plan_leads_to_what_is_wished(
 
 @given(scattered(), WISHES)
 @settings(max_examples=250, deadline=None)
-def test_one_step_a_round_is_enough(world: World, wish: DesiredFleet) -> None:
+def test_fleet_plan_with_one_action_per_reconcile_converges(
+    world: World, wish: DesiredFleet
+) -> None:
     lead(world, wish, at_once=1)
 
 
 @given(worlds(), WISHES)
 @settings(max_examples=150, deadline=None)
-def test_nothing_that_serves_is_touched_while_no_cell_can_be_asked(
+def test_fleet_plan_without_reachable_cells_keeps_serving_instances(
     world: World, wish: DesiredFleet
 ) -> None:
     for action in plan_actions(world.fleet(cells_answer=False), wish).actions:
@@ -231,7 +235,7 @@ def test_nothing_that_serves_is_touched_while_no_cell_can_be_asked(
 
 @given(worlds(), WISHES)
 @settings(max_examples=150, deadline=None)
-def test_a_rollout_replaces_one_at_a_time_and_never_the_last_that_serves(
+def test_rollout_replaces_one_at_a_time_and_keeps_one_serving(
     world: World, wish: DesiredFleet
 ) -> None:
     for name in list(world.members):

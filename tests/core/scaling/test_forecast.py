@@ -26,17 +26,17 @@ def requests_per_s(counts, horizon_s=60.0):
 counts = st.lists(st.integers(0, 500), min_size=1, max_size=60)
 
 
-def test_nothing_known_is_not_nothing_asked():
+def test_forecast_without_buckets_is_unknown_and_without_requests_zero():
     assert forecast(load_of([]), 60.0) is None
     assert requests_per_s([0] * 60) == 0.0
 
 
 @given(st.integers(0, 1000), st.integers(1, 60), st.floats(0, 600))
-def test_a_steady_load_stays(count, num_buckets, horizon_s):
+def test_forecast_of_a_steady_load_is_the_same(count, num_buckets, horizon_s):
     assert requests_per_s([count] * num_buckets, horizon_s) == pytest.approx(count / BUCKET_S)
 
 
-def test_growth_goes_on_for_a_while_but_never_as_a_straight_line():
+def test_forecast_of_growth_continues_but_flattens():
     ramp = list(range(20, 80))
     now, soon, later, much_later = (requests_per_s(ramp, s) for s in (0.0, 60.0, 120.0, 3600.0))
     assert 7.4 < now < 7.9  # the last bucket had 79
@@ -44,23 +44,23 @@ def test_growth_goes_on_for_a_while_but_never_as_a_straight_line():
     assert soon < later < much_later < later + 0.5, "the trend fades"
 
 
-def test_decline_is_expected_to_go_on_and_ends_at_nothing():
+def test_forecast_of_a_decline_continues_down_to_zero():
     assert requests_per_s(list(range(120, 60, -1))) < 6.1
     assert requests_per_s([400] * 6 + [300, 250, 200, 150, 100, 50, 0, 0, 0, 0, 0, 0]) == 0.0
 
 
-def test_a_burst_counts_at_once_and_in_full():
+def test_forecast_of_a_burst_counts_it_at_once():
     calm = [10] * 58
     assert requests_per_s([*calm, 100, 100]) >= 10.0
     assert requests_per_s([*calm, 10, 100]) >= 5.0
 
 
-def test_chance_is_no_burst():
+def test_forecast_of_random_variation_sees_no_burst():
     """Of twenty seconds at one request a second, one or two more mean nothing."""
     assert requests_per_s([10] * 58 + [12, 13]) < 1.2
 
 
-def test_one_odd_bucket_makes_no_trend():
+def test_forecast_with_one_odd_bucket_has_no_trend():
     steady = [50] * 60
     steady[-9] = 400
     assert requests_per_s(steady) == pytest.approx(5.0)
@@ -68,7 +68,7 @@ def test_one_odd_bucket_makes_no_trend():
 
 @pytest.mark.parametrize("since", range(1, 19))
 @pytest.mark.parametrize(("before", "after"), [(0, 180), (60, 180), (180, 60)])
-def test_a_step_is_no_trend(before, after, since):
+def test_forecast_after_a_step_has_no_trend(before, after, since):
     """However many buckets ago it was; what came before it fades from the level in a minute."""
     noise = [0, 5, -5, 2, -3, 4, -2]
     counts = [before] * (60 - since) + [after + noise[i % len(noise)] for i in range(since)]
@@ -79,12 +79,12 @@ def test_a_step_is_no_trend(before, after, since):
 
 
 @pytest.mark.parametrize("num_before", range(16))
-def test_who_has_just_begun_to_serve_knows_no_trend(num_before):
+def test_forecast_with_few_buckets_has_no_trend(num_before):
     assert requests_per_s([0] * num_before + [170, 190]) <= 19.0
 
 
 @given(counts, st.floats(0, 3600))
-def test_bounds(counts, horizon_s):
+def test_forecast_of_any_load_is_within_its_bounds(counts, horizon_s):
     """Never negative, and never much more than was ever seen in a burst."""
     expected = requests_per_s(counts, horizon_s)
     recent = counts[-6:]
@@ -92,14 +92,14 @@ def test_bounds(counts, horizon_s):
 
 
 @given(counts, st.integers(1, 4000), st.integers(1, 2000), st.floats(0, 600))
-def test_tokens_go_with_the_requests(counts, prompt, output, horizon_s):
+def test_forecast_of_tokens_follows_the_requests(counts, prompt, output, horizon_s):
     demand = forecast(load_of(counts, prompt, output), horizon_s)
     assert demand is not None
     assert demand.prompt_tokens == pytest.approx(demand.requests * prompt)
     assert demand.output_tokens == pytest.approx(demand.requests * output)
 
 
-def test_longer_prompts_of_late_are_expected_to_stay_long():
+def test_forecast_of_tokens_uses_recent_prompt_lengths():
     old, new = load_of([10] * 54, prompt=100).buckets, load_of([10] * 6, prompt=1000).buckets
     demand = forecast(LoadReport(BUCKET_S, (*new, *old)), 60.0)
     assert demand is not None
@@ -107,7 +107,7 @@ def test_longer_prompts_of_late_are_expected_to_stay_long():
 
 
 @given(st.lists(st.integers(0, 500), min_size=30, max_size=60))
-def test_order_of_what_is_long_past_does_not_matter(counts):
+def test_forecast_ignores_the_order_of_old_buckets(counts):
     """Only the last three minutes make the trend."""
     past, recent = counts[:-18], counts[-18:]
     assert requests_per_s([*past, *recent]) == requests_per_s([*reversed(past), *recent])

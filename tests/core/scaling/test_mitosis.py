@@ -89,7 +89,7 @@ def sizes(cells: tuple[Cell, ...]) -> list[int]:
         (7, [3, 3], [Add], [4, 3]),
     ],
 )
-def test_plan(
+def test_mitosis_plan_of_a_case_is_as_listed(
     target: int, before: list[int], kinds: list[type[Decision]], after: list[int]
 ) -> None:
     cells = cells_of(*before)
@@ -98,13 +98,13 @@ def test_plan(
     assert sizes(carried_out(cells, decisions)) == after
 
 
-def test_bounds_of_one_make_a_cell_of_every_instance() -> None:
+def test_mitosis_with_bounds_of_one_makes_a_cell_per_instance() -> None:
     cells = carried_out((), plan((), 3, Bounds(1, 1)))
     assert sizes(cells) == [1, 1, 1]
     assert sizes(carried_out(cells, plan(cells, 2, Bounds(1, 1)))) == [1, 1]
 
 
-def test_commands_name_what_they_change_and_why() -> None:
+def test_mitosis_decisions_name_their_change_and_reason() -> None:
     cells = (Cell("cell-0", ("a", "b", "c", "d", "e", "f"), ("b", "e")),)
     assert plan(cells, 7, FIGURE, 0.33) == (
         Add("cell-0", "instance-0", Pool.LP, "6 of 7 desired instances exist."),
@@ -117,7 +117,7 @@ def test_commands_name_what_they_change_and_why() -> None:
     )
 
 
-def test_names_are_the_lowest_that_no_instance_bears() -> None:
+def test_mitosis_names_are_the_lowest_unused() -> None:
     cells = (Cell("cell-1", ("instance-0", "instance-2", "x", "y", "z", "w")),)
     decisions = plan(cells, 8, FIGURE, leaving={"instance-3"})
     assert [c.instance for c in decisions if isinstance(c, Add)] == ["instance-1", "instance-4"]
@@ -138,7 +138,7 @@ def test_names_are_the_lowest_that_no_instance_bears() -> None:
         ("abcd", {"a": 4, "b": 1, "c": 3, "d": 2}, 1.0, "b"),
     ],
 )
-def test_the_victim_has_the_least_work_of_the_pool_that_has_one_too_many(
+def test_mitosis_removes_the_least_work_of_the_larger_pool(
     high: str, work: dict[str, int], ratio: float, victim: str
 ) -> None:
     cells = (Cell("cell-0", ("a", "b", "c", "d"), tuple(high)),)
@@ -146,7 +146,7 @@ def test_the_victim_has_the_least_work_of_the_pool_that_has_one_too_many(
     assert isinstance(decision, Remove) and decision.instance == victim
 
 
-def test_pools_follow_the_ratio_with_the_fewest_changes() -> None:
+def test_mitosis_pools_follow_the_ratio_with_the_fewest_changes() -> None:
     cells = (Cell("cell-0", tuple("abcdef"), ("f",)),)
     (decision,) = plan(cells, 6, FIGURE, 0.33, {"a": 1, "c": 1})
     assert decision == SetPool(
@@ -160,17 +160,17 @@ def test_pools_follow_the_ratio_with_the_fewest_changes() -> None:
     ("lower", "upper", "why"),
     [(0, 4, "lower bound"), (3, 4, "must be 5 or more"), (5, 4, "must be 9 or more")],
 )
-def test_bounds_are_checked(lower: int, upper: int, why: str) -> None:
+def test_mitosis_bounds_that_cannot_split_are_refused(lower: int, upper: int, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Bounds(lower, upper)
 
 
-def test_a_target_is_not_negative() -> None:
+def test_mitosis_with_a_negative_target_is_refused() -> None:
     with pytest.raises(ValueError, match="-1 instances are desired"):
         plan((), -1, FIGURE)
 
 
-def test_an_instance_in_two_cells_is_a_broken_invariant() -> None:
+def test_mitosis_with_an_instance_in_two_cells_asserts() -> None:
     with pytest.raises(AssertionError, match="in two cells"):
         plan((Cell("cell-0", ("a",)), Cell("cell-1", ("a",))), 2, FIGURE)
 
@@ -201,7 +201,9 @@ works = st.dictionaries(
 
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works)
-def test_after_the_plan_the_cells_are_as_wished(cells, target, bounds, ratio, work) -> None:
+def test_mitosis_plan_from_any_cells_leads_to_the_desired_cells(
+    cells, target, bounds, ratio, work
+) -> None:
     decisions = plan(cells, target, bounds, ratio, work)
     after = carried_out(cells, decisions)
     names = [name for cell in after for name in cell.instances]
@@ -218,7 +220,9 @@ def test_after_the_plan_the_cells_are_as_wished(cells, target, bounds, ratio, wo
 
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works)
-def test_a_plan_starts_and_stops_no_more_than_it_must(cells, target, bounds, ratio, work) -> None:
+def test_mitosis_plan_starts_and_stops_as_few_as_possible(
+    cells, target, bounds, ratio, work
+) -> None:
     total = sum(cell.size for cell in cells)
     kinds = Counter(type(decision) for decision in plan(cells, target, bounds, ratio, work))
     assert kinds[Add] == max(0, target - total)
@@ -226,14 +230,16 @@ def test_a_plan_starts_and_stops_no_more_than_it_must(cells, target, bounds, rat
 
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works, st.randoms())
-def test_the_order_of_cells_does_not_matter(cells, target, bounds, ratio, work, random) -> None:
+def test_mitosis_plan_is_independent_of_the_order_of_cells(
+    cells, target, bounds, ratio, work, random
+) -> None:
     shuffled = list(cells)
     random.shuffle(shuffled)
     assert plan(shuffled, target, bounds, ratio, work) == plan(cells, target, bounds, ratio, work)
 
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works, st.data())
-def test_planning_again_midway_goes_on_where_the_plan_was(
+def test_mitosis_plan_resumed_midway_continues_the_same(
     cells, target, bounds, ratio, work, data
 ) -> None:
     decisions = plan(cells, target, bounds, ratio, work)
@@ -243,7 +249,7 @@ def test_planning_again_midway_goes_on_where_the_plan_was(
 
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works)
-def test_survivors_of_a_removal_have_no_less_work_than_the_victim(
+def test_mitosis_removal_leaves_instances_with_no_less_work(
     cells, target, bounds, ratio, work
 ) -> None:
     for decision in plan(cells, target, bounds, ratio, work):
@@ -256,7 +262,7 @@ def test_survivors_of_a_removal_have_no_less_work_than_the_victim(
 
 
 @given(cells_in_any_state(), targets, bounds(), ratios, works)
-def test_a_cell_that_gives_some_away_keeps_its_lower_bound_of_those_that_serve(
+def test_mitosis_split_keeps_the_lower_bound_of_serving_instances(
     cells, target, bounds, ratio, work
 ) -> None:
     for decision in plan(cells, target, bounds, ratio, work):
@@ -271,7 +277,7 @@ def test_a_cell_that_gives_some_away_keeps_its_lower_bound_of_those_that_serve(
 
 
 @given(bounds(), ratios, st.lists(st.integers(-3, 3), min_size=1, max_size=40))
-def test_a_walk_leaves_at_most_two_cells_part_filled(bounds, ratio, actions) -> None:
+def test_mitosis_after_any_walk_leaves_at_most_two_partial_cells(bounds, ratio, actions) -> None:
     """EcoServe: several full macro instances and one or two part-filled ones.
 
     Where two cells at the lower bound do not fit into one, more can be part-filled on the way down.

@@ -26,18 +26,22 @@ from macroserve.core.status import Pool
         (3, 1.0, 2),
     ],
 )
-def test_high_priority_count(num_instances: int, ratio: float, expected: int) -> None:
+def test_high_priority_count_is_the_rounded_share(
+    num_instances: int, ratio: float, expected: int
+) -> None:
     assert high_priority_count(num_instances, ratio) == expected
 
 
 @pytest.mark.parametrize("ratio", [-0.01, 1.01, float("nan")])
-def test_a_ratio_is_a_share(ratio: float) -> None:
+def test_high_priority_ratio_outside_0_to_1_is_refused(ratio: float) -> None:
     with pytest.raises(ValueError, match="must be 0 to 1"):
         high_priority_count(3, ratio)
 
 
 @given(st.integers(0, 200), st.floats(0, 1))
-def test_one_more_instance_makes_at_most_one_more_high(num_instances: int, ratio: float) -> None:
+def test_high_priority_count_grows_by_at_most_one_per_instance(
+    num_instances: int, ratio: float
+) -> None:
     now = high_priority_count(num_instances, ratio)
     then = high_priority_count(num_instances + 1, ratio)
     assert 0 <= now <= max(0, num_instances - 1)
@@ -57,9 +61,11 @@ WORK = {"a": 5, "b": 1, "c": 3, "d": 2}
         ("b", 0, [("b", Pool.LP)]),
     ],
 )
-def test_priority_changes(high: str, count: int, expected: list[tuple[str, Pool]]) -> None:
+def test_priority_changes_follow_the_work(
+    high: str, count: int, expected: list[tuple[str, Pool]]
+) -> None:
     assert priority_changes("abcd", high, count, WORK) == tuple(expected)
 
 
-def test_ties_go_by_order_and_unnamed_instances_have_no_work() -> None:
+def test_priority_changes_with_equal_work_follow_the_order() -> None:
     assert priority_changes("abc", "", 2, {"a": 1}) == (("b", Pool.HP), ("c", Pool.HP))

@@ -8,11 +8,11 @@ from macroserve.core.scheduler.blocks import BlockLedger, CacheKind
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 1), (16, 1), (17, 2), (32, 2), (33, 3)])
-def test_blocks_for(tokens, blocks):
+def test_blocks_for_tokens_are_rounded_up(tokens, blocks):
     assert BlockLedger(10, 16).blocks_for(tokens) == blocks
 
 
-def test_a_grant_says_how_much_room_there_is_now():
+def test_block_ledger_after_a_grant_has_more_room():
     ledger = BlockLedger(10, 16)
     ledger.grant("a", 3)
     assert ledger.room("a") == 48
@@ -25,7 +25,7 @@ def test_a_grant_says_how_much_room_there_is_now():
 
 
 @pytest.mark.parametrize("blocks", [0, -1, 11])
-def test_what_is_not_there_is_not_granted(blocks):
+def test_block_ledger_grant_beyond_free_blocks_asserts(blocks):
     ledger = BlockLedger(10, 16)
     with pytest.raises(AssertionError, match="granted"):
         ledger.grant("a", blocks)
@@ -33,7 +33,7 @@ def test_what_is_not_there_is_not_granted(blocks):
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), max_size=40))
-def test_blocks_are_conserved(moves):
+def test_block_ledger_after_any_operations_conserves_blocks(moves):
     ledger = BlockLedger(20, 8)
     for name, blocks in moves:
         if not blocks:
@@ -44,7 +44,7 @@ def test_blocks_are_conserved(moves):
         ledger.check()
 
 
-def test_the_check_sees_a_lost_block():
+def test_block_ledger_check_with_a_lost_block_asserts():
     ledger = BlockLedger(10, 16)
     ledger.free -= 1
     with pytest.raises(AssertionError):
@@ -55,7 +55,9 @@ def test_the_check_sees_a_lost_block():
     ("hidden_states_per_block", "num_blocks", "hidden"),
     [(32, 1, 1), (32, 2, 1), (32, 3, 2), (24, 3, 2), (24, 4, 3), (8, 2, 4), (None, 5, 5)],
 )
-def test_hidden_states_fill_blocks_by_their_own_size(hidden_states_per_block, num_blocks, hidden):
+def test_block_ledger_counts_hidden_states_by_their_own_size(
+    hidden_states_per_block, num_blocks, hidden
+):
     ledger = BlockLedger(10, 16, hidden_states_per_block)
     assert ledger.hidden_blocks(num_blocks) == hidden
     ledger.grant("a", hidden)

@@ -226,12 +226,12 @@ def decoding_with(saved, now, left=10):
         ([-0.6], inf),
     ],
 )
-def test_saved_tpot(saved, expected):
+def test_saved_tpot_of_a_share_is_the_nearest_rank(saved, expected):
     decoding = decoding_with(saved, now=30.0)
     assert decoding.saved_tpot_s(0.1, 30.0, STEP_S) == pytest.approx(expected)
 
 
-def test_saved_tpot_shrinks_as_time_passes_and_grows_with_each_token():
+def test_saved_tpot_shrinks_with_time_and_grows_with_tokens():
     decoding = decoding_with([0.2, 0.7, 0.4], now=10.0, left=1000)
     assert decoding.saved_tpot_s(0.1, 11.0, STEP_S) == pytest.approx(0.2 - 1.0)
     decoding.emit(4, 11.0)
@@ -253,7 +253,7 @@ def test_saved_tpot_shrinks_as_time_passes_and_grows_with_each_token():
         ([9.0] * 10 + [0.1], 0, 0.06, 5.0),  # one of eleven does not count
     ],
 )
-def test_what_can_be_spent(saved, sure, pace_s, expected):
+def test_spendable_time_is_that_of_all_but_the_poorest_share(saved, sure, pace_s, expected):
     decoding = Decoding()
     for seq in decoding_with(saved, now=30.0).values():
         seq.sure_tokens = sure
@@ -261,7 +261,7 @@ def test_what_can_be_spent(saved, sure, pace_s, expected):
     assert decoding.spendable_s(0.1, 30.0, STEP_S, pace_s, 5.0) == pytest.approx(expected)
 
 
-def test_a_first_token_alone_can_spend_what_is_sure():
+def test_spendable_time_of_a_first_token_is_what_it_surely_saves():
     decoding = Decoding()
     decoding.add(make("r", sure=6))
     assert decoding.spendable_s(0.1, 0.2, STEP_S, 0.06, 5.0) == pytest.approx(-0.2 + 5 * 0.04)

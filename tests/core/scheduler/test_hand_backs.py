@@ -8,7 +8,7 @@ from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 
 
-def test_late_requests_are_dropped_where_the_operator_chose_so(make_scheduler, make_request):
+def test_late_requests_with_drop_late_are_dropped(make_scheduler, make_request):
     scheduler = make_scheduler("vllm", drop_late=True)
     scheduler.add_request(make_request("late", 0.0), 1.05)
     scheduler.add_request(make_request("in time", 0.1), 1.05)
@@ -20,7 +20,7 @@ def test_late_requests_are_dropped_where_the_operator_chose_so(make_scheduler, m
     assert (status.finished, status.attained) == (1, 0)
 
 
-def test_late_requests_stay_otherwise(make_scheduler, make_request):
+def test_late_requests_without_drop_late_stay(make_scheduler, make_request):
     scheduler = make_scheduler("vllm")
     scheduler.add_request(make_request("late", 0.0), 9.0)
     assert scheduler.schedule(9.0).prefills[0].request_id == "late"
@@ -38,7 +38,7 @@ def stuffed(make_scheduler, make_request, *, now, **fields):
 
 @pytest.mark.parametrize("pool", Pool)
 @pytest.mark.parametrize("offload", [False, True])
-def test_offload_takes_those_about_to_miss_their_deadline(
+def test_offload_hands_back_requests_about_to_miss_their_deadline(
     make_scheduler, make_request, pool, offload
 ):
     """A full batch takes 0.11 s here: with the threshold, 0.31 s before the deadline."""
@@ -59,7 +59,7 @@ def test_offload_takes_those_about_to_miss_their_deadline(
     assert scheduler.schedule(1.05).handed_back == (), "once a visit"
 
 
-def test_nothing_is_offloaded_where_nobody_could_take_it(make_scheduler, make_request):
+def test_offload_without_an_hp_instance_hands_back_none(make_scheduler, make_request):
     scheduler = stuffed(make_scheduler, make_request, now=1.05, pool=Pool.LP)
     scheduler.let_offload(False)
     assert scheduler.schedule(1.05).handed_back == ()
@@ -67,9 +67,7 @@ def test_nothing_is_offloaded_where_nobody_could_take_it(make_scheduler, make_re
     assert scheduler.schedule(1.05).handed_back != ()
 
 
-def test_a_long_prompt_is_offloaded_as_much_earlier_as_its_prefill_takes(
-    make_scheduler, make_request
-):
+def test_offload_of_a_long_prompt_is_earlier_by_its_prefill_time(make_scheduler, make_request):
     scheduler = make_scheduler("ascendra", pool=Pool.LP, max_num_seqs=1)
     scheduler.add_request(make_request("first", -9.0, prompt=3000), -9.0)
     scheduler.schedule(-9.0)
@@ -88,7 +86,7 @@ def test_a_long_prompt_is_offloaded_as_much_earlier_as_its_prefill_takes(
     }
 
 
-def test_what_cannot_be_prefilled_in_time_anywhere_is_not_offloaded(make_scheduler, make_request):
+def test_offload_keeps_requests_that_are_late_everywhere(make_scheduler, make_request):
     scheduler = make_scheduler("ascendra", pool=Pool.LP, max_num_seqs=1)
     scheduler.add_request(make_request("first", -9.0, prompt=3000), -9.0)
     scheduler.schedule(-9.0)
@@ -98,14 +96,14 @@ def test_what_cannot_be_prefilled_in_time_anywhere_is_not_offloaded(make_schedul
     assert scheduler.schedule(0.8).handed_back == ()
 
 
-def test_what_runs_is_not_offloaded(make_scheduler, make_request):
+def test_offload_keeps_running_requests(make_scheduler, make_request):
     scheduler = make_scheduler("ascendra", pool=Pool.LP)
     scheduler.add_request(make_request("r", 0.0), 0.9)
     batch = scheduler.schedule(0.9)
     assert batch.prefills and not batch.handed_back
 
 
-def test_with_triage_only_the_hopeless_are_offloaded(make_scheduler, make_request):
+def test_offload_with_triage_hands_back_only_infeasible_requests(make_scheduler, make_request):
     """The seat is free at once, and three of the four prompts can be in time."""
     slo = Slo(0.5, 0.1)
     scheduler = make_scheduler("unified", pool=Pool.LP, max_batch_tokens=512, slo=slo)
@@ -117,7 +115,9 @@ def test_with_triage_only_the_hopeless_are_offloaded(make_scheduler, make_reques
     assert "big" not in [p.request_id for p in batch.prefills[:-1]]
 
 
-def test_draining_hands_back_what_has_not_started(make_scheduler, make_executor, make_request):
+def test_draining_hands_back_requests_that_have_not_started(
+    make_scheduler, make_executor, make_request
+):
     scheduler = make_scheduler("sarathi", max_num_seqs=1)
     executor = make_executor(scheduler, {"a": 5, "b": 5, "c": 5, "d": 5})
     executor.add(make_request("a"))

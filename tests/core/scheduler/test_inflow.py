@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from macroserve.core.scheduler.estimators import WINDOW_S, Inflow
 
 
-def test_a_steady_stream_is_known_after_a_while():
+def test_inflow_of_a_steady_stream_approaches_its_rate():
     inflow = Inflow()
     for index in range(2000):
         inflow.add(50, 0.1 * index)
     assert inflow.tokens_per_s(200.0) == pytest.approx(500.0, rel=0.02)
 
 
-def test_it_fades_when_nothing_comes():
+def test_inflow_without_arrivals_fades():
     inflow = Inflow()
     assert inflow.tokens_per_s(5.0) == 0.0
     inflow.add(300, 5.0)
@@ -23,7 +23,7 @@ def test_it_fades_when_nothing_comes():
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.floats(0, 60)), min_size=1))
-def test_it_is_never_more_than_all_in_one_window(stream):
+def test_inflow_of_any_stream_is_at_most_all_tokens_per_window(stream):
     inflow, now = Inflow(), 0.0
     for num_tokens, gap_s in stream:
         now += gap_s

@@ -22,7 +22,7 @@ from macroserve.core.strategy import HybridCache, Ordering
         ({"changes": {"ordering": Ordering.FCFS}}, "needs the order of deadlines"),
     ],
 )
-def test_configurations_that_contradict_themselves(make_config, fields, sentence):
+def test_config_that_contradicts_itself_is_refused(make_config, fields, sentence):
     with pytest.raises(ValueError, match=sentence):
         make_config(**fields)
 
@@ -36,13 +36,15 @@ def test_configurations_that_contradict_themselves(make_config, fields, sentence
         (4096, 1, Refusal.TOO_LONG),
     ],
 )
-def test_what_could_never_run_is_refused(make_scheduler, make_request, prompt, new, refusal):
+def test_request_that_could_never_run_is_refused(
+    make_scheduler, make_request, prompt, new, refusal
+):
     scheduler = make_scheduler()
     assert scheduler.add_request(make_request("r", prompt=prompt, new=new), 0.0) == refusal
     assert scheduler.status(0.0).num_waiting == (refusal is None)
 
 
-def test_an_id_is_taken_once(make_scheduler, make_request):
+def test_request_with_a_present_id_is_refused(make_scheduler, make_request):
     scheduler = make_scheduler()
     assert scheduler.add_request(make_request("r"), 0.0) is None
     assert scheduler.add_request(make_request("r"), 0.0) is Refusal.DUPLICATE
@@ -50,7 +52,7 @@ def test_an_id_is_taken_once(make_scheduler, make_request):
     assert scheduler.add_request(make_request("r"), 0.0) is None
 
 
-def test_a_request_from_prefill_to_its_last_token(make_scheduler, make_executor, make_request):
+def test_request_runs_from_prefill_to_its_last_token(make_scheduler, make_executor, make_request):
     executor = make_executor(make_scheduler(), {"r": 3})
     executor.add(make_request("r", prompt=700))
     executor.drain()
@@ -63,7 +65,7 @@ def test_a_request_from_prefill_to_its_last_token(make_scheduler, make_executor,
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 2, 4])
-def test_finish_frees_everything_in_any_state(
+def test_finish_in_any_state_frees_all_blocks(
     make_scheduler, make_executor, make_request, iterations
 ):
     scheduler = make_scheduler()
@@ -80,7 +82,7 @@ def test_finish_frees_everything_in_any_state(
     assert scheduler.schedule(executor.now).kind is BatchKind.IDLE
 
 
-def test_the_result_of_a_request_that_left_meanwhile_is_ignored(make_scheduler, make_request):
+def test_result_of_a_request_that_left_is_ignored(make_scheduler, make_request):
     """Its id may even be back, waiting, when the old batch reports."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("r"), 0.0)
@@ -92,7 +94,7 @@ def test_the_result_of_a_request_that_left_meanwhile_is_ignored(make_scheduler, 
     assert (status.num_waiting, status.num_running, status.finished) == (1, 0, 0)
 
 
-def test_an_executor_may_do_less_than_asked(make_scheduler, make_request):
+def test_result_with_less_than_asked_is_taken_in(make_scheduler, make_request):
     scheduler = make_scheduler("vllm")
     for name in "ab":
         scheduler.add_request(make_request(name, prompt=100, new=5), 0.0)
@@ -108,7 +110,7 @@ def test_an_executor_may_do_less_than_asked(make_scheduler, make_request):
     assert scheduler.schedule(0.3).decodes == ("a", "b")
 
 
-def test_a_token_out_means_that_the_prompt_is_in(make_scheduler, make_request):
+def test_emitted_token_of_a_partial_prefill_completes_it(make_scheduler, make_request):
     """An executor that reports fewer tokens than it took from a prefix cache."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("r"), 0.0)
@@ -121,7 +123,7 @@ def test_a_token_out_means_that_the_prompt_is_in(make_scheduler, make_request):
     assert scheduler.status(0.2).attained == 1
 
 
-def test_a_prompt_may_be_in_before_its_first_token_is_out(make_scheduler, make_request):
+def test_prefill_without_a_token_emits_it_in_the_next_batch(make_scheduler, make_request):
     """An executor that holds the first token back reports it with the next."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("r", new=2), 0.0)
@@ -134,7 +136,7 @@ def test_a_prompt_may_be_in_before_its_first_token_is_out(make_scheduler, make_r
     assert (status.finished, status.attained) == (1, 0), "its TTFT target was 1 s"
 
 
-def test_a_preempted_request_computes_its_tokens_again(make_scheduler, make_executor, make_request):
+def test_preempted_request_recomputes_its_tokens(make_scheduler, make_executor, make_request):
     scheduler = make_scheduler("vllm", num_blocks=14)
     executor = make_executor(scheduler, {"a": 60, "b": 60})
     executor.add(make_request("a", prompt=90, new=60))
@@ -160,14 +162,16 @@ def test_a_preempted_request_computes_its_tokens_again(make_scheduler, make_exec
 @pytest.mark.parametrize(
     ("strategy", "expected"), [("vllm", ["slack", "tight"]), ("ascendra", ["tight", "slack"])]
 )
-def test_ordering(make_scheduler, make_request, strategy, expected):
+def test_waiting_requests_are_prefilled_in_the_order_of_the_strategy(
+    make_scheduler, make_request, strategy, expected
+):
     scheduler = make_scheduler(strategy)
     scheduler.add_request(make_request("slack", 0.0, slo=Slo(9.0, 0.1)), 0.2)
     scheduler.add_request(make_request("tight", 0.1, slo=Slo(1.0, 0.1)), 0.2)
     assert [p.request_id for p in scheduler.schedule(0.2).prefills] == expected
 
 
-def test_a_reader_in_mid_stream_goes_first(make_scheduler, make_request):
+def test_request_in_mid_stream_is_prefilled_first(make_scheduler, make_request):
     for name, strategy in STRATEGIES.items():
         if strategy.hybrid_cache is HybridCache.VALUE:
             continue  # it goes by how long each has waited
@@ -184,7 +188,7 @@ def test_a_reader_in_mid_stream_goes_first(make_scheduler, make_request):
         (1.0, 1, 0.5),  # the prompt waits for a seat, and not for time
     ],
 )
-def test_a_prompt_takes_longer_where_decodes_take_the_time(
+def test_service_time_beside_decodes_is_longer(
     make_scheduler, make_executor, make_request, tpot_s, max_num_seqs, share
 ):
     """Prefills are slowed by the decodes beside them: by as much as they were of late."""
@@ -222,7 +226,9 @@ def test_status_of_an_idle_instance(make_scheduler):
     assert status.prefill_s_per_token > 0
 
 
-def test_status_counts(make_scheduler, make_executor, make_request):
+def test_status_of_a_busy_instance_counts_requests_tokens_and_blocks(
+    make_scheduler, make_executor, make_request
+):
     scheduler = make_scheduler("vllm", max_num_seqs=2)
     executor = make_executor(scheduler, {"a": 40, "b": 2, "c": 9})
     for name in "abc":
@@ -258,7 +264,9 @@ def test_status_counts(make_scheduler, make_executor, make_request):
     assert status.seq == 3
 
 
-def test_part_of_a_prompt_still_waits(make_scheduler, make_executor, make_request):
+def test_status_counts_the_rest_of_a_partial_prompt_as_waiting(
+    make_scheduler, make_executor, make_request
+):
     scheduler = make_scheduler()
     executor = make_executor(scheduler, {"r": 2})
     executor.add(make_request("r", -1.0, prompt=700))
@@ -270,7 +278,7 @@ def test_part_of_a_prompt_still_waits(make_scheduler, make_executor, make_reques
     assert status.oldest_wait_s == pytest.approx(executor.now + 1.0)
 
 
-def test_few_tokens_still_take_a_batch(make_scheduler, make_request):
+def test_status_of_few_waiting_tokens_has_the_time_of_a_batch(make_scheduler, make_request):
     scheduler = make_scheduler()
     scheduler.add_request(make_request("r", prompt=3), 0.0)
     status = scheduler.status(0.0)
@@ -278,7 +286,9 @@ def test_few_tokens_still_take_a_batch(make_scheduler, make_request):
     assert status.waiting_prefill_s == status.phase_prefill_s == one_s
 
 
-def test_in_mixed_batches_pending_is_what_waits(make_scheduler, make_executor, make_request):
+def test_status_with_mixed_batches_counts_waiting_prefills_as_pending(
+    make_scheduler, make_executor, make_request
+):
     scheduler = make_scheduler("sarathi", chunk_tokens=64)
     executor = make_executor(scheduler, {"a": 30, "b": 30})
     executor.add(make_request("a", prompt=40))
@@ -291,7 +301,7 @@ def test_in_mixed_batches_pending_is_what_waits(make_scheduler, make_executor, m
 # -- learning
 
 
-def test_batches_that_ran_as_planned_teach_the_latency_model(make_scheduler, make_request):
+def test_latency_model_learns_from_batches_that_ran_as_planned(make_scheduler, make_request):
     scheduler = make_scheduler()
     prior = scheduler.latency.coefficients
     scheduler.add_request(make_request("r", prompt=100), 0.0)
@@ -306,7 +316,7 @@ def test_batches_that_ran_as_planned_teach_the_latency_model(make_scheduler, mak
     assert scheduler.latency.prefill_s(100) > predicted_s
 
 
-def test_ended_responses_teach_the_length_predictor(make_scheduler, make_executor, make_request):
+def test_length_predictor_learns_from_ended_responses(make_scheduler, make_executor, make_request):
     scheduler = make_scheduler()
     executor = make_executor(scheduler, {"a": 7})
     executor.add(make_request("a", new=200))
@@ -315,7 +325,7 @@ def test_ended_responses_teach_the_length_predictor(make_scheduler, make_executo
     assert scheduler.status(executor.now).remaining_tokens == 7
 
 
-def test_where_memory_binds_a_request_costs_its_share_of_it(
+def test_request_cost_with_short_memory_is_its_share_of_memory(
     make_scheduler, make_executor, make_request
 ):
     """For as long as its response takes at the present pace."""
@@ -341,7 +351,7 @@ def test_where_memory_binds_a_request_costs_its_share_of_it(
         (40, 0.2, False),  # nor where steps took more than the target of late
     ],
 )
-def test_what_responses_will_save_is_spent_on_prompts(
+def test_prefill_beside_first_tokens_spends_time_that_will_be_saved(
     make_scheduler, make_executor, make_request, length, pace_s, is_spent
 ):
     """Once lengths are known, a prompt beside a first token gets a larger step."""
@@ -369,7 +379,7 @@ def test_what_responses_will_save_is_spent_on_prompts(
         (12, {"decoded": 12}),
     ],
 )
-def test_the_pace_is_what_steps_took_of_late(make_scheduler, make_request, num_at_once, told):
+def test_decode_pace_follows_recent_steps(make_scheduler, make_request, num_at_once, told):
     """However many of them are told at once."""
     scheduler = make_scheduler(num_blocks=4096)
     scheduler.add_request(make_request("r", new=900), 0.0)

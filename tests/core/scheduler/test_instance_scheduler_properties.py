@@ -73,7 +73,7 @@ def apply(event, executor):
     st.sampled_from((0.3, 1, 4)),
     st.lists(st.integers(1, 30), max_size=4),
 )
-def test_every_request_ends_once_within_all_limits(
+def test_requests_under_any_load_end_once_within_all_limits(
     name,
     make_scheduler,
     make_executor,

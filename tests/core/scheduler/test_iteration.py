@@ -16,7 +16,7 @@ from macroserve.core.scheduler.iteration import Plan
         (12, [500, 500], 4),  # what is begun takes part, for what is left of it
     ],
 )
-def test_prompts_alike_are_given_up_one_by_one(make_step, num_waiting, begun, given_up):
+def test_triage_of_equal_prompts_defers_them_one_by_one(make_step, num_waiting, begun, given_up):
     step = make_step("unified", waiting=[50] * num_waiting, begun=begun, waited_s=0.0)
     assert len([*step.candidates.infeasible()]) == given_up
 
@@ -26,7 +26,7 @@ def test_triage_of_equal_requests_defers_the_last(make_step):
     assert [seq.request_id for seq in step.candidates.infeasible()] == ["w9", "w10", "w11"]
 
 
-def test_what_goes_before_all_leaves_them_less_time(make_step):
+def test_triage_behind_a_prompt_in_mid_stream_has_less_time(make_step):
     """A prompt in mid-stream, half of whose 0.9 s are left, of the second that ten others have."""
     step = make_step("unified", waiting=[50] * 10, begun=[100], waited_s=0.0)
     step.inputs.running.prefilling["b0"].cost_s = 0.9
@@ -35,9 +35,7 @@ def test_what_goes_before_all_leaves_them_less_time(make_step):
 
 
 @pytest.mark.parametrize(("left_s", "given_up"), [(0.041, 1), (0.043, 0)])
-def test_no_prompt_is_in_time_before_the_decodes_of_its_step_are_done(
-    make_step, make_sequence, left_s, given_up
-):
+def test_triage_counts_the_decodes_of_the_step(make_step, make_sequence, left_s, given_up):
     """Ten decodes take 40 ms, and the prompt two."""
     step = make_step("unified", [0.0] * 10)
     step.inputs.waiting.add(make_sequence("w", arrival_s=NOW - 1.0 + left_s, cost_s=0.002))
@@ -45,9 +43,7 @@ def test_no_prompt_is_in_time_before_the_decodes_of_its_step_are_done(
 
 
 @pytest.mark.parametrize(("left_s", "is_first"), [(0.3, True), (0.32, False)])
-def test_all_are_in_time_only_if_they_are_beside_the_decodes(
-    make_step, make_sequence, left_s, is_first
-):
+def test_slack_of_all_prompts_counts_the_decodes(make_step, make_sequence, left_s, is_first):
     """Two prompts of 0.14 s each, and 30 ms of decodes, while the long one's 0.3 s run out."""
     step = make_step("unified", [0.0] * 5)
     step.inputs.waiting.add(
@@ -58,7 +54,7 @@ def test_all_are_in_time_only_if_they_are_beside_the_decodes(
 
 
 @pytest.mark.parametrize(("service_s", "given_up"), [(0.9, 0), (1.1, 1)])
-def test_what_holds_memory_for_long_can_be_in_time_itself(
+def test_triage_of_a_request_with_long_memory_use_can_keep_it(
     make_step, make_sequence, service_s, given_up
 ):
     step = make_step("unified")
@@ -66,7 +62,7 @@ def test_what_holds_memory_for_long_can_be_in_time_itself(
     assert len([*step.candidates.infeasible()]) == given_up
 
 
-def test_the_late_are_not_triaged(make_step):
+def test_triage_excludes_late_requests(make_step):
     step = make_step("unified", waiting=[50] * 5, waited_s=1.1)
     assert [*step.candidates.infeasible()] == []
 
@@ -79,7 +75,7 @@ def test_the_late_are_not_triaged(make_step):
         (True, [14, 8]),
     ],
 )
-def test_what_is_reserved(make_step, exact_kv, expected):
+def test_reservation_of_blocks_follows_the_strategy(make_step, exact_kv, expected):
     step = make_step(
         "unified", waiting=[100, 10], changes={"exact_kv": exact_kv}, lengths=[100], new=400
     )
@@ -87,14 +83,14 @@ def test_what_is_reserved(make_step, exact_kv, expected):
 
 
 @pytest.mark.parametrize("exact_kv", [False, True])
-def test_no_more_is_reserved_than_the_response_can_take(make_step, exact_kv):
+def test_reservation_is_at_most_the_longest_response(make_step, exact_kv):
     step = make_step(
         "unified", waiting=[100, 10], changes={"exact_kv": exact_kv}, lengths=[100], new=3
     )
     assert [pick.num_blocks for pick in step.pick(512)] == [7, 1]
 
 
-def test_a_preempted_response_reserves_what_is_left_of_it(make_step, make_sequence):
+def test_reservation_of_a_preempted_response_is_its_rest(make_step, make_sequence):
     step = make_step("unified", changes={"exact_kv": True}, lengths=[100])
     seq = make_sequence("r", prompt=100, new=400)
     seq.emit(60, NOW)
@@ -108,7 +104,7 @@ def order(step):
     return [pick.seq.request_id for pick in step.pick(10_000)]
 
 
-def test_the_order_under_triage(make_step, make_sequence):
+def test_order_under_triage_is_mid_stream_in_time_deferred_late(make_step, make_sequence):
     """In mid-stream; in time, begun or not, by deadline; given up; late."""
     step = make_step("unified", waiting=[50] * 2, begun=[400, 100], begun_s=0.2)
     step.inputs.waiting.add(make_sequence("streaming", 90, arrival_s=0.0, streamed=3))
@@ -124,7 +120,7 @@ def test_the_order_under_triage(make_step, make_sequence):
         (0.16, ["b0", "w0", "long", "short", "new"]),  # 0.61 s for all, and 0.6 s for the first
     ],
 )
-def test_while_all_are_in_time_the_wait_for_each_token_decides(
+def test_order_while_all_are_in_time_is_by_wait_per_token(
     make_step, make_sequence, cost_s, expected
 ):
     step = make_step("unified", waiting=[50], waited_s=0.4, begun=[100], begun_s=0.4)
@@ -134,12 +130,12 @@ def test_while_all_are_in_time_the_wait_for_each_token_decides(
     assert order(step) == expected
 
 
-def test_a_begun_prompt_that_is_given_up_lets_others_pass(make_step):
+def test_order_puts_a_deferred_begun_prompt_behind_others(make_step):
     step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=1.1)
     assert order(step) == ["w0", "b0", "b1"]
 
 
-def test_the_oldest_late_one_gets_the_tokens_promised(make_step):
+def test_promised_tokens_go_to_the_oldest_late_request(make_step):
     step = make_step("unified", waiting=[50, 60], waited_s=3.0)
     assert order(step) == ["w1", "w0"]
     step.inputs.waiting.promised_tokens = 50
@@ -165,7 +161,7 @@ def test_the_oldest_late_one_gets_the_tokens_promised(make_step):
         {"decoding": [1.0] * 6, "max_num_seqs": 8},
     ],
 )
-def test_who_is_given_up_begins_only_where_there_is_room(make_step, full):
+def test_deferred_request_begins_only_with_room(make_step, full):
     common = {"batch_s": 0.01, **full, "waiting": [20, 30], "waited_s": 3.0}
     assert "w1" in order(make_step("unified", **common))
     assert "w0" not in order(make_step("unified", **common))
@@ -174,7 +170,7 @@ def test_who_is_given_up_begins_only_where_there_is_room(make_step, full):
 
 
 @pytest.mark.parametrize(("num_blocks", "has_room"), [(10, True), (11, False)])
-def test_memory_is_kept_for_those_who_come_soon(make_step, num_blocks, has_room):
+def test_deferred_request_leaves_memory_for_the_next_arrivals(make_step, num_blocks, has_room):
     common = {"decoding": [1.0] * 6, "waiting": [20], "waited_s": 3.0, "num_blocks": 22}
     config = make_step("unified", **common).inputs.config
     tokens = num_blocks * config.block_size
@@ -184,14 +180,14 @@ def test_memory_is_kept_for_those_who_come_soon(make_step, num_blocks, has_room)
     assert ("w0" in order(step)) == has_room
 
 
-def test_a_backlog_goes_away_where_half_of_the_memory_is_free(make_step):
+def test_deferred_backlog_with_half_of_the_memory_free_drains(make_step):
     """However many come: a fiftieth of the prefill alone would take for ever."""
     common = {"decoding": [1.0] * 3, "waiting": [20], "waited_s": 3.0, "inflow": 1e9}
     assert "w0" not in order(make_step("unified", **common, num_blocks=11))
     assert "w0" in order(make_step("unified", **common, num_blocks=12))
 
 
-def test_where_nothing_decodes_there_is_room(make_step):
+def test_deferred_request_without_decodes_has_room(make_step):
     """Else what is given up could hold all the memory and wait for it to come free."""
     step = make_step(
         "unified", waiting=[500], waited_s=3.0, begun=[10] * 9, begun_s=3.0, num_blocks=20
@@ -199,13 +195,13 @@ def test_where_nothing_decodes_there_is_room(make_step):
     assert len(order(step)) == 9
 
 
-def test_begun_prompts_go_on_although_nothing_else_can_begin(make_step):
+def test_begun_prompts_continue_if_no_other_can_begin(make_step):
     """They may stand behind one in the order that finds no memory, which they hold."""
     step = make_step("unified", waiting=[900], begun=[100], begun_s=0.05, num_blocks=16)
     assert order(step) == ["b0"]
 
 
-def test_a_begun_prompt_that_is_given_up_lets_those_pass_that_can_be_in_time(make_step):
+def test_deferred_begun_prompt_lets_feasible_ones_pass(make_step):
     step = make_step("unified", waiting=[50], begun=[500])
     assert order(step) == ["b0", "w0"]
     step = make_step("unified", waiting=[50], begun=[500])
@@ -214,7 +210,7 @@ def test_a_begun_prompt_that_is_given_up_lets_those_pass_that_can_be_in_time(mak
     assert order(step) == ["w0", "b0"]
 
 
-def test_what_is_computed_again_in_mid_stream_goes_first(make_step):
+def test_recomputed_request_in_mid_stream_goes_first(make_step):
     step = make_step("unified", waiting=[50], begun=[300, 300], begun_s=0.3)
     step.inputs.running.prefilling["b1"].emit(3, NOW - 0.2)
     assert order(step) == ["b1", "b0", "w0"]
@@ -236,9 +232,7 @@ SHORT = {"decoding": [1.0] * 6, "waiting": [50], "num_blocks": 23, "hidden_state
     ],
     ids=["short", "half is free", "not kept", "not smaller", "too dear", "never"],
 )
-def test_hidden_states_are_kept_where_memory_is_short_and_they_are_cheap(
-    make_step, name, fields, cache
-):
+def test_default_cache_with_short_memory_and_cheap_states_is_hidden(make_step, name, fields, cache):
     (pick,) = make_step(name, **{**SHORT, **fields}).pick(512)
     assert pick.cache is cache
     # Fifty tokens and the block of the next one: five blocks of 16.
@@ -246,22 +240,20 @@ def test_hidden_states_are_kept_where_memory_is_short_and_they_are_cheap(
 
 
 @pytest.mark.parametrize(("num_hidden", "cache"), [(0, CacheKind.HIDDEN), (20_000, CacheKind.KV)])
-def test_what_hidden_states_take_of_a_step_does_not_make_more_of_them_cheap(
-    make_step, num_hidden, cache
-):
+def test_default_cache_excludes_present_rebuild_time_from_the_step(make_step, num_hidden, cache):
     """A pool full of them takes 25 ms of a step of 32, of which 20 are theirs already."""
     step = make_step("unified", **{**SHORT, "hidden_states_per_block": 1087})
     step.inputs.decoding.num_hidden_tokens = num_hidden
     assert [pick.cache for pick in step.pick(512)] == [cache]
 
 
-def test_who_was_just_preempted_does_not_come_back_hidden_at_once(make_step):
+def test_default_cache_after_a_preemption_is_kv(make_step):
     queue = make_step("unified", **SHORT).inputs.waiting
     step = make_step("unified", **SHORT, preempted=tuple(queue))
     assert [pick.cache for pick in step.pick(512)] == [CacheKind.KV]
 
 
-def test_hidden_states_leave_less_time_for_prefill(make_step):
+def test_prefill_beside_hidden_states_has_less_time(make_step):
     step = make_step("unified", [0.0] * 2, [500])
     whole = step.plan().picks[0].num_tokens
     step.inputs.decoding.num_hidden_tokens = 5000
@@ -272,7 +264,7 @@ def test_hidden_states_leave_less_time_for_prefill(make_step):
     ("decodes", "context", "hidden"),
     [(("d0", "d1", "d2"), 36, 0), (("d0", "d2"), 24, 12), (("d1",), 12, 0), ((), 0, 0)],
 )
-def test_the_work_is_that_of_the_decodes_that_run(
+def test_work_of_a_plan_counts_only_decodes_that_run(
     make_step, make_latency, decodes, context, hidden
 ):
     latency = make_latency()

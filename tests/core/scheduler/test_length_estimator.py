@@ -35,12 +35,14 @@ def seen(make_request, lengths):
         ([10, 20, 30], 1000, 30, 30 + UNSEEN_TOKENS),
     ],
 )
-def test_prediction(make_request, lengths, limit, emitted, expected):
+def test_length_prediction_is_a_quantile_of_similar_prompts(
+    make_request, lengths, limit, emitted, expected
+):
     predictor = seen(make_request, lengths)
     assert predictor.predict(make_request("r", new=limit), emitted) == expected
 
 
-def test_what_an_earlier_instance_streamed_is_part_of_the_response(make_request):
+def test_length_prediction_counts_tokens_streamed_earlier(make_request):
     predictor = seen(make_request, [10, 20, 30])
     continued = make_request("r", new=1000, streamed=12)
     assert predictor.predict(continued) == 30 - 12
@@ -58,7 +60,7 @@ def test_what_an_earlier_instance_streamed_is_part_of_the_response(make_request)
         (5, 1000, 10, 90),
     ],
 )
-def test_what_a_request_says_counts_until_it_is_wrong(
+def test_length_prediction_follows_the_request_until_it_is_wrong(
     make_request, expected, limit, emitted, answer
 ):
     predictor = seen(make_request, [10, 20, 90])
@@ -71,7 +73,7 @@ def test_what_a_request_says_counts_until_it_is_wrong(
     st.integers(1, 60),
     st.integers(0, 60),
 )
-def test_it_is_the_quantile_of_the_longer_ones_of_the_neighbours(
+def test_length_prediction_is_the_quantile_of_longer_neighbors(
     make_request, seen_before, prompt, emitted
 ):
     predictor = LengthPredictor()
@@ -102,12 +104,14 @@ def test_it_is_the_quantile_of_the_longer_ones_of_the_neighbours(
         (range(10, 330, 10), 1000, 40, 0),
     ],
 )
-def test_what_is_nearly_sure(make_request, lengths, limit, streamed, sure):
+def test_sure_length_is_reached_by_all_but_a_share_of_neighbors(
+    make_request, lengths, limit, streamed, sure
+):
     predictor = seen(make_request, lengths)
     assert predictor.at_least(make_request("r", new=limit, streamed=streamed)) == sure
 
 
-def test_prompts_alike_tell_more_than_others(make_request):
+def test_length_prediction_prefers_similar_prompts(make_request):
     predictor = LengthPredictor()
     for index in range(200):
         predictor.observe(make_request("asks", prompt=40 + index % 10), 300)
@@ -117,7 +121,7 @@ def test_prompts_alike_tell_more_than_others(make_request):
     assert predictor.predict(make_request("b", prompt=3500, new=1000), 25) == 300
 
 
-def test_it_forgets_what_is_long_ago(make_request):
+def test_length_predictor_forgets_responses_before_its_window(make_request):
     predictor = LengthPredictor()
     for length in (*[500] * 100, *[20] * WINDOW):
         predictor.observe(make_request("seen"), length)

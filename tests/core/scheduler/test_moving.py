@@ -18,7 +18,7 @@ def receiver(make_scheduler):
     return make_scheduler(DISAGGREGATED["mooncake"], pool=Pool.LP)
 
 
-def test_what_is_prefilled_keeps_its_blocks_until_it_is_gone(sender, make_request):
+def test_sent_request_keeps_its_blocks_until_it_is_transferred(sender, make_request):
     total = sender.status(0.0).free_blocks
     sender.add_request(make_request("r", prompt=100), 0.0)
     batch = sender.schedule(0.0)
@@ -31,7 +31,7 @@ def test_what_is_prefilled_keeps_its_blocks_until_it_is_gone(sender, make_reques
     assert sender.status(0.3).free_blocks == total
 
 
-def test_what_ends_with_its_first_token_goes_nowhere(sender, make_request):
+def test_request_that_ends_with_its_first_token_is_not_sent(sender, make_request):
     sender.add_request(make_request("r", prompt=100), 0.0)
     batch = sender.schedule(0.0)
     sender.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}, ("r",)), 0.1)
@@ -39,7 +39,7 @@ def test_what_ends_with_its_first_token_goes_nowhere(sender, make_request):
     assert (status.num_running, status.finished, status.attained) == (0, 1, 1)
 
 
-def test_what_is_expected_decodes_once_it_is_here(receiver, make_request):
+def test_expected_request_decodes_once_it_is_received(receiver, make_request):
     request = make_request("r", prompt=101, new=3, streamed=1)
     assert receiver.expect(request)
     assert receiver.status(0.0).admitted == ("r",)
@@ -54,7 +54,7 @@ def test_what_is_expected_decodes_once_it_is_here(receiver, make_request):
     assert receiver.status(9.0).free_blocks == receiver.config.num_blocks
 
 
-def test_nothing_is_expected_beyond_memory_and_seats(receiver, make_request):
+def test_expected_request_beyond_memory_or_seats_is_refused(receiver, make_request):
     assert not receiver.expect(make_request("long", prompt=16 * 256, new=3, streamed=1))
     for index in range(receiver.config.max_num_seqs):
         assert receiver.expect(make_request(str(index), prompt=20, new=3, streamed=1))
@@ -62,7 +62,7 @@ def test_nothing_is_expected_beyond_memory_and_seats(receiver, make_request):
     assert "long" not in receiver.status(0.0).admitted
 
 
-def test_what_is_on_its_way_is_not_preempted(receiver, make_request):
+def test_request_in_transfer_is_not_preempted(receiver, make_request):
     """The sequence that decodes fills the memory, and came first."""
     total = receiver.config.num_blocks
     assert receiver.expect(make_request("a", prompt=16 * (total - 2), new=100, streamed=1))

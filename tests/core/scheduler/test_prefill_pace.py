@@ -7,11 +7,11 @@ from macroserve.core.request import Request, Slo
 from macroserve.core.scheduler.prefill_pace import WINDOW_S, PrefillPace
 
 
-def test_pace_without_a_measurement_is_the_prediction() -> None:
+def test_prefill_pace_without_a_measurement_is_the_prediction() -> None:
     assert PrefillPace().s_per_token(0.002) == pytest.approx(0.002)
 
 
-def test_pace_follows_what_was_measured_of_late() -> None:
+def test_prefill_pace_follows_recent_measurements() -> None:
     pace = PrefillPace()
     for _ in range(100):
         pace.observe(100, 1.0)
@@ -22,7 +22,7 @@ def test_pace_follows_what_was_measured_of_late() -> None:
     assert pace.s_per_token(0.002) < slow / 3
 
 
-def test_pace_of_a_queue_that_stands_is_finite() -> None:
+def test_prefill_pace_of_a_blocked_queue_is_finite() -> None:
     pace = PrefillPace()
     for _ in range(1000):
         pace.observe(0, 1.0)
@@ -30,7 +30,9 @@ def test_pace_of_a_queue_that_stands_is_finite() -> None:
 
 
 @pytest.mark.parametrize(("num_requests", "is_slower"), [(1, False), (64, True)])
-def test_only_iterations_with_a_queue_count(make_scheduler, num_requests, is_slower) -> None:
+def test_prefill_pace_counts_only_iterations_with_a_queue(
+    make_scheduler, num_requests, is_slower
+) -> None:
     """A lone request that decodes for long says nothing of how fast a queue gets shorter."""
     scheduler = make_scheduler("vllm", num_blocks=64)
     for index in range(num_requests):

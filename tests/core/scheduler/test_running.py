@@ -31,7 +31,7 @@ def run_up(make_sequence):
 
 
 @pytest.mark.parametrize("pause_when_full", [False, True])
-def test_each_gets_a_block_while_there_are_some(run_up, pause_when_full):
+def test_running_with_free_blocks_gives_each_sequence_one(run_up, pause_when_full):
     running = run_up(8, ("a", 0, 2), ("b", 1, 2), pause_when_full=pause_when_full)
     assert running.make_room() == []
     assert running.blocks.free == 2
@@ -39,7 +39,7 @@ def test_each_gets_a_block_while_there_are_some(run_up, pause_when_full):
     assert running.make_room() == [] and running.blocks.free == 2  # once is enough
 
 
-def test_the_latest_arrival_gives_up_its_cache(run_up):
+def test_running_without_free_blocks_preempts_the_latest_arrival(run_up):
     running = run_up(6, ("late", 9, 2), ("a", 1, 2), ("b", 2, 2), pause_when_full=False)
     preempted = running.make_room()
     assert names(preempted) == ["late"]
@@ -48,19 +48,19 @@ def test_the_latest_arrival_gives_up_its_cache(run_up):
     assert running.blocks.free == 0
 
 
-def test_a_sequence_may_have_to_preempt_itself(run_up):
+def test_sequence_that_arrived_last_preempts_itself(run_up):
     running = run_up(4, ("a", 1, 2), ("b", 2, 2), pause_when_full=False)
     running.decoding["a"].num_slots = 99  # a has room; only b is short
     assert names(running.make_room()) == ["b"]
     assert names(running) == ["a"]
 
 
-def test_begun_prompts_are_preempted_too(run_up):
+def test_prompt_that_has_begun_can_be_preempted(run_up):
     running = run_up(6, ("a", 1, 2), pause_when_full=False, prefilling=(("p", 5, 4),))
     assert names(running.make_room()) == ["p"]
 
 
-def test_whoever_finds_no_block_pauses_and_goes_on_later(run_up):
+def test_sequence_without_a_block_pauses_and_continues_later(run_up):
     running = run_up(5, ("a", 1, 2), ("b", 2, 2), pause_when_full=True)
     assert running.make_room() == []
     assert names(running.decoding.values()) == ["a"]
@@ -72,7 +72,7 @@ def test_whoever_finds_no_block_pauses_and_goes_on_later(run_up):
     assert running.decoding["b"].num_slots == 48
 
 
-def test_the_paused_come_before_those_that_run(run_up):
+def test_paused_sequence_gets_blocks_before_running_ones(run_up):
     running = run_up(6, ("a", 1, 2), ("b", 2, 2), pause_when_full=True, prefilling=(("p", 5, 1),))
     running.make_room()
     assert names(running.paused.values()) == ["b"]
@@ -83,20 +83,20 @@ def test_the_paused_come_before_those_that_run(run_up):
     assert names(running.decoding.values()) == ["b"]
 
 
-def test_when_all_are_paused_the_latest_is_preempted(run_up):
+def test_running_with_all_paused_preempts_the_latest(run_up):
     running = run_up(4, ("a", 2, 2), ("b", 1, 2), pause_when_full=True)
     assert names(running.make_room()) == ["a"]
     assert names(running.decoding.values()) == ["b"]
 
 
-def test_nobody_is_preempted_while_a_prompt_can_go_on(run_up):
+def test_running_while_a_prompt_can_continue_preempts_none(run_up):
     running = run_up(6, ("a", 1, 2), pause_when_full=True, prefilling=(("p", 5, 4),))
     assert running.make_room() == []
     assert names(running.paused.values()) == ["a"]
     assert names(running) == ["p", "a"]
 
 
-def test_blocks_come_back_from_every_state(run_up):
+def test_sequence_removed_in_any_state_frees_its_blocks(run_up):
     for name, state in (("p", State.FINISHED), ("a", State.FINISHED), ("b", State.WAITING)):
         running = run_up(
             9, ("a", 1, 2), ("b", 2, 3), pause_when_full=True, prefilling=(("p", 5, 4),)
@@ -129,7 +129,7 @@ def lending(num_blocks):
     return Running(num_blocks, 16, pause_when_full=True, queue_responses=True)
 
 
-def test_what_a_guest_has_lent_on_comes_back_from_its_own_guest(decode):
+def test_blocks_lent_on_come_back_from_the_last_borrower(decode):
     running = lending(20)
     lender = decode(running, "lender", 10)
     borrower = decode(running, "borrower", 5, lender)
@@ -143,7 +143,7 @@ def test_what_a_guest_has_lent_on_comes_back_from_its_own_guest(decode):
     assert lender.num_slots == 12 * 16
 
 
-def test_the_guest_that_came_last_leaves_first(decode):
+def test_lender_that_needs_blocks_preempts_the_latest_borrower(decode):
     running = lending(16)
     lender = decode(running, "lender", 10)
     for name in ("first", "last"):
@@ -159,7 +159,7 @@ def test_the_guest_that_came_last_leaves_first(decode):
         st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(1, 6)), min_size=5, max_size=40
     )
 )
-def test_no_host_loses_what_it_lends(decode, moves):
+def test_lender_under_any_order_of_ends_keeps_its_blocks(decode, moves):
     """Responses begin, as borrowers of others where those have as much, and end in any order."""
     running = lending(60)
     own = {}

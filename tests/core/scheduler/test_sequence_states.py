@@ -29,7 +29,7 @@ LEGAL = {
 
 @pytest.mark.parametrize("before", State)
 @pytest.mark.parametrize("after", State)
-def test_moves(make_sequence, before, after):
+def test_sequence_moves_only_as_its_state_allows(make_sequence, before, after):
     seq = make_sequence()
     seq.state = before
     if (before, after) in LEGAL:
@@ -41,7 +41,7 @@ def test_moves(make_sequence, before, after):
         assert seq.state is before
 
 
-def test_each_token_after_the_first_saves_a_tpot(make_sequence):
+def test_sequence_saves_a_tpot_with_each_token_after_the_first(make_sequence):
     seq = make_sequence(slo=Slo(1.0, 0.1))
     seq.emit(1, now=5.0)
     assert seq.first_token_s == 5.0 and seq.tpot_budget_until_s == pytest.approx(5.0)
@@ -52,7 +52,7 @@ def test_each_token_after_the_first_saves_a_tpot(make_sequence):
 
 
 @pytest.mark.parametrize(("first_token_s", "patience_s"), [(None, 1.0), (0.9, 0.1), (1.1, -inf)])
-def test_readers_wait_for_the_first_token_then_for_the_next(
+def test_sequence_wait_starts_at_arrival_then_at_each_token(
     make_sequence, first_token_s, patience_s
 ):
     seq = make_sequence(slo=Slo(1.0, 0.1))
@@ -61,11 +61,11 @@ def test_readers_wait_for_the_first_token_then_for_the_next(
     assert seq.patience_s == pytest.approx(patience_s)
 
 
-def test_who_has_tokens_from_elsewhere_waits_for_the_next(make_sequence):
+def test_sequence_continued_from_elsewhere_waits_for_the_next_token(make_sequence):
     assert make_sequence(slo=Slo(1.0, 0.1), streamed=3).patience_s == 0.1
 
 
-def test_a_forgotten_cache_is_computed_again_up_to_the_last_token(make_sequence):
+def test_sequence_without_its_cache_recomputes_up_to_the_last_token(make_sequence):
     seq = make_sequence(prompt=100)
     seq.num_computed, seq.num_slots = 100, 112
     seq.emit(3, now=1.0)
@@ -85,7 +85,7 @@ def test_a_forgotten_cache_is_computed_again_up_to_the_last_token(make_sequence)
         (0.5, 0, 0.5, 0, False),  # ended without a token
     ],
 )
-def test_attainment_is_what_the_reader_saw(
+def test_sequence_attainment_is_as_seen_by_the_reader(
     make_sequence, first_s, tokens, end_s, streamed, attained
 ):
     seq = make_sequence(slo=Slo(1.0, 0.1), streamed=streamed)
@@ -96,7 +96,7 @@ def test_attainment_is_what_the_reader_saw(
 
 
 @pytest.mark.parametrize(("num_slow", "attained"), [(1, True), (2, False)])
-def test_one_slow_gap_in_a_hundred_is_forgiven(make_sequence, num_slow, attained):
+def test_sequence_with_one_slow_gap_in_a_hundred_attains(make_sequence, num_slow, attained):
     seq = make_sequence(slo=Slo(1.0, 0.1, 0.2))
     now = 0.5
     seq.emit(1, now)

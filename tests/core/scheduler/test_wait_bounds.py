@@ -27,7 +27,7 @@ def flood(executor, make_request, slo, until_s):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_an_overdue_prompt_is_prefilled_though_slack_never_pays(
+def test_overdue_prompt_without_slack_is_prefilled(
     make_scheduler, make_executor, make_request, strategy
 ):
     scheduler = make_scheduler(strategy)
@@ -44,9 +44,7 @@ def test_an_overdue_prompt_is_prefilled_though_slack_never_pays(
     assert waited_s <= OVERDUE_TTFTS * scheduler.config.slo.ttft_s + 6 * step_s
 
 
-def test_overdue_prompts_leave_every_other_batch_to_decodes(
-    make_scheduler, make_executor, make_request
-):
+def test_overdue_prompts_alternate_with_decode_batches(make_scheduler, make_executor, make_request):
     scheduler = make_scheduler("ecoserve", max_num_seqs=12, num_blocks=2000)
     executor = make_executor(scheduler, {"long": 900})
     executor.add(make_request("long", 0.0, 50, 900, just_enough(scheduler)))
@@ -62,7 +60,7 @@ def test_overdue_prompts_leave_every_other_batch_to_decodes(
     assert kinds == [BatchKind.PREFILL, BatchKind.DECODE] * 9 + [BatchKind.PREFILL]
 
 
-def test_a_prefill_phase_ends_after_one_ttft_target(make_scheduler, make_executor, make_request):
+def test_prefill_phase_ends_after_one_ttft_target(make_scheduler, make_executor, make_request):
     """EcoServe, with enough prompts for many phases and nothing that decoded before."""
     scheduler = make_scheduler("ecoserve", max_num_seqs=200, max_batch_tokens=512, num_blocks=9000)
     lengths = {f"r{i}": 100 for i in range(150)}
@@ -76,7 +74,7 @@ def test_a_prefill_phase_ends_after_one_ttft_target(make_scheduler, make_executo
     assert len(executor.first_token_s) < 150
 
 
-def test_prefills_first_let_decodes_in_when_the_seats_are_taken(
+def test_prefill_first_decodes_once_the_seats_are_taken(
     make_scheduler, make_executor, make_request
 ):
     scheduler = make_scheduler("vllm", max_num_seqs=8, num_blocks=2000)
@@ -90,7 +88,7 @@ def test_prefills_first_let_decodes_in_when_the_seats_are_taken(
     assert longest == 8
 
 
-def test_late_requests_age_under_a_flood_of_others(make_scheduler, make_executor, make_request):
+def test_late_request_under_a_flood_is_served(make_scheduler, make_executor, make_request):
     """Triage gives the big one up at once; a share of the prefill brings it in all the same."""
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
@@ -109,7 +107,7 @@ def test_late_requests_age_under_a_flood_of_others(make_scheduler, make_executor
     assert "prompts have waited too long" not in reasons, "for others were prefilled"
 
 
-def test_a_long_one_ages_though_none_is_ever_late(make_scheduler, make_executor, make_request):
+def test_long_request_behind_shorter_ones_is_served(make_scheduler, make_executor, make_request):
     """Shorter ones pass it, of which some always wait, until it has waited enough."""
     slo = Slo(1e6, 1e6)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=4)
@@ -132,7 +130,7 @@ def test_a_long_one_ages_though_none_is_ever_late(make_scheduler, make_executor,
     assert num_short > 50, "many passed it"
 
 
-def test_a_late_prompt_that_has_begun_ages_as_well(make_scheduler, make_executor, make_request):
+def test_late_prompt_that_has_begun_is_served(make_scheduler, make_executor, make_request):
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
     executor = make_executor(scheduler, {"big": 2})
@@ -143,7 +141,7 @@ def test_a_late_prompt_that_has_begun_ages_as_well(make_scheduler, make_executor
     assert "big" in executor.ended
 
 
-def test_late_ones_are_promised_tokens_as_long_as_there_are_any(
+def test_promised_tokens_grow_only_while_late_requests_exist(
     make_scheduler, make_executor, make_request
 ):
     """Begun or not; what nobody has claimed is no credit for those who are late much later."""
@@ -164,7 +162,9 @@ def test_late_ones_are_promised_tokens_as_long_as_there_are_any(
     assert prefill("b") == 0
 
 
-def test_without_ageing_it_would_wait(make_scheduler, make_executor, make_request, monkeypatch):
+def test_late_request_without_promised_tokens_waits(
+    make_scheduler, make_executor, make_request, monkeypatch
+):
     """The same flood, and nothing promised to the late ones: the test above tests something."""
     monkeypatch.setattr("macroserve.core.scheduler.waiting.LATE_SHARE", 0.0)
     slo = Slo(0.3, 0.1)
@@ -175,7 +175,7 @@ def test_without_ageing_it_would_wait(make_scheduler, make_executor, make_reques
     assert "big" not in executor.ended
 
 
-def test_a_paused_response_goes_on_when_blocks_are_free(
+def test_paused_response_continues_when_blocks_are_free(
     make_scheduler, make_executor, make_request
 ):
     scheduler = make_scheduler("unified", changes={"exact_kv": True}, num_blocks=16)

@@ -21,7 +21,9 @@ arrivals = st.lists(
 
 @pytest.mark.parametrize("ordering", Ordering)
 @given(arrivals, st.lists(st.integers(0, 29)))
-def test_orders_and_sums_are_those_of_a_sorted_list(make_sequence, ordering, wanted, leaving):
+def test_waiting_queue_after_any_operations_equals_a_sorted_list(
+    make_sequence, ordering, wanted, leaving
+):
     queue, model = WaitingQueue(ordering), []
     for index, (arrival_s, ttft_s, streaming, prompt) in enumerate(wanted):
         seq = make_sequence(
@@ -61,7 +63,7 @@ def test_orders_and_sums_are_those_of_a_sorted_list(make_sequence, ordering, wan
         assert queue.num_due_before(moment_s) == sum(s.deadline_s < moment_s for s in fresh)
 
 
-def test_who_has_waited_longest_for_each_token_and_cost_is_next(make_sequence):
+def test_response_ratio_order_starts_with_the_longest_wait_per_cost(make_sequence):
     queue = WaitingQueue(Ordering.EDF)
     for ordinal, (name, waited_s, cost_s, predicted) in enumerate(
         [
@@ -81,7 +83,7 @@ def test_who_has_waited_longest_for_each_token_and_cost_is_next(make_sequence):
     assert len(queue) == 5
 
 
-def test_late_requests_earn_a_share_of_what_is_prefilled_of_others():
+def test_late_requests_earn_a_share_of_other_prefills():
     queue = WaitingQueue(Ordering.EDF)
     tokens = round(100 / LATE_SHARE)
     queue.promise(tokens, 0)

@@ -36,7 +36,7 @@ class PlayedLayer:
         self._clock.now_s += next(self._trials_ms) / 1e3
 
 
-def test_rho_is_the_quickest_time_of_all_layers_for_each_token(monkeypatch):
+def test_rho_is_the_shortest_trial_of_all_layers_per_token(monkeypatch):
     clock = SimpleNamespace(now_s=0.0)
     monkeypatch.setattr(calibrate, "perf_counter", lambda: clock.now_s)
     # A machine that is busy with something else but for one trial, in which layers take 5 + 2 ms.

@@ -98,7 +98,7 @@ def verdict(vllm_args):
         pytest.param(GQA, 8, True, "0.50", id="ranks-that-repeat-heads-often"),
     ],
 )
-def test_auto_keeps_hidden_states_where_they_are_smaller(verdict, config, ranks, on, part):
+def test_hybrid_cache_auto_is_on_if_hidden_states_are_smaller(verdict, config, ranks, on, part):
     found = verdict(config, ranks=ranks)
     assert found.on is on
     assert str(found) == (
@@ -106,11 +106,11 @@ def test_auto_keeps_hidden_states_where_they_are_smaller(verdict, config, ranks,
     )
 
 
-def test_on_keeps_them_wherever_they_can_be(verdict):
+def test_hybrid_cache_on_is_on_if_the_model_supports_it(verdict):
     assert verdict(GQA, "On").on
 
 
-def test_off_keeps_none(verdict):
+def test_hybrid_cache_off_is_off(verdict):
     assert str(verdict(LLAMA, "Off")) == "off: spec.engine.hybridCache is Off"
 
 
@@ -159,7 +159,7 @@ def test_off_keeps_none(verdict):
         ),
     ],
 )
-def test_what_stands_in_its_way(verdict, config, args, reason):
+def test_hybrid_cache_of_an_unsupported_setup_tells_the_reason(verdict, config, args, reason):
     found = verdict(config, **args)
     assert not found.on
     assert reason in found.reason
@@ -170,7 +170,7 @@ def test_what_stands_in_its_way(verdict, config, args, reason):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("config", [LLAMA, OPT], ids=["llama", "opt"])
-def test_which_strategies_keep_hidden_states(verdict, config, name):
+def test_hybrid_cache_auto_depends_on_the_strategy(verdict, config, name):
     """``unified`` where attention reads them as they are; Apt-Serve's also where keys and values
     are made again."""
     found = verdict(config, name=name)
@@ -180,12 +180,12 @@ def test_which_strategies_keep_hidden_states(verdict, config, name):
 
 
 @pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].keeps_hidden])
-def test_a_strategy_that_keeps_none_cannot_be_told_to(verdict, name):
+def test_hybrid_cache_on_with_a_strategy_without_it_is_refused(verdict, name):
     with pytest.raises(ValueError, match=name):
         verdict(LLAMA, "On", name=name)
 
 
-def test_unified_keeps_them_where_it_is_told_to(verdict):
+def test_hybrid_cache_on_with_unified_is_on(verdict):
     assert verdict(LLAMA, "On", name="unified").on
 
 
@@ -198,7 +198,7 @@ def test_unified_keeps_them_where_it_is_told_to(verdict):
         ({"attention_config": {"backend": "TRITON_ATTN"}}, False, "TRITON_ATTN"),
     ],
 )
-def test_on_a_gpu_it_attends_by_a_backend_that_it_knows(
+def test_hybrid_cache_on_a_gpu_uses_a_supported_backend(
     vllm_args, monkeypatch, args, on_cpu, backend
 ):
     given = vllm_args(LLAMA, **args)

@@ -39,7 +39,7 @@ def num_running(engine, cache: CacheKind) -> float:
     return mean(running)
 
 
-def test_hidden_states_let_nearly_twice_as_many_run(engine):
+def test_hybrid_cache_in_the_same_pool_runs_nearly_twice_as_many(engine):
     kv, hidden = (num_running(engine, cache) for cache in CacheKind)
     assert kv >= 8
     assert hidden >= 1.8 * kv, f"{hidden:.1f} requests at a time with hidden states, {kv:.1f} not"

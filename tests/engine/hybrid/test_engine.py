@@ -35,7 +35,9 @@ def started(settings: EngineSettings) -> tuple[str, dict]:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "opt"])
-def test_rho_is_measured_at_the_start(architecture: str, settings: EngineSettings) -> None:
+def test_engine_with_the_hybrid_cache_measures_rho_at_the_start(
+    architecture: str, settings: EngineSettings
+) -> None:
     model = str(ensure_tiny_model(architecture=architecture))
     said, latency = started(replace(settings, strategy="aptserve", model=model))
     assert said == "on: hidden states take 0.50 of the memory of keys and values"
@@ -48,14 +50,16 @@ def test_rho_is_measured_at_the_start(architecture: str, settings: EngineSetting
     assert 0 < latency["rebuild_s_per_token"] < 2e-3
 
 
-def test_nothing_is_measured_where_nothing_is_hidden(settings: EngineSettings) -> None:
+def test_engine_without_the_hybrid_cache_measures_no_rho(settings: EngineSettings) -> None:
     said, latency = started(settings)
     assert said.startswith("off: keys and values would be made of hidden states again")
     assert len(said) < MAX_NAME_CHARS
     assert latency["rebuild_s_per_token"] is None
 
 
-def test_what_cannot_be_is_refused_before_a_model_is_loaded(settings: EngineSettings) -> None:
+def test_engine_with_an_unsupported_cache_is_refused_before_loading(
+    settings: EngineSettings,
+) -> None:
     wished = replace(settings, hybrid_cache="On", strategy="aptserve", args={"enable_lora": True})
     with pytest.raises(ValueError, match=r"spec\.engine\.hybridCache is On, but LoRA"):
         started(wished)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("model", ["qwen", "opt"])
-def test_same_tokens_by_kernels(model: str, tmp_path: Path) -> None:
+def test_tokens_with_kernels_equal_those_of_the_cpu(model: str, tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "support.hybrid_by_kernels", str(tmp_path), model],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -42,7 +42,9 @@ caches = st.lists(st.sampled_from(CacheKind), min_size=1, max_size=8)
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(arrivals, leavings, preemptions, caches)
-def test_every_page_has_one_owner(engine, served, arrivals, leavings, preemptions, caches):
+def test_pages_under_any_schedule_have_one_owner(
+    engine, served, arrivals, leavings, preemptions, caches
+):
     engine.clear()
     wanted, left, chosen = {}, set(), iter(range(10**9))
     with chosen_caches(lambda index: caches[next(chosen) % len(caches)]):

@@ -21,7 +21,7 @@ LONGEST = scratch_pages.MIN_TOKENS // 2
 
 
 @given(st.lists(st.integers(1, LONGEST), max_size=40))
-def test_each_request_is_in_one_share_that_fits(seq_lens):
+def test_scratch_shares_have_each_request_once_and_fit(seq_lens):
     room = Scratch(LONGEST, BLOCK)
     rows = torch.arange(len(seq_lens)) + 7
     shares = [share.tolist() for share in room.in_turn(rows, torch.tensor(seq_lens))]
@@ -31,12 +31,12 @@ def test_each_request_is_in_one_share_that_fits(seq_lens):
     assert all(a + b > room.num_pages for a, b in itertools.pairwise(pages))
 
 
-def test_the_longest_request_fits():
+def test_scratch_fits_the_longest_request():
     longest = 3 * scratch_pages.MIN_TOKENS + 1
     assert Scratch(longest, BLOCK).num_pages * BLOCK >= longest
 
 
-def test_pages_are_laid_out_as_the_pool_and_are_numbers():
+def test_scratch_pages_have_the_layout_of_the_pool_and_are_numbers():
     pool = torch.empty(5, 2, BLOCK, 8).transpose(1, 2)
     pages = Scratch(1, BLOCK).pages(pool)
     assert pages.shape[1:] == pool.shape[1:]

@@ -64,14 +64,14 @@ def run(engine, served, choose, on_step=lambda: None):
         pytest.param(lambda index: list(CacheKind)[index % 2], set(CacheKind), id="mixed"),
     ],
 )
-def test_same_tokens_as_stock_vllm(engine, served, choose, kinds):
+def test_tokens_with_the_hybrid_cache_equal_stock_vllm(engine, served, choose, kinds):
     seen = set()
     tokens = run(engine, served, choose, lambda: seen.update(engine.caches().values()))
     assert tokens == served.tokens
     assert seen == kinds
 
 
-def test_same_tokens_when_caches_change(engine, served):
+def test_tokens_when_caches_change_equal_stock_vllm(engine, served):
     """Who is preempted may come back with the other cache."""
     rnd = random.Random(3)
     had = defaultdict(set)

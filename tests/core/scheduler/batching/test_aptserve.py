@@ -37,7 +37,7 @@ def prefilled(batch):
     return [prefill.request_id for prefill in batch.prefills]
 
 
-def test_who_has_waited_longer_in_sum_goes_next(make, make_request):
+def test_aptserve_runs_prefills_or_decodes_by_the_longer_total_wait(make, make_request):
     _, executor = make()
     arrive(executor, make_request, 2)
     assert executor.step().kind is BatchKind.PREFILL
@@ -48,7 +48,7 @@ def test_who_has_waited_longer_in_sum_goes_next(make, make_request):
     assert prefilled(executor.step()) == ["r2"]
 
 
-def test_memory_goes_to_those_that_have_waited_longest_for_it(make, make_request):
+def test_aptserve_with_short_memory_prefers_long_waits(make, make_request):
     scheduler, executor = make(num_blocks=19)
     executor.now = 1.0
     arrive(executor, make_request, 1, prompt=150, at_s=0.9)
@@ -59,7 +59,9 @@ def test_memory_goes_to_those_that_have_waited_longest_for_it(make, make_request
 
 
 @pytest.mark.parametrize(("late_value", "first"), [(0.0, "r1"), (0.4, "r0")])
-def test_a_late_request_is_worth_little(make, make_request, late_value, first):
+def test_aptserve_late_request_gives_way_unless_late_value_counts(
+    make, make_request, late_value, first
+):
     _, executor = make(num_blocks=12, late_value=late_value)
     executor.now = 10.0
     arrive(executor, make_request, 1, at_s=0.0, slo=Slo(2.0, 0.5))
@@ -67,7 +69,7 @@ def test_a_late_request_is_worth_little(make, make_request, late_value, first):
     assert prefilled(executor.step()) == [first]
 
 
-def test_a_late_request_is_served_when_there_is_room(make, make_request):
+def test_aptserve_late_request_with_room_is_served(make, make_request):
     _, executor = make()
     executor.now = 10.0
     arrive(executor, make_request, 1, at_s=0.0, slo=Slo(2.0, 0.5))
@@ -76,7 +78,7 @@ def test_a_late_request_is_served_when_there_is_room(make, make_request):
     assert executor.ended == {"r0": "finished"}
 
 
-def test_short_memory_hides_caches_so_that_more_run(make, make_request):
+def test_aptserve_with_short_memory_hides_caches_to_run_more(make, make_request):
     def run(**fields):
         _, executor = make(num_blocks=40, **fields)
         executor.now = 30.0
@@ -90,14 +92,14 @@ def test_short_memory_hides_caches_so_that_more_run(make, make_request):
     assert hidden(batch)
 
 
-def test_nothing_is_hidden_where_memory_suffices(make, make_request):
+def test_aptserve_with_enough_memory_hides_no_cache(make, make_request):
     _, executor = make(hidden_states_per_block=32)
     executor.now = 30.0
     arrive(executor, make_request, 5, at_s=0.0)
     assert not hidden(executor.step())
 
 
-def test_hidden_caches_take_half_the_blocks_until_the_end(make, make_request):
+def test_hidden_caches_hold_half_the_blocks_until_they_end(make, make_request):
     scheduler, executor = make(num_blocks=16, hidden_states_per_block=32)
     executor.now = 30.0
     arrive(executor, make_request, 3, at_s=0.0)
@@ -111,14 +113,14 @@ def test_hidden_caches_take_half_the_blocks_until_the_end(make, make_request):
     assert set(executor.ended.values()) == {"finished"}
 
 
-def test_other_strategies_never_hide(make, make_request):
+def test_strategies_without_hybrid_cache_hide_no_cache(make, make_request):
     for name in STRATEGIES.keys() - {"aptserve", "aptserve-s"}:
         _, executor = make(name, num_blocks=40, hidden_states_per_block=32)
         arrive(executor, make_request, 10, at_s=-1.0)
         assert not hidden(executor.step())
 
 
-def test_chunks_mix_decodes_with_the_chosen(make, make_request):
+def test_chunked_aptserve_mixes_decodes_with_chosen_prompts(make, make_request):
     _, executor = make("aptserve-s", chunk_tokens=128, hidden_states_per_block=32)
     arrive(executor, make_request, 1, prompt=50)
     executor.step()
@@ -129,7 +131,7 @@ def test_chunks_mix_decodes_with_the_chosen(make, make_request):
     assert sum(prefill.num_tokens for prefill in batch.prefills) == 127
 
 
-def test_who_was_just_preempted_waits_for_an_iteration(make, make_request):
+def test_aptserve_preempted_request_waits_for_an_iteration(make, make_request):
     scheduler, executor = make("aptserve-s", num_blocks=16, hidden_states_per_block=32)
     scheduler.latency.rebuild_s_per_token = 1e-9  # so that the hidden cache, which fits, pays
     arrive(executor, make_request, 2)
@@ -143,6 +145,6 @@ def test_who_was_just_preempted_waits_for_an_iteration(make, make_request):
     assert set(executor.ended.values()) == {"finished"}
 
 
-def test_what_late_requests_count_is_a_share(make_config):
+def test_config_with_a_late_value_outside_0_to_1_is_refused(make_config):
     with pytest.raises(ValueError, match="late_value"):
         replace(make_config("aptserve"), late_value=1.5)

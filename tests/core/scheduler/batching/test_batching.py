@@ -33,28 +33,28 @@ def compose(make_step):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("pool", Pool)
-def test_nothing_to_do(compose, strategy, pool):
+def test_batching_without_work_returns_an_idle_plan(compose, strategy, pool):
     kind, picks, decodes, _ = compose(strategy, pool=pool)
     assert (kind, picks, decodes) == (BatchKind.IDLE, [], [])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("pool", Pool)
-def test_only_decodes(compose, strategy, pool):
+def test_batching_with_only_decodes_runs_all_of_them(compose, strategy, pool):
     kind, picks, decodes, _ = compose(strategy, [0.5, -3.0], pool=pool)
     assert (kind, picks, decodes) == (BatchKind.DECODE, [], ["d0", "d1"])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("pool", Pool)
-def test_only_prompts(compose, strategy, pool):
+def test_batching_with_only_prompts_prefills_them(compose, strategy, pool):
     kind, picks, _, _ = compose(strategy, [], [100, 200], pool=pool)
     assert kind is BatchKind.PREFILL
     assert sorted(picks) == [("w0", 100), ("w1", 200)]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_begun_prompts_come_first_and_need_no_seat(compose, strategy):
+def test_admission_of_begun_prompts_comes_first_and_needs_no_seat(compose, strategy):
     _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50], max_num_seqs=2)
     assert picks == [("b0", 50)]
     _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50, 60])
@@ -65,7 +65,7 @@ def test_begun_prompts_come_first_and_need_no_seat(compose, strategy):
 @pytest.mark.parametrize(
     "limit", [{"max_num_seqs": 3}, {"num_blocks": 2 * 2 + 25}], ids=["seats", "memory"]
 )
-def test_the_first_that_finds_no_room_keeps_those_behind_it_out(compose, strategy, limit):
+def test_admission_after_a_prompt_without_room_admits_none(compose, strategy, limit):
     """w1 does not fit; w2 would."""
     _, picks, _, _ = compose(strategy, [90.0, 90.0], [20, 400, 20], **limit)
     assert picks == [("w0", 20)]
@@ -80,7 +80,7 @@ def test_the_first_that_finds_no_room_keeps_those_behind_it_out(compose, strateg
         ([300, 700], BatchKind.PREFILL, [("w0", 300), ("w1", 212)]),
     ],
 )
-def test_separate(compose, waiting, kind, expected):
+def test_prefill_first_batch_runs_prompts_before_decodes(compose, waiting, kind, expected):
     """Prefills alone and first; 512 tokens a batch here."""
     assert compose("vllm", [-9.0], waiting)[:3] == (kind, expected, [])
 
@@ -94,7 +94,7 @@ def test_separate(compose, waiting, kind, expected):
         (70, [30], []),
     ],
 )
-def test_chunked(compose, decodes, waiting, expected):
+def test_chunked_batch_fills_the_chunk_beside_decodes(compose, decodes, waiting, expected):
     kind, picks, chosen, _ = compose(
         "sarathi", [0.0] * decodes, waiting, chunk_tokens=64, max_num_seqs=100
     )
@@ -170,13 +170,13 @@ def test_chunked(compose, decodes, waiting, expected):
         ),
     ],
 )
-def test_temporal(compose, case, kind, expected, reason):
+def test_ecoserve_batch_runs_one_phase_by_saved_tpot(compose, case, kind, expected, reason):
     got, picks, decodes, why = compose("ecoserve", max_num_seqs=32, **case)
     assert (got, picks) == (kind, expected) and reason in why
     assert bool(decodes) == (kind is BatchKind.DECODE)
 
 
-def test_piggyback_low_priority(compose):
+def test_ascendra_batch_on_lp_puts_decodes_first(compose):
     """Decodes first, and no more than 128 sequences, whatever the engine holds."""
     assert compose("ascendra", [0.0] * 12, [600], pool=Pool.LP)[:2] == (
         BatchKind.MIXED,
@@ -187,7 +187,7 @@ def test_piggyback_low_priority(compose):
     assert compose("ascendra", [0.0] * 128, [5], **fields)[1] == []
 
 
-def test_piggyback_high_priority_puts_prefills_first(compose):
+def test_ascendra_batch_on_hp_puts_prefills_first(compose):
     kind, picks, decodes, _ = compose("ascendra", [0.3, 0.1, 0.2], [510], pool=Pool.HP)
     assert (kind, picks) == (BatchKind.MIXED, [("w0", 510)])
     assert decodes == ["d1", "d2"], "those that saved least"
@@ -206,7 +206,7 @@ def test_piggyback_high_priority_puts_prefills_first(compose):
         (20, 40 + 8 + 4, False),
     ],
 )
-def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks, admitted):
+def test_ascendra_batch_on_hp_holds_memory_back(compose, decodes, num_blocks, admitted):
     """A prompt of 100 takes 8 blocks of 16 with its next one; each decode may grow by 998."""
     _, picks, _, _ = compose(
         "ascendra", [0.0] * decodes, [100], num_blocks=num_blocks, max_num_seqs=32
@@ -243,7 +243,7 @@ def test_piggyback_high_priority_holds_memory_back(compose, decodes, num_blocks,
         ({"saved": -1.0, "begun_s": 2.1, "prefilled_s": 2.1}, 300, "too long"),
     ],
 )
-def test_slack(compose, case, tokens, reason):
+def test_unified_batch_prefills_what_slack_pays_for(compose, case, tokens, reason):
     case = {"begun": [300], **case}
     decoding = [case.pop("saved")] * case.pop("decodes", 10)
     num_decodes = len(decoding) + case.get("fresh", 0)
@@ -262,13 +262,13 @@ def test_slack(compose, case, tokens, reason):
         (0.046, [20, 11], [("w0", 20), ("w1", 11)]),
     ],
 )
-def test_no_prompt_begins_with_a_small_piece(compose, saved_s, waiting, expected):
+def test_unified_batch_begins_no_prompt_with_a_small_piece(compose, saved_s, waiting, expected):
     _, picks, _, _ = compose("unified", [saved_s] * 20, waiting, max_num_seqs=128)
     assert picks == expected
 
 
 @pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 223)])
-def test_slack_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, tokens):
+def test_unified_batch_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, tokens):
     """One has saved nothing: one of fifty counts, and of more than fifty the next one."""
     _, picks, _, _ = compose("unified", [0.0] + [1.0] * num_rich, [300], max_num_seqs=128)
     assert sum(n for _, n in picks) == tokens
@@ -285,7 +285,7 @@ def test_slack_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, toke
         (100, 0.0, 300),
     ],
 )
-def test_slack_spends_what_responses_will_save_for_sure(make_step, sure, pace_s, tokens):
+def test_unified_batch_spends_what_responses_will_surely_save(make_step, sure, pace_s, tokens):
     step = make_step("unified", [0.0] * 10, [300], max_num_seqs=128, pace_s=pace_s)
     for seq in step.inputs.decoding.values():
         seq.sure_tokens = sure
@@ -294,7 +294,7 @@ def test_slack_spends_what_responses_will_save_for_sure(make_step, sure, pace_s,
 
 
 @pytest.mark.parametrize(("spare", "admitted"), [(31, True), (30, False)])
-def test_slack_keeps_memory_for_what_the_decodes_are_to_become(compose, spare, admitted):
+def test_unified_batch_keeps_memory_for_growing_decodes(compose, spare, admitted):
     """Five decodes hold two blocks each and may grow by 998 tokens; a prompt of 100 takes eight."""
     _, picks, _, _ = compose(
         "unified", [1.0] * 5, [100], num_blocks=5 * 2 + 8 + spare, max_num_seqs=32
@@ -302,12 +302,12 @@ def test_slack_keeps_memory_for_what_the_decodes_are_to_become(compose, spare, a
     assert bool(picks) is admitted
 
 
-def test_slack_prefills_all_it_can_when_nothing_decodes(compose):
+def test_unified_batch_without_decodes_prefills_all_it_can(compose):
     kind, picks, _, _ = compose("unified", [], [300, 300])
     assert (kind, picks) == (BatchKind.PREFILL, [("w0", 300), ("w1", 212)])
 
 
-def test_temporal_counts_tpot_from_the_first_decode_batch(make_step):
+def test_ecoserve_batch_counts_tpot_from_the_first_decode_batch(make_step):
     step = make_step("ecoserve", [-0.2], fresh=1)
     waiting, begun = step.inputs.decoding["d1"], step.inputs.decoding["d0"]
     assert waiting.tpot_budget_until_s == pytest.approx(NOW - 1.0)
@@ -317,7 +317,7 @@ def test_temporal_counts_tpot_from_the_first_decode_batch(make_step):
 
 
 @pytest.mark.parametrize("begun_s", [1.9, 2.1])
-def test_a_begun_prompt_can_be_overdue_too(compose, begun_s):
+def test_begun_prompt_that_waits_too_long_is_overdue(compose, begun_s):
     kind, picks, _, _ = compose("ecoserve", [0.0], begun=[300], begun_s=begun_s)
     if begun_s < 2:
         assert kind is BatchKind.DECODE

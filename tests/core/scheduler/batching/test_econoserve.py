@@ -45,7 +45,7 @@ def held(scheduler, name):
     return scheduler._running.blocks.held_by(name)
 
 
-def test_a_prompt_gets_its_own_memory_and_its_response_more_at_once(make, make_request):
+def test_econoserve_prompt_gets_its_memory_and_its_response_more(make, make_request):
     scheduler, executor = make()
     arrive(executor, make_request, 100)
     batch = executor.step()
@@ -60,7 +60,7 @@ def test_a_prompt_gets_its_own_memory_and_its_response_more_at_once(make, make_r
     assert scheduler._running.blocks.free == scheduler.config.num_blocks >= blocks
 
 
-def test_prompts_fill_what_responses_leave_of_the_forward_size(make, make_request):
+def test_econoserve_prompts_fill_the_rest_of_the_forward_size(make, make_request):
     _, executor = make(chunk_tokens=128)
     arrive(executor, make_request, 100, 100)
     executor.step()
@@ -70,7 +70,7 @@ def test_prompts_fill_what_responses_leave_of_the_forward_size(make, make_reques
     assert batch.kind is BatchKind.MIXED and batch.num_tokens == 128
 
 
-def test_responses_come_first_and_leave_prompts_a_reserve(make, make_request):
+def test_econoserve_responses_come_first_and_leave_a_reserve(make, make_request):
     """50 blocks: two prompts of 18 leave 14, of which one response gets its 10, and 1 is kept."""
     scheduler, executor = make(expected=130, num_blocks=50, strategy=NO_LENDING)
     arrive(executor, make_request, 288, 288)
@@ -114,7 +114,7 @@ def wait_for_memory(scheduler, executor, name, num_tokens):
 
 
 @pytest.mark.parametrize("kv_lending", [True, False])
-def test_memory_that_is_not_needed_yet_is_lent(make, make_request, kv_lending):
+def test_econoserve_with_kv_lending_lends_unused_memory(make, make_request, kv_lending):
     scheduler, executor = starved(
         make, make_request, strategy=replace(ECONOSERVE, kv_lending=kv_lending)
     )
@@ -143,7 +143,9 @@ def test_memory_that_is_not_needed_yet_is_lent(make, make_request, kv_lending):
         (57, 8, False),  # it would just have ended, with no step to spare
     ],
 )
-def test_a_guest_has_to_end_before_its_host_gets_there(make, make_request, num_tokens, later, fits):
+def test_econoserve_borrower_must_end_before_its_lender_needs_memory(
+    make, make_request, num_tokens, later, fits
+):
     """The lender has 142 slots left, ``later`` steps after that fewer, and lends less than half."""
     scheduler, executor = starved(make, make_request)
     wait_for_memory(scheduler, executor, "r1", 190)
@@ -154,7 +156,7 @@ def test_a_guest_has_to_end_before_its_host_gets_there(make, make_request, num_t
     assert (scheduler._running.decoding.get("r1") is not None) == fits
 
 
-def test_a_guest_that_is_late_has_to_leave(make, make_request):
+def test_econoserve_borrower_that_is_late_is_preempted(make, make_request):
     scheduler, executor = starved(make, make_request)
     executor.lengths["r1"] = 190
     wait_for_memory(scheduler, executor, "r1", 18)
@@ -168,7 +170,7 @@ def test_a_guest_that_is_late_has_to_leave(make, make_request):
     assert executor.ended == {"r0": "finished", "r1": "finished"}
 
 
-def test_a_guest_stays_when_its_host_ends_first(make, make_request):
+def test_econoserve_borrower_stays_if_its_lender_ends_first(make, make_request):
     scheduler, executor = starved(make, make_request)
     executor.lengths["r0"] = 12
     wait_for_memory(scheduler, executor, "r1", 18)
@@ -180,7 +182,7 @@ def test_a_guest_stays_when_its_host_ends_first(make, make_request):
     assert not any(batch.preempted for batch in executor.batches)
 
 
-def test_what_outruns_its_memory_keeps_it_and_waits_for_more(make, make_request):
+def test_econoserve_response_that_outruns_its_memory_waits_for_more(make, make_request):
     """Both are expected to take four tokens and take 60, so that the pool of 21 gets full."""
     scheduler, executor = make(
         expected=4, lengths={"r0": 60, "r1": 60}, num_blocks=21, strategy=NO_LENDING
@@ -201,9 +203,7 @@ def test_what_outruns_its_memory_keeps_it_and_waits_for_more(make, make_request)
         (Slo(0.01, 0.001), ["r1", "r2", "r0"]),
     ],
 )
-def test_the_urgent_come_first_and_then_those_with_the_most_memory(
-    make, make_request, urgent, expected
-):
+def test_econoserve_orders_by_urgency_then_memory(make, make_request, urgent, expected):
     """However much is to come of them: most of the one with the least memory."""
     scheduler, executor = make(num_blocks=256)
     for prompt, slo in ((64, PATIENT), (32, urgent), (96, PATIENT)):
@@ -226,7 +226,7 @@ def test_the_urgent_come_first_and_then_those_with_the_most_memory(
         (Ordering.FCFS, False, ["r0", "r1", "r2", "r3"]),
     ],
 )
-def test_those_that_end_together_go_together(
+def test_econoserve_with_group_by_length_groups_equal_ends(
     make, make_request, ordering, group_by_length, expected
 ):
     strategy = replace(ECONOSERVE, ordering=ordering, group_by_length=group_by_length)
@@ -240,7 +240,7 @@ def test_those_that_end_together_go_together(
     assert list(scheduler.schedule(0.1).decodes) == expected
 
 
-def test_some_memory_is_left_to_prompts(make, make_request):
+def test_econoserve_responses_leave_memory_to_prompts(make, make_request):
     """Of 100 blocks responses leave 3: the second, which would take the last 44, waits."""
     scheduler, executor = make(expected=600, strategy=NO_LENDING, num_blocks=100)
     arrive(executor, make_request, 16, 16, new=850)
@@ -255,7 +255,7 @@ def test_some_memory_is_left_to_prompts(make, make_request):
     ("ordering", "expected"),
     [(Ordering.EDF, ["r2", "r1", "r0"]), (Ordering.FCFS, ["r0", "r1", "r2"])],
 )
-def test_of_prompts_alike_the_longest_goes_first_and_of_others_the_most_urgent(
+def test_econoserve_prompts_are_ordered_by_urgency_then_length(
     make, make_request, ordering, expected
 ):
     _, executor = make(strategy=replace(ECONOSERVE, ordering=ordering))
@@ -265,7 +265,7 @@ def test_of_prompts_alike_the_longest_goes_first_and_of_others_the_most_urgent(
     assert order == expected
 
 
-def test_what_is_lent_is_lent_once(make, make_request):
+def test_econoserve_lends_each_block_once(make, make_request):
     scheduler, executor = make(expected=120, lengths={"r0": 120}, num_blocks=21, max_num_seqs=3)
     arrive(executor, make_request, 160, new=140)
     for _ in range(3):
@@ -282,7 +282,7 @@ def test_what_is_lent_is_lent_once(make, make_request):
     assert [scheduler._sequences[name].lender is None for name in ("r1", "r2")] == [False, True]
 
 
-def test_a_guest_that_outruns_its_loan_borrows_from_nobody_else(make, make_request):
+def test_econoserve_borrower_that_outruns_its_loan_borrows_no_more(make, make_request):
     """Nobody could tell any more what to give back to whom."""
     scheduler, executor = starved(make, make_request)
     executor.lengths["r1"] = 190

@@ -62,7 +62,7 @@ def optimum(candidates: list[Candidate], num_blocks: int, penalty: float) -> flo
 
 @settings(max_examples=500)
 @given(CANDIDATES, st.integers(0, 60), PENALTIES)
-def test_half_of_the_optimum_is_reached(
+def test_knapsack_of_any_candidates_reaches_half_of_the_optimum(
     candidates: list[Candidate], num_blocks: int, penalty: float
 ) -> None:
     chosen = choose(candidates, num_blocks, penalty)
@@ -71,57 +71,57 @@ def test_half_of_the_optimum_is_reached(
     assert total >= optimum(candidates, num_blocks, penalty) / 2 - 1e-9
 
 
-def test_memory_for_all_hides_nothing() -> None:
+def test_knapsack_with_memory_for_all_uses_no_hidden_cache() -> None:
     candidates = [halved(float(v), 4) for v in range(1, 5)]
     assert choose(candidates, 16, 0.1) == dict.fromkeys(range(4), CacheKind.KV)
 
 
-def test_scarce_memory_hides_those_that_gain_by_it() -> None:
+def test_knapsack_with_scarce_memory_hides_caches_that_gain() -> None:
     candidates = [halved(10.0, 4), halved(8.0, 4), halved(6.0, 4)]
     assert choose(candidates, 6, 0.01) == dict.fromkeys(range(3), CacheKind.HIDDEN)
     # What is left over makes the most valuable one whole again.
     assert list(choose(candidates, 8, 0.01).values()).count(CacheKind.KV) == 1
 
 
-def test_memory_goes_where_a_block_gains_most_whatever_it_is_for() -> None:
+def test_knapsack_spends_each_block_where_it_gains_most() -> None:
     # To make the first two's caches whole gains two a block, and the third one gains one.
     candidates = [halved(10.0, 4), halved(10.0, 4), Candidate(1.0, 1, 1)]
     assert choose(candidates, 8, 1.0) == {0: CacheKind.KV, 1: CacheKind.KV}
 
 
-def test_hidden_caches_that_cost_too_much_are_not_used() -> None:
+def test_knapsack_with_a_high_penalty_uses_no_hidden_cache() -> None:
     candidates = [halved(10.0, 4), halved(8.0, 4), halved(6.0, 4)]
     assert choose(candidates, 6, 2.0) == {0: CacheKind.KV}
     assert choose(candidates, 6, inf) == {0: CacheKind.KV}
 
 
-def test_a_request_too_large_for_its_kv_cache_may_still_run() -> None:
+def test_knapsack_runs_too_large_a_request_with_a_hidden_cache() -> None:
     assert choose([halved(5.0, 10)], 6, 0.1) == {0: CacheKind.HIDDEN}
     assert choose([halved(5.0, 10)], 4, 0.1) == {}
 
 
-def test_one_large_request_beats_many_that_are_worth_little() -> None:
+def test_knapsack_prefers_one_valuable_request_to_many_small_ones() -> None:
     candidates = [halved(1.5, 1), halved(10.0, 10)]
     assert choose(candidates, 10, inf) == {1: CacheKind.KV}
 
 
-def test_many_with_hidden_caches_are_worth_what_is_left_of_them() -> None:
+def test_knapsack_subtracts_the_penalty_from_hidden_caches() -> None:
     # The first one's hidden cache takes a block, gains most by it, and leaves 6 of its value.
     candidates = [Candidate(9.0, 6, 1), Candidate(7.0, 5, 5)]
     assert choose(candidates, 5, 0.5) == {1: CacheKind.KV}
 
 
-def test_the_last_blocks_make_a_hidden_cache_whole() -> None:
+def test_knapsack_uses_the_last_blocks_to_upgrade_a_hidden_cache() -> None:
     candidates = [Candidate(50.0, 8, 8), Candidate(10.0, 10, 8)]
     assert choose(candidates, 18, 0.01) == dict.fromkeys(range(2), CacheKind.KV)
 
 
 @pytest.mark.parametrize("num_blocks", [0, 5])
-def test_nothing_to_choose_from(num_blocks: int) -> None:
+def test_knapsack_without_candidates_chooses_none(num_blocks: int) -> None:
     assert choose([], num_blocks, 1.0) == {}
 
 
-def test_hidden_states_larger_than_keys_and_values_are_not_kept() -> None:
+def test_knapsack_with_larger_hidden_caches_uses_none() -> None:
     candidates = [Candidate(10.0, 4, 8), Candidate(8.0, 4, 4)]
     assert choose(candidates, 16, 0.1) == dict.fromkeys(range(2), CacheKind.KV)
     assert choose(candidates, 16, 0.0) == dict.fromkeys(range(2), CacheKind.KV)

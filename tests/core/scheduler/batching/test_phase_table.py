@@ -27,7 +27,9 @@ ANY = (False, True)
         (Phase.PREFILL, True, True, False, True, ANY, Phase.DECODE),
     ],
 )
-def test_next_phase(current, can_prefill, can_decode, paid, overdue, spent, expected):
+def test_next_phase_by_slack_and_waits_follows_the_table(
+    current, can_prefill, can_decode, paid, overdue, spent, expected
+):
     choices = [value if isinstance(value, tuple) else (value,) for value in (paid, overdue, spent)]
     for paid_, overdue_, spent_ in product(*choices):
         phase, reason = next_phase(
