@@ -1,6 +1,9 @@
 """Calls in processes of their own: time, memory, and what comes after."""
 
 import asyncio
+import base64
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -36,6 +39,10 @@ serve(lambda: run, {TIMEOUT_S}, 256 << 20)
 """
 
 
+def order(argument: bytes) -> bytes:
+    return b'{"id": 0, "argument": "%s"}\n' % base64.b64encode(argument)
+
+
 @asynccontextmanager
 async def started(**options: int) -> AsyncIterator[ForkedCalls]:
     calls = ForkedCalls([sys.executable, "-c", PROGRAM], TIMEOUT_S, **options)
@@ -61,7 +68,7 @@ async def test_call_that_runs_away_is_killed_and_the_next_is_served(argument: by
             await calls.call(argument)
         assert time.monotonic() - start < 3 * TIMEOUT_S
         assert await calls.call(b"x") == b"xx"
-        server = calls._server
+        server = calls.server
         assert server is not None
         assert psutil.Process(server.pid).children() == []
 
@@ -109,7 +116,7 @@ async def test_call_whose_caller_leaves_gives_up_its_turn() -> None:
 async def test_server_that_ended_is_restarted() -> None:
     async with started() as calls:
         await calls.call(b"x")
-        server = calls._server
+        server = calls.server
         assert server is not None
         nap = asyncio.create_task(calls.call(b"nap"))
         await asyncio.sleep(0.1)
@@ -119,15 +126,15 @@ async def test_server_that_ended_is_restarted() -> None:
         assert await calls.call(b"x") == b"xx"
 
 
-async def test_server_whose_client_ends_ends_its_calls() -> None:
-    async with started() as calls:
-        await calls.call(b"x")
-        server = calls._server
-        assert server is not None and calls._writer is not None
-        running = asyncio.create_task(calls.call(b"spin"))
-        await asyncio.sleep(0.2)
-        (child,) = psutil.Process(server.pid).children()
-        calls._writer.close()
-        child.wait(5)
-        with pytest.raises(CallsBusyError):
-            await running
+def test_server_whose_client_ends_ends_its_calls() -> None:
+    client, standard_input = socket.socketpair()
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=standard_input) as server:
+        with client, standard_input, client.makefile("rwb", buffering=0) as lines:
+            lines.write(order(b"x"))
+            assert b'"result"' in lines.readline()
+            lines.write(order(b"spin"))
+            while not (children := psutil.Process(server.pid).children()):
+                pass
+        psutil.wait_procs(children, timeout=5)
+        assert server.wait(5) == 0
+        assert not any(child.is_running() for child in children)

@@ -78,7 +78,7 @@ def test_every_request_ends_and_every_block_is_free(
     outcome = cell.serve(arrivals)
     assert len(ends) == outcome.requests == len(arrivals)
     for instance in cell.instances:
-        running = instance.policy._running
+        running = instance.policy.running
         running.blocks.check()
         assert running.blocks.free == num_blocks
         assert not instance._records

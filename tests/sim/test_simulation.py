@@ -94,7 +94,7 @@ def test_of_what_ends_in_one_step_the_first_come_is_learned_from_first(make_conf
     prompts = list(range(10, 110, 10))
     cell = single_cell(InstanceSpec.known(make_config(), make_latency()), 1)
     cell.serve([Arrival(0.0, prompt, 50) for prompt in prompts], stop=AT_END)
-    learned = cell.instances[0].policy._lengths._recent
+    learned = cell.instances[0].policy.lengths._recent
     assert [prompt for (prompt, _), _ in learned] == prompts
 
 

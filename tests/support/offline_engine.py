@@ -121,7 +121,7 @@ class InstanceEngine(OfflineEngine):
 
     @property
     def _running(self) -> Running:
-        return self.scheduler._policy._running
+        return self.scheduler._policy.running
 
     @property
     def _manager(self) -> HybridBlocks:

@@ -84,7 +84,7 @@ class ForkedCalls:
         self._starting = asyncio.Lock()
         self._ids = itertools.count()
         self._waiting: dict[int, asyncio.Future[_Outcome]] = {}
-        self._server: asyncio.subprocess.Process | None = None
+        self.server: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -99,15 +99,15 @@ class ForkedCalls:
         with its:
             # From its first instruction: to import what it needs takes seconds of a core.
             command = ["nice", "-n", str(NICENESS), *self._command]
-            self._server = await asyncio.create_subprocess_exec(*command, stdin=its.fileno())
+            self.server = await asyncio.create_subprocess_exec(*command, stdin=its.fileno())
         reader, self._writer = await asyncio.open_connection(sock=own)
         self._reader = asyncio.create_task(self._read(reader))
 
     async def stop(self) -> None:
-        if self._server is not None:
+        if self.server is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._server.kill()
-            await self._server.wait()
+                self.server.kill()
+            await self.server.wait()
         if self._reader is not None and self._writer is not None:
             await self._reader
             self._writer.close()

@@ -170,8 +170,8 @@ class Executor:
                 break
             self.step()
         assert not self.alive, f"no end after {limit} iterations: {self.alive}"
-        self.scheduler._running.blocks.check()
-        assert self.scheduler._running.blocks.free == self.scheduler.config.num_blocks
+        self.scheduler.running.blocks.check()
+        assert self.scheduler.running.blocks.free == self.scheduler.config.num_blocks
 
     def check_batch(self, batch):
         config = self.scheduler.config
@@ -201,14 +201,14 @@ class Executor:
             self.check_room(prefill.request_id, prefill.num_tokens)
 
     def check_room(self, request_id, num_tokens):
-        blocks = self.scheduler._running.blocks
+        blocks = self.scheduler.running.blocks
         is_hidden = request_id in self.hidden
         slots = self.scheduler.config.hidden_states_per_block if is_hidden else blocks.block_size
         room = blocks.held_by(request_id) * slots
         assert self.computed[request_id] + num_tokens <= room, f"{request_id} outruns its blocks"
 
     def check_blocks(self):
-        running = self.scheduler._running
+        running = self.scheduler.running
         running.blocks.check()
         held = {seq.request_id for seq in running}
         assert held == {i for i in self.alive if running.blocks.held_by(i)}

@@ -1,6 +1,7 @@
 """The scheduler's verbs, one by one."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -147,7 +148,8 @@ def test_preempted_request_recomputes_its_tokens(make_scheduler, make_executor, 
     assert not executor.batches[-1].prefills
     emitted = executor.emitted["b"]
     waits_s = scheduler.status(executor.now).waiting_prefill_s
-    assert waits_s == scheduler._prefill_s(90 + emitted) > scheduler._prefill_s(90)
+    prefill_s = partial(scheduler.latency.batched_prefill_s, batch_tokens=512)
+    assert waits_s == prefill_s(90 + emitted) > prefill_s(90)
     while not executor.batches[-1].prefills:
         executor.step()
     again = executor.batches[-1].prefills[0]
@@ -199,7 +201,7 @@ def test_service_time_beside_decodes_is_longer(
 
     def service_s(name):
         scheduler.add_request(make_request(name, executor.now), executor.now)
-        seq = scheduler._sequences[name]
+        seq = scheduler.sequences[name]
         scheduler.finish(name, executor.now)
         assert seq.cost_s == pytest.approx(seq.service_s)
         return seq.service_s
@@ -335,12 +337,12 @@ def test_request_cost_with_short_memory_is_its_share_of_memory(
         executor.add(make_request(f"r{index}", 0.0, 200, 40))
     while scheduler.status(executor.now).num_decoding < 4:
         executor.step()
-    latency, decoding = scheduler.latency, scheduler._running.decoding
+    latency, decoding = scheduler.latency, scheduler.running.decoding
     pace_s = latency.predict(latency.work((), 4, decoding.num_tokens))
     executor.add(make_request("next", executor.now, 150, 90))
     # 240 of 1,024 tokens, in blocks.
-    assert scheduler._sequences["next"].cost_s == pytest.approx(15 / 64 * 90 * pace_s)
-    assert scheduler._sequences["next"].service_s < 15 / 64 * 90 * pace_s
+    assert scheduler.sequences["next"].cost_s == pytest.approx(15 / 64 * 90 * pace_s)
+    assert scheduler.sequences["next"].service_s < 15 / 64 * 90 * pace_s
 
 
 @pytest.mark.parametrize(
@@ -364,7 +366,7 @@ def test_prefill_beside_first_tokens_spends_time_that_will_be_saved(
     executor.add(make_request("young", executor.now, new=900))
     executor.step()
     executor.add(make_request("long", executor.now, 4000, slo=Slo(9.0, 0.1)))
-    scheduler._pace_s = pace_s
+    scheduler.pace_s = pace_s
     batch = scheduler.schedule(executor.now)
     assert batch.kind is BatchKind.MIXED
     assert (batch.predicted_s > 0.09) is is_spent
@@ -390,4 +392,4 @@ def test_decode_pace_follows_recent_steps(make_scheduler, make_request, num_at_o
             batch = replace(scheduler.schedule(0.1), predicted_s=step_s)
             scheduler.update(batch, BatchResult(step_s, **told), 0.1)
     before_s = 0.05 * (1 - 1.01**-600)
-    assert scheduler._pace_s == pytest.approx(before_s + (0.25 - before_s) * (1 - 1.05**-12))
+    assert scheduler.pace_s == pytest.approx(before_s + (0.25 - before_s) * (1 - 1.05**-12))

@@ -88,7 +88,7 @@ def test_requests_under_any_load_end_once_within_all_limits(
     """The executor of these tests checks each batch; here it gets its load."""
     scheduler = make_scheduler(VARIANTS[name], **fields)
     for length in seen_lengths:
-        scheduler._lengths.observe(make_request("seen"), length)
+        scheduler.lengths.observe(make_request("seen"), length)
     lengths = {f"r{i}": min(w["length"], w["new"]) for i, w in enumerate(wanted)}
     executor = make_executor(scheduler, lengths, slowdown=slowdown, shortfalls=short)
     arrivals, at_s = [], 0.0
@@ -124,4 +124,4 @@ def test_requests_under_any_load_end_once_within_all_limits(
     ends = list(executor.ended.values())
     assert final.finished == ends.count("finished") + ends.count("drop")
     assert final.attained <= ends.count("finished")
-    assert scheduler._sequences == {}
+    assert scheduler.sequences == {}

@@ -72,7 +72,7 @@ def test_request_in_transfer_is_not_preempted(receiver, make_request):
     for step in range(40):
         batch = receiver.schedule(step)
         preempted += batch.preempted
-        assert receiver._sequences["b"].state is State.MOVING
+        assert receiver.sequences["b"].state is State.MOVING
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
         receiver.update(batch, BatchResult(0.1, prefilled, decoded=1), step + 0.1)
     assert preempted == ["a"]

@@ -116,7 +116,7 @@ def test_long_request_behind_shorter_ones_is_served(make_scheduler, make_executo
 
     def step_with_short_ones_waiting():
         nonlocal num_short
-        while len(scheduler._waiting) < 6:
+        while len(scheduler.waiting) < 6:
             num_short += 1
             executor.lengths[f"r{num_short}"] = 20
             executor.add(make_request(f"r{num_short}", executor.now, 100, 20, slo))
@@ -155,7 +155,7 @@ def test_promised_tokens_grow_only_while_late_requests_exist(
         executor.lengths[name] = 2
         executor.add(make_request(name, executor.now, 600, 2, Slo(9.0, 0.1)))
         executor.step()
-        return scheduler._waiting.promised_tokens
+        return scheduler.waiting.promised_tokens
 
     assert prefill("a") > 0
     executor.finish("late")
@@ -180,13 +180,13 @@ def test_paused_response_continues_when_blocks_are_free(
 ):
     scheduler = make_scheduler("unified", changes={"exact_kv": True}, num_blocks=16)
     for _ in range(9):
-        scheduler._lengths.observe(make_request("seen"), 2)
+        scheduler.lengths.observe(make_request("seen"), 2)
     executor = make_executor(scheduler, {"a": 40, "b": 90, "c": 40})
     for name in "abc":
         executor.add(make_request(name, 0.0, 60, 100))
     paused = 0
     while executor.alive:
         executor.step()
-        paused += bool(scheduler._running.paused)
+        paused += bool(scheduler.running.paused)
     assert paused
     assert set(executor.ended.values()) == {"finished"}

@@ -47,14 +47,18 @@ class InstanceScheduler:
     """The scheduler owns one instance's queue, KV ledger and policy.
 
     latency: predicts batches, and learns from every batch that ran as planned.
+
+    Attributes:
+        sequences: requests that wait or run, by id; others read the parts below, but change none.
+        pace_s: recent mean time per token of the decodes, seconds.
     """
 
     def __init__(self, config: InstanceConfig, latency: LatencyModel) -> None:
         self.config = config
         self.latency = latency
-        self._sequences: dict[str, Sequence] = {}
-        self._waiting = WaitingQueue(config.strategy.ordering)
-        self._running = Running(
+        self.sequences: dict[str, Sequence] = {}
+        self.waiting = WaitingQueue(config.strategy.ordering)
+        self.running = Running(
             config.num_blocks,
             config.block_size,
             pause_when_full=config.strategy.exact_kv,
@@ -63,7 +67,7 @@ class InstanceScheduler:
             if config.strategy.keeps_hidden
             else None,
         )
-        self._lengths = LengthPredictor()
+        self.lengths = LengthPredictor()
         self._inflow = Inflow()
         self._prefill_pace = PrefillPace()
         self._tally = Tally()
@@ -74,7 +78,7 @@ class InstanceScheduler:
         self._phase_since_s = 0.0
         self._phase_prefill_s = 0.0
         self._prefill_share = 0.5
-        self._pace_s = 0.0
+        self.pace_s = 0.0
         self._prefilled_s = 0.0
         self._in_flight: tuple[Batch, Work] | None = None
 
@@ -85,23 +89,23 @@ class InstanceScheduler:
 
         ``max_new_tokens`` counts from here, without the tokens streamed by an earlier instance.
         """
-        num_prompt, blocks = request.num_prompt_tokens, self._running.blocks
-        if request.request_id in self._sequences:
+        num_prompt, blocks = request.num_prompt_tokens, self.running.blocks
+        if request.request_id in self.sequences:
             return Refusal.DUPLICATE
         if num_prompt >= self.config.max_model_len:
             return Refusal.TOO_LONG
         if blocks.blocks_for(num_prompt + request.max_new_tokens) > blocks.num_blocks:
             return Refusal.NEVER_FITS
-        expected = self._lengths.predict(request)
+        expected = self.lengths.predict(request)
         prefill_s = self._prefill_s(num_prompt)
         service_s = prefill_s / self._prefill_share
         cost_s = max(service_s, self._memory_s(request, expected))
-        sure = self._lengths.at_least(request)
+        sure = self.lengths.at_least(request)
         seq = Sequence(request, self._num_added, expected, prefill_s, service_s, cost_s, sure)
         self._num_added += 1
         self._inflow.add(num_prompt + expected, now)
-        self._sequences[request.request_id] = seq
-        self._waiting.add(seq)
+        self.sequences[request.request_id] = seq
+        self.waiting.add(seq)
         self._phase_prefill_s += prefill_s
         self._tally.admitted.append(request.request_id)
         return None
@@ -109,7 +113,7 @@ class InstanceScheduler:
     def finish(self, request_id: str, now: float) -> None:
         """End a request and free its blocks: it ended elsewhere, or its client left. Unknown ids
         are ignored."""
-        if seq := self._sequences.get(request_id):
+        if seq := self.sequences.get(request_id):
             self._end(seq)
 
     def set_pool(self, pool: Pool) -> None:
@@ -139,42 +143,42 @@ class InstanceScheduler:
 
         Its prompt counts the first token, which is out (``Request.num_streamed_tokens``).
         """
-        running, blocks = self._running, self._running.blocks
+        running, blocks = self.running, self.running.blocks
         num_blocks = blocks.blocks_for(request.num_prompt_tokens + 1)
         if len(running) >= self.config.max_num_seqs or num_blocks > blocks.free:
             return False
-        seq = Sequence(request, self._num_added, self._lengths.predict(request), 0.0, 0.0, 0.0)
+        seq = Sequence(request, self._num_added, self.lengths.predict(request), 0.0, 0.0, 0.0)
         self._num_added += 1
-        self._sequences[request.request_id] = seq
+        self.sequences[request.request_id] = seq
         running.reserve(seq, num_blocks)
         self._tally.admitted.append(request.request_id)
         return True
 
     def receive(self, request_id: str) -> None:
         """Let an expected request decode from the next batch on: its KV cache has arrived."""
-        self._running.receive(self._running.moving[request_id])
+        self.running.receive(self.running.moving[request_id])
 
     # -- one iteration
 
     def schedule(self, now: float) -> Batch:
         """Decide the next iteration. Preemptions and hand-backs hold for an idle batch as well."""
         handed_back = self._give_up(now)
-        preempted = self._running.make_room()
+        preempted = self.running.make_room()
         for seq in preempted:
             seq.prefill_s = self._prefill_s(seq.num_prompt)
-            self._waiting.add(seq)
+            self.waiting.add(seq)
         inputs = IterationInputs(
             now=now,
             config=self.config,
             latency=self.latency,
-            lengths=self._lengths,
-            waiting=self._waiting,
-            running=self._running,
+            lengths=self.lengths,
+            waiting=self.waiting,
+            running=self.running,
             phase=self._phase,
             phase_since_s=self._phase_since_s,
             prefilled_s=self._prefilled_s,
-            pace_s=self._pace_s,
-            decode_s=self._running.decoding.step_s(self.latency),
+            pace_s=self.pace_s,
+            decode_s=self.running.decoding.step_s(self.latency),
             inflow_tokens_per_s=self._inflow.tokens_per_s(now),
             preempted=preempted,
         )
@@ -195,7 +199,7 @@ class InstanceScheduler:
         self._enter(batch, inputs, plan)
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
-            self._running.blocks.check()  # an idle instance has time for it
+            self.running.blocks.check()  # an idle instance has time for it
         self._in_flight = batch, work
         return batch
 
@@ -203,9 +207,9 @@ class InstanceScheduler:
         """Take in the executor's result of ``batch``; it may contain less than was asked."""
         self._tally.iterations += 1
         self._learn(batch, result)
-        if batch.prefills or self._waiting:
+        if batch.prefills or self.waiting:
             self._prefill_pace.observe(sum(result.prefilled.values()), result.elapsed_s)
-        running = self._running
+        running = self.running
         if batch.decodes:
             self._keep_pace(batch.predicted_s, max(1, result.decoded))
         if result.decoded:
@@ -216,7 +220,7 @@ class InstanceScheduler:
                 if seq.num_computed == seq.num_prompt:
                     self._start_decoding(seq)
         for request_id, num_tokens in result.emitted.items():
-            seq = self._sequences.get(request_id)
+            seq = self.sequences.get(request_id)
             if seq is None:
                 continue
             if seq.state is State.PREFILLING and num_tokens:
@@ -226,12 +230,12 @@ class InstanceScheduler:
             elif seq.state is State.DECODING and running.decoding.emit_one(seq, num_tokens, now):
                 self._expect_more(seq)
         for request_id in result.finished:
-            seq = self._sequences.get(request_id)
+            seq = self.sequences.get(request_id)
             if seq and seq.state is not State.WAITING:
                 self._end(seq)
                 if seq.request.probe:
                     continue
-                self._lengths.observe(seq.request, seq.num_emitted)
+                self.lengths.observe(seq.request, seq.num_emitted)
                 self._tally.finished += 1
                 self._tally.attained += seq.attained(now)
 
@@ -239,8 +243,8 @@ class InstanceScheduler:
         """Return a snapshot for the cell scheduler, with the ids taken in since the last one."""
         return snapshot(
             now,
-            self._waiting,
-            self._running,
+            self.waiting,
+            self.running,
             self.latency,
             self._tally,
             self._prefill_pace,
@@ -256,11 +260,11 @@ class InstanceScheduler:
         """Hand back all waiting requests of a draining instance, or the late ones if they are
         dropped."""
         if self._draining:
-            leaving = [seq for seq in self._waiting if not seq.started]
+            leaving = [seq for seq in self.waiting if not seq.started]
             return self._hand_back(leaving, HandBackReason.DRAIN)
         if self.config.drop_late:
-            num_late = self._waiting.num_due_before(now)
-            late = self._waiting.by_deadline.seqs[:num_late]
+            num_late = self.waiting.num_due_before(now)
+            late = self.waiting.by_deadline.seqs[:num_late]
             self._tally.finished += num_late
             return self._hand_back(late, HandBackReason.DROP)
         return []
@@ -274,16 +278,16 @@ class InstanceScheduler:
         others will be in time here.
         """
         allowed = self.config.strategy.offload and self._may_offload
-        if not allowed or self.config.pool is Pool.HP or not self._waiting:
+        if not allowed or self.config.pool is Pool.HP or not self.waiting:
             return []
         full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + inputs.decode_s
         horizon_s = inputs.now + self.config.offload_threshold_s + full_step_s
         longest_s = self.latency.prefill_s(self.config.max_model_len)
-        num_late = self._waiting.num_due_before(inputs.now)
-        num_near = self._waiting.num_due_before(horizon_s + longest_s)
+        num_late = self.waiting.num_due_before(inputs.now)
+        num_near = self.waiting.num_due_before(horizon_s + longest_s)
         leaving = [
             seq
-            for seq in self._waiting.by_deadline.seqs[num_late:num_near]
+            for seq in self.waiting.by_deadline.seqs[num_late:num_near]
             if inputs.now <= seq.deadline_s - seq.prefill_s < horizon_s
             and (not self.config.strategy.triage or candidates.is_infeasible(seq))
         ]
@@ -297,10 +301,10 @@ class InstanceScheduler:
     def _admit(self, plan: Plan, now: float) -> None:
         for seq, _, num_blocks, cache in plan.picks:
             if seq.state is State.WAITING:
-                self._waiting.remove(seq)
-                self._running.admit(seq, num_blocks, cache)
+                self.waiting.remove(seq)
+                self.running.admit(seq, num_blocks, cache)
         for seq, num_blocks, lender in plan.resumes:
-            self._running.resume(seq, num_blocks, lender)
+            self.running.resume(seq, num_blocks, lender)
         if plan.picks:
             self._prefilled_s = now
             self._keep_promise(plan, now)
@@ -308,12 +312,12 @@ class InstanceScheduler:
     def _keep_promise(self, plan: Plan, now: float) -> None:
         """Credit late requests with a share of the prefilled tokens, for as long as there are
         any."""
-        begun = self._running.prefilling.values()
-        if self._waiting.num_due_before(now) or any(seq.is_late(now) for seq in begun):
+        begun = self.running.prefilling.values()
+        if self.waiting.num_due_before(now) or any(seq.is_late(now) for seq in begun):
             late = [pick.num_tokens for pick in plan.picks if pick.seq.is_late(now)]
-            self._waiting.promise(sum([pick.num_tokens for pick in plan.picks]), sum(late))
+            self.waiting.promise(sum([pick.num_tokens for pick in plan.picks]), sum(late))
         else:
-            self._waiting.promised_tokens = 0.0
+            self.waiting.promised_tokens = 0.0
 
     def _enter(self, batch: Batch, inputs: IterationInputs, plan: Plan) -> None:
         """Update the phase, and the prefills' share of time while prompts wait for time, not for
@@ -324,8 +328,8 @@ class InstanceScheduler:
             if phase in (Phase.DECODE, Phase.IDLE):
                 self._phase_prefill_s = 0.0
         if phase is Phase.MIXED:  # no phases, so what waits is what is pending
-            self._phase_prefill_s = self._waiting.prefill_s
-        if self._waiting and batch.predicted_s and (plan.picks or plan.slack_exhausted):
+            self._phase_prefill_s = self.waiting.prefill_s
+        if self.waiting and batch.predicted_s and (plan.picks or plan.slack_exhausted):
             decode_s = inputs.decode_s if batch.decodes else 0.0
             share = max(0.0, 1 - decode_s / batch.predicted_s)
             weight = batch.predicted_s / (batch.predicted_s + WINDOW_S)
@@ -341,19 +345,19 @@ class InstanceScheduler:
     def _keep_pace(self, step_s: float, num_steps: int) -> None:
         """Update the mean time per token of the decodes."""
         older = (WINDOW_S / (step_s + WINDOW_S)) ** num_steps
-        self._pace_s = older * self._pace_s + (1 - older) * step_s
+        self.pace_s = older * self.pace_s + (1 - older) * step_s
 
     def _start_decoding(self, seq: Sequence) -> None:
         """Let a prefilled sequence decode here, or on another instance if the strategy moves KV
         caches."""
         if self.sends:
-            self._running.send(seq)
+            self.running.send(seq)
         else:
-            self._running.start_decoding(seq)
+            self.running.start_decoding(seq)
 
     def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
         """Give the batch's decodes their tokens, except those that the result names."""
-        decoding = self._running.decoding
+        decoding = self.running.decoding
         apart = [request_id for request_id in result.emitted if request_id in decoding]
         if len(decoding) != len(batch.decodes):
             decodes = {*batch.decodes, *apart}
@@ -362,16 +366,16 @@ class InstanceScheduler:
             self._expect_more(seq)
 
     def _expect_more(self, seq: Sequence) -> None:
-        expected = self._lengths.predict(seq.request, seq.num_emitted)
-        self._running.decoding.expect(seq, expected)
+        expected = self.lengths.predict(seq.request, seq.num_emitted)
+        self.running.decoding.expect(seq, expected)
 
     def _end(self, seq: Sequence) -> None:
-        del self._sequences[seq.request_id]
+        del self.sequences[seq.request_id]
         if seq.state is State.WAITING:
-            self._waiting.remove(seq)
+            self.waiting.remove(seq)
             seq.move(State.FINISHED)
         else:
-            self._running.remove(seq, State.FINISHED)
+            self.running.remove(seq, State.FINISHED)
 
     def _prefill_s(self, num_tokens: int) -> float:
         return self.latency.batched_prefill_s(num_tokens, self.config.max_batch_tokens)
@@ -379,13 +383,13 @@ class InstanceScheduler:
     def _memory_s(self, request: Request, num_new_tokens: int) -> float:
         """Return the seconds that others lose by the request's memory for as long as its response
         takes; 0 if there is enough for all that wait."""
-        blocks, waiting = self._running.blocks, self._waiting
+        blocks, waiting = self.running.blocks, self.waiting
         num_tokens = request.num_prompt_tokens + num_new_tokens
         claimed = waiting.num_tokens + waiting.predicted_tokens + num_tokens
         if claimed <= blocks.free * blocks.block_size:
             return 0.0
         pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
-        decoding = self._running.decoding
+        decoding = self.running.decoding
         work = self.latency.work((), len(decoding), decoding.num_tokens)
         return pool_share * num_new_tokens * self.latency.predict(work)
 

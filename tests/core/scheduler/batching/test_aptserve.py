@@ -55,7 +55,7 @@ def test_aptserve_with_short_memory_prefers_long_waits(make, make_request):
     arrive(executor, make_request, 1, prompt=150, at_s=0.2)
     arrive(executor, make_request, 1, prompt=100, at_s=0.5)
     assert prefilled(executor.step()) == ["r1", "r2"]
-    assert len(scheduler._waiting) == 1
+    assert len(scheduler.waiting) == 1
 
 
 @pytest.mark.parametrize(("late_value", "first"), [(0.0, "r1"), (0.4, "r0")])
@@ -107,8 +107,8 @@ def test_hidden_caches_hold_half_the_blocks_until_they_end(make, make_request):
     assert len(hidden(batch)) >= 2
     while executor.alive:
         executor.step()
-        for seq in scheduler._running:
-            held = scheduler._running.blocks.held_by(seq.request_id)
+        for seq in scheduler.running:
+            held = scheduler.running.blocks.held_by(seq.request_id)
             assert seq.num_slots == held * (32 if seq.request_id in executor.hidden else 16)
     assert set(executor.ended.values()) == {"finished"}
 

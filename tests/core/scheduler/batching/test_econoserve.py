@@ -23,7 +23,7 @@ def make(make_scheduler, make_executor):
         scheduler = make_scheduler(strategy, **fields)
         executor = make_executor(scheduler, {f"r{i}": 40 for i in range(100)} | (lengths or {}))
         for _ in range(9):
-            scheduler._lengths.observe(EXAMPLE, expected)
+            scheduler.lengths.observe(EXAMPLE, expected)
         return scheduler, executor
 
     return build
@@ -42,7 +42,7 @@ def arrive(executor, make_request, *prompts, slo=PATIENT, new=200):
 
 
 def held(scheduler, name):
-    return scheduler._running.blocks.held_by(name)
+    return scheduler.running.blocks.held_by(name)
 
 
 def test_econoserve_prompt_gets_its_memory_and_its_response_more(make, make_request):
@@ -50,14 +50,14 @@ def test_econoserve_prompt_gets_its_memory_and_its_response_more(make, make_requ
     arrive(executor, make_request, 100)
     batch = executor.step()
     assert (batch.kind, held(scheduler, "r0")) == (BatchKind.PREFILL, 7)
-    assert list(scheduler._running.paused) == ["r0"]
+    assert list(scheduler.running.paused) == ["r0"]
     batch = executor.step()
     assert batch.decodes == ("r0",)
     # 101 tokens are there, and 1.15 times the 39 that are expected to come.
     assert held(scheduler, "r0") == 10
     blocks = held(scheduler, "r0")
     executor.drain()
-    assert scheduler._running.blocks.free == scheduler.config.num_blocks >= blocks
+    assert scheduler.running.blocks.free == scheduler.config.num_blocks >= blocks
 
 
 def test_econoserve_prompts_fill_the_rest_of_the_forward_size(make, make_request):
@@ -74,7 +74,7 @@ def test_econoserve_responses_come_first_and_leave_a_reserve(make, make_request)
     """50 blocks: two prompts of 18 leave 14, of which one response gets its 10, and 1 is kept."""
     scheduler, executor = make(expected=130, num_blocks=50, strategy=NO_LENDING)
     arrive(executor, make_request, 288, 288)
-    while len(scheduler._running.paused) < 2:
+    while len(scheduler.running.paused) < 2:
         batch = executor.step()
         if batch.decodes:
             break
@@ -82,7 +82,7 @@ def test_econoserve_responses_come_first_and_leave_a_reserve(make, make_request)
     for _ in range(5):
         batch = executor.step()
         assert "r2" not in [prefill.request_id for prefill in batch.prefills]
-    assert sum(scheduler._running.decoding.get(f"r{i}") is not None for i in range(2)) == 1
+    assert sum(scheduler.running.decoding.get(f"r{i}") is not None for i in range(2)) == 1
 
 
 NO_LENDING = replace(ECONOSERVE, kv_lending=False)
@@ -101,14 +101,14 @@ def starved(make, make_request, **fields):
 
 def expect(scheduler, name, num_tokens):
     """Let its response be expected to get so long."""
-    seq = scheduler._sequences[name]
+    seq = scheduler.sequences[name]
     assert seq.state is State.PAUSED
     seq.predicted_tokens = num_tokens
 
 
 def wait_for_memory(scheduler, executor, name, num_tokens):
     """Until its response waits, which is then expected to get so long."""
-    while name not in scheduler._running.paused:
+    while name not in scheduler.running.paused:
         executor.step()
     expect(scheduler, name, num_tokens)
 
@@ -120,9 +120,9 @@ def test_econoserve_with_kv_lending_lends_unused_memory(make, make_request, kv_l
     )
     wait_for_memory(scheduler, executor, "r1", 18)
     executor.step()
-    assert (scheduler._running.decoding.get("r1") is not None) == kv_lending
+    assert (scheduler.running.decoding.get("r1") is not None) == kv_lending
     if kv_lending:
-        borrower, lender = scheduler._sequences["r1"], scheduler._sequences["r0"]
+        borrower, lender = scheduler.sequences["r1"], scheduler.sequences["r0"]
         assert borrower.lender is lender and lender.borrowers == [borrower]
         assert held(scheduler, "r0") + held(scheduler, "r1") == 20
         assert lender.num_slots == 16 * held(scheduler, "r0")
@@ -153,7 +153,7 @@ def test_econoserve_borrower_must_end_before_its_lender_needs_memory(
         executor.step()
     expect(scheduler, "r1", num_tokens)
     executor.step()
-    assert (scheduler._running.decoding.get("r1") is not None) == fits
+    assert (scheduler.running.decoding.get("r1") is not None) == fits
 
 
 def test_econoserve_borrower_that_is_late_is_preempted(make, make_request):
@@ -161,10 +161,10 @@ def test_econoserve_borrower_that_is_late_is_preempted(make, make_request):
     executor.lengths["r1"] = 190
     wait_for_memory(scheduler, executor, "r1", 18)
     executor.step()
-    assert scheduler._sequences["r1"].lender is not None
+    assert scheduler.sequences["r1"].lender is not None
     while "r0" not in executor.ended:
         executor.step()
-        assert "r0" not in scheduler._running.paused, "the lender waits for its borrower"
+        assert "r0" not in scheduler.running.paused, "the lender waits for its borrower"
     assert [i for batch in executor.batches for i in batch.preempted] == ["r1"]
     executor.drain()
     assert executor.ended == {"r0": "finished", "r1": "finished"}
@@ -176,7 +176,7 @@ def test_econoserve_borrower_stays_if_its_lender_ends_first(make, make_request):
     wait_for_memory(scheduler, executor, "r1", 18)
     while "r0" not in executor.ended:
         executor.step()
-    borrower = scheduler._sequences["r1"]
+    borrower = scheduler.sequences["r1"]
     assert borrower.lender is None and borrower.state is State.DECODING
     executor.drain()
     assert not any(batch.preempted for batch in executor.batches)
@@ -191,7 +191,7 @@ def test_econoserve_response_that_outruns_its_memory_waits_for_more(make, make_r
     paused = set()
     while len(executor.ended) < 2:
         executor.step()
-        paused |= {i for i, seq in scheduler._running.paused.items() if seq.num_emitted > 1}
+        paused |= {i for i, seq in scheduler.running.paused.items() if seq.num_emitted > 1}
     assert paused
     assert executor.ended == {"r0": "finished", "r1": "finished"}
 
@@ -248,7 +248,7 @@ def test_econoserve_responses_leave_memory_to_prompts(make, make_request):
     expect(scheduler, "r0", 750)
     executor.step()
     assert held(scheduler, "r0") == 55
-    assert "r1" in scheduler._running.paused
+    assert "r1" in scheduler.running.paused
 
 
 @pytest.mark.parametrize(
@@ -273,13 +273,13 @@ def test_econoserve_lends_each_block_once(make, make_request):
     arrive(executor, make_request, 14, 14)
     for _ in range(9):
         executor.step()
-        for name in tuple(scheduler._running.paused):
+        for name in tuple(scheduler.running.paused):
             expect(scheduler, name, 190)  # too long to be lent anything
-    assert len(scheduler._running.paused) == 2
+    assert len(scheduler.running.paused) == 2
     for name in ("r1", "r2"):
         expect(scheduler, name, 50)
     executor.step()
-    assert [scheduler._sequences[name].lender is None for name in ("r1", "r2")] == [False, True]
+    assert [scheduler.sequences[name].lender is None for name in ("r1", "r2")] == [False, True]
 
 
 def test_econoserve_borrower_that_outruns_its_loan_borrows_no_more(make, make_request):
@@ -288,7 +288,7 @@ def test_econoserve_borrower_that_outruns_its_loan_borrows_no_more(make, make_re
     executor.lengths["r1"] = 190
     wait_for_memory(scheduler, executor, "r1", 18)
     executor.step()
-    borrower, lender = scheduler._sequences["r1"], scheduler._sequences["r0"]
+    borrower, lender = scheduler.sequences["r1"], scheduler.sequences["r0"]
     wait_for_memory(scheduler, executor, "r1", borrower.num_emitted + 4)
     borrowed = borrower.num_borrowed
     executor.step()
