@@ -1,46 +1,12 @@
-"""The manifest's decision table: what is refused, in which words, and what a good one becomes."""
-
-import copy
-from typing import Any
+"""The decision table of invalid manifests lists what is refused and in which words."""
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.manifests import ABSENT, AUTOSCALING, GOOD, edited
 
-from macroserve.api.manifest import Manifest, ManifestError, changes, parse
-from macroserve.core.request import Slo
+from macroserve.api.manifest import Manifest, ManifestError, parse
 from macroserve.core.strategies import STRATEGIES
-
-GOOD: dict[str, Any] = {
-    "apiVersion": "macroserve.io/v1alpha1",
-    "kind": "MacroInstance",
-    "metadata": {"name": "llama"},
-    "spec": {
-        "model": {"source": "tiny", "maxModelLen": 2048},
-        "engine": {"type": "vLLM"},
-        "slo": {"ttft": "2s", "tpot": "100ms"},
-        "instances": 3,
-        "mitosis": {"lowerBound": 2, "upperBound": 4},
-    },
-}
-ABSENT = object()
-AUTOSCALING = {"minInstances": 2, "maxInstances": 8}
-
-
-def edited(*edits: tuple[str, object]) -> dict[str, Any]:
-    """``GOOD`` with values set, or taken out where ABSENT, at dotted paths."""
-    document = copy.deepcopy(GOOD)
-    for path, value in edits:
-        *parents, last = path.split(".")
-        place = document
-        for key in parents:
-            place = place.setdefault(key, {})
-        if value is ABSENT:
-            del place[last]
-        else:
-            place[last] = copy.deepcopy(value)
-    return document
-
 
 COUNT = "a whole number of at least 1"
 TARGET = "a duration above zero such as 5s, 100ms or 1m30s"
@@ -308,116 +274,6 @@ def test_manifest_with_several_problems_has_a_line_for_each() -> None:
     ]
 
 
-def test_manifest_with_required_fields_alone_has_the_defaults() -> None:
-    manifest = parse(GOOD)
-    spec = manifest.spec
-    assert (manifest.name, manifest.served_name) == ("llama", "llama")
-    assert manifest.slo == Slo(ttft_s=2.0, tpot_s=0.1, tbt_s=None)
-    assert manifest.strategy is STRATEGIES["unified"]
-    assert (spec.engine.tensor_parallel, spec.engine.pipeline_parallel) == (1, 1)
-    assert (spec.engine.hybrid_cache, spec.engine.dtype) == ("Auto", "auto")
-    assert (spec.engine.block_size, spec.engine.kv_cache_bytes) == (32, 256 * 2**20)
-    assert (spec.engine.max_num_seqs, spec.engine.max_batch_tokens) == (64, 2048)
-    assert spec.engine.args == {}
-    assert spec.slo.attainment == 0.9
-    assert spec.priority.high_priority_ratio == "Auto"
-    assert spec.scheduling.drop_late is False
-    assert spec.scheduling.max_queue_wait_s == 300.0
-    assert (spec.ingress.replicas, spec.autoscaling, spec.template) == (2, None, None)
-
-
-@pytest.mark.parametrize(("tbt", "tbt_s"), [("150ms", 0.15), (None, None)])
-def test_manifest_with_tbt_sets_the_time_between_tokens(
-    tbt: str | None, tbt_s: float | None
-) -> None:
-    assert parse(edited(("spec.slo.tbt", tbt))).slo == Slo(2.0, 0.1, tbt_s)
-
-
-def test_manifest_without_max_batch_tokens_fits_one_token_per_sequence() -> None:
-    assert parse(edited(("spec.engine.maxNumSeqs", 4096))).spec.engine.max_batch_tokens == 4096
-
-
-def test_manifest_with_every_field_keeps_all_values() -> None:
-    template = {"spec": {"nodeSelector": {"gpu": "l20"}, "tolerations": [{"key": "x"}]}}
-    manifest = parse(
-        edited(
-            ("metadata.labels", {"team": "a"}),
-            ("spec.model.servedName", "chat"),
-            ("spec.engine.kvCacheMemory", "2GiB"),
-            ("spec.engine.hybridCache", False),
-            ("spec.engine.args", {"maxLogprobs": 5, "hfOverrides": {"aB": [None]}, "seed": 1.5}),
-            ("spec.priority.highPriorityRatio", 0.33),
-            (
-                "spec.scheduling",
-                {"strategy": "ecoserve", "dropLate": True, "maxQueueWait": "1m30s"},
-            ),
-            ("spec.autoscaling", AUTOSCALING),
-            ("spec.autoscaling.stabilization", {"up": "0s", "down": "1m30s"}),
-            ("spec.template", template),
-        )
-    )
-    spec = manifest.spec
-    assert manifest.served_name == "chat"
-    assert spec.engine.kv_cache_bytes == 2 * 2**30
-    assert spec.engine.hybrid_cache == "Off", "YAML reads a bare Off as false"
-    bare_on = parse(edited(("spec.engine.hybridCache", True)))
-    assert bare_on.spec.engine.hybrid_cache == "On", "and On as true"
-    assert spec.engine.args == {"max_logprobs": 5, "hf_overrides": {"aB": [None]}, "seed": 1.5}
-    assert spec.priority.high_priority_ratio == 0.33
-    assert manifest.strategy is STRATEGIES["ecoserve"]
-    assert spec.scheduling.drop_late
-    assert spec.scheduling.max_queue_wait_s == 90.0
-    assert spec.autoscaling is not None
-    assert (spec.autoscaling.min_instances, spec.autoscaling.max_instances) == (2, 8)
-    assert spec.autoscaling.stabilization.up_s == 0.0
-    assert spec.autoscaling.stabilization.down_s == 90.0
-    assert spec.template == template
-
-
-@pytest.mark.parametrize("instances", [2, 8])
-def test_manifest_with_instances_at_autoscaling_bounds_is_valid(instances: int) -> None:
-    document = edited(("spec.autoscaling", AUTOSCALING), ("spec.instances", instances))
-    assert parse(document).spec.instances == instances
-
-
-def test_manifest_with_the_smallest_cell_that_can_split_is_valid() -> None:
-    document = edited(("spec.mitosis", {"lowerBound": 3, "upperBound": 5}))
-    assert parse(document).spec.mitosis.upper_bound == 5
-
-
-LIVE = [
-    ("spec.instances", 4),
-    ("spec.mitosis.upperBound", 6),
-    ("spec.priority.highPriorityRatio", 0.5),
-    ("spec.autoscaling", AUTOSCALING),
-]
-FIXED = [
-    ("spec.api.toolCallParser", "hermes", "null to 'hermes'"),
-    ("metadata.name", "other", "'llama' to 'other'"),
-    ("spec.model.source", "org/model", "'tiny' to 'org/model'"),
-    ("spec.engine.type", "Emulated", "'vLLM' to 'Emulated'"),
-    ("spec.engine.tensorParallel", 2, "1 to 2"),
-    ("spec.engine.args.seed", 1, "null to 1"),
-    ("spec.scheduling.strategy", "vllm", "'unified' to 'vllm'"),
-    ("spec.scheduling.dropLate", True, "false to true"),
-    ("spec.slo.ttft", "1s", "2.0 to 1.0"),
-    ("spec.slo.tbt", "1s", "null to 1.0"),
-    ("spec.ingress.replicas", 3, "2 to 3"),
-    ("spec.template.spec", "x", "null to 'x'"),
-]
-
-
-@pytest.mark.parametrize(("path", "value"), LIVE)
-def test_changes_of_live_fields_are_allowed(path: str, value: object) -> None:
-    assert changes(parse(GOOD), parse(edited((path, value)))) == ()
-
-
-@pytest.mark.parametrize(("path", "value", "step"), FIXED)
-def test_changes_of_other_fields_give_a_sentence(path: str, value: object, step: str) -> None:
-    sentence = f"{path} cannot change from {step} while instances run."
-    assert changes(parse(GOOD), parse(edited((path, value), ("spec.instances", 4)))) == (sentence,)
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -450,18 +306,3 @@ def test_manifest_with_any_value_in_any_field_is_parsed_or_refused(
     parsed_or_refused(edited((path, value)))
     parent = path.rpartition(".")[0]
     parsed_or_refused(edited((f"{parent}.x{extra}".lstrip("."), value)))
-
-
-@given(st.integers(1, 10**6), st.integers(0, 59), st.integers(0, 999))
-def test_durations_with_units_are_parsed_to_seconds(
-    minutes: int, seconds: int, milliseconds: int
-) -> None:
-    manifest = parse(edited(("spec.slo.ttft", f"{minutes}m{seconds}s{milliseconds}ms")))
-    assert manifest.spec.slo.ttft_s == pytest.approx(minutes * 60 + seconds + milliseconds / 1000)
-
-
-@given(st.integers(1, 10**9), st.sampled_from(["KiB", "MiB", "GiB", "TiB"]))
-def test_memory_sizes_with_units_are_parsed_to_bytes(number: int, unit: str) -> None:
-    manifest = parse(edited(("spec.engine.kvCacheMemory", f"{number}{unit}")))
-    power = ["KiB", "MiB", "GiB", "TiB"].index(unit) + 1
-    assert manifest.spec.engine.kv_cache_bytes == number * 1024**power
