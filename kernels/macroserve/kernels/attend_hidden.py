@@ -33,8 +33,8 @@ def attend_hidden(
         return
     tiles = Tiles(hidden_cache, decodes, query.shape[1])
     if projection.rotary is None:
-        wanted = query[decodes.requests].unflatten(1, (projection.num_kv_heads, -1))
-        tiles.score(_absorbed(wanted, projection), scale)
+        q = query[decodes.requests].unflatten(1, (projection.num_kv_heads, -1))
+        tiles.score(_absorbed(q, projection), scale)
     else:
         tiles.score_rotated(query, projection, scale)
     mixed = tiles.mix().unflatten(1, (projection.num_kv_heads, -1))
@@ -58,8 +58,9 @@ def attend_hidden_reference(
 def _absorbed(query: torch.Tensor, projection: KvProjection) -> torch.Tensor:
     """Return queries on hidden states, [num_requests, num_heads, hidden_size].
 
-    Their argument are queries on keys, [num_requests, num_kv_heads, group, head_size]. The keys'
-    bias adds the same to all scores of a head, which its softmax cancels.
+    query: queries on keys, [num_requests, num_kv_heads, group, head_size].
+
+    The keys' bias adds the same to all scores of a head, which its softmax cancels.
     """
     weight = projection.key.unflatten(0, (projection.num_kv_heads, -1))
     absorbed = torch.bmm(query.transpose(0, 1).flatten(1, 2), weight)
@@ -69,8 +70,9 @@ def _absorbed(query: torch.Tensor, projection: KvProjection) -> torch.Tensor:
 def _values(mixed: torch.Tensor, projection: KvProjection) -> torch.Tensor:
     """Return the heads' outputs, [num_requests, num_kv_heads, group, head_size].
 
-    Their argument are mixed hidden states, [num_requests, num_kv_heads, group, hidden_size]. A
-    head's weights add up to one, so the values' bias is added once.
+    mixed: weighted sums of hidden states, [num_requests, num_kv_heads, group, hidden_size].
+
+    A head's weights add up to one, so the values' bias is added once.
     """
     weight = projection.value.unflatten(0, (projection.num_kv_heads, -1))
     values = torch.bmm(mixed.transpose(0, 1).flatten(1, 2), weight.transpose(1, 2))

@@ -93,21 +93,21 @@ def attention(
 
 @triton.jit
 def _attend(
-    query,
-    key_cache,
-    value_cache,
-    block_table,
-    seq_lens,
-    requests,
-    partials,
-    lse,
+    query_ptr,
+    key_cache_ptr,
+    value_cache_ptr,
+    block_table_ptr,
+    seq_lens_ptr,
+    requests_ptr,
+    partials_ptr,
+    lse_ptr,
     scale,
     num_heads,
     block_size,
-    table_stride,
-    block_stride,
-    token_stride,
-    head_stride,
+    stride_table,
+    stride_block,
+    stride_token,
+    stride_head,
     HEAD: tl.constexpr,
     SIZE: tl.constexpr,
     GROUP: tl.constexpr,
@@ -119,36 +119,38 @@ def _attend(
     kv_head = tl.program_id(0)
     piece, num_pieces = tl.program_id(1), tl.num_programs(1)
     index = tl.program_id(2).to(tl.int64)
-    request = tl.load(requests + index)
-    seq_len = tl.load(seq_lens + request)
+    request = tl.load(requests_ptr + index)
+    seq_len = tl.load(seq_lens_ptr + request)
     begin = piece * PIECE_TOKENS
     if begin < seq_len:
         row, column = tl.arange(0, ROWS), tl.arange(0, SIZE)
         head = kv_head * GROUP + row
         is_head, is_column = row < GROUP, column < HEAD
-        at = query + (request * num_heads + head)[:, None] * HEAD + column[None, :]
-        q = tl.load(at, is_head[:, None] & is_column[None, :], other=0.0)
-        most = tl.full([ROWS], float("-inf"), tl.float32)
-        total = tl.zeros([ROWS], tl.float32)
-        sums = tl.zeros([ROWS, SIZE], tl.float32)
+        ptrs = query_ptr + (request * num_heads + head)[:, None] * HEAD + column[None, :]
+        q = tl.load(ptrs, is_head[:, None] & is_column[None, :], other=0.0)
+        m_i = tl.full([ROWS], float("-inf"), tl.float32)
+        l_i = tl.zeros([ROWS], tl.float32)
+        acc = tl.zeros([ROWS, SIZE], tl.float32)
         for start in range(begin, tl.minimum(begin + PIECE_TOKENS, seq_len), TOKENS):
             token = start + tl.arange(0, TOKENS)
             is_token = token < seq_len
-            block = tl.load(block_table + request * table_stride + token // block_size, is_token, 0)
-            slot = block.to(tl.int64) * block_stride + token % block_size * token_stride
-            slot = (slot + kv_head * head_stride)[:, None] + column[None, :]
+            block = tl.load(
+                block_table_ptr + request * stride_table + token // block_size, is_token, 0
+            )
+            slot = block.to(tl.int64) * stride_block + token % block_size * stride_token
+            slot = (slot + kv_head * stride_head)[:, None] + column[None, :]
             mask = is_token[:, None] & is_column[None, :]
-            k = tl.load(key_cache + slot, mask, other=0.0)
+            k = tl.load(key_cache_ptr + slot, mask, other=0.0)
             scores = product(q, tl.trans(k), PRECISION) * scale
             scores = tl.where(is_token[None, :], scores, float("-inf"))
-            now_most = tl.maximum(most, tl.max(scores, 1))
-            kept = tl.exp(most - now_most)
-            weights = tl.exp(scores - now_most[:, None])
-            v = tl.load(value_cache + slot, mask, other=0.0)
-            sums = sums * kept[:, None] + product(weights.to(v.dtype), v, PRECISION)
-            total = total * kept + tl.sum(weights, 1)
-            most = now_most
+            m_new = tl.maximum(m_i, tl.max(scores, 1))
+            alpha = tl.exp(m_i - m_new)
+            p = tl.exp(scores - m_new[:, None])
+            v = tl.load(value_cache_ptr + slot, mask, other=0.0)
+            acc = acc * alpha[:, None] + product(p.to(v.dtype), v, PRECISION)
+            l_i = l_i * alpha + tl.sum(p, 1)
+            m_i = m_new
         out_row = (index * num_heads + head) * num_pieces + piece
-        at = partials + out_row[:, None] * HEAD + column[None, :]
-        tl.store(at, sums / total[:, None], is_head[:, None] & is_column[None, :])
-        tl.store(lse + out_row, most + tl.log(total), is_head)
+        ptrs = partials_ptr + out_row[:, None] * HEAD + column[None, :]
+        tl.store(ptrs, acc / l_i[:, None], is_head[:, None] & is_column[None, :])
+        tl.store(lse_ptr + out_row, m_i + tl.log(l_i), is_head)

@@ -31,17 +31,26 @@ def join(
 
 
 @triton.jit
-def _join(partials, lse, requests, out, num_pieces, size, SIZE: tl.constexpr, PIECES: tl.constexpr):
+def _join(
+    partials_ptr,
+    lse_ptr,
+    requests_ptr,
+    out_ptr,
+    num_pieces,
+    size,
+    SIZE: tl.constexpr,
+    PIECES: tl.constexpr,
+):
     head, num_heads = tl.program_id(0), tl.num_programs(0)
     index = tl.program_id(1).to(tl.int64)
     row = index * num_heads + head
     piece, column = tl.arange(0, PIECES), tl.arange(0, SIZE)
     is_piece, is_column = piece < num_pieces, column < size
-    each = tl.load(lse + row * num_pieces + piece, is_piece, other=float("-inf"))
+    each = tl.load(lse_ptr + row * num_pieces + piece, is_piece, other=float("-inf"))
     weight = tl.exp(each - tl.max(each, 0))
     weight /= tl.sum(weight, 0)
-    at = partials + (row * num_pieces + piece)[:, None] * size + column[None, :]
-    found = tl.load(at, (weight > 0)[:, None] & is_column[None, :], other=0.0)
-    total = tl.sum(weight[:, None] * found, 0)
-    to = (tl.load(requests + index) * num_heads + head) * size
-    tl.store(out + to + column, total.to(out.dtype.element_ty), is_column)
+    ptrs = partials_ptr + (row * num_pieces + piece)[:, None] * size + column[None, :]
+    partial = tl.load(ptrs, (weight > 0)[:, None] & is_column[None, :], other=0.0)
+    acc = tl.sum(weight[:, None] * partial, 0)
+    out_offset = (tl.load(requests_ptr + index) * num_heads + head) * size
+    tl.store(out_ptr + out_offset + column, acc.to(out_ptr.dtype.element_ty), is_column)

@@ -64,10 +64,10 @@ class KvProjection:
 
 @triton.jit
 def project_head(
-    rows,
+    row_ptrs,
     row_mask,
-    weight,
-    bias,
+    weight_ptr,
+    bias_ptr,
     head,
     hidden_size,
     HEAD: tl.constexpr,
@@ -84,32 +84,34 @@ def project_head(
     column = tl.arange(0, HALF)
     is_column = column < HEAD // 2
     inner = tl.arange(0, STEP)
-    first_row = weight + (head * HEAD + column).to(tl.int64)[None, :] * hidden_size
-    second_row = first_row + HEAD // 2 * hidden_size
+    first_ptrs = weight_ptr + (head * HEAD + column).to(tl.int64)[None, :] * hidden_size
+    second_ptrs = first_ptrs + HEAD // 2 * hidden_size
     first = tl.zeros([ROWS, HALF], tl.float32)
     second = tl.zeros([ROWS, HALF], tl.float32)
     for start in range(0, hidden_size, STEP):
-        at = start + inner
-        is_inner = at < hidden_size
-        x = tl.load(rows[:, None] + at[None, :], row_mask[:, None] & is_inner[None, :], other=0.0)
+        index = start + inner
+        is_inner = index < hidden_size
+        x = tl.load(
+            row_ptrs[:, None] + index[None, :], row_mask[:, None] & is_inner[None, :], other=0.0
+        )
         mask = is_inner[:, None] & is_column[None, :]
-        w = tl.load(first_row + at[:, None], mask, other=0.0)
+        w = tl.load(first_ptrs + index[:, None], mask, other=0.0)
         first += product(x, w, PRECISION)
-        w = tl.load(second_row + at[:, None], mask, other=0.0)
+        w = tl.load(second_ptrs + index[:, None], mask, other=0.0)
         second += product(x, w, PRECISION)
     if HAS_BIAS:
-        b = bias + head * HEAD + column
-        first += tl.load(b, is_column, other=0.0).to(tl.float32)[None, :]
-        second += tl.load(b + HEAD // 2, is_column, other=0.0).to(tl.float32)[None, :]
+        bias_ptrs = bias_ptr + head * HEAD + column
+        first += tl.load(bias_ptrs, is_column, other=0.0).to(tl.float32)[None, :]
+        second += tl.load(bias_ptrs + HEAD // 2, is_column, other=0.0).to(tl.float32)[None, :]
     return first, second
 
 
 @triton.jit
-def rotate(first, second, positions, row_mask, rotary, HEAD: tl.constexpr, HALF: tl.constexpr):
+def rotate(first, second, positions, row_mask, rotary_ptr, HEAD: tl.constexpr, HALF: tl.constexpr):
     """Apply the rotary embedding to both halves of a head, at ``positions`` [ROWS]."""
     column = tl.arange(0, HALF)
     mask = row_mask[:, None] & (column < HEAD // 2)[None, :]
-    at = rotary + positions.to(tl.int64)[:, None] * HEAD + column[None, :]
-    cos = tl.load(at, mask, other=0.0).to(tl.float32)
-    sin = tl.load(at + HEAD // 2, mask, other=0.0).to(tl.float32)
+    ptrs = rotary_ptr + positions.to(tl.int64)[:, None] * HEAD + column[None, :]
+    cos = tl.load(ptrs, mask, other=0.0).to(tl.float32)
+    sin = tl.load(ptrs + HEAD // 2, mask, other=0.0).to(tl.float32)
     return first * cos - second * sin, second * cos + first * sin

@@ -88,22 +88,22 @@ def rebuild_kv_reference(
 
 @triton.jit
 def _rebuild(
-    hidden_cache,
-    slots,
-    positions,
-    weight,
-    bias,
-    rotary,
-    out,
-    out_slots,
+    hidden_cache_ptr,
+    slots_ptr,
+    positions_ptr,
+    weight_ptr,
+    bias_ptr,
+    rotary_ptr,
+    out_ptr,
+    out_slots_ptr,
     num_tokens,
     hidden_size,
     capacity,
-    page_stride,
+    stride_page,
     block_size,
-    out_block_stride,
-    out_token_stride,
-    out_head_stride,
+    stride_out_block,
+    stride_out_token,
+    stride_out_head,
     HEAD: tl.constexpr,
     HALF: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -116,18 +116,29 @@ def _rebuild(
     head = tl.program_id(0)
     token = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     is_token = token < num_tokens
-    slot = tl.load(slots + token, is_token, other=0)
-    rows = hidden_cache + slot // capacity * page_stride + slot % capacity * hidden_size
+    slot = tl.load(slots_ptr + token, is_token, other=0)
+    row_ptrs = hidden_cache_ptr + slot // capacity * stride_page + slot % capacity * hidden_size
     first, second = project_head(
-        rows, is_token, weight, bias, head, hidden_size, HEAD, HALF, HAS_BIAS, ROWS, STEP, PRECISION
+        row_ptrs,
+        is_token,
+        weight_ptr,
+        bias_ptr,
+        head,
+        hidden_size,
+        HEAD,
+        HALF,
+        HAS_BIAS,
+        ROWS,
+        STEP,
+        PRECISION,
     )
     if ROTATES:
-        position = tl.load(positions + token, is_token, other=0)
-        first, second = rotate(first, second, position, is_token, rotary, HEAD, HALF)
-    to = tl.load(out_slots + token, is_token, other=0)
-    to = to // block_size * out_block_stride + to % block_size * out_token_stride
+        position = tl.load(positions_ptr + token, is_token, other=0)
+        first, second = rotate(first, second, position, is_token, rotary_ptr, HEAD, HALF)
+    out_slot = tl.load(out_slots_ptr + token, is_token, other=0)
+    out_row = out_slot // block_size * stride_out_block + out_slot % block_size * stride_out_token
     column = tl.arange(0, HALF)
-    at = out + (to + head * out_head_stride)[:, None] + column[None, :]
+    ptrs = out_ptr + (out_row + head * stride_out_head)[:, None] + column[None, :]
     mask = is_token[:, None] & (column < HEAD // 2)[None, :]
-    tl.store(at, first.to(out.dtype.element_ty), mask)
-    tl.store(at + HEAD // 2, second.to(out.dtype.element_ty), mask)
+    tl.store(ptrs, first.to(out_ptr.dtype.element_ty), mask)
+    tl.store(ptrs + HEAD // 2, second.to(out_ptr.dtype.element_ty), mask)

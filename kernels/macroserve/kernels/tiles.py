@@ -30,12 +30,12 @@ class Tiles:
     Attributes:
         _weights: softmax weights relative to the maximum of their tile,
             [num_requests, num_heads, num_tiles * TOKENS].
-        _most, _total: the maximum score and the weights' sum, [num_requests, num_heads, num_tiles].
+        _m_i, _l_i: the maximum score and the weights' sum, [num_requests, num_heads, num_tiles].
     """
 
     def __init__(self, hidden_cache: torch.Tensor, decodes: Decodes, num_heads: int) -> None:
         self._cache = hidden_cache
-        self._places = (
+        self._cache_args = (
             hidden_cache,
             decodes.block_table,
             decodes.seq_lens,
@@ -50,17 +50,17 @@ class Tiles:
         self._heads = min(MAX_HEADS, max(MIN_ROWS, triton.next_power_of_2(num_heads)))
         shape = (self._num_requests, num_heads, self._num_tiles)
         self._weights = hidden_cache.new_empty((*shape[:2], self._num_tiles * TOKENS))
-        self._most = hidden_cache.new_empty(shape, dtype=torch.float32)
-        self._total = torch.empty_like(self._most)
+        self._m_i = hidden_cache.new_empty(shape, dtype=torch.float32)
+        self._l_i = torch.empty_like(self._m_i)
 
     def score(self, absorbed: torch.Tensor, scale: float) -> None:
         grid = (triton.cdiv(self._num_heads, self._heads), self._num_tiles, self._num_requests)
         _score[grid](
             absorbed,
-            *self._places,
+            *self._cache_args,
             self._weights,
-            self._most,
-            self._total,
+            self._m_i,
+            self._l_i,
             scale,
             self._num_heads,
             HEADS=self._heads,
@@ -75,13 +75,13 @@ class Tiles:
         # Heads of the same tokens run together, so that their hidden states are read from L2.
         _score_rotated[projection.num_kv_heads, self._num_tiles, self._num_requests](
             query,
-            *self._places,
+            *self._cache_args,
             projection.key,
             projection.key_bias,
             projection.rotary,
             self._weights,
-            self._most,
-            self._total,
+            self._m_i,
+            self._l_i,
             scale,
             HEAD=projection.head_size,
             HALF=triton.next_power_of_2(projection.head_size // 2),
@@ -100,10 +100,10 @@ class Tiles:
         mixed = self._cache.new_empty((self._num_requests, self._num_heads, hidden_size))
         groups = triton.cdiv(self._num_heads, self._heads)
         _mix[triton.cdiv(hidden_size, WIDTH), groups, self._num_requests](
-            *self._places,
+            *self._cache_args,
             self._weights,
-            self._most,
-            self._total,
+            self._m_i,
+            self._l_i,
             mixed,
             self._num_heads,
             self._num_tiles,
@@ -119,57 +119,60 @@ class Tiles:
 
 @triton.jit
 def _stretch(
-    hidden_cache,
-    block_table,
+    hidden_cache_ptr,
+    block_table_ptr,
     request,
     start,
     seq_len,
     hidden_size,
     capacity,
-    page,
-    table_stride,
+    stride_page,
+    stride_table,
     TOKENS: tl.constexpr,
 ):
     """Return a stretch of a request's tokens, whether each exists, and pointers to their states."""
     token = start + tl.arange(0, TOKENS)
     is_token = token < seq_len
-    block = tl.load(block_table + request * table_stride + token // capacity, is_token, other=0)
-    states = hidden_cache + block.to(tl.int64) * page + token % capacity * hidden_size
-    return token, is_token, states
+    block = tl.load(block_table_ptr + request * stride_table + token // capacity, is_token, other=0)
+    state_ptrs = (
+        hidden_cache_ptr + block.to(tl.int64) * stride_page + token % capacity * hidden_size
+    )
+    return token, is_token, state_ptrs
 
 
 @triton.jit
 def _store_weights(
-    scores, is_token, weights, most, total, row, is_head, tile, TOKENS: tl.constexpr
+    scores, is_token, weights_ptr, m_ptr, l_ptr, row, is_head, tile, TOKENS: tl.constexpr
 ):
     """Store the softmax weights of a tile with their maximum and sum.
 
-    scores: [heads, TOKENS]. row: of each head in ``weights``, ``most`` and ``total``.
+    scores: [heads, TOKENS].
+    row: row of each head in the three outputs.
     """
     num_tiles = tl.num_programs(1)
     scores = tl.where(is_token[None, :], scores, float("-inf"))
-    greatest = tl.max(scores, 1)
-    found = tl.exp(scores - greatest[:, None])
-    at = weights + (row * num_tiles + tile)[:, None] * TOKENS + tl.arange(0, TOKENS)[None, :]
-    tl.store(at, found.to(weights.dtype.element_ty), is_head[:, None] & is_token[None, :])
-    tl.store(most + row * num_tiles + tile, greatest, is_head)
-    tl.store(total + row * num_tiles + tile, tl.sum(found, 1), is_head)
+    m_i = tl.max(scores, 1)
+    p = tl.exp(scores - m_i[:, None])
+    ptrs = weights_ptr + (row * num_tiles + tile)[:, None] * TOKENS + tl.arange(0, TOKENS)[None, :]
+    tl.store(ptrs, p.to(weights_ptr.dtype.element_ty), is_head[:, None] & is_token[None, :])
+    tl.store(m_ptr + row * num_tiles + tile, m_i, is_head)
+    tl.store(l_ptr + row * num_tiles + tile, tl.sum(p, 1), is_head)
 
 
 @triton.jit
 def _score(
-    absorbed,
-    hidden_cache,
-    block_table,
-    seq_lens,
-    requests,
+    absorbed_ptr,
+    hidden_cache_ptr,
+    block_table_ptr,
+    seq_lens_ptr,
+    requests_ptr,
     hidden_size,
     capacity,
-    page,
-    table_stride,
-    weights,
-    most,
-    total,
+    stride_page,
+    stride_table,
+    weights_ptr,
+    m_ptr,
+    l_ptr,
     scale,
     num_heads,
     HEADS: tl.constexpr,
@@ -179,54 +182,58 @@ def _score(
 ):
     tile = tl.program_id(1)
     index = tl.program_id(2).to(tl.int64)
-    request = tl.load(requests + index)
-    seq_len = tl.load(seq_lens + request)
+    request = tl.load(requests_ptr + index)
+    seq_len = tl.load(seq_lens_ptr + request)
     if tile * TOKENS < seq_len:
         head = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
         is_head = head < num_heads
         row = index * num_heads + head
-        _token, is_token, states = _stretch(
-            hidden_cache,
-            block_table,
+        _token, is_token, state_ptrs = _stretch(
+            hidden_cache_ptr,
+            block_table_ptr,
             request,
             tile * TOKENS,
             seq_len,
             hidden_size,
             capacity,
-            page,
-            table_stride,
+            stride_page,
+            stride_table,
             TOKENS,
         )
         scores = tl.zeros([HEADS, TOKENS], tl.float32)
         for start in range(0, hidden_size, STEP):
-            at = start + tl.arange(0, STEP)
-            is_at = at < hidden_size
-            wanted = absorbed + row[:, None] * hidden_size + at[None, :]
-            q = tl.load(wanted, is_head[:, None] & is_at[None, :], other=0.0)
+            inner = start + tl.arange(0, STEP)
+            is_inner = inner < hidden_size
+            q_ptrs = absorbed_ptr + row[:, None] * hidden_size + inner[None, :]
+            q = tl.load(q_ptrs, is_head[:, None] & is_inner[None, :], other=0.0)
             x = tl.load(
-                states[:, None] + at[None, :], is_token[:, None] & is_at[None, :], other=0.0
+                state_ptrs[:, None] + inner[None, :],
+                is_token[:, None] & is_inner[None, :],
+                other=0.0,
             )
             scores += product(q, tl.trans(x), PRECISION)
-        _store_weights(scores * scale, is_token, weights, most, total, row, is_head, tile, TOKENS)
+        _store_weights(
+            scores * scale, is_token, weights_ptr, m_ptr, l_ptr, row, is_head, tile, TOKENS
+        )
 
 
 @triton.jit
 def _score_rotated(
-    query,
-    hidden_cache,
-    block_table,
-    seq_lens,
-    requests,
+    query_ptr,
+    hidden_cache_ptr,
+    block_table_ptr,
+    seq_lens_ptr,
+    requests_ptr,
     hidden_size,
     capacity,
-    page,
-    table_stride,
-    key_weight,
-    key_bias,
-    rotary,
-    weights,
-    most,
-    total,
+    stride_page,
+    stride_table,
+    key_weight_ptr,
+    key_bias_ptr,
+    rotary_ptr,
+    weights_ptr,
+    m_ptr,
+    l_ptr,
     scale,
     HEAD: tl.constexpr,
     HALF: tl.constexpr,
@@ -240,26 +247,26 @@ def _score_rotated(
     kv_head, num_heads = tl.program_id(0), tl.num_programs(0) * GROUP
     tile = tl.program_id(1)
     index = tl.program_id(2).to(tl.int64)
-    request = tl.load(requests + index)
-    seq_len = tl.load(seq_lens + request)
+    request = tl.load(requests_ptr + index)
+    seq_len = tl.load(seq_lens_ptr + request)
     if tile * TOKENS < seq_len:
-        token, is_token, states = _stretch(
-            hidden_cache,
-            block_table,
+        token, is_token, state_ptrs = _stretch(
+            hidden_cache_ptr,
+            block_table_ptr,
             request,
             tile * TOKENS,
             seq_len,
             hidden_size,
             capacity,
-            page,
-            table_stride,
+            stride_page,
+            stride_table,
             TOKENS,
         )
         first, second = project_head(
-            states,
+            state_ptrs,
             is_token,
-            key_weight,
-            key_bias,
+            key_weight_ptr,
+            key_bias_ptr,
             kv_head,
             hidden_size,
             HEAD,
@@ -269,22 +276,22 @@ def _score_rotated(
             STEP,
             PRECISION,
         )
-        first, second = rotate(first, second, token, is_token, rotary, HEAD, HALF)
+        first, second = rotate(first, second, token, is_token, rotary_ptr, HEAD, HALF)
         row, column = tl.arange(0, ROWS), tl.arange(0, HALF)
         is_head = row < GROUP
         head = kv_head * GROUP + row
-        wanted = query + (request * num_heads + head)[:, None] * HEAD + column[None, :]
+        q_ptrs = query_ptr + (request * num_heads + head)[:, None] * HEAD + column[None, :]
         mask = is_head[:, None] & (column < HEAD // 2)[None, :]
-        q = tl.load(wanted, mask, other=0.0)
+        q = tl.load(q_ptrs, mask, other=0.0)
         scores = product(q, tl.trans(first.to(q.dtype)), PRECISION)
-        q = tl.load(wanted + HEAD // 2, mask, other=0.0)
+        q = tl.load(q_ptrs + HEAD // 2, mask, other=0.0)
         scores += product(q, tl.trans(second.to(q.dtype)), PRECISION)
         _store_weights(
             scores * scale,
             is_token,
-            weights,
-            most,
-            total,
+            weights_ptr,
+            m_ptr,
+            l_ptr,
             index * num_heads + head,
             is_head,
             tile,
@@ -294,18 +301,18 @@ def _score_rotated(
 
 @triton.jit
 def _mix(
-    hidden_cache,
-    block_table,
-    seq_lens,
-    requests,
+    hidden_cache_ptr,
+    block_table_ptr,
+    seq_lens_ptr,
+    requests_ptr,
     hidden_size,
     capacity,
-    page,
-    table_stride,
-    weights,
-    most,
-    total,
-    mixed,
+    stride_page,
+    stride_table,
+    weights_ptr,
+    m_ptr,
+    l_ptr,
+    mixed_ptr,
     num_heads,
     num_tiles,
     HEADS: tl.constexpr,
@@ -314,42 +321,44 @@ def _mix(
     WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    at = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
-    is_at = at < hidden_size
+    column = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    is_column = column < hidden_size
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     is_head = head < num_heads
     index = tl.program_id(2).to(tl.int64)
     row = index * num_heads + head
-    request = tl.load(requests + index)
-    seq_len = tl.load(seq_lens + request)
+    request = tl.load(requests_ptr + index)
+    seq_len = tl.load(seq_lens_ptr + request)
     stats = row * num_tiles
-    greatest = tl.full([HEADS], float("-inf"), tl.float32)
-    sums = tl.zeros([HEADS], tl.float32)
+    m_i = tl.full([HEADS], float("-inf"), tl.float32)
+    l_i = tl.zeros([HEADS], tl.float32)
     for tile in range(tl.cdiv(seq_len, TOKENS)):
-        tile_most = tl.load(most + stats + tile, is_head, other=0.0)
-        tile_total = tl.load(total + stats + tile, is_head, other=1.0)
-        now_greatest = tl.maximum(greatest, tile_most)
-        sums = sums * tl.exp(greatest - now_greatest)
-        sums += tile_total * tl.exp(tile_most - now_greatest)
-        greatest = now_greatest
-    found = tl.zeros([HEADS, WIDTH], tl.float32)
+        tile_m = tl.load(m_ptr + stats + tile, is_head, other=0.0)
+        tile_l = tl.load(l_ptr + stats + tile, is_head, other=1.0)
+        m_new = tl.maximum(m_i, tile_m)
+        l_i = l_i * tl.exp(m_i - m_new)
+        l_i += tile_l * tl.exp(tile_m - m_new)
+        m_i = m_new
+    acc = tl.zeros([HEADS, WIDTH], tl.float32)
     for start in range(0, seq_len, STEP):
-        token, is_token, states = _stretch(
-            hidden_cache,
-            block_table,
+        token, is_token, state_ptrs = _stretch(
+            hidden_cache_ptr,
+            block_table_ptr,
             request,
             start,
             seq_len,
             hidden_size,
             capacity,
-            page,
-            table_stride,
+            stride_page,
+            stride_table,
             STEP,
         )
-        x = tl.load(states[:, None] + at[None, :], is_token[:, None] & is_at[None, :], other=0.0)
-        weight = weights + (stats * TOKENS)[:, None] + token[None, :]
-        p = tl.load(weight, is_head[:, None] & is_token[None, :], other=0.0)
-        tile_most = tl.load(most + stats + start // TOKENS, is_head, other=0.0)
-        found += product(p, x, PRECISION) * (tl.exp(tile_most - greatest) / sums)[:, None]
-    to = mixed + row[:, None] * hidden_size + at[None, :]
-    tl.store(to, found.to(mixed.dtype.element_ty), is_head[:, None] & is_at[None, :])
+        x = tl.load(
+            state_ptrs[:, None] + column[None, :], is_token[:, None] & is_column[None, :], other=0.0
+        )
+        p_ptrs = weights_ptr + (stats * TOKENS)[:, None] + token[None, :]
+        p = tl.load(p_ptrs, is_head[:, None] & is_token[None, :], other=0.0)
+        tile_m = tl.load(m_ptr + stats + start // TOKENS, is_head, other=0.0)
+        acc += product(p, x, PRECISION) * (tl.exp(tile_m - m_i) / l_i)[:, None]
+    out_ptrs = mixed_ptr + row[:, None] * hidden_size + column[None, :]
+    tl.store(out_ptrs, acc.to(mixed_ptr.dtype.element_ty), is_head[:, None] & is_column[None, :])

@@ -29,12 +29,14 @@ def write_hidden_reference(x: torch.Tensor, cache: torch.Tensor, slots: torch.Te
 
 
 @triton.jit
-def _write(x, cache, slots, capacity, hidden_size, x_stride, page_stride, BLOCK: tl.constexpr):
+def _write(
+    x_ptr, cache_ptr, slots_ptr, capacity, hidden_size, stride_x, stride_page, BLOCK: tl.constexpr
+):
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    slot = tl.load(slots + token)
+    slot = tl.load(slots_ptr + token)
     if slot >= 0:
-        row = slot // capacity * page_stride + slot % capacity * hidden_size
+        row = slot // capacity * stride_page + slot % capacity * hidden_size
         mask = column < hidden_size
-        values = tl.load(x + token * x_stride + column, mask=mask)
-        tl.store(cache + row + column, values, mask=mask)
+        values = tl.load(x_ptr + token * stride_x + column, mask=mask)
+        tl.store(cache_ptr + row + column, values, mask=mask)
