@@ -1,4 +1,4 @@
-"""Access tokens: what opens what, for how long, and which answers count."""
+"""Access tokens open their audience for a time, and proofs of answers fit one call."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The fleet that a manifest asks for."""
+"""A manifest asks for a fleet."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Bounds on request bodies."""
+"""Request bodies have limits."""
 
 import json
 from typing import Any

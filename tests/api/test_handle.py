@@ -1,4 +1,4 @@
-"""Signed handles: round trips, refusals, and no mutation that slips through."""
+"""Signed handles survive the wire, and no mutation is accepted."""
 
 import hashlib
 import hmac
@@ -64,7 +64,7 @@ handles = st.builds(
 
 
 def signed(body: str, key: str = KEY) -> str:
-    """What a holder of the key could send that ``sign`` would not."""
+    """Return a text that a holder of the key could send but ``sign`` would not."""
     signature = hmac.new(key.encode(), body.encode(), hashlib.sha256).hexdigest()
     return f'{{"handle":{body},"signatures":["{signature}"]}}'
 

@@ -1,4 +1,4 @@
-"""Keys of purposes: how they follow from a secret, and which part gets which."""
+"""Keys are derived from a secret by purpose, and each role gets some of them."""
 
 import pytest
 

@@ -17,7 +17,8 @@ from macroserve.core.status import InstanceStatus, Phase, Pool
 from macroserve.engine.tag import RequestTag
 
 BEFORE = json.loads(Path(__file__).with_name("messages_before.json").read_text())
-"""Of the version before: a message of each kind, and what its decoder accepts as JSON schema."""
+"""Messages of the previous version, one of each kind, and the JSON schema that its decoder
+accepts."""
 
 
 @pytest.mark.parametrize("slo", [Slo(1.0, 0.1), Slo(1.0, 0.1, 0.2)], ids=["means", "every token"])
@@ -28,7 +29,7 @@ def test_route_query_after_the_wire_keeps_its_targets(slo: Slo) -> None:
 
 
 def test_message_kinds_of_the_version_before_are_all_present() -> None:
-    """What old pods send until the last of them is replaced."""
+    """Old pods send them until the last of these pods is replaced."""
     assert set(BEFORE) <= set(KINDS)
 
 
@@ -83,7 +84,7 @@ def test_pool_order_for_an_unknown_pool_is_refused() -> None:
 
 
 def _kept(before: Any, now: Any) -> Any:
-    """``now``, of objects only the fields that were there before."""
+    """Return ``now``, with only the fields of objects that were there before."""
     if isinstance(before, dict):
         return {key: _kept(value, now[key]) for key, value in before.items() if key in now}
     if isinstance(before, list):
@@ -92,7 +93,7 @@ def _kept(before: Any, now: Any) -> Any:
 
 
 def _with_more_fields(value: Any) -> Any:
-    """Objects with fields, not mappings, whose keys are data."""
+    """Return the value with unknown fields in objects, not in mappings, whose keys are data."""
     if isinstance(value, dict):
         more = {} if MAPPING_KEY in value else {"later": [1]}
         return {key: _with_more_fields(each) for key, each in value.items()} | more

@@ -1,4 +1,4 @@
-"""vLLM's flags, by the names that a manifest has for them."""
+"""vLLM's flags are named as a manifest names them."""
 
 import pytest
 

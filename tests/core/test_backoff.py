@@ -1,4 +1,4 @@
-"""Waits between tries, on a clock that the test moves."""
+"""Delays between tries follow a clock that the test moves."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which instances are restarted, by a clock of the test's own."""
+"""Instances are restarted after faults, by a clock that the test moves."""
 
 import pytest
 
@@ -17,7 +17,7 @@ SERVER, ENGINE = 1, 2
 
 
 class Instance:
-    """A second passes at a time; what is hung beats or progresses no more."""
+    """A second passes at a time; a hung part sends no heartbeat or makes no progress."""
 
     def __init__(self, engine_pid: int = ENGINE) -> None:
         self.now = 0.0
@@ -37,8 +37,11 @@ class Instance:
         step_s: float = 0.05,
         first: bool = False,
     ) -> str | None:
-        """The first fault in that time. work: requests in the engine. passed: as the server counts
-        them."""
+        """Return the first fault within a time.
+
+        work: requests in the engine.
+        passed: the same as counted by the server.
+        """
         for _ in range(round(seconds)):
             self.now += 1
             self.progress += progresses
@@ -83,7 +86,7 @@ def test_health_judge_of_a_hung_part_tells_the_fault(
 
 @pytest.mark.parametrize("step_s", [0.6, 5.0, 60.0])
 def test_health_bound_follows_the_predicted_step(step_s: float) -> None:
-    """A prompt of 100,000 tokens on a CPU."""
+    """The prompt has 100,000 tokens on a CPU."""
     instance = Instance()
     bound_s = STEP_FACTOR * step_s
     assert instance.pass_s(bound_s - 1, progresses=False, step_s=step_s) is None
@@ -99,7 +102,7 @@ def test_health_bound_of_a_first_step_allows_compilation() -> None:
 
 
 def test_health_of_a_blocked_server_with_an_idle_engine_is_no_fault() -> None:
-    """What the server counted before it was blocked says nothing afterwards."""
+    """The server's count from before it was blocked tells nothing afterwards."""
     instance = Instance()
     assert instance.pass_s(5, work=3) is None
     assert instance.pass_s(20, work=0, server=False, progresses=False) is None

@@ -1,4 +1,4 @@
-"""The latency model: formulas, inversion, fit."""
+"""The latency model has formulas, their inversion, and a fit."""
 
 import json
 import random
@@ -19,7 +19,8 @@ coefficients = st.tuples(coefficient, coefficient, coefficient, coefficient, st.
 
 
 def test_work_of_a_batch_follows_the_model_shape():
-    """Two flops a parameter and token, and attention on top; weights read once."""
+    """Each parameter costs two flops per token, attention comes on top, and weights are read
+    once."""
     latency = LatencyModel(LLAMA_30B, A100)
     parameters = LLAMA_30B.num_layers * LLAMA_30B.layer_parameters
     work = latency.work(((1000, 0),))
@@ -46,7 +47,7 @@ def test_work_of_a_chunk_after_a_context_is_larger():
 
 
 def test_prediction_for_a_small_batch_is_the_time_of_reading_weights():
-    """The floor without which short prompts look free."""
+    """Without this lower bound short prompts look free."""
     latency = LatencyModel(LLAMA_30B, A100)
     weights_s = LLAMA_30B.weight_bytes / A100.bytes_per_s
     assert latency.prefill_s(1) > weights_s
@@ -108,7 +109,8 @@ def test_prefill_tokens_within_an_infinite_budget_are_all():
 
 
 class Device:
-    """A truth of another form than the model: efficiencies per resource, overlap, noise."""
+    """The device's true times have another form than the model: efficiencies per resource, overlap,
+    noise."""
 
     def __init__(self, seed, compute=0.55, memory=0.8, overhead_s=0.004, noise=0.03):
         self.random = random.Random(seed)
@@ -144,7 +146,8 @@ def median_error(latency, device, batches=300):
 @pytest.mark.parametrize("model", [LLAMA_30B, CODELLAMA_34B, OPT_13B])
 @pytest.mark.parametrize("slower", [1.0, 12.0])
 def test_latency_model_after_batches_predicts_within_ten_percent(model, slower):
-    """Ascendra, section 4.1: below 10 % after a few minutes, wherever it starts."""
+    """The error is below 10 % after a few minutes, wherever the model starts (Ascendra, section
+    4.1)."""
     device = Device(1, compute=0.55 / slower, memory=0.8 / slower)
     latency = LatencyModel(model, A100)
     before = median_error(latency, device)
@@ -171,7 +174,8 @@ def test_latency_model_of_a_changing_device_follows_it():
 
 @pytest.mark.parametrize("factor", [0.01, 0.3, 3.0, 30.0, 500.0])
 def test_latency_model_with_outliers_stays_accurate(factor):
-    """Stalls of the machine, and prompts found in a prefix cache: one batch in ten."""
+    """One batch in ten is an outlier: a stall of the machine, or a prompt found in a prefix
+    cache."""
     latency, device = LatencyModel(OPT_13B, A100), Device(4)
     for index in range(1000):
         work = device.batch(latency)

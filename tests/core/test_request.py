@@ -1,4 +1,4 @@
-"""What a request and its targets may be."""
+"""Requests and their targets have valid ranges."""
 
 import pytest
 

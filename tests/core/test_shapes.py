@@ -1,4 +1,4 @@
-"""What models and devices are."""
+"""Models and devices have valid shapes."""
 
 from dataclasses import fields
 

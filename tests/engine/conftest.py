@@ -1,4 +1,4 @@
-"""Real vLLM engines on the CPU, with the small built-in model."""
+"""Tests run real vLLM engines on the CPU, with the small built-in model."""
 
 from pathlib import Path
 

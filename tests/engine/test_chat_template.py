@@ -1,4 +1,4 @@
-"""What a client may set in a chat template."""
+"""Clients may set some variables in a chat template."""
 
 import inspect
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Server-sent events of token ids, however the network cuts them."""
+"""The parser reads server-sent events of token ids, however the network cuts them."""
 
 import itertools
 import json

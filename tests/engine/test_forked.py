@@ -1,4 +1,4 @@
-"""Calls in processes of their own: time, memory, and what comes after."""
+"""Calls in their own processes have limits on time and memory, and leave the server running."""
 
 import asyncio
 import base64

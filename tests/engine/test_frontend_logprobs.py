@@ -1,4 +1,4 @@
-"""Logprobs between an ingress and an instance: what is asked for, what becomes of the answer."""
+"""An ingress asks an instance for logprobs and converts the answer."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_logprob_token_ids_at_the_instance_limit_are_refused() -> None:
 
 
 def answer(sampled: tuple[int, int], *others: tuple[int, int]) -> Logprobs:
-    """Token ids and ranks, as the instance lists them: the sampled one first."""
+    """Return token ids and ranks as the instance lists them: the sampled one first."""
     tops = tuple(TopLogprob(token, -float(rank), rank) for token, rank in (sampled, *others))
     return Logprobs((TokenLogprob(sampled[0], -float(sampled[1]), sampled[1], tops),))
 

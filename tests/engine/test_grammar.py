@@ -1,4 +1,4 @@
-"""Constraints of requests, compiled apart before the requests are admitted."""
+"""Constraints of requests are compiled in another process before the requests are admitted."""
 
 import time
 from collections.abc import AsyncIterator

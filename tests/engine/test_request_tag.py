@@ -1,4 +1,4 @@
-"""What an ingress tells an instance about a request arrives as it was said."""
+"""A tag carries what an ingress tells an instance about a request."""
 
 import json
 

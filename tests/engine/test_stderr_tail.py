@@ -1,4 +1,4 @@
-"""The cause of an engine's end, from what its process left behind."""
+"""The cause of an engine's end is found in the output of its process."""
 
 import os
 import subprocess

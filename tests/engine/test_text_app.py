@@ -1,4 +1,4 @@
-"""What spec.api says reaches the endpoint: over answers that are played, without an engine."""
+"""The options of spec.api reach the endpoint, which answers with given texts, without an engine."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 
 
 class Played:
-    """Answers every request with the tokens of a text."""
+    """The streamer answers every request with the tokens of a text."""
 
     def __init__(self) -> None:
         self.text = "Hello"
@@ -54,14 +54,15 @@ class Played:
 
 
 class AllAdmitted(GrammarChecks):
-    """Nothing is compiled: the played model keeps to no grammar."""
+    """The checks compile nothing: the given answers follow no grammar."""
 
     async def admit(self, params: SamplingParams) -> SamplingParams:
         return params
 
 
 def answers(settings: EngineSettings, text: str, *requests: tuple[str, str, dict]) -> list:
-    """The played model says ``text`` to all of (method, path, arguments of httpx)."""
+    """Return the answers to all of (method, path, arguments of httpx) from a model that says
+    ``text``."""
 
     async def run() -> list[httpx.Response]:
         played = Played()

@@ -1,4 +1,4 @@
-"""What Macroserve knows of vLLM's names is what the installed vLLM has."""
+"""The names that Macroserve knows of vLLM are those of the installed vLLM."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ def test_vllm_names_as_generated_equal_the_installed_vllm() -> None:
 
 
 def test_vllm_serve_options_are_each_decided_once() -> None:
-    """A new one in a new vLLM is a field of spec.api, or has a reason not to be."""
+    """A new option in a new vLLM becomes a field of spec.api, or has a reason not to be one."""
     from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
     offered = set(api_options.Api.model_fields) - {

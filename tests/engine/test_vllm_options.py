@@ -1,4 +1,4 @@
-"""What vLLM is told of a frontend."""
+"""A frontend's settings become vLLM's arguments."""
 
 import subprocess
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Greedy tokens equal stock vLLM's, whatever the strategy decides: the guard of the adapter."""
+"""Greedy tokens equal stock vLLM's under every strategy, which guards the adapter."""
 
 import asyncio
 import os
@@ -70,7 +70,7 @@ async def generate(llm: AsyncLLM, request_id: str, work: Work, args: dict | None
 
 @pytest.fixture(scope="module")
 def stock_tokens(settings: EngineSettings) -> list[list[int]]:
-    """What vLLM's own scheduler gives."""
+    """Return the tokens under vLLM's own scheduler."""
 
     async def run() -> list[list[int]]:
         ours = engine_args(settings, Pool.LP, "/nowhere")
@@ -158,7 +158,7 @@ def test_status_after_the_wire_is_unchanged() -> None:
 def test_engine_with_one_seat_serves_all_requests_in_turn(
     settings: EngineSettings, stock_tokens: list[list[int]]
 ) -> None:
-    """What waits is still known to vLLM when nothing runs."""
+    """vLLM still knows the waiting requests when nothing runs."""
     one_seat = replace(settings, strategy="ecoserve", max_num_seqs=1)
 
     async def run() -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Kernels run on a GPU where there is one, and otherwise in Triton's interpreter."""
+"""Kernels run on a GPU if there is one, else in Triton's interpreter."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Attention over hidden states beside that over the keys and values that torch makes of them."""
+"""Attention over hidden states is compared with that over keys and values computed by torch."""
 
 from dataclasses import replace
 

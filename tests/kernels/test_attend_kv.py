@@ -1,4 +1,4 @@
-"""Paged decode attention beside torch's."""
+"""Paged decode attention is compared with torch's."""
 
 from dataclasses import replace
 

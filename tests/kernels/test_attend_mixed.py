@@ -1,4 +1,4 @@
-"""Batches in which some requests keep keys and values, and some hidden states."""
+"""Some requests of a batch keep keys and values, and some hidden states."""
 
 from dataclasses import replace
 

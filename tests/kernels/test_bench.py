@@ -1,4 +1,4 @@
-"""What the bench measures, on shapes that an interpreter manages."""
+"""The benchmark runs on shapes that an interpreter manages."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_bench_layer_step_attends_for_all_requests(device: torch.device, num_hid
 
 
 def test_bench_flops_of_a_case_are_those_of_its_products(device: torch.device) -> None:
-    """Of one request with 40 tokens, 2 heads of 64."""
+    """The case has one request with 40 tokens and 2 heads of 64."""
     plain = {case.name.split()[0]: case for case in attending(Layer(TINY, 1, 40, device))}
     assert plain["attend_kv"].num_flops == 2 * (2 * 2 * 40 * 64)
     absorbing, scoring = 2 * 2 * 64 * 128, 2 * 2 * 40 * 128

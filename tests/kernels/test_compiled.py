@@ -1,4 +1,4 @@
-"""Every kernel compiles for the GPUs that it is meant for, and fits into their shared memory."""
+"""Every kernel compiles for the supported GPUs and fits into their shared memory."""
 
 import json
 import os

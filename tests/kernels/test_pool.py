@@ -1,4 +1,4 @@
-"""One pool, read as keys and values or as hidden states."""
+"""One pool is read as keys and values or as hidden states."""
 
 import pytest
 import torch
@@ -16,7 +16,8 @@ def test_kv_view_of_a_page_is_keys_then_values() -> None:
 
 @pytest.mark.parametrize(("hidden_size", "capacity"), [(4, 6), (8, 3), (12, 2), (24, 1), (7, 3)])
 def test_hidden_view_of_a_page_holds_as_many_as_fit(hidden_size: int, capacity: int) -> None:
-    """Twice as many as keys and values (three) where a hidden state is as wide as all heads (4)."""
+    """Twice as many fit as keys and values (three) if a hidden state is as wide as all heads
+    (4)."""
     pool = torch.arange(2 * 24).view(2, 24)
     states = hidden_view(pool, hidden_size)
     assert states.shape == (2, capacity, hidden_size)

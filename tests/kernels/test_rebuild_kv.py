@@ -1,4 +1,4 @@
-"""Keys and values from hidden states, beside torch's."""
+"""Rebuilt keys and values are compared with torch's."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_rebuild_kv_of_any_number_of_tokens_equals_reference(
 
 
 def test_rotation_of_both_by_the_same_offset_keeps_the_score(device: torch.device) -> None:
-    """What rotary embedding is for; so the reference is right, too."""
+    """Rotary embedding has this property, so the reference is right, too."""
     paged = Paged(Heads(2, 1, 64), torch.float32, device, rotary=True)
     x = paged.noise(2, paged.heads.hidden_size)
     scores = [

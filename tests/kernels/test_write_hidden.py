@@ -1,4 +1,4 @@
-"""Hidden states into their slots."""
+"""Hidden states are written to their slots."""
 
 import pytest
 import torch

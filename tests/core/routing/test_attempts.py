@@ -1,4 +1,4 @@
-"""How often a request is tried, and that requests beside a poisonous one end whole."""
+"""A request has a limited number of attempts, and requests beside a poisonous one complete."""
 
 import random
 from dataclasses import dataclass, field
@@ -94,11 +94,12 @@ RESTART_S = 6.0
 
 @dataclass
 class Client:
-    """kill_after_s: of an attempt, when its instance breaks; None for a bystander."""
+    """The client runs one request."""
 
     name: str
     left_s: float
     kill_after_s: float | None = None
+    """Seconds into an attempt after which its instance breaks; None for a bystander."""
     attempts: Attempts = field(default_factory=Attempts)
     on: str | None = None
     since_s: float = 0.0
@@ -108,7 +109,8 @@ class Client:
 
 
 class Fleet:
-    """Instances under one cell ledger, and clients that follow ``Attempts`` as an ingress does."""
+    """The fleet has instances under one cell ledger, and clients that follow ``Attempts`` like an
+    ingress."""
 
     def __init__(self, num_instances: int, policy: str) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Which cell takes a request."""
+"""An ingress asks cells in an order by their load."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""EcoServe's Algorithm 2: which constraint is violated first, at its edges."""
+"""EcoServe's Algorithm 2 names the first violated constraint, tested at its edges."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The cell ledger: what counts as in flight, and that nothing of it leaks."""
+"""The cell ledger counts decisions in flight and loses none."""
 
 from dataclasses import replace
 
@@ -227,7 +227,7 @@ def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Any interleaving against a model that only remembers where each request went, and when."""
+    """The machine compares any interleaving with a model of each request's instance and time."""
 
     names = st.sampled_from("abcd")
     assigned = Bundle("assigned")

@@ -1,4 +1,4 @@
-"""How long a queue takes, and when a refused client comes back."""
+"""A queue takes a predicted time, and a refused client retries afterwards."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_queue_wait_counts_waiting_tokens_and_those_in_flight() -> None:
 
 
 def test_queue_wait_of_an_instance_without_a_pace_is_zero() -> None:
-    """One of an earlier version."""
+    """Such an instance has an earlier version."""
     old = InstanceView("a", Pool.LP, InstanceStatus(seq=1, waiting_tokens=9), 0.0, 64)
     assert queue_wait_s(old) == 0.0
 

@@ -1,4 +1,4 @@
-"""Decision tables: which instance of a cell takes a request, by strategy."""
+"""Decision tables list the instance that each strategy chooses."""
 
 import math
 from dataclasses import replace

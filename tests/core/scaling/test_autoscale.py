@@ -31,24 +31,24 @@ def need(enough, survivors=None, **fields):
 
 
 def signals(enough=4, survivors=None, *, ready=4, **fields):
-    """What is known of four instances that are all needed, unless it says otherwise."""
+    """Return signals of four instances that are all needed, with changes."""
     fields.setdefault("need", need(enough, survivors))
     return LoadSignals(ready=ready, **fields)
 
 
 def spare(survivors, **fields):
-    """Those who are there are enough, and so few would be as well."""
+    """Return signals under which the present instances are enough, and fewer would be as well."""
     return lambda target: signals(target, min(survivors, target), ready=target, **fields)
 
 
 def first(given, *, target=4, limits=LIMITS, moves=(), now=10_000.0):
-    """The decision of the first round."""
+    """Return the first decision."""
     decision, _ = decide(resume(target, moves, now), limits, given, now)
     return decision
 
 
 class Loop:
-    """Rounds every few seconds; ``targets`` are all that there were, with their times."""
+    """The loop decides every few seconds and records all ``targets`` with their times."""
 
     def __init__(self, target=4, limits=LIMITS, moves=(), now=10_000.0):
         self.limits = limits
@@ -67,7 +67,8 @@ class Loop:
         return self.decision.target
 
     def run(self, given, for_s):
-        """``given``: signals, or a function of the present target that makes them."""
+        """Run for a time. given: signals, or a function that returns them for the current
+        target."""
         end_s = self.now + for_s
         while self.now < end_s:
             self.now += ROUND_S
@@ -75,7 +76,7 @@ class Loop:
         return self.scaling.target
 
     def restart(self):
-        """Only what the status holds is left."""
+        """Restart from the parts of the state that the status holds."""
         self.scaling = resume(self.scaling.target, self.scaling.moves, self.now)
 
 
@@ -254,7 +255,7 @@ def test_autoscale_alert_that_persists_adds_one_per_settling_time():
 
 
 def test_autoscale_waits_a_limited_time_for_starting_instances():
-    """One pod that never gets ready must not freeze scaling, nor call for dozens of others."""
+    """One pod that never becomes ready must neither freeze scaling nor cause dozens of others."""
     loop = Loop()
     stuck = signals(ready=4, alert=ALERT, need=None)
     assert loop.run(stuck, PATIENCE_S) == 5
@@ -282,7 +283,7 @@ def test_autoscale_in_a_burst_doubles_until_enough():
 
 
 def test_autoscale_with_a_borderline_need_does_not_oscillate():
-    """2, 1, 2, 1...: what a noisy measure asks for."""
+    """A noisy measure asks for 2, 1, 2, 1..."""
     loop = Loop(target=1)
     for _ in range(500):
         loop.run(lambda target: signals(target if target == 2 else 2, 2, ready=2), 20)
@@ -291,7 +292,7 @@ def test_autoscale_with_a_borderline_need_does_not_oscillate():
 
 
 def test_autoscale_window_doubles_after_each_mistake():
-    """Simulations keep saying that one instance would do; whenever it is tried, it does not."""
+    """Simulations keep recommending one instance, which is too few whenever it is tried."""
     loop = Loop(target=2)
 
     def given(target):

@@ -1,4 +1,4 @@
-"""What each decision does to the cells."""
+"""Each decision has an effect on the cells."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The budget of a drain."""
+"""A drain has a time budget."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A fleet's next actions, decision by decision."""
+"""The next actions of a fleet follow from each decision."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ UNKNOWN = None
 
 
 def member(name: str, cell: str = "cell-0", **more: Any) -> Member:
-    """Serves in the cell, unless said otherwise."""
+    """Return an instance that serves in its cell, with changes."""
     given: dict[str, Any] = {"state": State.SERVING, "pool": LP, "joined": True, **more}
     return Member(name=name, cell=cell, **given)
 
@@ -50,7 +50,7 @@ def planned(
 
 
 def plain(actions: tuple[Action, ...]) -> list[Action]:
-    """Without their reasons."""
+    """Return the actions without their reasons."""
     return [replace(s, reason="") if isinstance(s, Drain | Stop) else s for s in actions]
 
 

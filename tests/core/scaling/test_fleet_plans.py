@@ -1,4 +1,4 @@
-"""A fleet as it really is, which carries out any part of any plan: what all plans lead to."""
+"""A simulated fleet carries out any part of any plan and converges to the desired fleet."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ LP, HP = Pool.LP, Pool.HP
 
 
 class World:
-    """A fleet as it really is. Steps that no executor could carry out fail here."""
+    """The world is a simulated fleet; actions that no executor could carry out fail here."""
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
@@ -75,7 +75,7 @@ class World:
                 self.cells.remove(cell)
 
     def pass_time(self) -> None:
-        """What is under way comes to its end."""
+        """Complete everything that is under way."""
         for member in list(self.members.values()):
             match member.state:
                 case State.STARTING:
@@ -87,7 +87,7 @@ class World:
 
     @property
     def is_calm(self) -> bool:
-        """Nothing is under way."""
+        """Return whether nothing is under way."""
         return all(m.joined and m.stays and m.state is State.SERVING for m in self.members.values())
 
 
@@ -106,7 +106,7 @@ FATES = st.sampled_from(
 
 
 def befall(world: World, name: str, fate: str) -> None:
-    """What happens to an instance without being asked for."""
+    """Let an accident happen to an instance."""
     found = world.members[name]
     match fate:
         case "serves" if found.state is State.STARTING:
@@ -129,7 +129,8 @@ def befall(world: World, name: str, fate: str) -> None:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """After some rounds with any wishes, each cut short anywhere, and accidents in between."""
+    """Draw a world after some reconciles with any desired fleets, each interrupted anywhere, and
+    accidents."""
     world = World()
     for _ in range(draw(st.integers(0, 12))):
         for name in list(world.members):
@@ -143,7 +144,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 @st.composite
 def scattered(draw: st.DrawFn) -> World:
-    """Several cells of any sizes, whose members have joined or have yet to."""
+    """Draw several cells of any sizes, whose members have joined or have yet to."""
     world = World()
     sizes = draw(st.lists(st.integers(1, 7), min_size=3, max_size=6))
     places = [f"cell-{number}" for number, size in enumerate(sizes) for _ in range(size)]
@@ -159,7 +160,7 @@ def scattered(draw: st.DrawFn) -> World:
 
 
 def lead(world: World, wish: DesiredFleet, at_once: int) -> None:
-    """Carries out the first actions of plan after plan, and no more of each, to the end."""
+    """Carry out the first actions of plan after plan, and no more of each, to the end."""
     for _ in range(200):
         plan = plan_actions(world.fleet(), wish)
         if not plan.actions and not plan.decisions and world.is_calm:

@@ -9,7 +9,7 @@ BUCKET_S = 10.0
 
 
 def load_of(counts, prompt=100, output=50):
-    """A report of so many requests in each bucket, the oldest first."""
+    """Return a report with the given requests in each bucket, the oldest first."""
     buckets = [
         LoadBucket(age * BUCKET_S, count, count * prompt, count * output)
         for age, count in enumerate(reversed(counts))
@@ -56,7 +56,7 @@ def test_forecast_of_a_burst_counts_it_at_once():
 
 
 def test_forecast_of_random_variation_sees_no_burst():
-    """Of twenty seconds at one request a second, one or two more mean nothing."""
+    """In twenty seconds at one request per second, one or two more mean nothing."""
     assert requests_per_s([10] * 58 + [12, 13]) < 1.2
 
 
@@ -69,7 +69,7 @@ def test_forecast_with_one_odd_bucket_has_no_trend():
 @pytest.mark.parametrize("since", range(1, 19))
 @pytest.mark.parametrize(("before", "after"), [(0, 180), (60, 180), (180, 60)])
 def test_forecast_after_a_step_has_no_trend(before, after, since):
-    """However many buckets ago it was; what came before it fades from the level in a minute."""
+    """The age of the step does not matter; the load before it fades from the level in a minute."""
     noise = [0, 5, -5, 2, -3, 4, -2]
     counts = [before] * (60 - since) + [after + noise[i % len(noise)] for i in range(since)]
     low, high = sorted((before, after))
@@ -85,7 +85,7 @@ def test_forecast_with_few_buckets_has_no_trend(num_before):
 
 @given(counts, st.floats(0, 3600))
 def test_forecast_of_any_load_is_within_its_bounds(counts, horizon_s):
-    """Never negative, and never much more than was ever seen in a burst."""
+    """The forecast is never negative, and never much more than the largest burst."""
     expected = requests_per_s(counts, horizon_s)
     recent = counts[-6:]
     assert 0 <= expected <= CAP * max(recent) / BUCKET_S + 1e-9

@@ -1,4 +1,5 @@
-"""Mitosis: the paper's figure step by step, then invariants from any state to any target."""
+"""Mitosis follows the paper's figure step by step, and keeps invariants from any state to any
+target."""
 
 from collections import Counter
 
@@ -278,9 +279,10 @@ def test_mitosis_split_keeps_the_lower_bound_of_serving_instances(
 
 @given(bounds(), ratios, st.lists(st.integers(-3, 3), min_size=1, max_size=40))
 def test_mitosis_after_any_walk_leaves_at_most_two_partial_cells(bounds, ratio, actions) -> None:
-    """EcoServe: several full macro instances and one or two part-filled ones.
+    """EcoServe has several full macro instances and one or two partly filled ones.
 
-    Where two cells at the lower bound do not fit into one, more can be part-filled on the way down.
+    Where two cells at the lower bound do not fit into one, more can be partly filled on the way
+    down.
     """
     assume(2 * bounds.lower <= bounds.upper)
     cells: tuple[Cell, ...] = ()

@@ -1,4 +1,4 @@
-"""How many instances are high priority, and which change pool."""
+"""The ratio determines the number of high-priority instances and the changes of pools."""
 
 import pytest
 from hypothesis import given

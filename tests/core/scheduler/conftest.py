@@ -1,4 +1,4 @@
-"""What the tests of the instance scheduler share: builders and a small executor."""
+"""The tests of the instance scheduler share builders and a small executor."""
 
 from dataclasses import replace
 from itertools import count
@@ -34,7 +34,8 @@ def build_latency():
 
 
 def build_config(strategy="unified", *, changes=None, **fields):
-    """A small instance; ``changes`` go into the strategy, the rest into the configuration."""
+    """Return the configuration of a small instance; ``changes`` go into the strategy, the rest into
+    it."""
     chosen = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
     defaults = {
         "strategy": replace(chosen, **(changes or {})),
@@ -65,11 +66,14 @@ def build_sequence(name="s", ordinal=0, *, arrival_s=0.0, prompt=100, new=50, sl
 
 
 class Executor:
-    """Runs a scheduler's batches on a clock of its own and checks each against the contract.
+    """The executor runs a scheduler's batches on its own clock and checks each against the
+    contract.
 
-    lengths: tokens that each response has. shortfalls: for each iteration to come, by how many
-    tokens the prefills fall short, and whether the decodes do not run; then everything runs.
     Every request that was added must end once: finished, handed back, or finished from outside.
+
+    lengths: tokens of each response.
+    shortfalls: for each coming iteration, the tokens by which prefills fall short, and whether the
+        decodes are skipped; then everything runs.
     """
 
     def __init__(self, scheduler, lengths, *, slowdown=1.0, shortfalls=()):
@@ -111,7 +115,8 @@ class Executor:
         return [i for i in self.requests if i not in self.ended]
 
     def to_prefill(self, request_id):
-        """Tokens missing before the next one comes out; those emitted are computed again too."""
+        """Return the tokens missing before the next one comes out; emitted ones are recomputed,
+        too."""
         known = self.requests[request_id].num_prompt_tokens + self.emitted[request_id]
         return known - self.computed[request_id]
 
@@ -164,7 +169,7 @@ class Executor:
         return BatchResult(elapsed_s, prefilled, emitted, tuple(finished), decoded=1)
 
     def drain(self, limit=20_000):
-        """Run until nothing is left."""
+        """Run until no request is left."""
         for _ in range(limit):
             if not self.alive:
                 break
@@ -245,7 +250,7 @@ def make_executor():
 
 
 class Step:
-    """One iteration of which a test chooses the inputs."""
+    """A step is one iteration with inputs chosen by a test."""
 
     def __init__(self, inputs: IterationInputs) -> None:
         self.inputs = inputs
@@ -261,11 +266,13 @@ class Step:
 
 @pytest.fixture(scope="session")
 def make_step(make_config, make_sequence):
-    """The choice of one iteration at ``NOW``.
+    """Return a function that builds the inputs of one iteration at ``NOW``.
 
-    decoding: saved TPOT of each, seconds; ``fresh`` more have one token out. waiting: prompts, of
-    which the oldest came ``waited_s`` ago. begun: tokens left of prompts under way, which came
-    ``begun_s`` ago. prefilled_s: how long ago some were. inflow: tokens that come in a second.
+    decoding: saved TPOT of each decode, seconds; ``fresh`` more have one token out.
+    waiting: tokens of each prompt; the oldest arrived ``waited_s`` ago.
+    begun: tokens left of prompts under way, which arrived ``begun_s`` ago.
+    prefilled_s: time since the last prefill, seconds.
+    inflow: arriving tokens per second.
     """
 
     def build(

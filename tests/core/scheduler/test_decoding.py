@@ -1,4 +1,4 @@
-"""Sequences that decode in step: the same as if each had been counted by itself."""
+"""Sequences that decode together have the same state as if each had been counted alone."""
 
 from math import ceil, inf
 
@@ -37,7 +37,7 @@ def make(
 
 
 def not_lost(sequences, now, step_s):
-    """Each with what it saved."""
+    """Return the sequences that can still meet their target, each with its saved time."""
     return [
         (seq, saved_s)
         for seq in sequences
@@ -62,7 +62,7 @@ def spendable_p10(sequences, now, step_s, pace_s, most_s):
 
 
 class InStep(RuleBasedStateMachine):
-    """Against a model in which every sequence is told of each of its tokens."""
+    """The machine compares with a model in which every sequence counts each of its tokens."""
 
     @initialize()
     def begin(self):
@@ -205,7 +205,8 @@ TestInStep = InStep.TestCase
 
 
 def decoding_with(saved, now, left=10):
-    """Sequences that have saved so much at ``now`` and have ``left`` tokens to go."""
+    """Return sequences that have saved the given times at ``now`` and have ``left`` tokens to
+    go."""
     decoding = Decoding()
     for index, saved_s in enumerate(saved):
         seq = make(f"r{index}", predicted=2 + left, emitted=2)

@@ -1,4 +1,4 @@
-"""What leaves an instance before its prefill begins: dropped, offloaded, drained."""
+"""Requests leave an instance before their prefill begins: dropped, offloaded or drained."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,8 @@ def test_late_requests_without_drop_late_stay(make_scheduler, make_request):
 
 
 def stuffed(make_scheduler, make_request, *, now, **fields):
-    """One seat, taken by a long prompt; then requests due at 1 s in steps of 0.1."""
+    """Return a scheduler whose one seat is taken by a long prompt, with requests due from 1 s in
+    steps of 0.1."""
     scheduler = make_scheduler("ascendra", max_num_seqs=1, **fields)
     scheduler.add_request(make_request("first", -9.0, prompt=3000), -9.0)
     scheduler.schedule(-9.0)

@@ -1,4 +1,4 @@
-"""How fast requests come: as they did of late."""
+"""The inflow is the recent rate of arrivals."""
 
 import pytest
 from hypothesis import given

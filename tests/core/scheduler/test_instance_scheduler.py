@@ -1,4 +1,4 @@
-"""The scheduler's verbs, one by one."""
+"""Each method of the instance scheduler is tested alone."""
 
 from dataclasses import replace
 from functools import partial
@@ -84,7 +84,7 @@ def test_finish_in_any_state_frees_all_blocks(
 
 
 def test_result_of_a_request_that_left_is_ignored(make_scheduler, make_request):
-    """Its id may even be back, waiting, when the old batch reports."""
+    """The same id may be waiting again when the old batch reports."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("r"), 0.0)
     batch = scheduler.schedule(0.0)
@@ -112,7 +112,7 @@ def test_result_with_less_than_asked_is_taken_in(make_scheduler, make_request):
 
 
 def test_emitted_token_of_a_partial_prefill_completes_it(make_scheduler, make_request):
-    """An executor that reports fewer tokens than it took from a prefix cache."""
+    """The executor reports fewer tokens than it took from a prefix cache."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("r"), 0.0)
     batch = scheduler.schedule(0.0)
@@ -125,7 +125,7 @@ def test_emitted_token_of_a_partial_prefill_completes_it(make_scheduler, make_re
 
 
 def test_prefill_without_a_token_emits_it_in_the_next_batch(make_scheduler, make_request):
-    """An executor that holds the first token back reports it with the next."""
+    """The executor holds the first token back and reports it with the next."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("r", new=2), 0.0)
     batch = scheduler.schedule(0.0)
@@ -193,7 +193,7 @@ def test_request_in_mid_stream_is_prefilled_first(make_scheduler, make_request):
 def test_service_time_beside_decodes_is_longer(
     make_scheduler, make_executor, make_request, tpot_s, max_num_seqs, share
 ):
-    """Prefills are slowed by the decodes beside them: by as much as they were of late."""
+    """Decodes beside them slow prefills down, by as much as they recently did."""
     slo = Slo(30.0, tpot_s)
     scheduler = make_scheduler(slo=slo, max_num_seqs=max_num_seqs, num_blocks=4000)
     executor = make_executor(scheduler, {"runs": 3000, "waits": 1})
@@ -330,7 +330,7 @@ def test_length_predictor_learns_from_ended_responses(make_scheduler, make_execu
 def test_request_cost_with_short_memory_is_its_share_of_memory(
     make_scheduler, make_executor, make_request
 ):
-    """For as long as its response takes at the present pace."""
+    """The cost lasts as long as the response takes at the present pace."""
     scheduler = make_scheduler(num_blocks=64, max_num_seqs=16)
     executor = make_executor(scheduler, {f"r{i}": 200 for i in range(4)})
     for index in range(4):
@@ -356,7 +356,7 @@ def test_request_cost_with_short_memory_is_its_share_of_memory(
 def test_prefill_beside_first_tokens_spends_time_that_will_be_saved(
     make_scheduler, make_executor, make_request, length, pace_s, is_spent
 ):
-    """Once lengths are known, a prompt beside a first token gets a larger step."""
+    """With known lengths, a prompt beside a first token gets a larger step."""
     scheduler = make_scheduler(max_batch_tokens=4096, num_blocks=4096)
     known = {f"r{index}": length for index in range(20)}
     executor = make_executor(scheduler, {**known, "young": 900})
@@ -382,7 +382,7 @@ def test_prefill_beside_first_tokens_spends_time_that_will_be_saved(
     ],
 )
 def test_decode_pace_follows_recent_steps(make_scheduler, make_request, num_at_once, told):
-    """However many of them are told at once."""
+    """The number of steps reported at once does not matter."""
     scheduler = make_scheduler(num_blocks=4096)
     scheduler.add_request(make_request("r", new=900), 0.0)
     prefill = scheduler.schedule(0.0)

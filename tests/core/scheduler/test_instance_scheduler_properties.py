@@ -1,4 +1,4 @@
-"""Whatever comes, under every strategy: nothing is lost, everything fits, everything ends."""
+"""Under any load and strategy, no request is lost, every batch fits, and every request ends."""
 
 from dataclasses import replace
 
@@ -85,7 +85,7 @@ def test_requests_under_any_load_end_once_within_all_limits(
     slowdown,
     seen_lengths,
 ):
-    """The executor of these tests checks each batch; here it gets its load."""
+    """The executor checks each batch."""
     scheduler = make_scheduler(VARIANTS[name], **fields)
     for length in seen_lengths:
         scheduler.lengths.observe(make_request("seen"), length)

@@ -1,4 +1,4 @@
-"""What one iteration can choose from: whom triage gives up, and how much memory is reserved."""
+"""An iteration chooses among candidates: triage defers some, and memory is reserved for others."""
 
 import pytest
 from support.linear_latency import NOW
@@ -27,7 +27,8 @@ def test_triage_of_equal_requests_defers_the_last(make_step):
 
 
 def test_triage_behind_a_prompt_in_mid_stream_has_less_time(make_step):
-    """A prompt in mid-stream, half of whose 0.9 s are left, of the second that ten others have."""
+    """The prompt in mid-stream takes half of its 0.9 s left, out of the second that ten others
+    have."""
     step = make_step("unified", waiting=[50] * 10, begun=[100], waited_s=0.0)
     step.inputs.running.prefilling["b0"].cost_s = 0.9
     step.inputs.running.prefilling["b0"].emit(1, NOW)
@@ -44,7 +45,7 @@ def test_triage_counts_the_decodes_of_the_step(make_step, make_sequence, left_s,
 
 @pytest.mark.parametrize(("left_s", "is_first"), [(0.3, True), (0.32, False)])
 def test_slack_of_all_prompts_counts_the_decodes(make_step, make_sequence, left_s, is_first):
-    """Two prompts of 0.14 s each, and 30 ms of decodes, while the long one's 0.3 s run out."""
+    """Two prompts take 0.14 s each and the decodes 30 ms, while the long prompt's 0.3 s run out."""
     step = make_step("unified", [0.0] * 5)
     step.inputs.waiting.add(
         make_sequence("long", 1, arrival_s=NOW - 1.0 + left_s, cost_s=0.14, new=900)
@@ -105,7 +106,7 @@ def order(step):
 
 
 def test_order_under_triage_is_mid_stream_in_time_deferred_late(make_step, make_sequence):
-    """In mid-stream; in time, begun or not, by deadline; given up; late."""
+    """Prompts in time, begun or not, are ordered by deadline."""
     step = make_step("unified", waiting=[50] * 2, begun=[400, 100], begun_s=0.2)
     step.inputs.waiting.add(make_sequence("streaming", 90, arrival_s=0.0, streamed=3))
     step.inputs.waiting.add(make_sequence("costly", 91, arrival_s=NOW - 0.3, cost_s=5.0))
@@ -181,14 +182,14 @@ def test_deferred_request_leaves_memory_for_the_next_arrivals(make_step, num_blo
 
 
 def test_deferred_backlog_with_half_of_the_memory_free_drains(make_step):
-    """However many come: a fiftieth of the prefill alone would take for ever."""
+    """The backlog is large: a fiftieth of the prefill alone would take for ever."""
     common = {"decoding": [1.0] * 3, "waiting": [20], "waited_s": 3.0, "inflow": 1e9}
     assert "w0" not in order(make_step("unified", **common, num_blocks=11))
     assert "w0" in order(make_step("unified", **common, num_blocks=12))
 
 
 def test_deferred_request_without_decodes_has_room(make_step):
-    """Else what is given up could hold all the memory and wait for it to come free."""
+    """Otherwise deferred requests could hold all the memory and wait for it to become free."""
     step = make_step(
         "unified", waiting=[500], waited_s=3.0, begun=[10] * 9, begun_s=3.0, num_blocks=20
     )
@@ -196,7 +197,8 @@ def test_deferred_request_without_decodes_has_room(make_step):
 
 
 def test_begun_prompts_continue_if_no_other_can_begin(make_step):
-    """They may stand behind one in the order that finds no memory, which they hold."""
+    """A begun prompt may stand behind one in the order that finds no memory, which begun ones
+    hold."""
     step = make_step("unified", waiting=[900], begun=[100], begun_s=0.05, num_blocks=16)
     assert order(step) == ["b0"]
 
@@ -241,7 +243,7 @@ def test_default_cache_with_short_memory_and_cheap_states_is_hidden(make_step, n
 
 @pytest.mark.parametrize(("num_hidden", "cache"), [(0, CacheKind.HIDDEN), (20_000, CacheKind.KV)])
 def test_default_cache_excludes_present_rebuild_time_from_the_step(make_step, num_hidden, cache):
-    """A pool full of them takes 25 ms of a step of 32, of which 20 are theirs already."""
+    """A pool full of hidden states takes 25 ms of a step of 32, of which 20 are theirs already."""
     step = make_step("unified", **{**SHORT, "hidden_states_per_block": 1087})
     step.inputs.decoding.num_hidden_tokens = num_hidden
     assert [pick.cache for pick in step.pick(512)] == [cache]

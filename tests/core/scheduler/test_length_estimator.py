@@ -1,4 +1,4 @@
-"""Response lengths from those of prompts alike."""
+"""Response lengths are predicted from those of similar prompts."""
 
 from dataclasses import replace
 

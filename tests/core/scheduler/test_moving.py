@@ -1,4 +1,4 @@
-"""Requests whose KV cache comes from another instance, or goes to one."""
+"""The KV cache of a request comes from another instance, or goes to one."""
 
 import pytest
 

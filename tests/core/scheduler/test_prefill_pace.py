@@ -1,4 +1,4 @@
-"""How fast a queue gets shorter, as measured."""
+"""The prefill pace measures how fast a queue gets shorter."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_prefill_pace_of_a_blocked_queue_is_finite() -> None:
 def test_prefill_pace_counts_only_iterations_with_a_queue(
     make_scheduler, num_requests, is_slower
 ) -> None:
-    """A lone request that decodes for long says nothing of how fast a queue gets shorter."""
+    """A single request that decodes for long tells nothing about how fast a queue gets shorter."""
     scheduler = make_scheduler("vllm", num_blocks=64)
     for index in range(num_requests):
         scheduler.add_request(Request(f"r{index}", 0.0, 64, 64, Slo(1.0, 0.1)), 0.0)
@@ -47,7 +47,7 @@ def test_prefill_pace_counts_only_iterations_with_a_queue(
 
 
 def result_of(batch: Batch) -> BatchResult:
-    """Decodes take a second."""
+    """Return a result in which decodes take a second."""
     return BatchResult(
         1.0 if batch.decodes else batch.predicted_s,
         {p.request_id: p.num_tokens for p in batch.prefills},

@@ -1,4 +1,4 @@
-"""Who gets the last blocks: growth, pauses, preemptions."""
+"""Running sequences grow, pause or are preempted when blocks run out."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ def names(sequences):
 
 @pytest.fixture(scope="session")
 def run_up(make_sequence):
-    """Decoding sequences that used up the blocks granted: ``(name, arrival, blocks)``."""
+    """Add decoding sequences that used up their blocks: ``(name, arrival, blocks)``."""
 
     def build(num_blocks, *wanted, pause_when_full, prefilling=()):
         running = Running(num_blocks, 16, pause_when_full=pause_when_full)
@@ -112,7 +112,7 @@ def test_sequence_removed_in_any_state_frees_its_blocks(run_up):
 
 @pytest.fixture(scope="session")
 def decode(make_sequence):
-    """One more response to a prompt of two blocks, in more blocks of its own or of its lender."""
+    """Add a response to a prompt of two blocks, in further blocks of its own or of its lender."""
 
     def build(running, name, num_blocks, lender=None):
         seq = make_sequence(name, len(running), arrival_s=len(running), prompt=31, new=200)
@@ -160,7 +160,7 @@ def test_lender_that_needs_blocks_preempts_the_latest_borrower(decode):
     )
 )
 def test_lender_under_any_order_of_ends_keeps_its_blocks(decode, moves):
-    """Responses begin, as borrowers of others where those have as much, and end in any order."""
+    """Responses begin, as borrowers if a lender has enough, and end in any order."""
     running = lending(60)
     own = {}
     for place, other, num_blocks in moves:

@@ -1,4 +1,4 @@
-"""A request's states and its clock of saved TPOT."""
+"""A sequence has states and a clock of saved TPOT."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""Moore and Hodgson's rule against every subset."""
+"""Moore and Hodgson's rule is compared with every subset."""
 
 from itertools import combinations
 
@@ -19,7 +19,7 @@ def feasible(jobs, free_at_s):
 
 
 def alike(deadlines_s, costs_s, free_at_s=0.0):
-    """Costs of the requests that triage defers where each costs what its service takes."""
+    """Return the costs of the requests that triage defers if each costs its service time."""
     starts_s = [d - c for d, c in zip(deadlines_s, costs_s, strict=True)]
     return infeasible(starts_s, costs_s, free_at_s)
 

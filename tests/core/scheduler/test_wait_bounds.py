@@ -1,4 +1,4 @@
-"""No prompt and no decode waits for ever, each for the bound that its composer states."""
+"""No prompt and no decode waits longer than the bound that its batching policy states."""
 
 import pytest
 
@@ -9,14 +9,15 @@ from macroserve.core.strategies import STRATEGIES
 
 
 def just_enough(scheduler):
-    """A pace that decodes can keep, but that saves too little to pay for any prefill."""
+    """Return an SLO whose pace decodes can keep, but that saves too little to pay for any
+    prefill."""
     latency = scheduler.latency
     step_s = latency.predict(latency.work((), num_decodes=12, decode_context=12 * 1000))
     return Slo(ttft_s=1.0, tpot_s=1.001 * step_s)
 
 
 def flood(executor, make_request, slo, until_s):
-    """More prompts in each iteration than it can prefill."""
+    """Add more prompts in each iteration than it can prefill."""
     index = 0
     while executor.now < until_s:
         for _ in range(2):
@@ -61,7 +62,7 @@ def test_overdue_prompts_alternate_with_decode_batches(make_scheduler, make_exec
 
 
 def test_prefill_phase_ends_after_one_ttft_target(make_scheduler, make_executor, make_request):
-    """EcoServe, with enough prompts for many phases and nothing that decoded before."""
+    """EcoServe has enough prompts for many phases, and no earlier decode."""
     scheduler = make_scheduler("ecoserve", max_num_seqs=200, max_batch_tokens=512, num_blocks=9000)
     lengths = {f"r{i}": 100 for i in range(150)}
     executor = make_executor(scheduler, lengths)
@@ -89,7 +90,7 @@ def test_prefill_first_decodes_once_the_seats_are_taken(
 
 
 def test_late_request_under_a_flood_is_served(make_scheduler, make_executor, make_request):
-    """Triage gives the big one up at once; a share of the prefill brings it in all the same."""
+    """Triage defers the big request at once; its share of the prefill serves it all the same."""
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
     executor = make_executor(scheduler, {"big": 2})
@@ -108,7 +109,7 @@ def test_late_request_under_a_flood_is_served(make_scheduler, make_executor, mak
 
 
 def test_long_request_behind_shorter_ones_is_served(make_scheduler, make_executor, make_request):
-    """Shorter ones pass it, of which some always wait, until it has waited enough."""
+    """Shorter requests, some of which always wait, pass it until it has waited long enough."""
     slo = Slo(1e6, 1e6)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=4)
     executor = make_executor(scheduler, {"big": 2})
@@ -144,7 +145,8 @@ def test_late_prompt_that_has_begun_is_served(make_scheduler, make_executor, mak
 def test_promised_tokens_grow_only_while_late_requests_exist(
     make_scheduler, make_executor, make_request
 ):
-    """Begun or not; what nobody has claimed is no credit for those who are late much later."""
+    """Late requests count begun or not; unclaimed tokens are no credit for requests that are late
+    much later."""
     scheduler = make_scheduler("unified", num_blocks=4000)
     executor = make_executor(scheduler, {"late": 2})
     executor.add(make_request("late", -1.0, 2000, 2, Slo(0.3, 0.1)))
@@ -165,7 +167,8 @@ def test_promised_tokens_grow_only_while_late_requests_exist(
 def test_late_request_without_promised_tokens_waits(
     make_scheduler, make_executor, make_request, monkeypatch
 ):
-    """The same flood, and nothing promised to the late ones: the test above tests something."""
+    """The flood is the same as above, without tokens for late requests, so the test above has a
+    cause."""
     monkeypatch.setattr("macroserve.core.scheduler.waiting.LATE_SHARE", 0.0)
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)

@@ -1,4 +1,4 @@
-"""The waiting queue: two orders, sums, ageing of late requests."""
+"""The waiting queue keeps two orders and sums, and ages late requests."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Engines in this process, with models small enough for hundreds of schedules."""
+"""Engines run in this process, with models small enough for hundreds of schedules."""
 
 import random
 from dataclasses import replace
@@ -25,7 +25,7 @@ class Work(NamedTuple):
 
 
 class Served(NamedTuple):
-    """A small model, and what stock vLLM makes of each work: ``tokens`` as ``works``."""
+    """A small model is served, and stock vLLM's ``tokens`` for each of ``works`` are known."""
 
     settings: EngineSettings
     works: list[Work]
@@ -34,7 +34,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory):
-    """By a model's name, for an instance in a pool of so many pages, with further settings."""
+    """Serve a model by name on an instance with a pool of some pages and further settings."""
     known: dict[str, Served] = {}
 
     def served(name: str, num_pages: int = PAGES, **fields: Any) -> Served:

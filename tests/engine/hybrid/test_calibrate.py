@@ -1,4 +1,4 @@
-"""What hidden states cost a step, of layers whose time is played."""
+"""The calibration measures the cost of hidden states on layers whose time is simulated."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 BLOCK, HIDDEN_SIZE = 32, 16
 NUM_PAGES = 6
-"""Fewer than the tokens that are timed would fill."""
+"""Pages of the pool, fewer than the timed tokens would fill."""
 
 
 class PlayedLayer:

@@ -1,4 +1,4 @@
-"""For which models and set-ups hidden states are kept, and what is said where they are not."""
+"""Some models and setups keep hidden states, and others give a reason."""
 
 import json
 
@@ -171,8 +171,8 @@ def test_hybrid_cache_of_an_unsupported_setup_tells_the_reason(verdict, config, 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("config", [LLAMA, OPT], ids=["llama", "opt"])
 def test_hybrid_cache_auto_depends_on_the_strategy(verdict, config, name):
-    """``unified`` where attention reads them as they are; Apt-Serve's also where keys and values
-    are made again."""
+    """``unified`` keeps them if attention reads them directly; Apt-Serve also if keys and values
+    are recomputed."""
     found = verdict(config, name=name)
     assert found.on == (name.startswith("aptserve") or (name == "unified" and config is OPT))
     if not found.on:

@@ -1,4 +1,4 @@
-"""What the hybrid cache is for: more requests at a time in the same pool."""
+"""The hybrid cache lets more requests run at a time in the same pool."""
 
 import random
 from statistics import mean
@@ -25,7 +25,7 @@ def engine(serve, tmp_path_factory):
 
 
 def num_running(engine, cache: CacheKind) -> float:
-    """At a time, in the mean, for as long as others wait."""
+    """Return the mean number of running requests while others wait."""
     rnd = random.Random(1)
     for index in range(NUM_REQUESTS):
         prompt = [rnd.randrange(3, 2000) for _ in range(PROMPT)]

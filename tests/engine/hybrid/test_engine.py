@@ -1,4 +1,4 @@
-"""An instance's engine with the hybrid cache: what it says of itself, and what it measured."""
+"""An engine with the hybrid cache reports its decision and its measurement."""
 
 import asyncio
 from dataclasses import replace
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 
 def started(settings: EngineSettings) -> tuple[str, dict]:
-    """What its shape says of the cache, and its latency model."""
+    """Return what the engine's shape says of the cache, and its latency model."""
 
     async def run() -> tuple[str, dict]:
         engine = VllmEngine(settings, Pool.LP)

@@ -1,4 +1,4 @@
-"""The kernels that a GPU has attend to the same hidden states as the CPU's products."""
+"""A GPU's kernels attend to the same hidden states as the CPU's products."""
 
 import os
 import subprocess

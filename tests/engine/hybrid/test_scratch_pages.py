@@ -1,4 +1,4 @@
-"""Shares of a batch whose keys and values are made one after another."""
+"""A batch is divided into shares whose keys and values are recomputed in turn."""
 
 import itertools
 

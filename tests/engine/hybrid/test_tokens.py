@@ -1,5 +1,5 @@
-"""Greedy tokens equal stock vLLM's, whatever is kept of each request, and however often it
-changes."""
+"""Greedy tokens equal stock vLLM's, whatever the caches of a request, and however often they
+change."""
 
 import random
 from collections import defaultdict
@@ -36,8 +36,11 @@ def served(request, serve):
 
 @pytest.fixture(scope="module")
 def engine(served, tmp_path_factory):
-    """Its scratch holds the longest request and no more, so that most batches are served in turn
-    where keys and values are made again."""
+    """Return an engine whose scratch holds only the longest request, so that most batches run in
+    turn.
+
+    Keys and values are recomputed there.
+    """
     args = instance_args(served.settings, tmp_path_factory.mktemp("run"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scratch_pages, "MIN_TOKENS", 1)
@@ -72,7 +75,7 @@ def test_tokens_with_the_hybrid_cache_equal_stock_vllm(engine, served, choose, k
 
 
 def test_tokens_when_caches_change_equal_stock_vllm(engine, served):
-    """Who is preempted may come back with the other cache."""
+    """A preempted request may come back with the other cache."""
     rnd = random.Random(3)
     had = defaultdict(set)
 

@@ -1,4 +1,4 @@
-"""Apt-Serve's batches: which kind, which requests, and what of them is cached."""
+"""Apt-Serve's batches choose prefills or decodes, the requests, and each one's cache."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ PATIENT = Slo(ttft_s=60.0, tpot_s=30.0)
 
 @pytest.fixture
 def make(make_scheduler, make_executor):
-    """A scheduler with Apt-Serve's policy, and an executor that runs its batches."""
+    """Return a scheduler with Apt-Serve's policy, and an executor that runs its batches."""
 
     def build(strategy="aptserve", **fields):
         scheduler = make_scheduler(strategy, **fields)

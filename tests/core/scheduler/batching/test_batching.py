@@ -1,4 +1,4 @@
-"""What each way of batching picks: decision tables over a linear clock."""
+"""Decision tables list the picks of each batching policy over a linear clock."""
 
 import pytest
 from support.linear_latency import NOW
@@ -15,12 +15,12 @@ QUEUEING = [
     for name, strategy in STRATEGIES.items()
     if not (strategy.hybrid_cache is HybridCache.VALUE or strategy.queues_responses)
 ]
-"""Those that take requests in the order of a queue; the others choose among all that wait."""
+"""Strategies that take requests in the order of a queue; the others choose among all that wait."""
 
 
 @pytest.fixture(scope="session")
 def compose(make_step):
-    """What is planned there: ``(kind, picks, decodes, reason)``."""
+    """Return the plan as ``(kind, picks, decodes, reason)``."""
 
     def build(*args, **kwargs):
         step = make_step(*args, **kwargs)
@@ -66,7 +66,7 @@ def test_admission_of_begun_prompts_comes_first_and_needs_no_seat(compose, strat
     "limit", [{"max_num_seqs": 3}, {"num_blocks": 2 * 2 + 25}], ids=["seats", "memory"]
 )
 def test_admission_after_a_prompt_without_room_admits_none(compose, strategy, limit):
-    """w1 does not fit; w2 would."""
+    """The prompt w1 does not fit; w2 would."""
     _, picks, _, _ = compose(strategy, [90.0, 90.0], [20, 400, 20], **limit)
     assert picks == [("w0", 20)]
 
@@ -81,7 +81,7 @@ def test_admission_after_a_prompt_without_room_admits_none(compose, strategy, li
     ],
 )
 def test_prefill_first_batch_runs_prompts_before_decodes(compose, waiting, kind, expected):
-    """Prefills alone and first; 512 tokens a batch here."""
+    """A batch has 512 tokens here."""
     assert compose("vllm", [-9.0], waiting)[:3] == (kind, expected, [])
 
 
@@ -177,7 +177,7 @@ def test_ecoserve_batch_runs_one_phase_by_saved_tpot(compose, case, kind, expect
 
 
 def test_ascendra_batch_on_lp_puts_decodes_first(compose):
-    """Decodes first, and no more than 128 sequences, whatever the engine holds."""
+    """A batch has at most 128 sequences, whatever the engine holds."""
     assert compose("ascendra", [0.0] * 12, [600], pool=Pool.LP)[:2] == (
         BatchKind.MIXED,
         [("w0", 500)],
@@ -269,7 +269,8 @@ def test_unified_batch_begins_no_prompt_with_a_small_piece(compose, saved_s, wai
 
 @pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 223)])
 def test_unified_batch_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, tokens):
-    """One has saved nothing: one of fifty counts, and of more than fifty the next one."""
+    """One decode has saved nothing: it counts among fifty, and the next one among more than
+    fifty."""
     _, picks, _, _ = compose("unified", [0.0] + [1.0] * num_rich, [300], max_num_seqs=128)
     assert sum(n for _, n in picks) == tokens
 

@@ -1,4 +1,4 @@
-"""EconoServe's batches: who gets memory for its response, who borrows it, and which prompts go."""
+"""EconoServe's batches decide which responses get or borrow memory, and which prompts run."""
 
 from dataclasses import replace
 
@@ -16,8 +16,10 @@ ECONOSERVE = STRATEGIES["econoserve"]
 
 @pytest.fixture
 def make(make_scheduler, make_executor):
-    """A scheduler that has seen responses of ``expected`` tokens, and an executor by which they get
-    as long as ``lengths`` says, 40 tokens else. Blocks have 16 tokens."""
+    """Return a scheduler that has seen responses of ``expected`` tokens, and an executor.
+
+    The executor ends responses at their ``lengths``, by default 40 tokens. Blocks have 16 tokens.
+    """
 
     def build(expected=40, lengths=None, strategy=ECONOSERVE, **fields):
         scheduler = make_scheduler(strategy, **fields)
@@ -71,7 +73,8 @@ def test_econoserve_prompts_fill_the_rest_of_the_forward_size(make, make_request
 
 
 def test_econoserve_responses_come_first_and_leave_a_reserve(make, make_request):
-    """50 blocks: two prompts of 18 leave 14, of which one response gets its 10, and 1 is kept."""
+    """The pool has 50 blocks: two prompts of 18 leave 14, of which one response gets its 10, and 1
+    is kept."""
     scheduler, executor = make(expected=130, num_blocks=50, strategy=NO_LENDING)
     arrive(executor, make_request, 288, 288)
     while len(scheduler.running.paused) < 2:
@@ -89,7 +92,8 @@ NO_LENDING = replace(ECONOSERVE, kv_lending=False)
 
 
 def starved(make, make_request, **fields):
-    """A long response holds all memory, and a short one with 18 tokens to come waits for some."""
+    """Return a state in which a long response holds all memory and a short one, with 18 tokens to
+    come, waits."""
     scheduler, executor = make(expected=120, lengths={"r0": 120, "r1": 18}, num_blocks=20, **fields)
     arrive(executor, make_request, 160, new=140)
     for _ in range(3):
@@ -100,14 +104,14 @@ def starved(make, make_request, **fields):
 
 
 def expect(scheduler, name, num_tokens):
-    """Let its response be expected to get so long."""
+    """Set the expected length of a response."""
     seq = scheduler.sequences[name]
     assert seq.state is State.PAUSED
     seq.predicted_tokens = num_tokens
 
 
 def wait_for_memory(scheduler, executor, name, num_tokens):
-    """Until its response waits, which is then expected to get so long."""
+    """Run until a response waits for memory, and set its expected length."""
     while name not in scheduler.running.paused:
         executor.step()
     expect(scheduler, name, num_tokens)
@@ -183,7 +187,8 @@ def test_econoserve_borrower_stays_if_its_lender_ends_first(make, make_request):
 
 
 def test_econoserve_response_that_outruns_its_memory_waits_for_more(make, make_request):
-    """Both are expected to take four tokens and take 60, so that the pool of 21 gets full."""
+    """Both responses are expected to take four tokens and take 60, so that the pool of 21 fills
+    up."""
     scheduler, executor = make(
         expected=4, lengths={"r0": 60, "r1": 60}, num_blocks=21, strategy=NO_LENDING
     )
@@ -204,7 +209,8 @@ def test_econoserve_response_that_outruns_its_memory_waits_for_more(make, make_r
     ],
 )
 def test_econoserve_orders_by_urgency_then_memory(make, make_request, urgent, expected):
-    """However much is to come of them: most of the one with the least memory."""
+    """The number of remaining tokens does not matter: the one with the least memory has the
+    most."""
     scheduler, executor = make(num_blocks=256)
     for prompt, slo in ((64, PATIENT), (32, urgent), (96, PATIENT)):
         arrive(executor, make_request, prompt, slo=slo)
@@ -241,7 +247,7 @@ def test_econoserve_with_group_by_length_groups_equal_ends(
 
 
 def test_econoserve_responses_leave_memory_to_prompts(make, make_request):
-    """Of 100 blocks responses leave 3: the second, which would take the last 44, waits."""
+    """Responses leave 3 of 100 blocks: the second, which would take the last 44, waits."""
     scheduler, executor = make(expected=600, strategy=NO_LENDING, num_blocks=100)
     arrive(executor, make_request, 16, 16, new=850)
     executor.step()
@@ -283,7 +289,7 @@ def test_econoserve_lends_each_block_once(make, make_request):
 
 
 def test_econoserve_borrower_that_outruns_its_loan_borrows_no_more(make, make_request):
-    """Nobody could tell any more what to give back to whom."""
+    """With two lenders it would be unknown which blocks belong to which."""
     scheduler, executor = starved(make, make_request)
     executor.lengths["r1"] = 190
     wait_for_memory(scheduler, executor, "r1", 18)

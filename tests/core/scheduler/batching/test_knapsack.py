@@ -1,4 +1,4 @@
-"""Apt-Serve's greedy choice against all choices that there are."""
+"""Apt-Serve's greedy choice is compared with all possible choices."""
 
 from itertools import product
 from math import ceil, inf
@@ -41,7 +41,7 @@ def blocks(candidate: Candidate, cache: CacheKind) -> int:
 
 
 def value(candidate: Candidate, cache: CacheKind, penalty: float) -> float:
-    """Equation 8."""
+    """Return the value of a choice by equation 8."""
     return candidate.worth - (penalty * candidate.num_blocks if cache is CacheKind.HIDDEN else 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Prefill or decode: the phase table."""
+"""The phase table decides between prefill and decode."""
 
 from itertools import product
 
