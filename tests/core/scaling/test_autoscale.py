@@ -21,7 +21,7 @@ from macroserve.core.scaling.autoscale import (
 
 LIMITS = Limits(least=1, most=16, up_s=0.0, down_s=300.0)
 ALERT = "MacroserveSLOAttainmentLow"
-DEAF = "Nothing is heard from Alertmanager."
+ALERTS_MISSING = "Nothing is heard from Alertmanager."
 UNKNOWN = "The head does not answer."
 ROUND_S = 5.0
 
@@ -41,19 +41,19 @@ def spare(survivors, **fields):
     return lambda target: signals(target, min(survivors, target), ready=target, **fields)
 
 
-def first(given, *, target=4, limits=LIMITS, moves=(), now=10_000.0):
+def first(given, *, target=4, limits=LIMITS, changes=(), now=10_000.0):
     """Return the first decision."""
-    decision, _ = decide(resume(target, moves, now), limits, given, now)
+    decision, _ = decide(resume(target, changes, now), limits, given, now)
     return decision
 
 
 class Loop:
     """The loop decides every few seconds and records all ``targets`` with their times."""
 
-    def __init__(self, target=4, limits=LIMITS, moves=(), now=10_000.0):
+    def __init__(self, target=4, limits=LIMITS, changes=(), now=10_000.0):
         self.limits = limits
         self.now = now
-        self.scaling = resume(target, moves, now)
+        self.scaling = resume(target, changes, now)
         self.targets = [(now, target)]
         self.decision = None
 
@@ -77,7 +77,7 @@ class Loop:
 
     def restart(self):
         """Restart from the parts of the state that the status holds."""
-        self.scaling = resume(self.scaling.target, self.scaling.moves, self.now)
+        self.scaling = resume(self.scaling.target, self.scaling.changes, self.now)
 
 
 # -- one round
@@ -104,9 +104,21 @@ class Loop:
         pytest.param(
             signals(alert=ALERT, need=need(8, helps=False)), 4, True, "not help", id="no help at 8"
         ),
-        pytest.param(signals(4, 2, struggling=True), 4, True, "attainment", id="struggling"),
-        pytest.param(signals(4, 2, deaf=DEAF), 4, False, DEAF, id="deaf"),
-        pytest.param(signals(6, deaf=DEAF), 6, True, "requests/s", id="deaf, but more needed"),
+        pytest.param(signals(4, 2, below_target=True), 4, True, "attainment", id="below target"),
+        pytest.param(
+            signals(4, 2, alerts_missing=ALERTS_MISSING),
+            4,
+            False,
+            ALERTS_MISSING,
+            id="alerts missing",
+        ),
+        pytest.param(
+            signals(6, alerts_missing=ALERTS_MISSING),
+            6,
+            True,
+            "requests/s",
+            id="alerts missing, but more needed",
+        ),
         pytest.param(signals(need=None, unknown=UNKNOWN), 4, False, UNKNOWN, id="unknown"),
         pytest.param(
             signals(9, 9, alert=ALERT, unknown=UNKNOWN), 4, False, UNKNOWN, id="alert, unknown load"
@@ -123,7 +135,7 @@ def test_autoscale_decision_of_a_case_is_as_listed(given, target, able, says):
     ("target", "given", "expected"),
     [
         (20, signals(unknown=UNKNOWN), 16),
-        (2, signals(deaf=DEAF), 3),
+        (2, signals(alerts_missing=ALERTS_MISSING), 3),
         (16, signals(30, alert=ALERT), 16),
         (3, signals(3, 1), 3),
         (5, signals(5, 1), 3),
@@ -142,7 +154,9 @@ def test_autoscale_alert_at_the_maximum_tells_so():
 
 
 def test_autoscale_at_the_minimum_reports_unknown_load():
-    assert first(signals(1, deaf=DEAF), target=1).reason.startswith(DEAF)
+    assert first(signals(1, alerts_missing=ALERTS_MISSING), target=1).reason.startswith(
+        ALERTS_MISSING
+    )
     assert first(signals(1), target=1).reason == "1 is the fewest allowed."
 
 
@@ -192,8 +206,8 @@ def test_autoscale_with_uncertain_simulations_removes_one_per_window():
     "interruption",
     [
         pytest.param(signals(4, 2, alert=ALERT, need=need(4, 2, helps=False)), id="alert"),
-        pytest.param(signals(4, 2, struggling=True), id="struggling"),
-        pytest.param(signals(4, 2, deaf=DEAF), id="deaf"),
+        pytest.param(signals(4, 2, below_target=True), id="below target"),
+        pytest.param(signals(4, 2, alerts_missing=ALERTS_MISSING), id="alerts missing"),
         pytest.param(signals(need=None, unknown=UNKNOWN), id="unknown"),
         pytest.param(signals(need=None), id="not simulated"),
     ],
@@ -264,13 +278,13 @@ def test_autoscale_waits_a_limited_time_for_starting_instances():
 
 def test_autoscale_alert_after_a_removal_acts_at_once():
     removed = TargetChange(9_999.0, 5, 4)
-    assert first(signals(alert=ALERT), moves=[removed]).target == 5
+    assert first(signals(alert=ALERT), changes=[removed]).target == 5
 
 
 def test_autoscale_settling_time_survives_a_restart():
     added = TargetChange(9_980.0, 3, 4)
-    assert first(signals(alert=ALERT), moves=[added]).target == 4
-    assert first(signals(alert=ALERT), moves=[added], now=9_980.0 + SETTLE_S).target == 5
+    assert first(signals(alert=ALERT), changes=[added]).target == 4
+    assert first(signals(alert=ALERT), changes=[added], now=9_980.0 + SETTLE_S).target == 5
 
 
 def test_autoscale_in_a_burst_doubles_until_enough():
@@ -315,15 +329,15 @@ def test_autoscale_mistakes_after_an_hour_are_forgotten():
         return [TargetChange(at_s, 5, 4), TargetChange(at_s + REBOUND_S, 4, 5)]
 
     recent, old = mistakes(9_000.0), mistakes(9_000.0 - REMEMBERED_S)
-    for moves, factor in ((recent, 2), (old, 1)):
-        loop = Loop(target=5, moves=moves)
+    for changes, factor in ((recent, 2), (old, 1)):
+        loop = Loop(target=5, changes=changes)
         assert loop.run(spare(4), factor * LIMITS.down_s - ROUND_S) == 5
         assert loop.run(spare(4), 3 * ROUND_S) == 4
 
 
 def test_autoscale_rise_long_after_a_removal_is_no_mistake():
-    moves = [TargetChange(8_000.0, 5, 4), TargetChange(8_000.0 + REBOUND_S + 1, 4, 5)]
-    loop = Loop(target=5, moves=moves)
+    changes = [TargetChange(8_000.0, 5, 4), TargetChange(8_000.0 + REBOUND_S + 1, 4, 5)]
+    loop = Loop(target=5, changes=changes)
     assert loop.run(spare(4), LIMITS.down_s + 2 * ROUND_S) == 4
 
 
@@ -343,9 +357,9 @@ anything = st.builds(
         st.booleans(),
     ),
     idle=st.booleans(),
-    struggling=st.booleans(),
+    below_target=st.booleans(),
     unknown=st.sampled_from([None, UNKNOWN]),
-    deaf=st.sampled_from([None, DEAF]),
+    alerts_missing=st.sampled_from([None, ALERTS_MISSING]),
 )
 rounds = st.lists(st.tuples(st.floats(0.1, 400), anything), max_size=40)
 
@@ -369,7 +383,7 @@ def test_autoscale_under_any_signals_keeps_bounds_doubling_and_windows(
         if given_.unknown:
             assert after == before
         if after < before:
-            assert not (given_.deaf or (given_.alert and not given_.idle))
+            assert not (given_.alerts_missing or (given_.alert and not given_.idle))
             assert loop.now - last_reason_to_keep >= down_s
         has_need = given_.need is not None and given_.need.survivors < before
         if after != before or given_.unknown or not (given_.idle or has_need):

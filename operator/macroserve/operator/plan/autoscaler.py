@@ -133,21 +133,23 @@ class Autoscaler:
         change = None
         if decision.target != held:
             change = Change(observation.now, held, decision.target, decision.reason)
-        is_known = not (signals.unknown or signals.deaf)
+        is_known = not (signals.unknown or signals.alerts_missing)
         return ScalingTarget(decision.target, decision.reason, decision.able, is_known, change)
 
     def _signals(self, key: Key, observation: Observation, load: LoadReport | None) -> LoadSignals:
         firing = self._book.firing(key)
         ready = evidence.num_ready(observation)
         alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
-        deaf = None
+        alerts_missing = None
         if METRICS_MISSING in firing:
-            deaf = f"{METRICS_MISSING} fires."
+            alerts_missing = f"{METRICS_MISSING} fires."
         elif self._book.is_silent:
-            deaf = "Nothing is heard from Alertmanager."
+            alerts_missing = "Nothing is heard from Alertmanager."
         unknown = evidence.unknown(observation, load)
         if unknown or load is None:
-            return LoadSignals(ready=ready, alert=alert, unknown=unknown, deaf=deaf)
+            return LoadSignals(
+                ready=ready, alert=alert, unknown=unknown, alerts_missing=alerts_missing
+            )
         is_idle = evidence.is_idle(observation, load)
         findings = None if is_idle else self._findings(key, observation, load)
         return LoadSignals(
@@ -155,8 +157,8 @@ class Autoscaler:
             alert=alert,
             need=findings.need if findings else None,
             idle=is_idle,
-            struggling=evidence.is_below_target(observation.manifest, observation.report),
-            deaf=deaf,
+            below_target=evidence.is_below_target(observation.manifest, observation.report),
+            alerts_missing=alerts_missing,
         )
 
     def _ratio(self, key: Key, observation: Observation, load: LoadReport | None) -> float:

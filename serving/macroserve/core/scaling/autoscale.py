@@ -79,11 +79,11 @@ class LoadSignals:
     """The capacity estimate; None before the first simulation since the last change has ended."""
     idle: bool = False
     """Whether no request arrived in the last minutes, and none waits or runs."""
-    struggling: bool = False
+    below_target: bool = False
     """Whether the attainment of the requests that ended in the last minute is below its target."""
     unknown: str | None = None
     """Sentence that tells why the load is unknown; None if it is known."""
-    deaf: str | None = None
+    alerts_missing: str | None = None
     """Sentence that tells why an alert might not have arrived; None if alerts arrive."""
 
 
@@ -97,16 +97,16 @@ class TargetChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class Recommendation:
     """Between two times the same recommendation held."""
 
     since_s: float
     """Start, seconds."""
     until_s: float
     """End, seconds."""
-    wish: int
+    up_to: int
     """Recommended instances when scaling up."""
-    keep: int
+    down_to: int
     """Recommended instances when scaling down."""
 
 
@@ -115,9 +115,9 @@ class Scaling:
     """The autoscaler's state holds the target and the inputs of its next change."""
 
     target: int
-    moves: tuple[TargetChange, ...] = ()
+    changes: tuple[TargetChange, ...] = ()
     """Changes of the target, oldest first."""
-    opinions: tuple[Opinion, ...] = ()
+    recommendations: tuple[Recommendation, ...] = ()
     """Recommendations within the longest window, oldest first."""
 
 
@@ -132,64 +132,70 @@ class TargetDecision:
     """Whether no obstacle keeps the target from its recommended value."""
 
 
-def resume(target: int, moves: Iterable[TargetChange], now: float) -> Scaling:
+def resume(target: int, changes: Iterable[TargetChange], now: float) -> Scaling:
     """Return the state after a restart, or after a period without recommendations."""
-    return Scaling(target, tuple(moves), (Opinion(now, now, target, target),))
+    return Scaling(target, tuple(changes), (Recommendation(now, now, target, target),))
 
 
 def decide(
     scaling: Scaling, limits: Limits, signals: LoadSignals, now: float
 ) -> tuple[TargetDecision, Scaling]:
     """Return the target from now on, and the state for the next call."""
-    held = scaling.target
-    within = max(limits.least, min(held, limits.most))
-    if within != held:
+    current = scaling.target
+    within = max(limits.least, min(current, limits.most))
+    if within != current:
         bounds = f"{limits.least} to {limits.most}"
-        return _move(scaling, within, f"spec.autoscaling's bounds are {bounds} instances.", now)
+        return _changed(scaling, within, f"spec.autoscaling's bounds are {bounds} instances.", now)
     if signals.unknown:
-        decision = TargetDecision(held, f"{signals.unknown} The target stays {held}.", able=False)
-        return decision, resume(held, scaling.moves, now)
-    wish, why_wish = _wish(scaling, limits, signals, now)
-    keep, why_keep = _keep(scaling, limits, signals)
-    scaling = _with_opinion(scaling, wish, keep, limits, now)
+        decision = TargetDecision(
+            current, f"{signals.unknown} The target stays {current}.", able=False
+        )
+        return decision, resume(current, scaling.changes, now)
+    up_to, why_up = _recommended_up(scaling, limits, signals, now)
+    down_to, why_down = _recommended_down(scaling, limits, signals)
+    scaling = _with_recommendation(scaling, up_to, down_to, limits, now)
     window_s = _down_window_s(scaling, limits, now)
-    grow_to = min([wish, *(opinion.wish for opinion in _within(scaling, limits.up_s, now))])
-    shrink_to = max([keep, *(opinion.keep for opinion in _within(scaling, window_s, now))])
-    if grow_to > held:
-        return _move(scaling, grow_to, why_wish, now)
-    if wish > held:
-        reason = f"{why_wish} That has to hold for {limits.up_s:.0f} s before any are added."
-        return TargetDecision(held, reason, able=False), scaling
-    if shrink_to < held:
-        return _move(scaling, shrink_to, f"{why_keep} That has held for {window_s:.0f} s.", now)
-    if keep < held:
-        reason = f"{why_keep} That has to hold for {window_s:.0f} s before any are removed."
-        return TargetDecision(held, reason, able=False), scaling
-    stuck = signals.deaf or (signals.alert and held == limits.most)
-    return TargetDecision(held, why_keep, able=not stuck), scaling
+    grow_to = min([up_to, *(r.up_to for r in _within(scaling, limits.up_s, now))])
+    shrink_to = max([down_to, *(r.down_to for r in _within(scaling, window_s, now))])
+    if grow_to > current:
+        return _changed(scaling, grow_to, why_up, now)
+    if up_to > current:
+        reason = f"{why_up} That has to hold for {limits.up_s:.0f} s before any are added."
+        return TargetDecision(current, reason, able=False), scaling
+    if shrink_to < current:
+        return _changed(scaling, shrink_to, f"{why_down} That has held for {window_s:.0f} s.", now)
+    if down_to < current:
+        reason = f"{why_down} That has to hold for {window_s:.0f} s before any are removed."
+        return TargetDecision(current, reason, able=False), scaling
+    stuck = signals.alerts_missing or (signals.alert and current == limits.most)
+    return TargetDecision(current, why_down, able=not stuck), scaling
 
 
-def _wish(scaling: Scaling, limits: Limits, signals: LoadSignals, now: float) -> tuple[int, str]:
+def _recommended_up(
+    scaling: Scaling, limits: Limits, signals: LoadSignals, now: float
+) -> tuple[int, str]:
     """Return the recommended instances when scaling up (the current number if it is enough), and
     why."""
-    held, need, alert = scaling.target, signals.need, signals.alert
+    current, need, alert = scaling.target, signals.need, signals.alert
     helps = need is None or need.helps
-    wish, why = held, ""
-    if need and helps and need.enough > held:
-        wish = need.enough
-        why = f"{need.requests_per_s:.3g} requests/s are to be served, which need {wish} instances."
+    up_to, why = current, ""
+    if need and helps and need.enough > current:
+        up_to = need.enough
+        why = (
+            f"{need.requests_per_s:.3g} requests/s are to be served, which need {up_to} instances."
+        )
     if alert and helps and not signals.idle and _settled(scaling, signals.ready, now):
-        wish = max(wish, held + 1)
-        why = f"{alert} fires with {_counted(held)}. {why}".rstrip()
-    return min(wish, 2 * held, limits.most), why
+        up_to = max(up_to, current + 1)
+        why = f"{alert} fires with {_counted(current)}. {why}".rstrip()
+    return min(up_to, 2 * current, limits.most), why
 
 
-def _keep(scaling: Scaling, limits: Limits, signals: LoadSignals) -> tuple[int, str]:
+def _recommended_down(scaling: Scaling, limits: Limits, signals: LoadSignals) -> tuple[int, str]:
     """Return the recommended instances when scaling down (the current number if all are needed),
     and why."""
-    held, need = scaling.target, signals.need
-    if signals.deaf:
-        return held, f"{signals.deaf} No instance is removed."
+    current, need = scaling.target, signals.need
+    if signals.alerts_missing:
+        return current, f"{signals.alerts_missing} No instance is removed."
     if signals.idle:
         enough = _counted(limits.least, "is enough", "are enough")
         return limits.least, f"Nothing was asked for lately: {enough}."
@@ -197,22 +203,22 @@ def _keep(scaling: Scaling, limits: Limits, signals: LoadSignals) -> tuple[int, 
         why = "they are given time to help"
         if need and not need.helps:
             why = "more would not help"
-        elif held == limits.most:
+        elif current == limits.most:
             why = "no more are allowed"
-        return held, f"{signals.alert} fires with {_counted(held)}, and {why}."
-    if signals.struggling:
-        return held, "The attainment is below its target: no instance is removed."
-    if held == limits.least:
-        return held, f"{held} is the fewest allowed."
+        return current, f"{signals.alert} fires with {_counted(current)}, and {why}."
+    if signals.below_target:
+        return current, "The attainment is below its target: no instance is removed."
+    if current == limits.least:
+        return current, f"{current} is the fewest allowed."
     if need is None:
-        return held, "The load has yet to be simulated: no instance is removed."
-    if need.survivors >= held:
-        return held, f"By simulation of the load {_counted(held, 'is needed', 'are needed')}."
-    keep = max(need.survivors, limits.least)
-    enough = _counted(keep, "is enough", "are enough")
+        return current, "The load has yet to be simulated: no instance is removed."
+    if need.survivors >= current:
+        return current, f"By simulation of the load {_counted(current, 'is needed', 'are needed')}."
+    down_to = max(need.survivors, limits.least)
+    enough = _counted(down_to, "is enough", "are enough")
     if need.certain:
-        return keep, f"By simulation of the busiest minute {enough}."
-    return held - 1, f"By simulations that were cut short {enough}: one is removed."
+        return down_to, f"By simulation of the busiest minute {enough}."
+    return current - 1, f"By simulations that were cut short {enough}: one is removed."
 
 
 def _counted(num: int, one: str = "", more: str = "") -> str:
@@ -221,34 +227,38 @@ def _counted(num: int, one: str = "", more: str = "") -> str:
 
 def _settled(scaling: Scaling, ready: int, now: float) -> bool:
     """Return whether the instances added last have had the time to help."""
-    if not scaling.moves or scaling.moves[-1].after < scaling.moves[-1].before:
+    if not scaling.changes or scaling.changes[-1].after < scaling.changes[-1].before:
         return True
-    since_s = now - scaling.moves[-1].at_s
+    since_s = now - scaling.changes[-1].at_s
     return since_s >= (SETTLE_S if ready >= scaling.target else PATIENCE_S)
 
 
-def _move(scaling: Scaling, target: int, reason: str, now: float) -> tuple[TargetDecision, Scaling]:
-    recent = [move for move in scaling.moves if now - move.at_s <= REMEMBERED_S + REBOUND_S]
-    moves = (*recent, TargetChange(now, scaling.target, target))
-    return TargetDecision(target, reason), resume(target, moves, now)
+def _changed(
+    scaling: Scaling, target: int, reason: str, now: float
+) -> tuple[TargetDecision, Scaling]:
+    recent = [change for change in scaling.changes if now - change.at_s <= REMEMBERED_S + REBOUND_S]
+    changes = (*recent, TargetChange(now, scaling.target, target))
+    return TargetDecision(target, reason), resume(target, changes, now)
 
 
-def _with_opinion(scaling: Scaling, wish: int, keep: int, limits: Limits, now: float) -> Scaling:
+def _with_recommendation(
+    scaling: Scaling, up_to: int, down_to: int, limits: Limits, now: float
+) -> Scaling:
     """Add a recommendation, and drop those older than every window."""
-    last = scaling.opinions[-1]
+    last = scaling.recommendations[-1]
     if now - last.until_s > GAP_S:
-        return resume(scaling.target, scaling.moves, now)
-    if (last.wish, last.keep) == (wish, keep):
-        opinions = (*scaling.opinions[:-1], replace(last, until_s=now))
+        return resume(scaling.target, scaling.changes, now)
+    if (last.up_to, last.down_to) == (up_to, down_to):
+        recommendations = (*scaling.recommendations[:-1], replace(last, until_s=now))
     else:
-        opinions = (*scaling.opinions, Opinion(now, now, wish, keep))
+        recommendations = (*scaling.recommendations, Recommendation(now, now, up_to, down_to))
     longest_s = max(limits.up_s, limits.down_s * 2**MOST_DOUBLINGS)
-    kept = tuple(opinion for opinion in opinions if now - opinion.until_s <= longest_s)
-    return replace(scaling, opinions=kept)
+    kept = tuple(r for r in recommendations if now - r.until_s <= longest_s)
+    return replace(scaling, recommendations=kept)
 
 
-def _within(scaling: Scaling, window_s: float, now: float) -> Iterator[Opinion]:
-    return (opinion for opinion in scaling.opinions if now - opinion.until_s < window_s)
+def _within(scaling: Scaling, window_s: float, now: float) -> Iterator[Recommendation]:
+    return (r for r in scaling.recommendations if now - r.until_s < window_s)
 
 
 def _down_window_s(scaling: Scaling, limits: Limits, now: float) -> float:
@@ -262,6 +272,6 @@ def _down_window_s(scaling: Scaling, limits: Limits, now: float) -> float:
         and raised.after > raised.before
         and raised.at_s - lower.at_s <= REBOUND_S
         and now - raised.at_s <= REMEMBERED_S
-        for lower, raised in pairwise(scaling.moves)
+        for lower, raised in pairwise(scaling.changes)
     )
     return limits.down_s * 2 ** min(num_rebounds, MOST_DOUBLINGS)
