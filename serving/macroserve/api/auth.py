@@ -33,6 +33,6 @@ class TokenCheck:
         if token is None:
             return False
         digest = hashlib.sha256(token.encode()).digest()
-        # Every one is compared, so that the time does not tell which matched.
+        # All tokens are compared, so that the time does not reveal which one matched.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return any(matches)

@@ -92,7 +92,7 @@ def _arg_name(value: object) -> str:
     if why := UNSERVED.get(name) or api_options.FIXED.get(name):
         raise must_be(f"left out, because {why}")
     if name not in ENGINE_ARGS:
-        # As the person spells names.
+        # Suggestions use the user's spelling of names.
         known = ENGINE_ARGS if "_" in value else map(to_camel, ENGINE_ARGS)
         raise must_be(f"an engine argument of vLLM{nearest(value, known)}")
     return name

@@ -33,7 +33,7 @@ def excess_of_bytes(body: bytes, limits: RequestLimits) -> str | None:
         values = json.count(b",") + containers
         return _too_many("values", values, limits.values) if values > limits.values else None
 
-    # Strings are cut out only where their characters would make a difference.
+    # Strings are removed only if their characters would change the counts.
     return over(body) and over(_STRINGS.sub(b"", body))
 
 
@@ -168,7 +168,7 @@ def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
         yield from _text(name, body.get(name), limits)
     yield from long_lists("tokens", body.get("tokens"), limits.prompt_tokens)
     if items := batches.get("items"):
-        # The query is repeated for each.
+        # The query is repeated for each document.
         size = len(items) * length(body.get("query"))
         if size > 4 * limits.text_chars:
             yield (
@@ -275,7 +275,7 @@ def _schema(name: str, value: Any, most_bytes: int, limits: RequestLimits) -> It
         try:
             value = msgspec.json.decode(value)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            # Who compiles it says what is wrong with it.
+            # The compiler reports what is wrong with it.
             return
     if not isinstance(value, dict | list):
         return

@@ -12,21 +12,21 @@ MAX_INTEGER = 2**63 - 1
 class RequestLimits:
     """One request may ask for at most this. The defaults suit models of up to 16 Ki tokens."""
 
-    # Of the JSON. An object or array takes about 100 bytes as it is decoded, a number 40.
+    # JSON: a decoded object or array takes about 100 bytes, a number 40.
     containers: int = 16_384
     values: int = 524_288
     depth: int = 64
 
-    # Of what is generated: each sequence holds its prompt at the ingress.
+    # Generation: each sequence holds its prompt at the ingress.
     sequences: int = 1024
     n: int = 128
 
-    # Of the prompt. Messages and content parts take about 50 us each to render.
+    # Prompt: messages and content parts take about 50 us each to render.
     text_chars: int = 1 << 18
     prompt_tokens: int = 1 << 17
     messages: int = 4096
 
-    # Of sampling: looked at or copied once a token or once a sequence.
+    # Sampling: values are read or copied once per token or per sequence.
     stop_strings: int = 64
     stop_chars: int = 1024
     token_ids: int = 16_384
@@ -37,7 +37,7 @@ class RequestLimits:
     repeated_tokens: int = 256
     extra_arguments: int = 32
 
-    # Of tools and constraints. Time and memory of compilation are bounded apart (engine.checks).
+    # Tools and constraints: engine.forked limits time and memory of their compilation.
     tools: int = 256
     tools_bytes: int = 512 << 10
     schema_bytes: int = 128 << 10
@@ -49,7 +49,7 @@ class RequestLimits:
     regex_bytes: int = 8 << 10
     choices: int = 4096
 
-    # Of names that a client gives: they are kept for the request's life and echoed.
+    # Names given by a client: they are kept for the request's life and echoed.
     name_chars: int = 1024
 
     template_variables: frozenset[str] = frozenset()

@@ -159,7 +159,7 @@ class Mitosis(_Part):
     @field_validator("upper_bound")
     @classmethod
     def _can_divide(cls, upper: int, info: ValidationInfo) -> int:
-        # A cell divides when it would grow to upper + 1: enough for two of the lower bound.
+        # A cell splits when it would grow to upper + 1: enough for two of the lower bound.
         least = 2 * info.data.get("lower_bound", 1) - 1
         if upper < least:
             raise must_be(f"at least 2 * spec.mitosis.lowerBound - 1, which is {least}")

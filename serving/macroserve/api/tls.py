@@ -27,6 +27,6 @@ def client_context() -> ssl.SSLContext:
     """Return a context for clients. It trusts no peer until an authority is loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # An authority that another one has signed is trusted as well.
+    # An authority signed by another one is trusted as well.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

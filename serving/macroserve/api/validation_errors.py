@@ -31,7 +31,7 @@ def sentences(error: ValidationError, root: type[BaseModel]) -> tuple[str, ...]:
     return tuple(
         _sentence(details, root)
         for details in error.errors()
-        # A default that waits for a field which has a sentence already.
+        # The default depends on a field that has a sentence already.
         if details["type"] != "default_factory_not_called"
     )
 

@@ -21,7 +21,7 @@ class Backoff:
         none."""
         if num_failures < 1:
             return 0.0
-        # Beyond 2**30 the first wait does not matter any more.
+        # Beyond 2**30 the delay is always max_s.
         return min(self.max_s, self.first_s * 2.0 ** min(num_failures - 1, 30))
 
 

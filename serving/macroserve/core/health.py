@@ -97,7 +97,7 @@ class HealthJudge:
         if beat is None:
             return None
         bound_s = step_bound_s(beat)
-        # Only what beats tell counts: while none come, the engine is silent, not stuck.
+        # Only heartbeats count: without them the engine is silent, not stuck.
         if self._engine_s - self._progress_s > bound_s:
             stuck_s = self._engine_s - self._progress_s
             return (

@@ -84,7 +84,7 @@ class LatencyModel:
         self._moments = (_Moments(), _Moments())
         self._surprise = 1.0
         self._num_observed = 0
-        # What is asked for again and again until the next refit.
+        # Cache of prefill times until the next refit.
         self._prefills_s: dict[tuple[int, int], float] = {}
 
         ranks, layers, element = model.tensor_parallel, model.num_layers, model.dtype_bytes

@@ -97,7 +97,7 @@ class ForkedCalls:
     async def _spawn(self) -> None:
         own, its = socket.socketpair()
         with its:
-            # From its first instruction: to import what it needs takes seconds of a core.
+            # nice from the first instruction: the imports take seconds of a core.
             command = ["nice", "-n", str(NICENESS), *self._command]
             self.server = await asyncio.create_subprocess_exec(*command, stdin=its.fileno())
         reader, self._writer = await asyncio.open_connection(sock=own)
@@ -249,6 +249,6 @@ def _reaped(child: _Child) -> bytes:
 
 
 def _data_bytes() -> int:
-    with open("/proc/self/status") as lines:  # noqa: PTH123 - as little as possible after a fork
+    with open("/proc/self/status") as lines:  # noqa: PTH123 - do little after a fork
         line = next(line for line in lines if line.startswith("VmData"))
     return int(line.split()[1]) << 10

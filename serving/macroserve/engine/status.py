@@ -70,7 +70,7 @@ class Heart:
         self._sender = sender
         self._num_unfinished = num_unfinished
         self._progress = 0
-        # Written and read whole, by two threads.
+        # Two threads write and read it as a whole.
         self._step = (0.0, False)
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="heart", daemon=True).start()

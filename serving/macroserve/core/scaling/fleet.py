@@ -308,14 +308,14 @@ class _Actions:
                 yield Relabel(member.name, cell, pool)
             if member.serves and not member.in_use:
                 yield Attach(member.name, cell)
-            role = member.pool if member.foreign else pool  # a foreign one takes no command
+            role = member.pool if member.foreign else pool  # foreign members take no command
             if member.joined and (member.cell, member.pool) != (cell, role):
                 yield Migrate(member.name, cell, role)
 
     def _end_cells(self) -> Iterator[Action]:
         places = _places(self.after)
         remaining = {cell.name for cell in self.after}
-        # A scheduler stays while anything is in its cell that goes nowhere else, such as to drain.
+        # A scheduler stays while its cell has a member without a new place, such as a draining one.
         occupied = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
         for name in sorted((self.fleet.cells or frozenset()) - remaining - occupied):
             yield DeleteCell(name)

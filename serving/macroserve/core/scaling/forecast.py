@@ -57,7 +57,7 @@ def forecast(load: LoadReport, horizon_s: float) -> Demand | None:
     usual = level * len(burst)
     if sum(bucket.requests for bucket in burst) > usual + BURST_DEVIATIONS * sqrt(usual):
         recent, level = burst, _mean(burst)
-    # From the middle of what the level was measured on to the end of the horizon.
+    # Buckets from the middle of the level's window to the end of the horizon.
     num_ahead = horizon_s / bucket_s + (len(recent) - 1) / 2
     reach = DAMPING * (1 - DAMPING**num_ahead) / (1 - DAMPING)
     requests = min(max(0.0, level + _trend(buckets, bucket_s) * reach), CAP * level)

@@ -105,7 +105,7 @@ class Decoding:
         changed = standing
         for step in range(before + 1, self._num_steps + 1):
             for seq in self._due.pop(step, ()):
-                # It may have left, or got another moment, since this one was noted.
+                # The sequence may have left, or got another due step, since this one was noted.
                 if self._seqs.get(seq.request_id) is seq and seq.due_step == step:
                     self._look_ahead(self._synced(seq))
                     changed.append(seq)
@@ -223,7 +223,7 @@ class Decoding:
         for ahead_s, keys, seqs in lines:
             for key, seq in zip(keys, seqs, strict=True):
                 saved_s = key + ahead_s - now
-                if max(least[-1], 0.0) <= saved_s:  # none further on has less, or is lost
+                if max(least[-1], 0.0) <= saved_s:  # no later one has less, or is lost
                     break
                 if self._is_lost(seq, saved_s, step_s):
                     num -= 1
@@ -234,7 +234,7 @@ class Decoding:
                 least.pop()
         return least[ceil(share * num) - 1] if num else 0.0
 
-    # -- what all share, and what is each one's own
+    # -- common steps, and the state of each sequence
 
     def _is_lost(self, seq: Sequence, saved_s: float, step_s: float) -> bool:
         """Return whether the sequence misses its target even if it decodes in every step from now
@@ -249,7 +249,7 @@ class Decoding:
             num_slow = self._num_slow[seq.request.slo.tbt_s]
             seq.num_slow += num_slow - seq.as_of_slow
             seq.as_of_slow = num_slow
-            seq.pending_since_s = self._last_step_s  # which leaves no gap to be counted again
+            seq.pending_since_s = self._last_step_s  # so that no gap is counted twice
             seq.emit(num_steps, self._last_step_s)
         return seq
 

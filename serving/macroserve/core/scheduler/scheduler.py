@@ -2,7 +2,7 @@
 
     batch = scheduler.schedule(now)         # what runs next
     result = executor.run(batch)            # vLLM, the emulated executor or the simulator
-    scheduler.update(batch, result, now)    # what came of it
+    scheduler.update(batch, result, now)    # take in the result
 
 The scheduler is a plain synchronous object. Requests may be added and finished between any two
 calls.
@@ -224,7 +224,7 @@ class InstanceScheduler:
             if seq is None:
                 continue
             if seq.state is State.PREFILLING and num_tokens:
-                self._start_decoding(seq)  # a token came out, so its prompt is in
+                self._start_decoding(seq)  # the first token shows that the prefill is complete
             if seq.state in (State.MOVING, State.PAUSED):
                 seq.emit(num_tokens, now)
             elif seq.state is State.DECODING and running.decoding.emit_one(seq, num_tokens, now):
@@ -327,7 +327,7 @@ class InstanceScheduler:
             self._phase, self._phase_since_s = phase, inputs.now
             if phase in (Phase.DECODE, Phase.IDLE):
                 self._phase_prefill_s = 0.0
-        if phase is Phase.MIXED:  # no phases, so what waits is what is pending
+        if phase is Phase.MIXED:  # no phases, so all waiting prefills are pending
             self._phase_prefill_s = self.waiting.prefill_s
         if self.waiting and batch.predicted_s and (plan.picks or plan.slack_exhausted):
             decode_s = inputs.decode_s if batch.decodes else 0.0

@@ -48,7 +48,7 @@ def snapshot(
         waiting_tokens += seq.num_to_prefill
         prefill_s += seq.prefill_s * seq.num_to_prefill / seq.num_prompt
         oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
-    # However few the tokens, a batch reads all weights.
+    # A batch reads all weights, however few its tokens.
     one_batch_s = latency.prefill_s(1)
     prefill_s_per_token = full_prefill_s / max_batch_tokens
     admitted, tally.admitted = tuple(tally.admitted), []

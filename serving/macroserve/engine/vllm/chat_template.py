@@ -52,5 +52,5 @@ def _taken_by(tokenizer: HfTokenizer) -> set[str]:
         tokenizer.__call__,
     )
     names = {name for method in methods for name in inspect.signature(method).parameters}
-    # What a renderer gives to the template itself.
+    # A renderer sets these variables itself.
     return names | {"messages", "bos_token", "eos_token", "raise_exception", "strftime_now"}

@@ -54,7 +54,7 @@ class VllmEngine:
             lambda: find(args.create_engine_config()),
         )
         self._llm = _started(with_hybrid_cache(args) if self._hybrid.on else args)
-        # Ingresses have checked what clients sent; nothing is compiled on this process's loop.
+        # Ingresses have checked the constraints, so this process's loop compiles none.
         self._llm.input_processor = CheckedInputProcessor(self._llm.vllm_config, self._llm.renderer)
         if self._hybrid.on:
             by_rank = await self._llm.collective_rpc("measure_rho")

@@ -9,7 +9,7 @@ DEFAULTS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    # Whatever way a client writes the number: core.limits has the same bound.
+    # The limit holds for any spelling of the number, like the one of api.limits.
     "VLLM_MAX_N_SEQUENCES": str(RequestLimits().n),
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_PLUGINS": "",

@@ -31,7 +31,7 @@ def frontend_args(settings: EngineSettings) -> dict[str, Any]:
         "max_model_len": settings.max_model_len,
         "dtype": settings.dtype,
         "max_num_seqs": settings.max_num_seqs,
-        # A grammar waits for the end of the thoughts, which the engine must know.
+        # A grammar starts after the reasoning, whose end the engine must know.
         "reasoning_parser": settings.api.get("reasoning_parser") or "",
         **_of_their_classes(settings.args),
     }
@@ -71,9 +71,9 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             "max_num_batched_tokens": settings.max_batch_tokens,
             "tensor_parallel_size": settings.tensor_parallel,
             "enforce_eager": on_cpu,
-            # The scheduler counts every token of a prompt as work to do.
+            # The scheduler counts every prompt token as work.
             "enable_prefix_caching": False,
-            # A batch is decided when the one before it is known.
+            # A batch is decided when the result of the one before is known.
             "async_scheduling": False,
             **frontend_args(settings),
             "max_logprobs": _max_logprobs(settings),
@@ -107,7 +107,7 @@ def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
     allow. On a GPU it uses an attention backend that the cache supports; vLLM's own choice depends
     on the device.
     """
-    # The second model runner does not tell attention which request a row of the batch is.
+    # The V2 model runner does not tell attention which request a row of the batch is.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     attention = args.attention_config
     if not (current_platform.is_cpu() or args.attention_backend or attention.backend):

@@ -98,7 +98,7 @@ def _deadline(seconds: float) -> Iterator[None]:
         timer.cancel()
         with lock:
             inside = False
-            # One that was set and not raised yet must not meet what the thread does next.
+            # An exception that is set but not raised yet must not hit the thread's next work.
             _raise_in(thread, None)
 
 

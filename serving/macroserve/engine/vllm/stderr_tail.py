@@ -32,7 +32,7 @@ class StderrTail:
 
     def cause(self, error: Exception) -> str:
         """Return why the engine's process ended; call it after ``close``. error: vLLM's own."""
-        self._thread.join(1)  # it ends with the last process that could write
+        self._thread.join(1)  # the thread ends with the last process that could write
         code = _EXIT_CODE.search(str(error))
         if code and int(code[1]) < 0:
             return f"the engine's process was killed (signal {-int(code[1])})"

@@ -26,7 +26,7 @@ async def end_stopped(llm: AsyncLLM, stopped: Stopped) -> None:
     for request_id in ids:
         state = processor.request_states[request_id]
         assert state.stats is not None, "statistics are always on"
-        # Those that the engine has generated since are not part of the answer.
+        # Tokens generated since then are not part of the answer.
         num_tokens = min(state.stats.num_generation_tokens, stopped.num_tokens)
         state.stats.num_generation_tokens = num_tokens
         output = state.make_request_output([], None, FinishReason.STOP, None)

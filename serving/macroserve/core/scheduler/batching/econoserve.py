@@ -41,7 +41,7 @@ def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens) - len(decodes)
     taken = sum([resume.num_blocks for resume in resumes if resume.lender is None])
     if len(resumes) < len(inputs.running.paused):
-        # Others wait for memory, so prompts have what is reserved and not used yet.
+        # Other responses wait for memory, so prompts get only the unused part of the reserve.
         resumed = {resume.seq for resume in resumes}
         queued = [seq for seq in inputs.running.paused.values() if seq not in resumed]
         held = sum([inputs.running.blocks.held_by(seq.request_id) for seq in queued])
@@ -85,7 +85,7 @@ def _responses(inputs: IterationInputs) -> list[Resume]:
         ):
             resumes.append(Resume(seq, num_blocks, lender))
     if not (resumes or inputs.decoding or inputs.running.prefilling):
-        # None has all that it is expected to need, so one goes on with what there is.
+        # No response can have all the memory it needs, so one continues with the free blocks.
         for seq in _in_order(inputs, queue):
             num_blocks = min(max(1, _needed(inputs, seq)), blocks.free)
             if seq.num_tokens < seq.num_slots + num_blocks * blocks.block_size:

@@ -30,7 +30,7 @@ def ecoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if phase is Phase.PREFILL:
         if not inputs.decoding:
             return Plan(picks, (), reason)
-        # Overdue prompts may take as long as the decode batch before them, and at least one goes.
+        # Overdue prompts may take as long as the decode batch before them; at least one runs.
         return Plan(
             paid or _within(inputs.decode_s, inputs, admission, picks) or picks[:1], (), reason
         )

@@ -31,8 +31,8 @@ def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int,
     gains most, and the most valuable single request. It reaches at least half of the optimum. O(n
     log n), on plain lists: compiled, they are faster than arrays for any number of candidates.
     """
-    # Two ways to spend memory on each: on its first cache, and to make a hidden one a KV cache. An
-    # offer is the index of whom a KV cache is for, or the complement of it for a hidden one.
+    # Memory is spent on a candidate's first cache, or to turn its hidden cache into a KV cache. An
+    # offer is the index of a candidate for a KV cache, or its complement for a hidden one.
     offers: list[int] = []
     gains: list[float] = []  # of each block of an offer
     least = num_blocks + 1  # No offer needs less.
@@ -41,8 +41,8 @@ def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int,
         whole, half = candidates.kv_blocks[index], candidates.hidden_blocks[index]
         fits = whole <= num_blocks
         hidden_value = value - penalty * whole
-        # Whose hidden cache gains less per block than its KV cache is offered as KV alone, unless
-        # that exceeds all memory.
+        # A candidate whose hidden cache gains less per block than its KV cache is offered a KV
+        # cache alone, unless that exceeds all memory.
         if (
             half <= num_blocks
             and half < whole
@@ -95,7 +95,7 @@ def _greedy(
             needed = candidates.hidden_blocks[index]
         else:
             cache, needed = CacheKind.KV, candidates.kv_blocks[index]
-            if index in chosen:  # its hidden cache is made a KV cache
+            if index in chosen:  # upgrade its hidden cache to a KV cache
                 needed -= candidates.hidden_blocks[index]
         if needed <= free:
             chosen[index] = cache

@@ -56,7 +56,7 @@ class AbsorbedAttention:
         groups = query.unflatten(1, (self._project.key.shape[0], -1))
         wanted = torch.einsum("rkgd,kdh->rkgh", groups, self._project.key).flatten(1, 2)
         if self._num_ranks > 1:
-            # vLLM's gather through shared memory, where a CPU has it, takes them in order alone.
+            # vLLM's gather through shared memory, on CPUs, needs contiguous tensors.
             wanted = tensor_model_parallel_all_gather(wanted.contiguous(), dim=1)
             wanted = wanted.chunk(self._num_ranks, dim=-1)[self._rank]
         return wanted.float()

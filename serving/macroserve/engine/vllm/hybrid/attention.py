@@ -127,7 +127,7 @@ class _Impl:
         for part in attn_metadata.rebuilt:
             scratch = attn_metadata.scratch.pages(kv_cache)
             before = part.context.before
-            if len(before.slots):  # prompts that begin have none, and not every gather takes none
+            if len(before.slots):  # new prompts have none, which not every gather accepts
                 self.rebuild(layer, kv_cache, before, scratch)
             serve(part, scratch)
             self.hidden.write(kv_cache, self.hidden.x[part.tokens], part.context.written)

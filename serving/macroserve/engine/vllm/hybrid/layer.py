@@ -80,7 +80,7 @@ class HiddenLayer:
 
 def _direct(project: KvProjection, scale: float, num_ranks: int) -> Direct | None:
     if has_kernels(project.key) and num_ranks == 1:
-        # Triton is on machines with a GPU only.
+        # Triton is installed only on machines with a GPU.
         from macroserve.engine.vllm.hybrid.triton_attention import TritonAttention, knows
 
         if knows(project.rotary):
