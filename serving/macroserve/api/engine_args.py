@@ -101,8 +101,8 @@ def _arg_name(value: object) -> str:
 def _of_its_kind(args: dict[str, Any]) -> dict[str, Any]:
     for name, value in args.items():
         kind = {dict: "mapping", list: "list"}.get(type(value), "scalar")
-        if kind not in (wanted := ENGINE_ARGS[name]).split(" or "):
-            raise must_be(f"a mapping whose {name} is a {wanted}")
+        if kind not in (kinds := ENGINE_ARGS[name]).split(" or "):
+            raise must_be(f"a mapping whose {name} is a {kinds}")
     return args
 
 

@@ -272,8 +272,8 @@ class Manifest(_Part):
 
     @property
     def slo(self) -> Slo:
-        wanted = self.spec.slo
-        return Slo(wanted.ttft_s, wanted.tpot_s, wanted.tbt_s)
+        slo = self.spec.slo
+        return Slo(slo.ttft_s, slo.tpot_s, slo.tbt_s)
 
     @property
     def strategy(self) -> Strategy:

@@ -34,27 +34,27 @@ class HybridCacheFit(NamedTuple):
 
 
 def decide_hybrid_cache(
-    strategy: Strategy, wish: str, find: Callable[[], HybridCacheFit | str]
+    strategy: Strategy, setting: str, find: Callable[[], HybridCacheFit | str]
 ) -> HybridCacheDecision:
     """Decide whether the instance keeps hidden states.
 
-    wish: Auto (if they are smaller and the strategy can gain by them), On (if possible), or Off.
+    setting: Auto (if they are smaller and the strategy can gain by them), On (if possible), or Off.
     find: returns the model's fit, or the reason why hidden states cannot be kept. Called only if
         needed, as it inspects the model.
 
-    Raises ValueError if ``wish`` is On and hidden states cannot be kept.
+    Raises ValueError if ``setting`` is On and hidden states cannot be kept.
     """
-    if wish == "Off":
+    if setting == "Off":
         return HybridCacheDecision(False, "spec.engine.hybridCache is Off")
     if strategy.keeps_hidden:
         found = find()
     else:
         found = f"strategy {strategy.name} keeps keys and values alone"
     if isinstance(found, str):
-        if wish == "On":
+        if setting == "On":
             raise ValueError(f"spec.engine.hybridCache is On, but {found}")
         return HybridCacheDecision(False, found)
-    if wish == "Auto" and strategy.hybrid_cache is HybridCache.CHEAP and not found.direct:
+    if setting == "Auto" and strategy.hybrid_cache is HybridCache.CHEAP and not found.direct:
         return HybridCacheDecision(False, MADE_AGAIN.format(strategy.name))
     reason = f"hidden states take {found.share:.2f} of the memory of keys and values"
-    return HybridCacheDecision(found.share < 1 or wish == "On", reason)
+    return HybridCacheDecision(found.share < 1 or setting == "On", reason)

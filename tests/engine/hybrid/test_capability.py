@@ -78,9 +78,11 @@ def vllm_args(tmp_path):
 
 @pytest.fixture
 def verdict(vllm_args):
-    def build(config, wish="Auto", name="aptserve", **given):
+    def build(config, setting="Auto", name="aptserve", **given):
         args = vllm_args(config, name, **given)
-        return decide_hybrid_cache(strategy(name), wish, lambda: find(args.create_engine_config()))
+        return decide_hybrid_cache(
+            strategy(name), setting, lambda: find(args.create_engine_config())
+        )
 
     return build
 

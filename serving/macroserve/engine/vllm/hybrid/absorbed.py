@@ -37,29 +37,29 @@ class AbsorbedAttention:
 
         pages: [num_pages, hidden_states_per_block, hidden_size / ranks], with this step's tokens.
         """
-        wanted = self._wanted(query)
+        absorbed = self._absorb(query)
         capacity = pages.shape[1]
         x = pages[context.slots // capacity, context.slots % capacity]
         pieces = x.split(context.lens)
-        scores = torch.cat([w @ x.t() for w, x in zip(wanted, pieces, strict=True)], dim=1)
+        scores = torch.cat([q @ x.t() for q, x in zip(absorbed, pieces, strict=True)], dim=1)
         if self._num_ranks > 1:
             scores = tensor_model_parallel_all_reduce(scores)
         shares = (self._scale * scores).split(context.lens, dim=1)
         mixed = [s.softmax(-1).to(x.dtype) @ x for s, x in zip(shares, pieces, strict=True)]
         return self._values(torch.stack(mixed))
 
-    def _wanted(self, query: torch.Tensor) -> torch.Tensor:
+    def _absorb(self, query: torch.Tensor) -> torch.Tensor:
         """Return queries on hidden states, [num_requests, heads of all ranks, hidden_size / ranks].
 
         The keys' bias adds the same to all scores of a head, which its softmax cancels.
         """
         groups = query.unflatten(1, (self._project.key.shape[0], -1))
-        wanted = torch.einsum("rkgd,kdh->rkgh", groups, self._project.key).flatten(1, 2)
+        absorbed = torch.einsum("rkgd,kdh->rkgh", groups, self._project.key).flatten(1, 2)
         if self._num_ranks > 1:
             # vLLM's gather through shared memory, on CPUs, needs contiguous tensors.
-            wanted = tensor_model_parallel_all_gather(wanted.contiguous(), dim=1)
-            wanted = wanted.chunk(self._num_ranks, dim=-1)[self._rank]
-        return wanted.float()
+            absorbed = tensor_model_parallel_all_gather(absorbed.contiguous(), dim=1)
+            absorbed = absorbed.chunk(self._num_ranks, dim=-1)[self._rank]
+        return absorbed.float()
 
     def _values(self, mixed: torch.Tensor) -> torch.Tensor:
         """Return the outputs of the heads, [num_requests, num_heads, head_size].
