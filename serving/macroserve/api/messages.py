@@ -1,6 +1,6 @@
-"""Messages between ingresses, cell schedulers and instances: JSON, typed, never pickled.
+"""Ingresses, cell schedulers and instances exchange these messages: JSON, typed, never pickled.
 
-Durations only: the two ends may be on different machines.
+Times are durations only: the two ends may be on different machines.
 """
 
 from typing import Generic, TypeVar, Union
@@ -18,9 +18,9 @@ _T = TypeVar("_T")
 STATUS_PATH = "/macroserve/status"
 COMMAND_PATH = "/macroserve/command"
 PROBE = "probe"
-"""The order to generate one token."""
+"""Command to generate one token."""
 HEARTBEAT_S = 1.0
-"""A status is repeated when nothing has happened for so long."""
+"""Seconds after which a status is repeated if nothing has happened."""
 
 
 class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
@@ -61,38 +61,38 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
 
 
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
-    """The attempt will not arrive at its instance, or its trial is over: stop counting it.
-
-    explained: runs of instances that broke because of it.
-    """
+    """An ingress reports that an attempt will not reach its instance, or that its trial is over."""
 
     route_id: str
     explained: tuple[Run, ...] = ()
+    """Runs of instances that broke because of the request."""
 
 
 class RouteReply(msgspec.Struct, frozen=True, tag="reply"):
-    """instance is None when the cell has none to offer (or none that meets the constraints).
-
-    waiting_prefill_s, queue_wait_s: the cell's, with this decision counted.
-    """
+    """A cell answers a query."""
 
     route_id: str
     instance: str | None
+    """Name of the instance; None if the cell has none to offer (or none that meets the
+    constraints)."""
     waiting_prefill_s: float
+    """Predicted prefill time of the cell's waiting requests, this one included, seconds."""
     address: str = ""
     reason: str = ""
     incarnation: int = 0
     queue_wait_s: float | None = None
+    """Wait in the cell's queue, this request included, seconds."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """draining: it is about to leave."""
+    """An instance is a member of a cell."""
 
     name: str
     address: str
     pool: Pool
     incarnation: int = 0
     draining: bool = False
+    """Whether it is about to leave."""
 
     @property
     def run(self) -> Run:
@@ -100,38 +100,37 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
-    """A cell scheduler tells its ingresses how it stands, on change and once a second.
-
-    late: every queue of the cell is past its TTFT target. utilization: share of its instances'
-    time, of late, in which they had work (``busy`` on the wire). explained: runs of instances that
-    broke because of one request, which is known. queue_wait_s: predicted time until what waits has
-    begun; None without an instance that takes requests.
-    """
+    """A cell scheduler reports its state to its ingresses, on change and once a second."""
 
     cell: CellView
     members: tuple[Member, ...] = ()
     late: bool = False
+    """Whether every queue of the cell is past its TTFT target."""
     utilization: float = msgspec.field(default=0.0, name="busy")
+    """Recent share of its instances' time in which they had work (``busy`` on the wire)."""
     ingresses: tuple[str, ...] = ()
     explained: tuple[Run, ...] = ()
+    """Runs of instances that broke because of one known request."""
     queue_wait_s: float | None = None
+    """Predicted seconds until the waiting requests have begun; None without an instance that takes
+    requests."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """An ingress introduces itself: where its peers can read its own metrics."""
+    """An ingress introduces itself with the address of its own metrics for its peers."""
 
     address: str
 
 
 class CommandOrder(msgspec.Struct, frozen=True):
-    """To an instance's engine: see ``engine.engine.Engine.command``."""
+    """An order goes to an instance's engine: see ``engine.engine.Engine.command``."""
 
     verb: str
     argument: str | bool | None = None
 
 
 class LatencyAnswer(msgspec.Struct, frozen=True):
-    """What an instance's latency model is made of."""
+    """An instance describes its latency model."""
 
     model: ModelShape
     device: DeviceShape
@@ -149,15 +148,18 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 class _Decoder(Generic[_T]):
-    """Messages of one direction. The other end may be of another version: fields that are not
-    known are ignored, those that are missing have defaults, and so have unknown words of enums."""
+    """The decoder reads the messages of one direction.
+
+    The other end may have another version: unknown fields are ignored, missing ones have defaults,
+    and so have unknown words of enums.
+    """
 
     def __init__(self, *kinds: type[msgspec.Struct]) -> None:
         self._decode = msgspec.json.Decoder(Union[kinds]).decode  # noqa: UP007 - of a tuple
         self._known = {kind.__struct_config__.tag for kind in kinds}
 
     def decode(self, data: bytes | str) -> _T | None:
-        """None for a message of a kind that is not known. Raises msgspec.MsgspecError."""
+        """Return the message; None for an unknown kind. Raises msgspec.MsgspecError."""
         try:
             return self._decode(data)
         except msgspec.ValidationError:
@@ -171,11 +173,11 @@ decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary).decode
 
 
 ADMIN_PREFIX = "/admin/v1"
-"""Every path of the admin API begins with this."""
+"""Prefix of every path of the admin API."""
 
 
 class AdoptOrder(msgspec.Struct, frozen=True):
-    """handle: signed. It is also the answer to a release."""
+    """A cell adopts a signed handle, which is also the answer to a release."""
 
     handle: str
 
@@ -185,7 +187,7 @@ class ReleaseOrder(msgspec.Struct, frozen=True):
 
 
 class PoolOrder(msgspec.Struct, frozen=True):
-    """pool: one that is known, since ``Pool`` takes unknown ones for LP."""
+    """A pool is set to a known value, since ``Pool`` reads unknown ones as LP."""
 
     name: str
     pool: str
@@ -201,7 +203,7 @@ class DrainOrder(msgspec.Struct, frozen=True):
 
 
 class MigrateOrder(msgspec.Struct, frozen=True):
-    """source, target: cells."""
+    """An instance moves from cell ``source`` to cell ``target``."""
 
     instance: str
     source: str
@@ -209,35 +211,38 @@ class MigrateOrder(msgspec.Struct, frozen=True):
 
 
 IDENTITY_PATH = "/macroserve/identity"
-"""An instance answers here with its InstanceIdentity."""
+"""Path at which an instance answers with its InstanceIdentity."""
 
 
 class InstanceReport(msgspec.Struct, frozen=True):
-    """One instance in a cell's report. age_s: of its last status. hybrid_cache: as its handle's."""
+    """A cell reports on one instance."""
 
     name: str
     pool: Pool
     address: str
     status: InstanceStatus
     age_s: float
+    """Age of the last status, seconds."""
     in_flight: int
     draining: bool = False
     hybrid_cache: str = ""
+    """As in its handle."""
 
     @property
     def idle(self) -> bool:
-        """Nothing runs or waits there, and nothing is on its way."""
+        """Return whether no request runs, waits or is in flight."""
         return not (self.status.num_running + self.status.num_waiting + self.in_flight)
 
 
 class CellReport(msgspec.Struct, frozen=True):
-    """recent_*: of the last minute. decisions: routing decisions so far, by reason."""
+    """A cell reports on its requests and instances; ``recent_*`` cover the last minute."""
 
     cell: CellView
     instances: tuple[InstanceReport, ...]
     recent_finished: int = 0
     recent_attained: int = 0
     decisions: dict[str, int] = {}
+    """Routing decisions so far, by reason."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -247,9 +252,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class HeadReport(Report, frozen=True):
-    """running: the cells that have a scheduler, whether it answered or not."""
+    """A head reports on its cells."""
 
     running: frozenset[str]
+    """Cells that have a scheduler, whether it answered or not."""
 
 
 class InstanceIdentity(msgspec.Struct, frozen=True):

@@ -1,25 +1,23 @@
-"""A generation request and its targets, as every policy sees them."""
+"""A generation request has latency targets, and every policy reads both."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SLOW_PER_CENT = 1
-"""Gaps between tokens that may be longer than the target, of a hundred."""
+"""Gaps between tokens, per hundred, that may be longer than the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Latency targets of one request.
-
-    ttft_s: time to first token, seconds.
-    tpot_s: mean time per output token after the first, seconds.
-    tbt_s: time between two tokens, seconds, that 99 % of those gaps keep in every response; None
-        where only their mean counts.
-    """
+    """A request has latency targets."""
 
     ttft_s: float
+    """Time to first token, seconds."""
     tpot_s: float
+    """Mean time per output token after the first, seconds."""
     tbt_s: float | None = None
+    """Time between two tokens, seconds, that 99 % of the gaps in every response keep; None if only
+    their mean counts."""
 
     def __post_init__(self) -> None:
         has_tbt = self.tbt_s is None or self.tbt_s > 0
@@ -27,58 +25,57 @@ class Slo:
             raise ValueError(f"SLO targets must be positive, got {self}")
 
     def is_met(self, ttft_s: float, after_s: float, num_after: int, num_slow: int = 0) -> bool:
-        """Whether a response is within all targets, as its reader saw it.
+        """Return whether a response meets all targets, as seen by its reader.
 
-        after_s, num_after: time and tokens after the first one. num_slow: those of the gaps before
-        them that are slow.
+        after_s: time after the first token, seconds.
+        num_after: tokens after the first one.
+        num_slow: slow gaps before those tokens.
         """
         in_pace = after_s <= num_after * self.tpot_s
         return ttft_s <= self.ttft_s and in_pace and self.is_steady(num_slow, num_after)
 
     def is_slow(self, gap_s: float) -> bool:
-        """Whether so much time between two tokens is more than all but a few may take."""
+        """Return whether a gap between two tokens is longer than all but a few may be."""
         return self.tbt_s is not None and gap_s > self.tbt_s
 
     def num_slow(self, gaps_s: Iterable[float]) -> int:
-        """How many of them are slow."""
+        """Return the number of slow gaps."""
         return 0 if self.tbt_s is None else sum(gap_s > self.tbt_s for gap_s in gaps_s)
 
     @staticmethod
     def is_steady(num_slow: int, num_gaps: int) -> bool:
-        """Whether the 99th percentile of the gaps (nearest rank) is within its target."""
+        """Return whether the 99th percentile of the gaps (nearest rank) is within its target."""
         return 100 * num_slow <= SLOW_PER_CENT * num_gaps
 
     @staticmethod
     def steady_s(gaps_s: Sequence[float]) -> float:
-        """The 99th percentile of the gaps (nearest rank): the least target that they keep; 0.0
-        without any."""
+        """Return the 99th percentile of the gaps (nearest rank), the least target that they keep;
+        0.0 without any."""
         num_slow = SLOW_PER_CENT * len(gaps_s) // 100
         return sorted(gaps_s)[-1 - num_slow] if gaps_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One generation request.
-
-    arrival_s: when the request was accepted, on the holder's clock. Clocks are not shared between
-        machines: on the wire travels the age, and each receiver subtracts it from its own ``now``.
-    num_prompt_tokens: tokens to prefill. For a request that another instance had begun, this
-        counts the tokens that it had streamed already.
-    num_streamed_tokens: how many of those were streamed by an earlier instance; its first token
-        is out, so the TTFT target no longer applies.
-    expected_tokens: what somebody who knows the prompt expects of the response from here; None
-        where only the lengths of others tell.
-    probe: made by the instance itself, to see whether it works; no count of requests has it.
-    """
+    """A client asks for one response."""
 
     request_id: str
     arrival_s: float
+    """Time of acceptance, seconds on the holder's clock. Clocks are not shared between machines:
+    messages carry the age, and each receiver subtracts it from its own ``now``."""
     num_prompt_tokens: int
+    """Tokens to prefill, including those that an earlier instance has streamed."""
     max_new_tokens: int
     slo: Slo
     num_streamed_tokens: int = 0
+    """How many of them an earlier instance has streamed; then the first token is out, and the TTFT
+    target no longer applies."""
     expected_tokens: int | None = None
+    """Expected tokens of the response from here, by knowledge of the prompt; None if only other
+    responses' lengths tell."""
     probe: bool = False
+    """Whether the instance itself made the request to test the engine; such requests are not
+    counted."""
 
     def __post_init__(self) -> None:
         if self.num_prompt_tokens < 1 or self.max_new_tokens < 1:
@@ -88,5 +85,5 @@ class Request:
 
     @property
     def deadline_s(self) -> float:
-        """When its next visible token is due, on the holder's clock."""
+        """Return when the next visible token is due, on the holder's clock."""
         return self.arrival_s + self.slo.ttft_s

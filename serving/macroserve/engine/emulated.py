@@ -1,8 +1,8 @@
-"""The emulated executor: takes the time that a device would take, and makes up the tokens.
+"""The emulated executor takes the time that a device would take, and generates artificial tokens.
 
 The scheduler, its statuses and the HTTP endpoint are those of a real instance; only the forward
-pass is replaced. The truth of its step times is a fixed model of a device, which the scheduler's
-own predictor does not know and has to learn.
+pass is replaced. Its step times follow a fixed model of a device, which the scheduler's own
+predictor does not know and has to learn.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class SamplingFields(msgspec.Struct):
 
 
 class GenerateBody(msgspec.Struct):
-    """The fields of vLLM's ``GenerateRequest`` that matter without a model."""
+    """The body has the fields of vLLM's ``GenerateRequest`` that matter without a model."""
 
     token_ids: list[int]
     request_id: str
@@ -67,7 +67,7 @@ class GenerateBody(msgspec.Struct):
 
 
 class Stream:
-    """One sequence as the device holds it, and its way to its reader."""
+    """A stream is one sequence as the device holds it, with the queue to its reader."""
 
     def __init__(self, body: GenerateBody) -> None:
         self._seed = sum(body.token_ids[:4])
@@ -85,8 +85,11 @@ class Stream:
         return self._num_given + self.num_emitted
 
     def emit(self) -> bool:
-        """Make up the next token, from the start of the prompt and the position alone: a request
-        that goes on elsewhere gets the same. Whether it was the last."""
+        """Generate the next token; return whether it was the last.
+
+        The token depends on the start of the prompt and the position alone, so that a request that
+        continues on another instance gets the same.
+        """
         token = 100 + (self._seed * 31 + self.num_tokens * 7) % 1000
         self.num_emitted += 1
         done = self.num_emitted >= self._max_tokens
@@ -100,7 +103,7 @@ class Stream:
         self._put("stop", None, [], None)
 
     def _logprobs(self, token: int) -> dict[str, Any] | None:
-        """As made up as the token: certain of it, the others equally unlikely."""
+        """Return artificial logprobs: the token is certain, the others equally unlikely."""
         if self._num_logprobs is None:
             return None
         sampled = {"token_id": token, "logprob": 0.0, "rank": 1}
@@ -133,7 +136,8 @@ class Stream:
 
 
 class EmulatedExecutor:
-    """Runs batches by waiting. ``streams`` by request id; one may vanish while a batch runs."""
+    """The executor runs batches by waiting. ``streams`` by request id; one may vanish during a
+    batch."""
 
     def __init__(
         self, truth: LatencyModel, clock: Callable[[], float], sleep: Callable[[float], Any]
@@ -299,7 +303,8 @@ class EmulatedEngine:
         return _StreamReply(stream, lambda: self._leave(tag.route_id))
 
     def _leave(self, request_id: str) -> None:
-        """The reader is gone: if it left early, its blocks are free before the next batch."""
+        """Remove a stream whose reader is gone: if it left early, its blocks are free before the
+        next batch."""
         del self._executor.streams[request_id]
         self._policy.finish(request_id, self._clock())
         self._push_status()
@@ -327,7 +332,8 @@ class EmulatedEngine:
 
 
 class _StreamReply(StreamingResponse):
-    """Server-sent events; ``on_close`` is called however it ends, also before the first event."""
+    """The reply sends server-sent events, and calls ``on_close`` however it ends, also before the
+    first event."""
 
     def __init__(self, stream: Stream, on_close: Callable[[], None]) -> None:
         super().__init__(self._events(stream), media_type="text/event-stream")

@@ -1,7 +1,7 @@
-"""What the ingress tells an instance about a request besides its tokens.
+"""The ingress tells an instance about a request besides its tokens.
 
-It travels in ``SamplingParams.extra_args`` of vLLM's token-in, token-out endpoint. Ages instead of
-clock readings, because the two processes may be on different machines.
+The tag travels in ``SamplingParams.extra_args`` of vLLM's token-in, token-out endpoint. It has ages
+instead of clock readings, because the two processes may be on different machines.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,12 @@ from macroserve.core.request import Request, Slo
 TAG_KEY = "macroserve"
 
 HAND_BACK_PREFIX = "macroserve:"
-"""A stream that ends with ``stop_reason`` = this prefix + a ``HandBackReason`` was handed back."""
+"""Prefix of ``stop_reason`` before a ``HandBackReason`` at the end of a stream that was handed
+back."""
 
 DEAD_END = "macroserve-dead-end"
-"""Such a stream's grammar leaves no token to go on with: it would end so everywhere."""
+"""``stop_reason`` of a stream whose grammar allows no further token: it would end so on every
+instance."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The prompts that one iteration may prefill, and their order: queue, triage or response ratio."""
+"""The candidates are the prompts of one iteration in order: queue, triage or response ratio."""
 
 from array import array
 from bisect import bisect_left
@@ -12,21 +12,21 @@ from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.triage import infeasible
 
 SPARE_LOAD = 0.7
-"""An instance has room for deferred requests up to this share of its time and its seats."""
+"""Share of its time and of its seats up to which an instance has room for deferred requests."""
 
 RESERVED_TTFTS = 4.0
 """Deferred requests leave memory free for the requests expected within this many TTFT targets.
 Values from 3 to 6 perform alike; outside that range goodput drops."""
 
 MAX_RESERVED_SHARE = 0.5
-"""At most this share of the memory is kept free for them, so that a backlog can drain."""
+"""Largest share of the memory kept free for them, so that a backlog can drain."""
 
 
 class _Triage(NamedTuple):
-    """Verdicts on the requests, begun or not, that are not late yet."""
+    """Triage decides on the requests, begun or not, that are not late yet."""
 
     seqs: list[Sequence]
-    """By deadline. ``deadlines_s`` and ``costs_s`` are parallel."""
+    """Those requests by deadline; ``deadlines_s`` and ``costs_s`` are parallel."""
     deadlines_s: "array[float]"
     costs_s: "array[float]"
     dropped_s: set[float]
@@ -46,7 +46,7 @@ class _Triage(NamedTuple):
 
 
 class Candidates:
-    """The prompts of one iteration. Verdicts of triage are computed once, when first needed."""
+    """The candidates are the prompts of one iteration; triage runs once, when first needed."""
 
     def __init__(self, inputs: IterationInputs) -> None:
         self._inputs = inputs
@@ -78,7 +78,7 @@ class Candidates:
 
     @property
     def has_slack(self) -> bool:
-        """Whether all prompts are in time in whatever order they are served."""
+        """Return whether all prompts are in time in whatever order they are served."""
         if self._has_slack is None:
             waiting, begun = self._inputs.waiting, self._inputs.running.prefilling.values()
             cost_s = waiting.cost_s + sum([seq.cost_left_s for seq in begun])
@@ -88,7 +88,7 @@ class Candidates:
 
     @property
     def _free_at_s(self) -> float:
-        """Time at which the decodes of this step end: no first token comes before that.
+        """Return when the decodes of this step end: no first token comes before that.
 
         A request that is due earlier would take a seat and be late all the same.
         """
@@ -155,10 +155,10 @@ class Candidates:
 
     @property
     def _has_room(self) -> bool:
-        """Whether deferred requests take nothing from the requests to come.
+        """Return whether deferred requests take nothing from the requests to come.
 
-        So it is while little of everything is in use, or nothing decodes, when nothing else may
-        be able to go on.
+        They do not while little time, memory and seats are in use, or while nothing decodes, when
+        no other request may be able to continue.
         """
         inputs = self._inputs
         if not inputs.decoding:

@@ -1,4 +1,4 @@
-"""One request inside an instance: the scheduler's own mutable record of it."""
+"""A sequence is the instance scheduler's mutable record of one request."""
 
 from enum import Enum
 from math import inf
@@ -9,13 +9,14 @@ from macroserve.core.scheduler.blocks import CacheKind
 
 class State(Enum):
     WAITING = "waiting"
-    """Holds no KV: new, or preempted and to be computed again."""
+    """The sequence holds no KV: it is new, or preempted and to be recomputed."""
     PREFILLING = "prefilling"
     DECODING = "decoding"
     PAUSED = "paused"
-    """Outran its KV reservation while nothing was free, or waits for one; keeps what it has."""
+    """The sequence outran its KV reservation while no block was free, or waits for one; it keeps
+    its KV."""
     MOVING = "moving"
-    """Holds KV that is on its way: prefilled here, to decode elsewhere, or the other way round."""
+    """The KV is being transferred: prefilled here to decode elsewhere, or the other way round."""
     FINISHED = "finished"
 
 
@@ -32,34 +33,37 @@ _NEXT: dict[State, frozenset[State]] = {
 
 
 class IllegalMoveError(Exception):
-    """A sequence was to make a move that its state does not allow; it stays as it was."""
+    """A sequence cannot make a move that its state does not allow; it stays as it was."""
 
 
 class Sequence:
-    """Progress of one request.
+    """A sequence is one request's progress on this instance.
 
-    ordinal: place in the order in which this instance took its requests; unique.
-    num_prompt: tokens to compute before the next one comes out: the prompt and, once preempted,
-        what was emitted since. num_computed: how many of them are done.
-    num_tokens: prompt and emitted tokens, ``most_tokens`` in the end at most. num_slots: tokens
-        that its KV blocks have room for.
-    predicted_tokens: expected length of the response from here, emitted ones included.
-    sure_tokens: of these, how many it gets for nearly sure.
-    prefill_s: predicted time of its prefill as part of a full batch.
-    service_s: how long its prefill takes beside the decodes, once it is its turn.
-    cost_s: time that the requests behind it lose by it, at least ``service_s``. The ordinal adds
-        a trifle, so that triage has no equal ones.
-    tpot_budget_until_s: until when the emitted tokens keep the TPOT target; minus now, this is the
-        saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT.
-    started: whether its prefill was ever begun here.
-    pending_since_s: since when its reader waits: for its first token, then for the next.
-    patience_s: how long from then on, with the targets still met; for no time at all once the
-        first token was late.
-    num_slow: its tokens that came later after the one before than its target allows.
-    cache: what is kept of it while it runs.
-    lender, num_borrowed: the sequence that lends it blocks, and how many. borrowers: those that
-        have blocks of this one.
-    place, as_of_step, as_of_slow, due_step, pace_key: ``Decoding``'s, while it decodes.
+    Attributes:
+        ordinal: position in the order in which this instance took its requests; unique.
+        num_prompt: tokens to compute before the next one comes out: the prompt and, once preempted,
+            the tokens emitted since.
+        num_computed: how many of them are computed.
+        num_tokens: prompt and emitted tokens, at most ``most_tokens`` in the end.
+        num_slots: tokens that its KV blocks have room for.
+        predicted_tokens: expected length of the response from here, emitted tokens included.
+        sure_tokens: how many of them it is nearly sure to get.
+        prefill_s: predicted time of its prefill as part of a full batch, seconds.
+        service_s: time of its prefill beside the decodes, once it runs, seconds.
+        cost_s: time that the requests behind it lose by it, at least ``service_s``, seconds. The
+            ordinal adds a trifle, so that triage has no equal ones.
+        tpot_budget_until_s: time until which the emitted tokens keep the TPOT target; minus now,
+            this is the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token
+            costs no TPOT.
+        started: whether its prefill was ever begun here.
+        pending_since_s: start of its reader's wait for the first token, then for the next.
+        patience_s: longest such wait within the targets, seconds; 0 once the first token was late.
+        num_slow: tokens that came later after the one before than the target allows.
+        cache: form in which its tokens are cached while it runs.
+        lender: sequence that lends it blocks.
+        num_borrowed: number of blocks lent.
+        borrowers: sequences that have blocks of this one.
+        place, as_of_step, as_of_slow, due_step, pace_key: state of ``Decoding`` while it decodes.
     """
 
     __slots__ = (
@@ -148,30 +152,30 @@ class Sequence:
 
     @property
     def cost_left_s(self) -> float:
-        """Of its cost, the share of what is still to be prefilled."""
+        """Return the share of its cost that belongs to tokens still to be prefilled, seconds."""
         return self.cost_s * self.num_to_prefill / self.num_prompt
 
     @property
     def start_by_s(self) -> float:
-        """When its prefill has to begin or go on, to be done by its deadline."""
+        """Return when its prefill has to begin or continue to meet its deadline."""
         return self.deadline_s - self.service_s * self.num_to_prefill / self.num_prompt
 
     @property
     def is_streaming(self) -> bool:
-        """Whether its reader has seen a token, here or from an earlier instance."""
+        """Return whether its reader has seen a token, from here or from an earlier instance."""
         return self.num_emitted > 0 or self.request.num_streamed_tokens > 0
 
     def is_late(self, now: float) -> bool:
-        """Whether its first token can no longer be in time."""
+        """Return whether its first token can no longer be in time."""
         return self.deadline_s < now and not self.is_streaming
 
     @property
     def num_remaining(self) -> int:
-        """Tokens still expected of it, at least one."""
+        """Return the tokens still expected, at least one."""
         return max(1, self.predicted_tokens - self.num_emitted)
 
     def move(self, to: State) -> None:
-        """Raises IllegalMoveError for a move that is not in the table."""
+        """Move to another state. Raises IllegalMoveError for a move that is not in the table."""
         if to not in _NEXT[self.state]:
             raise IllegalMoveError(f"{self.request_id} cannot go from {self.state} to {to}")
         self.state = to
@@ -192,14 +196,15 @@ class Sequence:
         self.pending_since_s = now
 
     def forget_cache(self) -> None:
-        """Its KV is gone: everything up to the last token out has to be computed again."""
+        """Drop its KV: everything up to the last token has to be recomputed."""
         self.num_prompt = self.num_tokens
         self.num_computed = 0
         self.num_slots = 0
         self.cache = CacheKind.KV
 
     def attained(self, end_s: float) -> bool:
-        """Whether it met its targets, as its reader saw it, if its last token came at ``end_s``.
+        """Return whether it met its targets, as seen by its reader, if its last token came at
+        ``end_s``.
 
         A request continued from another instance had its first token there.
         """

@@ -1,9 +1,9 @@
-"""vLLM's OpenAI frontend over engines elsewhere.
+"""vLLM's OpenAI frontend serves engines in other processes.
 
-``AsyncLLM`` is input processor + output processor + engine-core client. With a client that sends
-each tokenised request to an instance of ours and gets token ids back, everything textual (chat
-templates, tools, reasoning, stop strings, logprobs, several choices) is vLLM's own code, its state
-kept per stream, and no engine runs in this process.
+``AsyncLLM`` consists of an input processor, an output processor and an engine-core client. This
+client sends each tokenized request to an instance and receives token ids, so that everything
+textual (chat templates, tools, reasoning, stop strings, logprobs, several choices) is vLLM's own
+code, with its state per stream, and no engine runs in this process.
 """
 
 import asyncio
@@ -59,13 +59,13 @@ _TEXT_FIELDS = (
 )
 
 MAX_HELD_TOKENS = 1 << 21
-"""Of one request's prompt, over all of its choices."""
+"""Maximum prompt tokens of one request, summed over its choices."""
 
 _FINISH_REASONS = {str(reason): reason for reason in FinishReason}
 
 
 class RemoteLLM(AsyncLLM):
-    """An ``AsyncLLM`` whose engine is wherever ``streamer`` finds one.
+    """An ``AsyncLLM`` uses the engine that ``streamer`` finds.
 
     admit: called before a response is started; raises ``RefusedError`` to shed load.
     grammars: checks the constraint of a request before it is sent.
@@ -120,7 +120,8 @@ class RemoteLLM(AsyncLLM):
         return await super().add_request(request_id, prompt, params, *args, **kwargs)
 
     async def abort(self, request_id: str | Iterable[str], internal: bool = False) -> None:
-        """The client is gone (a request that met a stop string ends in the output handler)."""
+        """Abort requests whose client is gone (one that met a stop string ends in the output
+        handler)."""
         request_ids = (request_id,) if isinstance(request_id, str) else tuple(request_id)
         self.engine_core.cancel(self.output_processor.abort_requests(request_ids, internal))
 
@@ -133,7 +134,11 @@ class RemoteLLM(AsyncLLM):
 
 
 class TextProcessor(OutputProcessor):
-    """ended: how many tokens each request had that the last call of ``process_outputs`` ended."""
+    """The output processor counts the tokens of ended requests.
+
+    Attributes:
+        ended: tokens of each request that the last call of ``process_outputs`` ended.
+    """
 
     def __init__(self, tokenizer: TokenizerLike | None, *, log_stats: bool) -> None:
         super().__init__(tokenizer, log_stats=log_stats)
@@ -150,7 +155,7 @@ class TextProcessor(OutputProcessor):
 
 
 class RemoteCore(EngineCoreClient):
-    """The engine-core client: one task per running sequence. ended: as in ``TextProcessor``."""
+    """The engine-core client runs one task per sequence. ended: see ``TextProcessor``."""
 
     def __init__(
         self,
@@ -173,7 +178,7 @@ class RemoteCore(EngineCoreClient):
         task.add_done_callback(lambda _: self._tasks.pop(request.request_id, None))
 
     async def abort_requests_async(self, request_ids: list[str]) -> None:
-        """Called by the output handler for requests that met a stop string."""
+        """Abort requests that met a stop string; the output handler calls it."""
         for request_id in request_ids:
             self.cancel([request_id], StopStringMet(self._ended[request_id]))
 
@@ -183,7 +188,7 @@ class RemoteCore(EngineCoreClient):
                 task.cancel(message)
 
     async def get_output_async(self) -> EngineCoreOutputs:
-        """All outputs that are there, at least one."""
+        """Return all available outputs, at least one."""
         outputs = [await self._outputs.get()]
         while not self._outputs.empty():
             outputs.append(self._outputs.get_nowait())
@@ -210,7 +215,8 @@ class RemoteCore(EngineCoreClient):
 
 
 def _check_size(prompt: Any, n: int) -> None:
-    """Each of ``n`` choices holds the prompt's tokens, here and on the wire."""
+    """Refuse a request whose ``n`` choices, each of which holds the prompt's tokens, are too
+    large."""
     tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
     if tokens is not None and n * len(tokens) > MAX_HELD_TOKENS:
         raise VLLMValidationError(
@@ -254,8 +260,11 @@ def _sampling(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
 
 
 def _logprob_fields(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
-    """One entry more than was asked for: the instance's endpoint counts the sampled token as one of
-    ``logprobs``, also where it is none of the likeliest, and leaves out the last of them then."""
+    """Return sampling fields that ask for one more logprob than the client did.
+
+    The instance's endpoint counts the sampled token as one of ``logprobs``, even if it is not among
+    the likeliest, and then leaves out the last of them.
+    """
     if token_ids := params.logprob_token_ids:
         if len(token_ids) >= MAX_LOGPROB_TOKEN_IDS:
             raise RefusedError(
@@ -282,7 +291,7 @@ def _output(request: EngineCoreRequest, choice: Choice) -> EngineCoreOutput:
 
 
 def _others(token: TokenLogprob, params: SamplingParams) -> list[TopLogprob]:
-    """What comes after the sampled token: the tokens that were named, or the likeliest by rank."""
+    """Return the tokens after the sampled one: the named tokens, or the likeliest by rank."""
     if params.logprob_token_ids:
         return [top for top in token.top_logprobs if top.token_id != token.token_id]
     by_rank = sorted(token.top_logprobs, key=lambda top: top.rank or 0)
@@ -291,7 +300,7 @@ def _others(token: TokenLogprob, params: SamplingParams) -> list[TopLogprob]:
 
 
 def _logprobs(logprobs: Logprobs | None, params: SamplingParams) -> LogprobsLists | None:
-    """Back into vLLM's columns: the sampled token first, then the others that were asked for."""
+    """Convert to vLLM's columns: the sampled token first, then the others that were asked for."""
     if logprobs is None or not logprobs.content:
         return None
     rows = [[token, *_others(token, params)] for token in logprobs.content]

@@ -1,8 +1,8 @@
-"""Our instance scheduler as vLLM's ``scheduler_cls``.
+"""Macroserve's instance scheduler runs as vLLM's ``scheduler_cls``.
 
-The core policy decides the whole iteration; vLLM's own ``schedule()`` carries it out: it is shown
-exactly the chosen requests, in order, with a token budget that leaves it no choice. Block
-allocation, sampling, grammars and outputs stay vLLM's.
+The core policy decides the whole iteration, and vLLM's own ``schedule()`` carries it out: it sees
+exactly the chosen requests, in order, with a token budget that leaves no choice. Block allocation,
+sampling, grammars and outputs stay vLLM's.
 """
 
 import os
@@ -40,7 +40,7 @@ from macroserve.engine.vllm.shape import assumed_device, model_shape
 ENGINE_NICENESS = 10
 
 COMMAND = "macroserve_command"
-"""The name under which a frontend calls ``MacroserveScheduler.command`` in the engine's process."""
+"""Name under which a frontend calls ``MacroserveScheduler.command`` in the engine's process."""
 
 
 def _command(core: EngineCore, verb: str, argument: Any) -> Any:
@@ -152,7 +152,7 @@ class MacroserveScheduler(Scheduler):
         return output
 
     def _begin(self, batch: Batch) -> None:
-        """Tell the heart of the iteration, before anything of it can take long."""
+        """Report the iteration to the heart before any part of it can take long."""
         ids = (*batch.decodes, *(prefill.request_id for prefill in batch.prefills))
         self._heart.begin(batch.predicted_s, self._kinds.begin(batch.num_tokens, ids))
 
@@ -224,7 +224,7 @@ class MacroserveScheduler(Scheduler):
         return request is not None and request.use_structured_output
 
     def _computed(self, request_id: str, before: dict[str, int], output: SchedulerOutput) -> int:
-        """Prompt tokens of one prefill that are in the cache now and were not before."""
+        """Return the prompt tokens of one prefill that are in the cache now and were not before."""
         if request := self.requests.get(request_id):
             return max(0, request.num_computed_tokens - before[request_id])
         return output.num_scheduled_tokens.get(request_id, 0)
@@ -253,13 +253,13 @@ class MacroserveScheduler(Scheduler):
         return result
 
     def _push_status(self, now: float) -> None:
-        """Ids taken in go out under the name that the router knows."""
+        """Send a status, with admitted ids under the name that the router knows."""
         status = msgspec.structs.replace(self._policy.status(now), admitted=tuple(self._admitted))
         self._admitted.clear()
         self._sender.send(status)
 
 
 def _yield_to_servers() -> None:
-    """On a CPU the model computes on the cores that the servers answer on: they come first."""
+    """Lower this process's priority on a CPU, where the model computes on the servers' cores."""
     if current_platform.is_cpu():
         os.nice(ENGINE_NICENESS)
