@@ -57,7 +57,8 @@ class Sequence:
             costs no TPOT.
         started: whether its prefill was ever begun here.
         pending_since_s: start of its reader's wait for the first token, then for the next.
-        patience_s: longest such wait within the targets, seconds; 0 once the first token was late.
+        patience_s: longest such wait within the targets, seconds; -inf once the first token was
+            late.
         num_slow: tokens that came later after the one before than the target allows.
         cache: form in which its tokens are cached while it runs.
         lender: sequence that lends it blocks.
