@@ -40,7 +40,7 @@ TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 
 
-class Played:
+class FakeStreamer:
     """The streamer answers every request with the tokens of a text."""
 
     def __init__(self) -> None:
@@ -65,13 +65,13 @@ def answers(settings: EngineSettings, text: str, *requests: tuple[str, str, dict
     ``text``."""
 
     async def run() -> list[httpx.Response]:
-        played = Played()
-        llm = RemoteLLM(frontend_config(settings), played, lambda: None, AllAdmitted(settings))
+        streamer = FakeStreamer()
+        llm = RemoteLLM(frontend_config(settings), streamer, lambda: None, AllAdmitted(settings))
         tokenizer = llm.renderer.tokenizer
         assert tokenizer is not None
-        played.text = text
+        streamer.text = text
         # The text of the token that ends an answer is not part of it.
-        played.encode = lambda text: [
+        streamer.encode = lambda text: [
             *tokenizer.encode(text, add_special_tokens=False),
             tokenizer.eos_token_id,
         ]
@@ -79,7 +79,7 @@ def answers(settings: EngineSettings, text: str, *requests: tuple[str, str, dict
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             found = [await client.request(m, path, **more) for m, path, more in requests]
-        seen.extend(tokenizer.decode(request.token_ids) for request in played.requests)
+        seen.extend(tokenizer.decode(request.token_ids) for request in streamer.requests)
         return found
 
     seen: list[str] = []

@@ -361,17 +361,17 @@ anything = st.builds(
     unknown=st.sampled_from([None, UNKNOWN]),
     alerts_missing=st.sampled_from([None, ALERTS_MISSING]),
 )
-rounds = st.lists(st.tuples(st.floats(0.1, 400), anything), max_size=40)
+steps = st.lists(st.tuples(st.floats(0.1, 400), anything), max_size=40)
 
 
-@given(rounds, st.integers(1, 20), st.integers(1, 8), st.integers(0, 12), st.floats(0, 600))
+@given(steps, st.integers(1, 20), st.integers(1, 8), st.integers(0, 12), st.floats(0, 600))
 def test_autoscale_under_any_signals_keeps_bounds_doubling_and_windows(
-    rounds, target, least, spread, down_s
+    steps, target, least, spread, down_s
 ):
     limits = Limits(least, least + spread, 0.0, down_s)
     loop = Loop(target=target, limits=limits)
     last_reason_to_keep = loop.now
-    for passed_s, given_ in rounds:
+    for passed_s, given_ in steps:
         loop.now += passed_s
         before = loop.scaling.target
         after = loop.round(given_)

@@ -292,11 +292,13 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
 }
 
 
-@pytest.mark.parametrize(("members", "wish", "expected"), DECISIONS.values(), ids=DECISIONS.keys())
+@pytest.mark.parametrize(
+    ("members", "desired", "expected"), DECISIONS.values(), ids=DECISIONS.keys()
+)
 def test_fleet_plan_of_a_case_has_the_listed_actions(
-    members: list[Member], wish: dict[str, Any], expected: list[Action]
+    members: list[Member], desired: dict[str, Any], expected: list[Action]
 ) -> None:
-    assert plain(planned(members, **wish).actions) == expected
+    assert plain(planned(members, **desired).actions) == expected
 
 
 def test_fleet_plan_drains_and_stops_with_a_reason() -> None:

@@ -91,7 +91,7 @@ class World:
         return all(m.joined and m.stays and m.state is State.SERVING for m in self.members.values())
 
 
-WISHES = st.builds(
+DESIRED = st.builds(
     lambda instances, lower, room, ratio: DesiredFleet(
         instances, Bounds(lower, 2 * lower - 1 + room), ratio
     ),
@@ -136,7 +136,7 @@ def worlds(draw: st.DrawFn) -> World:
         for name in list(world.members):
             befall(world, name, draw(FATES))
         fleet = world.fleet(draw(st.integers(0, 4)) > 0)
-        actions = plan_actions(fleet, draw(WISHES)).actions
+        actions = plan_actions(fleet, draw(DESIRED)).actions
         for action in actions[: draw(st.integers(0, len(actions)))]:
             world.carry_out(action)
     return world
@@ -159,30 +159,30 @@ def scattered(draw: st.DrawFn) -> World:
     return world
 
 
-def lead(world: World, wish: DesiredFleet, at_once: int) -> None:
+def lead(world: World, desired: DesiredFleet, at_once: int) -> None:
     """Carry out the first actions of plan after plan, and no more of each, to the end."""
     for _ in range(200):
-        plan = plan_actions(world.fleet(), wish)
+        plan = plan_actions(world.fleet(), desired)
         if not plan.actions and not plan.decisions and world.is_calm:
             break
         for action in plan.actions[:at_once]:
             world.carry_out(action)
         world.pass_time()
     else:
-        raise AssertionError(f"not as wished after 200 rounds: {world.members}")
+        raise AssertionError(f"not as desired after 200 reconciles: {world.members}")
     members = world.members.values()
-    assert len(members) == wish.desired_instances
+    assert len(members) == desired.desired_instances
     assert all(m.joined and m.state is State.SERVING and not m.outdated for m in members)
     cells = {cell: [m for m in members if m.cell == cell] for cell in world.cells}
     for inside in cells.values():
-        assert len(inside) <= wish.bounds.upper
-        assert len(inside) >= min(wish.bounds.lower, wish.desired_instances)
+        assert len(inside) <= desired.bounds.upper
+        assert len(inside) >= min(desired.bounds.lower, desired.desired_instances)
         high = sum(m.pool is HP for m in inside)
-        assert high == high_priority_count(len(inside), wish.high_priority_ratio)
+        assert high == high_priority_count(len(inside), desired.high_priority_ratio)
 
 
 @pytest.mark.parametrize(
-    ("joined", "waiting", "wish"),
+    ("joined", "waiting", "desired"),
     [
         pytest.param(
             [3, 3, 3], [], DesiredFleet(5, Bounds(2, 5), 0), id="merge what is yet to leave"
@@ -194,7 +194,7 @@ def lead(world: World, wish: DesiredFleet, at_once: int) -> None:
     ],
 )
 def test_fleet_plan_takes_no_action_back(
-    joined: list[int], waiting: list[int], wish: DesiredFleet
+    joined: list[int], waiting: list[int], desired: DesiredFleet
 ) -> None:
     world = World()
     for number, size in enumerate([*joined, *waiting]):
@@ -203,46 +203,46 @@ def test_fleet_plan_takes_no_action_back(
             joins = number < len(joined)
             world.members[name] = Member(name, State.SERVING, LP, cell, joined=joins)
     world.cells.update(f"cell-{number}" for number in range(len(joined)))
-    lead(world, wish, at_once=1)
+    lead(world, desired, at_once=1)
 
 
-@given(worlds(), WISHES, st.integers(1, 20))
+@given(worlds(), DESIRED, st.integers(1, 20))
 @settings(max_examples=200, deadline=None)
 def test_fleet_plan_interrupted_anywhere_leads_to_the_desired_fleet(
-    world: World, wish: DesiredFleet, at_once: int
+    world: World, desired: DesiredFleet, at_once: int
 ) -> None:
-    lead(world, wish, at_once)
+    lead(world, desired, at_once)
 
 
-@given(scattered(), WISHES)
+@given(scattered(), DESIRED)
 @settings(max_examples=250, deadline=None)
 def test_fleet_plan_with_one_action_per_reconcile_converges(
-    world: World, wish: DesiredFleet
+    world: World, desired: DesiredFleet
 ) -> None:
-    lead(world, wish, at_once=1)
+    lead(world, desired, at_once=1)
 
 
-@given(worlds(), WISHES)
+@given(worlds(), DESIRED)
 @settings(max_examples=150, deadline=None)
 def test_fleet_plan_without_reachable_cells_keeps_serving_instances(
-    world: World, wish: DesiredFleet
+    world: World, desired: DesiredFleet
 ) -> None:
-    for action in plan_actions(world.fleet(cells_answer=False), wish).actions:
+    for action in plan_actions(world.fleet(cells_answer=False), desired).actions:
         if not isinstance(action, Start):
             assert isinstance(action, Relabel | Stop)
             found = world.members[action.instance]
             assert not found.serves or (found.draining and found.drained)
 
 
-@given(worlds(), WISHES)
+@given(worlds(), DESIRED)
 @settings(max_examples=150, deadline=None)
 def test_rollout_replaces_one_at_a_time_and_keeps_one_serving(
-    world: World, wish: DesiredFleet
+    world: World, desired: DesiredFleet
 ) -> None:
     for name in list(world.members):
         world.change(name, outdated=True)
     for _ in range(200):
-        plan = plan_actions(world.fleet(), wish)
+        plan = plan_actions(world.fleet(), desired)
         replaced = [action for action in plan.actions if _replaces(action)]
         away = [m for m in world.members.values() if not m.stays or not m.joined]
         assert len(replaced) <= 1

@@ -9,16 +9,18 @@ from macroserve.core.scheduler.iteration import Plan
 
 
 @pytest.mark.parametrize(
-    ("num_waiting", "begun", "given_up"),
+    ("num_waiting", "begun", "num_deferred"),
     [
         (9, [], 0),  # each costs a trifle more than 0.1 s, and all are due in 1 s
         (12, [], 3),
         (12, [500, 500], 4),  # what is begun takes part, for what is left of it
     ],
 )
-def test_triage_of_equal_prompts_defers_them_one_by_one(make_step, num_waiting, begun, given_up):
+def test_triage_of_equal_prompts_defers_them_one_by_one(
+    make_step, num_waiting, begun, num_deferred
+):
     step = make_step("unified", waiting=[50] * num_waiting, begun=begun, waited_s=0.0)
-    assert len([*step.candidates.infeasible()]) == given_up
+    assert len([*step.candidates.infeasible()]) == num_deferred
 
 
 def test_triage_of_equal_requests_defers_the_last(make_step):
@@ -35,12 +37,12 @@ def test_triage_behind_a_prompt_in_mid_stream_has_less_time(make_step):
     assert len([*step.candidates.infeasible()]) == 5
 
 
-@pytest.mark.parametrize(("left_s", "given_up"), [(0.041, 1), (0.043, 0)])
-def test_triage_counts_the_decodes_of_the_step(make_step, make_sequence, left_s, given_up):
+@pytest.mark.parametrize(("left_s", "num_deferred"), [(0.041, 1), (0.043, 0)])
+def test_triage_counts_the_decodes_of_the_step(make_step, make_sequence, left_s, num_deferred):
     """Ten decodes take 40 ms, and the prompt two."""
     step = make_step("unified", [0.0] * 10)
     step.inputs.waiting.add(make_sequence("w", arrival_s=NOW - 1.0 + left_s, cost_s=0.002))
-    assert len([*step.candidates.infeasible()]) == given_up
+    assert len([*step.candidates.infeasible()]) == num_deferred
 
 
 @pytest.mark.parametrize(("left_s", "is_first"), [(0.3, True), (0.32, False)])
@@ -54,13 +56,13 @@ def test_slack_of_all_prompts_counts_the_decodes(make_step, make_sequence, left_
     assert (order(step)[0] == "long") is is_first
 
 
-@pytest.mark.parametrize(("service_s", "given_up"), [(0.9, 0), (1.1, 1)])
+@pytest.mark.parametrize(("service_s", "num_deferred"), [(0.9, 0), (1.1, 1)])
 def test_triage_of_a_request_with_long_memory_use_can_keep_it(
-    make_step, make_sequence, service_s, given_up
+    make_step, make_sequence, service_s, num_deferred
 ):
     step = make_step("unified")
     step.inputs.waiting.add(make_sequence("w", arrival_s=NOW, service_s=service_s, cost_s=3.0))
-    assert len([*step.candidates.infeasible()]) == given_up
+    assert len([*step.candidates.infeasible()]) == num_deferred
 
 
 def test_triage_excludes_late_requests(make_step):

@@ -18,7 +18,7 @@ NUM_PAGES = 6
 """Pages of the pool, fewer than the timed tokens would fill."""
 
 
-class PlayedLayer:
+class FakeLayer:
     """Keys and values of it are made again in the milliseconds of one trial after another."""
 
     def __init__(self, clock: SimpleNamespace, *trials_ms: float) -> None:
@@ -41,6 +41,6 @@ def test_rho_is_the_shortest_trial_of_all_layers_per_token(monkeypatch):
     monkeypatch.setattr(calibrate, "perf_counter", lambda: clock.now_s)
     # A machine that is busy with something else but for one trial, in which layers take 5 + 2 ms.
     others = [500.0] * (calibrate.NUM_TRIALS - 1)
-    layers = [PlayedLayer(clock, *others, 5), PlayedLayer(clock, 1, *others[1:], 2)]
+    layers = [FakeLayer(clock, *others, 5), FakeLayer(clock, 1, *others[1:], 2)]
     measured_s = calibrate.measure_rho(layers, BLOCK)
     assert measured_s == pytest.approx(7e-3 / (calibrate.NUM_REQUESTS * calibrate.REQUEST_TOKENS))

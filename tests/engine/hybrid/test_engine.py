@@ -60,6 +60,8 @@ def test_engine_without_the_hybrid_cache_measures_no_rho(settings: EngineSetting
 def test_engine_with_an_unsupported_cache_is_refused_before_loading(
     settings: EngineSettings,
 ) -> None:
-    wished = replace(settings, hybrid_cache="On", strategy="aptserve", args={"enable_lora": True})
+    unsupported = replace(
+        settings, hybrid_cache="On", strategy="aptserve", args={"enable_lora": True}
+    )
     with pytest.raises(ValueError, match=r"spec\.engine\.hybridCache is On, but LoRA"):
-        started(wished)
+        started(unsupported)

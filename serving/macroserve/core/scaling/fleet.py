@@ -76,8 +76,8 @@ class Member:
     @property
     def stays(self) -> bool:
         """Return whether it counts towards the desired number."""
-        hopeless = self.outdated and not self.serves
-        return self.state in (State.STARTING, State.SERVING) and not (self.draining or hopeless)
+        is_obsolete = self.outdated and not self.serves
+        return self.state in (State.STARTING, State.SERVING) and not (self.draining or is_obsolete)
 
 
 @dataclass(frozen=True, slots=True)
