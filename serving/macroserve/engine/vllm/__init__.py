@@ -1,6 +1,6 @@
-"""The adapter to vLLM 0.32: every private touch of vLLM is in this package.
+"""This package adapts vLLM 0.32 and has every use of vLLM's private parts.
 
-What is touched, and where it would break:
+The private parts in use, by module:
 
 - ``scheduler.py`` subclasses ``vllm.v1.core.sched.scheduler.Scheduler``: narrows ``running``,
   ``waiting``, ``max_num_scheduled_tokens`` and ``max_num_active_reqs`` around ``schedule()``; calls
