@@ -15,6 +15,28 @@ from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.sequence import Sequence
 
 
+class _Entry:
+    """The entry holds what the collection notes of one sequence.
+
+    Attributes:
+        place: place in the order of entry.
+        as_of_step: number of common steps that the sequence has been updated with.
+        as_of_slow: number of slow ones among them, by the sequence's own target.
+        due_step: step in which the sequence has to be looked at.
+        pace_key: end of its TPOT budget less its target for each common step, seconds.
+    """
+
+    __slots__ = ("as_of_slow", "as_of_step", "due_step", "pace_key", "place", "seq")
+
+    def __init__(self, seq: Sequence, place: int) -> None:
+        self.seq = seq
+        self.place = place
+        self.as_of_step = 0
+        self.as_of_slow = 0
+        self.due_step = 0
+        self.pace_key = 0.0
+
+
 class Decoding:
     """The collection holds decoding sequences by id, in order of entry, and updates each when it is
     read.
@@ -29,48 +51,47 @@ class Decoding:
         self.num_tokens = 0
         self.num_hidden_tokens = 0
         self.num_remaining = 0
-        self._seqs: dict[str, Sequence] = {}
+        self._entries: dict[str, _Entry] = {}
         self._num_hidden = 0
         self._num_steps = 0
         self._last_step_s = 0.0
         self._num_slow: dict[float | None, int] = {}
         self._num_added = 0
         self._paces: dict[float, _TpotGroup] = {}
-        self._fresh: dict[Sequence, None] = {}
-        self._rejoined: dict[Sequence, None] = {}
-        self._short: dict[Sequence, None] = {}
-        self._due: defaultdict[int, list[Sequence]] = defaultdict(list)
+        self._fresh: dict[_Entry, None] = {}
+        self._rejoined: dict[_Entry, None] = {}
+        self._short: dict[_Entry, None] = {}
+        self._due: defaultdict[int, list[_Entry]] = defaultdict(list)
 
     def __len__(self) -> int:
-        return len(self._seqs)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._seqs)
+        return iter(self._entries)
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self._seqs
+        return request_id in self._entries
 
     def __getitem__(self, request_id: str) -> Sequence:
-        return self._synced(self._seqs[request_id])
+        return self._synced(self._entries[request_id])
 
     def get(self, request_id: str) -> Sequence | None:
-        seq = self._seqs.get(request_id)
-        return self._synced(seq) if seq else None
+        entry = self._entries.get(request_id)
+        return self._synced(entry) if entry else None
 
     def values(self) -> Iterator[Sequence]:
-        return map(self._synced, self._seqs.values())
+        return map(self._synced, self._entries.values())
 
     def add(self, seq: Sequence) -> None:
-        self._seqs[seq.request_id] = seq
         self._num_added += 1
-        seq.place = self._num_added
-        self._enter(seq)
+        entry = self._entries[seq.request_id] = _Entry(seq, self._num_added)
+        self._enter(entry)
 
     def pop(self, request_id: str) -> Sequence:
-        seq = self._seqs[request_id]
-        self._leave(seq)
-        del self._seqs[request_id]
-        return seq
+        entry = self._entries[request_id]
+        self._leave(entry)
+        del self._entries[request_id]
+        return entry.seq
 
     def step_s(self, latency: LatencyModel) -> float:
         """Return the predicted time of a step of all sequences and nothing else, seconds."""
@@ -85,14 +106,14 @@ class Decoding:
 
         Returns the sequences that reached their expected length.
         """
-        standing = [self._seqs[request_id] for request_id in apart]
-        for seq in standing:
-            self._leave(seq)
-        for seq in (*self._fresh, *self._rejoined):
-            self._leave(seq)
-            seq.emit(num_tokens, now)
-            standing.append(seq)
-        before, num = self._num_steps, len(self._seqs) - len(standing)
+        standing = [self._entries[request_id] for request_id in apart]
+        for entry in standing:
+            self._leave(entry)
+        for entry in (*self._fresh, *self._rejoined):
+            self._leave(entry)
+            entry.seq.emit(num_tokens, now)
+            standing.append(entry)
+        before, num = self._num_steps, len(self._entries) - len(standing)
         self._num_steps += num_tokens
         for tbt_s in self._num_slow:
             self._num_slow[tbt_s] += tbt_s is not None and now - self._last_step_s > tbt_s
@@ -100,40 +121,46 @@ class Decoding:
         self.num_tokens += num * num_tokens
         self.num_hidden_tokens += self._num_hidden * num_tokens
         self.num_remaining -= num * num_tokens
-        for seq in standing:
-            self._enter(seq)
-        changed = standing
+        for entry in standing:
+            self._enter(entry)
+        changed = [entry.seq for entry in standing]
         for step in range(before + 1, self._num_steps + 1):
-            for seq in self._due.pop(step, ()):
+            for entry in self._due.pop(step, ()):
                 # The sequence may have left, or got another due step, since this one was noted.
-                if self._seqs.get(seq.request_id) is seq and seq.due_step == step:
-                    self._look_ahead(self._synced(seq))
-                    changed.append(seq)
+                if self._entries.get(entry.seq.request_id) is entry and entry.due_step == step:
+                    self._synced(entry)
+                    self._look_ahead(entry)
+                    changed.append(entry.seq)
         return [seq for seq in changed if seq.num_emitted >= seq.predicted_tokens]
 
     def emit_one(self, seq: Sequence, num_tokens: int, now: float) -> bool:
         """Give one sequence its tokens; return whether it reached its expected length."""
-        self._leave(seq)
+        entry = self._entries[seq.request_id]
+        self._leave(entry)
         seq.emit(num_tokens, now)
-        self._enter(seq)
+        self._enter(entry)
         return seq.num_emitted >= seq.predicted_tokens
 
     def expect(self, seq: Sequence, num_tokens: int) -> None:
         """Set the expected length of a sequence's response, tokens."""
         self.num_remaining += num_tokens - seq.predicted_tokens
         seq.predicted_tokens = num_tokens
-        self._look_ahead(self._synced(seq))
+        entry = self._entries[seq.request_id]
+        self._synced(entry)
+        self._look_ahead(entry)
 
     def resize(self, seq: Sequence, num_slots: int) -> None:
         """Set the number of tokens that a sequence's blocks have room for."""
+        entry = self._entries[seq.request_id]
         seq.num_slots = num_slots
-        self._short.pop(seq, None)
-        self._look_ahead(self._synced(seq))
+        self._short.pop(entry, None)
+        self._synced(entry)
+        self._look_ahead(entry)
 
     @property
     def short(self) -> list[Sequence]:
         """Return the sequences without a slot for their next token, in order."""
-        return sorted(map(self._synced, self._short), key=lambda seq: seq.place)
+        return list(map(self._synced, sorted(self._short, key=lambda entry: entry.place)))
 
     # -- slack
 
@@ -141,19 +168,19 @@ class Decoding:
     def waits(self) -> tuple[list[float], list[float]]:
         """Return ``pending_since_s`` and ``patience_s`` of each sequence, without updating any of
         them."""
-        steps, last_s, seqs = self._num_steps, self._last_step_s, self._seqs.values()
-        since_s = [last_s if seq.as_of_step < steps else seq.pending_since_s for seq in seqs]
-        return since_s, [seq.patience_s for seq in seqs]
+        steps, last_s, entries = self._num_steps, self._last_step_s, self._entries.values()
+        since_s = [last_s if e.as_of_step < steps else e.seq.pending_since_s for e in entries]
+        return since_s, [entry.seq.patience_s for entry in entries]
 
     @property
     def min_tpot_s(self) -> float:
         """Return the tightest TPOT target, seconds; infinite if no sequence decodes."""
-        return min(chain(self._paces, [seq.tpot_s for seq in self._fresh]), default=inf)
+        return min(chain(self._paces, [entry.seq.tpot_s for entry in self._fresh]), default=inf)
 
     def start_clocks(self, now: float) -> None:
         """Count the time per token from ``now`` for sequences with only their first token out."""
-        for seq in self._fresh:
-            seq.tpot_budget_until_s = now
+        for entry in self._fresh:
+            entry.seq.tpot_budget_until_s = now
 
     def saved_tpot_mean_s(self, now: float) -> float:
         """Return the mean saved TPOT as in EcoServe's Algorithm 2, seconds; infinite without
@@ -161,7 +188,7 @@ class Decoding:
 
         Sequences with only their first token out save nothing yet and are left out.
         """
-        num = len(self._seqs) - len(self._fresh)
+        num = len(self._entries) - len(self._fresh)
         if not num:
             return inf
         steps = self._num_steps
@@ -180,11 +207,11 @@ class Decoding:
         parts: list[tuple[list[float], float, list[int]]] = []
         for tpot_s, pace in self._paces.items():
             ahead_s = tpot_s * self._num_steps - now
-            behind = pace.seqs[: bisect_left(pace.keys, -ahead_s)]
+            behind = pace.entries[: bisect_left(pace.keys, -ahead_s)]
             lost = [
                 index
-                for index, seq in enumerate(behind)
-                if self._is_lost(seq, pace.keys[index] + ahead_s, step_s)
+                for index, entry in enumerate(behind)
+                if self._is_lost(entry, pace.keys[index] + ahead_s, step_s)
             ]
             parts.append((pace.keys, ahead_s, lost))
         rank = ceil(share * sum([len(keys) - len(lost) for keys, _, lost in parts]))
@@ -214,21 +241,22 @@ class Decoding:
         ``pace_s`` for each. The same requests are left out as of ``saved_tpot_s``, except those
         with only their first token out. 0 if none is left.
         """
-        num = len(self._seqs)
+        num = len(self._entries)
         least = [most_s] * ceil(share * num)
-        lines = [(tpot_s * self._num_steps, p.keys, p.seqs) for tpot_s, p in self._paces.items()]
+        lines = [(tpot_s * self._num_steps, p.keys, p.entries) for tpot_s, p in self._paces.items()]
         if fresh := list(self._fresh):
-            fresh.sort(key=lambda seq: seq.tpot_budget_until_s)
-            lines.append((0.0, [seq.tpot_budget_until_s for seq in fresh], fresh))
-        for ahead_s, keys, seqs in lines:
-            for key, seq in zip(keys, seqs, strict=True):
+            fresh.sort(key=lambda entry: entry.seq.tpot_budget_until_s)
+            lines.append((0.0, [entry.seq.tpot_budget_until_s for entry in fresh], fresh))
+        for ahead_s, keys, entries in lines:
+            for key, entry in zip(keys, entries, strict=True):
                 saved_s = key + ahead_s - now
                 if max(least[-1], 0.0) <= saved_s:  # no later one has less, or is lost
                     break
-                if self._is_lost(seq, saved_s, step_s):
+                if self._is_lost(entry, saved_s, step_s):
                     num -= 1
                     continue
-                num_sure = seq.sure_tokens - seq.num_emitted - self._num_steps + seq.as_of_step
+                seq = entry.seq
+                num_sure = seq.sure_tokens - seq.num_emitted - self._num_steps + entry.as_of_step
                 gain_s = max(0, num_sure) * max(0.0, seq.tpot_s - pace_s)
                 insort(least, saved_s + gain_s)
                 least.pop()
@@ -236,69 +264,73 @@ class Decoding:
 
     # -- common steps, and the state of each sequence
 
-    def _is_lost(self, seq: Sequence, saved_s: float, step_s: float) -> bool:
+    def _is_lost(self, entry: _Entry, saved_s: float, step_s: float) -> bool:
         """Return whether the sequence misses its target even if it decodes in every step from now
         on."""
-        num_behind = self._num_steps - seq.as_of_step
+        seq = entry.seq
+        num_behind = self._num_steps - entry.as_of_step
         num_left = max(1, seq.predicted_tokens - seq.num_emitted - num_behind)
         return saved_s < 0 and saved_s + num_left * (seq.tpot_s - step_s) < 0
 
-    def _synced(self, seq: Sequence) -> Sequence:
-        if num_steps := self._num_steps - seq.as_of_step:
-            seq.as_of_step = self._num_steps
+    def _synced(self, entry: _Entry) -> Sequence:
+        seq = entry.seq
+        if num_steps := self._num_steps - entry.as_of_step:
+            entry.as_of_step = self._num_steps
             num_slow = self._num_slow[seq.request.slo.tbt_s]
-            seq.num_slow += num_slow - seq.as_of_slow
-            seq.as_of_slow = num_slow
+            seq.num_slow += num_slow - entry.as_of_slow
+            entry.as_of_slow = num_slow
             seq.pending_since_s = self._last_step_s  # so that no gap is counted twice
             seq.emit(num_steps, self._last_step_s)
         return seq
 
-    def _enter(self, seq: Sequence) -> None:
+    def _enter(self, entry: _Entry) -> None:
         """Let the sequence take part in the common steps from now on."""
-        seq.as_of_step = self._num_steps
-        seq.as_of_slow = self._num_slow.setdefault(seq.request.slo.tbt_s, 0)
+        seq = entry.seq
+        entry.as_of_step = self._num_steps
+        entry.as_of_slow = self._num_slow.setdefault(seq.request.slo.tbt_s, 0)
         self.num_tokens += seq.num_tokens
         self.num_remaining += seq.predicted_tokens - seq.num_emitted
         if seq.cache is CacheKind.HIDDEN:
             self._num_hidden += 1
             self.num_hidden_tokens += seq.num_tokens
         if seq.num_emitted > 1:
-            seq.pace_key = seq.tpot_budget_until_s - seq.tpot_s * self._num_steps
-            self._paces.setdefault(seq.tpot_s, _TpotGroup()).add(seq)
+            entry.pace_key = seq.tpot_budget_until_s - seq.tpot_s * self._num_steps
+            self._paces.setdefault(seq.tpot_s, _TpotGroup()).add(entry)
             if seq.pending_since_s != self._last_step_s:
-                self._rejoined[seq] = None
+                self._rejoined[entry] = None
         else:
-            self._fresh[seq] = None
-        self._look_ahead(seq)
+            self._fresh[entry] = None
+        self._look_ahead(entry)
 
-    def _look_ahead(self, seq: Sequence) -> None:
+    def _look_ahead(self, entry: _Entry) -> None:
         """Note the step in which a sequence runs out of slots or exceeds its expected length."""
+        seq = entry.seq
         num_slots_left = seq.num_slots - seq.num_tokens
         num_ahead = seq.predicted_tokens - seq.num_emitted
         if num_slots_left <= 0:
-            self._short[seq] = None
+            self._short[entry] = None
         elif num_ahead <= 0 or num_slots_left < num_ahead:
             num_ahead = num_slots_left
-        seq.due_step = self._num_steps + num_ahead
+        entry.due_step = self._num_steps + num_ahead
         if num_ahead > 0:
-            self._due[seq.due_step].append(seq)
+            self._due[entry.due_step].append(entry)
 
-    def _leave(self, seq: Sequence) -> None:
-        self._synced(seq)
+    def _leave(self, entry: _Entry) -> None:
+        seq = self._synced(entry)
         self.num_tokens -= seq.num_tokens
         self.num_remaining -= seq.predicted_tokens - seq.num_emitted
         if seq.cache is CacheKind.HIDDEN:
             self._num_hidden -= 1
             self.num_hidden_tokens -= seq.num_tokens
-        if seq in self._fresh:
-            del self._fresh[seq]
+        if entry in self._fresh:
+            del self._fresh[entry]
         else:
             pace = self._paces[seq.tpot_s]
-            pace.remove(seq)
+            pace.remove(entry)
             if not pace:
                 del self._paces[seq.tpot_s]
-        self._rejoined.pop(seq, None)
-        self._short.pop(seq, None)
+        self._rejoined.pop(entry, None)
+        self._short.pop(entry, None)
 
 
 class _TpotGroup:
@@ -306,27 +338,27 @@ class _TpotGroup:
     changes.
 
     Attributes:
-        keys: end of each sequence's TPOT budget less the target for each common step, seconds.
+        keys: pace key of each entry, seconds.
         total: sum of the keys, seconds.
     """
 
-    __slots__ = ("keys", "seqs", "total")
+    __slots__ = ("entries", "keys", "total")
 
     def __init__(self) -> None:
         self.keys: list[float] = []
-        self.seqs: list[Sequence] = []
+        self.entries: list[_Entry] = []
         self.total = 0.0
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def add(self, seq: Sequence) -> None:
-        index = bisect_right(self.keys, seq.pace_key)
-        self.keys.insert(index, seq.pace_key)
-        self.seqs.insert(index, seq)
-        self.total += seq.pace_key
+    def add(self, entry: _Entry) -> None:
+        index = bisect_right(self.keys, entry.pace_key)
+        self.keys.insert(index, entry.pace_key)
+        self.entries.insert(index, entry)
+        self.total += entry.pace_key
 
-    def remove(self, seq: Sequence) -> None:
-        index = self.seqs.index(seq, bisect_left(self.keys, seq.pace_key))
-        del self.keys[index], self.seqs[index]
-        self.total -= seq.pace_key
+    def remove(self, entry: _Entry) -> None:
+        index = self.entries.index(entry, bisect_left(self.keys, entry.pace_key))
+        del self.keys[index], self.entries[index]
+        self.total -= entry.pace_key

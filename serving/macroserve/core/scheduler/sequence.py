@@ -64,18 +64,14 @@ class Sequence:
         lender: sequence that lends it blocks.
         num_borrowed: number of blocks lent.
         borrowers: sequences that have blocks of this one.
-        place, as_of_step, as_of_slow, due_step, pace_key: state of ``Decoding`` while it decodes.
     """
 
     __slots__ = (
         "arrival_s",
-        "as_of_slow",
-        "as_of_step",
         "borrowers",
         "cache",
         "cost_s",
         "deadline_s",
-        "due_step",
         "first_token_s",
         "lender",
         "most_tokens",
@@ -87,10 +83,8 @@ class Sequence:
         "num_slow",
         "num_tokens",
         "ordinal",
-        "pace_key",
         "patience_s",
         "pending_since_s",
-        "place",
         "predicted_tokens",
         "prefill_s",
         "request",
@@ -141,11 +135,6 @@ class Sequence:
         self.lender: Sequence | None = None
         self.num_borrowed = 0
         self.borrowers: list[Sequence] = []
-        self.place = 0
-        self.as_of_step = 0
-        self.as_of_slow = 0
-        self.due_step = 0
-        self.pace_key = 0.0
 
     @property
     def num_to_prefill(self) -> int:
