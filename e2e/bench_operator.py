@@ -31,9 +31,9 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.apps_v1 import Deployment, DeploymentStatus
 from lightkube.resources.core_v1 import Namespace, Pod, PodStatus
 from lightkube.types import PatchType
-from world.figures import report
 
 from macroserve.api.messages import CellReport, HeadReport, InstanceReport
+from macroserve.bench.figures import report
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import MACROINSTANCE

@@ -14,11 +14,12 @@ from pathlib import Path
 from statistics import median
 
 from cluster import GivenCluster
-from world.figures import report
 from world.kube import Kube
 from world.served import Served, emulated
 from world.traffic import Traffic
 from world.waiting import eventually
+
+from macroserve.bench.figures import report
 
 NAMESPACE = "bench-split"
 ROUNDS = 5

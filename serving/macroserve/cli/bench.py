@@ -1,13 +1,13 @@
 """``macroserve bench``: each benchmark prints its figures as JSON, and writes them with --json."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from macroserve.bench.figures import report
 from macroserve.cli.bench_serve import serve
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
@@ -88,37 +88,37 @@ ALL: dict[str, Callable[[], Figures]] = {
 @bench.command()
 def scheduler(json_file: JsonFile = None) -> None:
     """One iteration's decision with 100 to 2,000 requests waiting."""
-    _report(_scheduler(), json_file)
+    report(_scheduler(), json_file)
 
 
 @bench.command()
 def route(json_file: JsonFile = None) -> None:
     """One routing decision over 16 to 256 instances."""
-    _report(_route(), json_file)
+    report(_route(), json_file)
 
 
 @bench.command()
 def sim(json_file: JsonFile = None) -> None:
     """The simulator's speed and memory with up to a million requests; Apt-Serve's decisions."""
-    _report(_sim(), json_file)
+    report(_sim(), json_file)
 
 
 @bench.command()
 def overhead(json_file: JsonFile = None) -> None:
     """What the ingress adds: time to first token, and tokens per second against bare vLLM."""
-    _report(_overhead(), json_file)
+    report(_overhead(), json_file)
 
 
 @bench.command()
 def migration(json_file: JsonFile = None) -> None:
     """A handle moved between cells while 20 streams run."""
-    _report(_migration(), json_file)
+    report(_migration(), json_file)
 
 
 @bench.command()
 def hybrid(json_file: JsonFile = None) -> None:
     """Requests at a time in one pool with hidden states, over those with keys and values alone."""
-    _report(_hybrid(), json_file)
+    report(_hybrid(), json_file)
 
 
 @bench.command()
@@ -126,7 +126,7 @@ def strategies(json_file: JsonFile = None) -> None:
     """Attainment of each strategy in a real engine, beside the simulator's prediction."""
     from macroserve.bench.strategies import measure
 
-    _report(asyncio.run(measure(_settings())), json_file)
+    report(asyncio.run(measure(_settings())), json_file)
 
 
 @bench.command()
@@ -147,7 +147,7 @@ def hostile(
         raise typer.BadParameter(
             f"{', '.join(sorted(unknown))}: must be one of {', '.join(ENGINES)}"
         )
-    _report(asyncio.run(measure(_settings(), chosen, bodies)), json_file)
+    report(asyncio.run(measure(_settings(), chosen, bodies)), json_file)
 
 
 @bench.command("all")
@@ -157,12 +157,4 @@ def all_(json_file: JsonFile = None) -> None:
     for name, measure in ALL.items():
         typer.echo(f"{name}...", err=True)
         figures |= measure()
-    _report(figures, json_file)
-
-
-def _report(figures: Figures, json_file: Path | None) -> None:
-    text = json.dumps({name: round(value, 4) for name, value in figures.items()}, indent=2)
-    typer.echo(text)
-    if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(text + "\n")
+    report(figures, json_file)

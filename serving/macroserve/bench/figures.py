@@ -1,0 +1,40 @@
+"""Figures of a benchmark as JSON, with the date, the machine and the commit that they are from."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+
+def report(figures: Mapping[str, float], path: Path | None) -> None:
+    """Print the figures, rounded to four decimals, and write them to ``path`` if there is one."""
+    lines: dict[str, str | float] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} cores, {_processor()}",
+        "commit": _commit(),
+    }
+    lines |= {name: round(figure, 4) for name, figure in figures.items()}
+    text = json.dumps(lines, indent=2)
+    print(text)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return os.uname().machine
+
+
+def _commit() -> str:
+    """Return the commit of the checkout in which this process runs, or else the version."""
+    command = ("git", "describe", "--always", "--dirty")
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return f"version {metadata.version('macroserve')}"
