@@ -7,9 +7,9 @@ LOCKS := $(HASHED_LOCKS) requirements/cpu-torch.lock
 BIN := .venv/bin
 TIER ?= nodes
 # These start etcd and an API server, or ask promtool, which are built once (about eight minutes).
-API_TESTS := tests/e2e_cluster tests/helm tests/operator tests/rules
-CLUSTER := PYTHONPATH=e2e $(BIN)/python -m cluster
-IMAGES := PYTHONPATH=e2e $(BIN)/python -m images
+API_TESTS := tests/e2e tests/helm tests/operator tests/rules
+CLUSTER_COMMAND := PYTHONPATH=testcluster $(BIN)/python -m cluster
+IMAGES_COMMAND := PYTHONPATH=testcluster $(BIN)/python -m images
 LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
 DOCS_LOCKED := .venv-docs/.locked
@@ -19,7 +19,7 @@ CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
 TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core images manifests \
+.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core test-cluster images manifests \
 	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
 	test-gpu bench-kernels clean
 
@@ -61,26 +61,29 @@ test-integration: $(INSTALLED) ## Run the tests that start real engines and serv
 	$(BIN)/pytest -m integration -x -n 0 $(addprefix --ignore=,$(API_TESTS))
 
 test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server
-	$(CLUSTER) build --tier api
+	$(CLUSTER_COMMAND) build --tier api
 	$(BIN)/pytest -m integration -x -n 2 --dist loadfile $(API_TESTS)
 
-test: lint types imports test-unit test-integration test-api ## Run all checks and tests but e2e
+test: lint types imports test-unit test-integration test-api ## Run all checks and tests but those on nodes
+
+test-cluster: cluster-build ## Run the tests of the test clusters themselves (as root; about eight minutes)
+	$(BIN)/pytest testcluster/tests -n 0 -o timeout=900
 
 cluster-build: $(INSTALLED) ## Build the test clusters' Kubernetes from Debian's packages, once
-	$(CLUSTER) build
+	$(CLUSTER_COMMAND) build
 
 # What is built before, on nodes, are the images that they get.
 cluster-up: $(if $(filter nodes,$(TIER)),images,$(INSTALLED)) ## Bring up a cluster to try things on (TIER=nodes, as root, or TIER=api)
-	$(CLUSTER) up --tier $(TIER) $(if $(filter nodes,$(TIER)),$$($(IMAGES) | sed 's/^/--image=/'))
+	$(CLUSTER_COMMAND) up --tier $(TIER) $(if $(filter nodes,$(TIER)),$$($(IMAGES_COMMAND) | sed 's/^/--image=/'))
 
 cluster-monitor: $(INSTALLED) ## Run Prometheus and Alertmanager for the cluster of KUBECONFIG, until Ctrl-C
-	@$(CLUSTER) monitor helm/macroserve/rules/*.yaml
+	@PYTHONPATH=testcluster:e2e $(BIN)/python e2e/monitor.py helm/macroserve/rules/*.yaml
 
 cluster-down: $(INSTALLED) ## End it
-	$(CLUSTER) down
+	$(CLUSTER_COMMAND) down
 
 images: $(INSTALLED) ## Build the operator's and the engine's image without a container engine
-	$(IMAGES)
+	$(IMAGES_COMMAND)
 
 manifests: $(INSTALLED) ## Write manifests/operator from the chart
 	$(BIN)/python helm/manifests.py
@@ -144,12 +147,12 @@ bench-kernels: ## Measure the kernels on this machine's GPU beside what it can d
 JSON ?= build/bench-operator.json
 bench-operator: $(INSTALLED) ## Measure the operator with 200 idle MacroInstances; figures go to JSON
 	@mkdir -p $(dir $(JSON))
-	PYTHONPATH=e2e $(BIN)/python e2e/bench_operator.py --json $(JSON)
+	PYTHONPATH=testcluster:e2e $(BIN)/python e2e/bench_operator.py --json $(JSON)
 
 bench-split: JSON := build/bench-split.json
 bench-split: $(INSTALLED) ## Measure how a cell divides under load, in the cluster of KUBECONFIG; figures go to JSON
 	@mkdir -p $(dir $(JSON))
-	PYTHONPATH=e2e $(BIN)/python e2e/bench_split.py --json $(JSON)
+	PYTHONPATH=testcluster:e2e $(BIN)/python e2e/bench_split.py --json $(JSON)
 
 clean: ## Remove .venv, caches and build results
 	rm -rf .venv .venv-docs build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

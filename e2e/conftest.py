@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "build" / "e2e"
 
 IS_GIVEN = os.environ.get("MACROSERVE_E2E_CLUSTER") == "given"
-ABOUT_BUILT_CLUSTERS = {"test_cluster.py", "test_cluster_command.py"}
 VALUES = Path(os.environ.get("MACROSERVE_E2E_VALUES") or Path(__file__).with_name("values.yaml"))
 
 
@@ -95,14 +94,6 @@ def _three_instances(kube: Kube) -> Served:
     served.apply()
     served.wait_for_instances(3)
     return served
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Only one cluster of nodes can be up: tests that start one themselves come first."""
-    items.sort(key=lambda item: "cluster" in getattr(item, "fixturenames", ()))
-    for item in items:
-        if IS_GIVEN and item.path.name in ABOUT_BUILT_CLUSTERS:
-            item.add_marker(pytest.mark.skip(reason="about the clusters that are made here"))
 
 
 FAILED = pytest.StashKey[bool]()

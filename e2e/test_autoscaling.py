@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from cluster.monitoring import Monitoring, monitor
 from world.kube import Kube
+from world.monitoring import Monitoring, monitor
 from world.release import NAMESPACE, Release
 from world.served import Served, emulated
 from world.traffic import Traffic

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from cluster import Cluster
-from cluster.monitoring import Monitoring, monitor
+from world.monitoring import Monitoring, monitor
 from world.release import CHART, NAMESPACE, Release
 from world.served import Served
 from world.traffic import Traffic

@@ -16,13 +16,11 @@ import pytest
 from cluster import ApiCluster, ClusterError, KubectlError, UnsupportedError, places, ports
 from cluster.pki import Authority
 from cluster.processes import wait_until
-from world.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-HERE = Path(__file__).parent
-E2E = HERE.parents[1] / "e2e"
-CRD = HERE / "things.yaml"
+TESTCLUSTER = Path(__file__).parents[1]
+CRD = Path(__file__).with_name("things.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +67,7 @@ def test_fields_are_explained(cluster: ApiCluster) -> None:
         except KubectlError:
             return False
 
-    eventually(is_explained, 30)
+    wait_until(is_explained, "the field is explained", 30)
 
 
 def test_rights_are_checked_and_requests_are_recorded(cluster: ApiCluster, namespace: str) -> None:
@@ -239,7 +237,7 @@ def test_nothing_runs_on_when_its_owner_is_killed(tmp_path: Path) -> None:
     )
     owner = subprocess.Popen(
         [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": str(E2E), "TMPDIR": str(tmp_path)},
+        env=os.environ | {"PYTHONPATH": str(TESTCLUSTER), "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
-from cluster import binaries, ports
-from cluster.base import Cluster
+from cluster import Cluster, binaries, ports
 from cluster.processes import Process, wait_until
 
 _ADDRESS = "127.0.0.1"

@@ -1,8 +1,5 @@
-"""`python -m cluster`: build the binaries, hold a cluster up for a person, watch over it, take it
-down."""
+"""`python -m cluster`: build the binaries, hold a cluster up for a person, take it down."""
 
-import contextlib
-import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -10,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cluster import binaries, keeper, monitoring, packages
+from cluster import binaries, keeper, packages
 from cluster.errors import ClusterError
-from cluster.given_cluster import GivenCluster
 from cluster.steps import Steps
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
@@ -55,21 +51,6 @@ def up(tier: TierOption = Tier.nodes, image: ImageOption = None) -> None:
 def down() -> None:
     """End the cluster, or what is left of one."""
     keeper.stop()
-
-
-@app.command()
-def monitor(
-    rules: Annotated[list[Path], typer.Argument(help="Files of recording and alert rules.")],
-    namespace: Annotated[str, typer.Option(help="Where the operator is.")] = "macroserve-system",
-) -> None:
-    """Run Prometheus and Alertmanager for the cluster of KUBECONFIG, until Ctrl-C."""
-    with (
-        GivenCluster() as cluster,
-        monitoring.monitor(cluster, rules, namespace) as running,
-        contextlib.suppress(KeyboardInterrupt),
-    ):
-        print(f"Prometheus is at {running.prometheus_url}; Ctrl-C ends it.", flush=True)
-        signal.pause()
 
 
 @app.command(hidden=True)

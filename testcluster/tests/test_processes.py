@@ -9,7 +9,7 @@ import pytest
 from cluster import ClusterError
 from cluster.processes import Process, children, wait_until
 
-E2E = Path(__file__).parents[2] / "e2e"
+TESTCLUSTER = Path(__file__).parents[1]
 LONG = ["sleep", "100"]
 
 
@@ -46,7 +46,7 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     )
     owner = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / "log")],
-        env={"PYTHONPATH": str(E2E), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(TESTCLUSTER), "PATH": "/usr/bin:/bin"},
         stdout=subprocess.PIPE,
     )
     assert owner.stdout is not None

@@ -1,4 +1,4 @@
-"""The cluster of nodes itself: what the other tests here take for granted."""
+"""The cluster of nodes is Kubernetes as its users know it; the end-to-end tests rely on it."""
 
 import base64
 import json
@@ -15,12 +15,18 @@ from cluster.images import BUSYBOX
 from cluster.pki import Authority
 from cluster.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 WAIT_S = 60.0
 NODES = ("node1", "node2")
 SERVE = "mkdir /www; hostname > /www/index.html; exec httpd -f -p 8080 -h /www"
 Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[NodeCluster]:
+    with NodeCluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from cluster import ClusterError, binaries, ports
-from cluster.monitoring import Monitoring, Target, pod_targets
+from world.monitoring import Monitoring, Target, pod_targets
 
 from macroserve.core.request import Slo
 from macroserve.engine.tokens import TokenRequest
