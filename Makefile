@@ -9,6 +9,7 @@ TIER ?= nodes
 # These start etcd and an API server, or ask promtool, which are built once (about eight minutes).
 API_TESTS := tests/e2e tests/helm tests/operator tests/rules
 CLUSTER_COMMAND := PYTHONPATH=testcluster $(BIN)/python -m cluster
+TEST_CLUSTER := $(BIN)/pytest testcluster/tests -n 0 -o timeout=900 $(if $(filter api,$(TIER)),-m "not e2e")
 IMAGES_COMMAND := PYTHONPATH=testcluster $(BIN)/python -m images
 LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
@@ -19,7 +20,7 @@ CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
 TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core test-cluster images manifests \
+.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core test-cluster test-cluster-if-changed images manifests \
 	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
 	test-gpu bench-kernels clean
 
@@ -66,8 +67,13 @@ test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server
 
 test: lint types imports test-unit test-integration test-api ## Run all checks and tests but those on nodes
 
-test-cluster: cluster-build ## Run the tests of the test clusters themselves (as root; about eight minutes)
-	$(BIN)/pytest testcluster/tests -n 0 -o timeout=900
+test-cluster: $(INSTALLED) ## Run the tests of the test clusters themselves (TIER=nodes, as root, or TIER=api)
+	$(CLUSTER_COMMAND) build --tier $(TIER)
+	$(TEST_CLUSTER)
+
+test-cluster-if-changed: $(INSTALLED) ## Run them if anything of the clusters has changed since they passed here
+	@$(CLUSTER_COMMAND) build --tier $(TIER)
+	@PYTHONPATH=testcluster $(BIN)/python testcluster/if_changed.py $(TEST_CLUSTER)
 
 cluster-build: $(INSTALLED) ## Build the test clusters' Kubernetes from Debian's packages, once
 	$(CLUSTER_COMMAND) build

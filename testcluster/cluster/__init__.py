@@ -1,13 +1,15 @@
-"""Real Kubernetes clusters for tests, on one machine and from nothing but Debian's packages."""
+"""Kubernetes clusters for tests: built on this machine from Debian's packages, or given."""
 
 from cluster.api_cluster import ApiCluster
 from cluster.base import Cluster
+from cluster.capabilities import Capability
 from cluster.errors import ClusterError, KubectlError, UnsupportedError
 from cluster.given_cluster import GivenCluster
 from cluster.node_cluster import NodeCluster
 
 __all__ = [
     "ApiCluster",
+    "Capability",
     "Cluster",
     "ClusterError",
     "GivenCluster",

@@ -1,4 +1,4 @@
-"""What tests may ask of any cluster; what only some can do skips the test elsewhere."""
+"""What tests may ask of any cluster; what a cluster cannot do skips the test that needs it."""
 
 import json
 import subprocess
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster.capabilities import Capability
 from cluster.errors import KubectlError, UnsupportedError
 from cluster.processes import wait_until
 
@@ -13,6 +14,8 @@ _CRD_S = 30.0
 
 
 class Cluster:
+    capabilities: frozenset[Capability] = frozenset()
+    """What this kind of cluster can do besides answering kubectl."""
     kubeconfig: Path
     """Lets in an administrator."""
     kubectl_command: Sequence[str | Path]
@@ -31,6 +34,18 @@ class Cluster:
                 ended.returncode, ["kubectl", *arguments], ended.stdout, ended.stderr
             )
         return ended.stdout
+
+    def require(self, *needed: Capability) -> None:
+        """Raise UnsupportedError, which skips a test, if the cluster lacks a capability."""
+        for capability in needed:
+            if capability not in self.capabilities:
+                raise UnsupportedError(capability)
+
+    @property
+    def nodes(self) -> list[str]:
+        """Return the names of all nodes."""
+        nodes = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+        return [node["metadata"]["name"] for node in nodes]
 
     def apply_crd(self, path: Path) -> None:
         """Returns when the resources of all CRDs in the file are served, and kubectl knows them."""
@@ -69,31 +84,40 @@ class Cluster:
         """Whether the API is led to whatever serves CRDs in this cluster."""
         return True
 
+    def service_address(self, namespace: str, service: str) -> str:
+        """Return where this machine reaches a Service's first port, as ``10.96.0.7:80``."""
+        raise UnsupportedError(Capability.RUN_PODS)
+
     @property
     def audit_log(self) -> Path:
-        """Every request that the API server has answered, as JSON lines (level Metadata)."""
-        raise UnsupportedError("this cluster's audit log is out of reach")
+        """Return the file of every request that the API server has answered, as JSON lines (level
+        Metadata)."""
+        raise UnsupportedError(Capability.AUDIT_LOG)
 
     def import_image(self, archive: Path) -> None:
         """Give all nodes the image of an archive that `image_archive` wrote."""
-        raise UnsupportedError("images cannot be put on this cluster's nodes")
+        raise UnsupportedError(Capability.IMPORT_IMAGES)
 
     def fake_gpus(self, node: str, count: int) -> None:
         """Let a node offer so many `nvidia.com/gpu` to the scheduler from now on."""
-        raise UnsupportedError("this cluster's nodes have the GPUs that they have")
+        raise UnsupportedError(Capability.FAKE_GPUS)
+
+    def kill_pod(self, namespace: str, pod: str) -> None:
+        """Kill the processes of a pod's containers, as in a crash: none of them is told to end."""
+        raise UnsupportedError(Capability.KILL_PODS)
 
     def kill_kubelet(self, node: str) -> None:
-        """As in a crash: the node's pods run on, and Kubernetes knows nothing of them."""
-        raise UnsupportedError("this cluster's kubelets cannot be killed")
+        """Kill a node's kubelet, as in a crash: the node's pods run on, unknown to Kubernetes."""
+        raise UnsupportedError(Capability.STOP_KUBELETS)
 
     def start_kubelet(self, node: str) -> None:
-        """Undo `kill_kubelet`; returns when the node is Ready."""
-        raise UnsupportedError("this cluster's kubelets cannot be started")
+        """Undo `kill_kubelet`; return when the node is Ready."""
+        raise UnsupportedError(Capability.STOP_KUBELETS)
 
     def stop_apiserver(self) -> None:
-        """As in a crash: all connections break."""
-        raise UnsupportedError("this cluster's API server cannot be stopped")
+        """Kill the API server, as in a crash: all connections break."""
+        raise UnsupportedError(Capability.STOP_API_SERVER)
 
     def start_apiserver(self) -> None:
-        """Undo `stop_apiserver`; returns when it is ready."""
-        raise UnsupportedError("this cluster's API server cannot be started")
+        """Undo `stop_apiserver`; return when it is ready."""
+        raise UnsupportedError(Capability.STOP_API_SERVER)

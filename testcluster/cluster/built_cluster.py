@@ -5,10 +5,12 @@ from typing import Any
 
 from cluster import apiservices
 from cluster.base import Cluster
+from cluster.capabilities import Capability
 from cluster.control_plane import ControlPlane
 
 
 class BuiltCluster(Cluster):
+    capabilities = frozenset({Capability.AUDIT_LOG, Capability.STOP_API_SERVER})
     _control_plane: ControlPlane
 
     def _use(self, control_plane: ControlPlane) -> None:

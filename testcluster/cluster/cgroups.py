@@ -24,6 +24,14 @@ def create(node: str) -> None:
                     (group / name).write_text((group.parent / name).read_text())
 
 
+def processes(name: str) -> list[int]:
+    """Return the processes in all groups of this name, on any node, and in the groups below."""
+    (memory,) = (found for found in _hierarchies() if found.name == "memory")
+    groups = [group for group in (memory / _PARENT).rglob(name) if group.is_dir()]
+    files = [file for group in groups for file in group.rglob("cgroup.procs")]
+    return [int(pid) for file in files for pid in file.read_text().split()]
+
+
 def remove() -> None:
     """All groups of all nodes; their processes must have been killed."""
     # A container's runtime leaves groups in the second version's hierarchy, too.

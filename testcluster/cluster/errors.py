@@ -3,13 +3,18 @@
 import subprocess
 from unittest import SkipTest
 
+from cluster.capabilities import Capability
+
 
 class ClusterError(Exception):
     """The cluster did not come up, or does not do what was asked; the message tells why."""
 
 
 class UnsupportedError(ClusterError, SkipTest):
-    """This kind of cluster cannot do that. A test that meets it is skipped, not failed."""
+    """The cluster lacks a capability. A test that meets this error is skipped, not failed."""
+
+    def __init__(self, capability: Capability) -> None:
+        super().__init__(f"this cluster cannot {capability}")
 
 
 class KubectlError(subprocess.CalledProcessError):

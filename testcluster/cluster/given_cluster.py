@@ -1,29 +1,94 @@
 """A cluster that is there already, whoever made it."""
 
+import json
 import os
 import shutil
+import subprocess
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from cluster import binaries
 from cluster.base import Cluster
+from cluster.capabilities import Capability
 from cluster.errors import ClusterError
+from cluster.port_forward import PortForward
+from cluster.processes import wait_until
+
+_SERVICE_S = 30.0
 
 
 class GivenCluster(Cluster):
-    """The one that `KUBECONFIG` names; nothing is started, and what tests leave stays there."""
+    """The cluster of the current context of `KUBECONFIG`, as it was when the test run began.
 
-    def __init__(self) -> None:
-        try:
-            self.kubeconfig = Path(os.environ["KUBECONFIG"])
-        except KeyError:
-            raise ClusterError("KUBECONFIG names no cluster") from None
+    Nothing is started there. Services are reached by port-forward, each by one of its pods.
+    """
+
+    capabilities = frozenset({Capability.RUN_PODS})
+
+    def __enter__(self) -> "GivenCluster":
+        if not os.environ.get("KUBECONFIG"):
+            raise ClusterError("KUBECONFIG names no cluster")
         # Its own kubectl fits its version better than the one that is built here.
         installed = shutil.which("kubectl")
         kubectl = Path(installed) if installed else binaries.find() / "kubectl"
-        self.kubectl_command = [kubectl, f"--kubeconfig={self.kubeconfig}"]
-
-    def __enter__(self) -> "GivenCluster":
+        with ExitStack() as stack:
+            self._folder = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="macroserve-given-"))
+            )
+            self.kubeconfig = self._folder / "kubeconfig"
+            self.kubeconfig.touch(mode=0o600)
+            self.kubeconfig.write_text(_current_context(kubectl))
+            # The cache of a person may be that of an earlier cluster at the same address.
+            self.kubectl_command = [
+                kubectl,
+                f"--kubeconfig={self.kubeconfig}",
+                f"--cache-dir={self._folder / 'kubectl-cache'}",
+            ]
+            self._forwards: dict[tuple[str, str, int], PortForward] = {}
+            stack.callback(self._stop_forwards)
+            self._leave = stack.pop_all().close
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._leave()
+
+    def service_address(self, namespace: str, service: str) -> str:
+        backends: list[tuple[str, int]] = []
+
+        def has_pods() -> bool:
+            backends[:] = self._backends(namespace, service)
+            return bool(backends)
+
+        wait_until(has_pods, f"{service} has ready pods", _SERVICE_S)
+        for pod, port in backends:
+            forward = self._forwards.get((namespace, pod, port))
+            if forward is not None and forward.is_running:
+                return forward.address
+        pod, port = backends[0]
+        log = self._folder / f"port-forward-{pod}.log"
+        forward = PortForward(self.kubectl_command, namespace, pod, port, log)
+        self._forwards[namespace, pod, port] = forward
+        return forward.address
+
+    def _backends(self, namespace: str, service: str) -> list[tuple[str, int]]:
+        """Return the ready pods behind the service's first port, each with its port there."""
+        found = self.kubectl("-n", namespace, "get", "endpoints", service, "-o", "json")
+        return [
+            (address["targetRef"]["name"], subset["ports"][0]["port"])
+            for subset in json.loads(found).get("subsets") or []
+            for address in subset.get("addresses") or []
+        ]
+
+    def _stop_forwards(self) -> None:
+        for forward in self._forwards.values():
+            forward.stop()
+
+
+def _current_context(kubectl: Path) -> str:
+    """Return all that KUBECONFIG says of its current context, in one file's text."""
+    command = [kubectl, "config", "view", "--raw", "--flatten", "--minify"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        raise ClusterError(f"KUBECONFIG names no cluster: {ended.stderr.strip()}")
+    return ended.stdout

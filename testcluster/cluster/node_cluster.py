@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from cluster import binaries, cgroups, dns, images, network, packages, places
 from cluster.built_cluster import BuiltCluster
+from cluster.capabilities import Capability
 from cluster.control_plane import ControlPlane, Settings
 from cluster.errors import ClusterError
 from cluster.network import NodeNetwork
@@ -35,6 +37,8 @@ class NodeCluster(BuiltCluster):
     the cluster: its processes end with the thread.
     """
 
+    capabilities = frozenset(Capability)
+
     def __init__(self, steps: Steps | None = None) -> None:
         self._steps = steps or Steps(quiet=True)
         self._nodes: dict[str, Node] = {}
@@ -56,9 +60,20 @@ class NodeCluster(BuiltCluster):
     def __exit__(self, *_: object) -> None:
         self._leave()
 
+    def service_address(self, namespace: str, service: str) -> str:
+        found = self._control_plane.api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
+        return f"{found['spec']['clusterIP']}:{found['spec']['ports'][0]['port']}"
+
     def import_image(self, archive: Path) -> None:
         for node in self._nodes.values():
             node.import_image(archive)
+
+    def kill_pod(self, namespace: str, pod: str) -> None:
+        found = self._control_plane.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
+        for pid in cgroups.processes(f"pod{found['metadata']['uid']}"):
+            # The pod's own process holds its network, and is none of its containers.
+            if Path(f"/proc/{pid}/comm").read_text() != "pause\n":
+                os.kill(pid, signal.SIGKILL)
 
     def kill_kubelet(self, node: str) -> None:
         self._nodes[node].kill_kubelet()

@@ -24,6 +24,11 @@ def image_store(node: str) -> Path:
     return cache() / "nodes" / node
 
 
+def tests_passed() -> Path:
+    """The record of the last time that the tests of this folder passed."""
+    return cache() / "tests-passed.json"
+
+
 def nodes_run() -> Path:
     """All other state of the one cluster of nodes that can be up on a machine."""
     return cache() / "run"

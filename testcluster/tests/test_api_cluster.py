@@ -11,9 +11,18 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from unittest import SkipTest
 
 import pytest
-from cluster import ApiCluster, ClusterError, KubectlError, UnsupportedError, places, ports
+from cluster import (
+    ApiCluster,
+    Capability,
+    ClusterError,
+    KubectlError,
+    UnsupportedError,
+    places,
+    ports,
+)
 from cluster.pki import Authority
 from cluster.processes import wait_until
 
@@ -211,12 +220,22 @@ def test_a_deleted_crd_leaves_nothing_to_find(cluster: ApiCluster, namespace: st
         lambda cluster: cluster.kill_kubelet("node1"),
         lambda cluster: cluster.start_kubelet("node1"),
         lambda cluster: cluster.fake_gpus("node1", 1),
+        lambda cluster: cluster.kill_pod("default", "pod"),
+        lambda cluster: cluster.service_address("default", "kubernetes"),
     ],
-    ids=["import_image", "kill_kubelet", "start_kubelet", "fake_gpus"],
+    ids=[
+        *("import_image", "kill_kubelet", "start_kubelet", "fake_gpus"),
+        *("kill_pod", "service_address"),
+    ],
 )
-def test_what_needs_nodes_skips_a_test(cluster: ApiCluster, act) -> None:
-    with pytest.raises(UnsupportedError):
+def test_api_cluster_that_lacks_a_capability_skips_the_test(cluster: ApiCluster, act) -> None:
+    with pytest.raises(UnsupportedError, match="this cluster cannot") as raised:
         act(cluster)
+    assert isinstance(raised.value, SkipTest)
+    cluster.require(*cluster.capabilities)
+    for capability in set(Capability) - cluster.capabilities:
+        with pytest.raises(UnsupportedError, match=capability):
+            cluster.require(capability)
 
 
 def test_two_at_a_time_do_not_meet(cluster: ApiCluster) -> None:

@@ -35,8 +35,8 @@ FOLDERS = (
     "/var/lib/kubelet",
     "/var/log/pods",
 )
-KEPT = ("images", "nodes", "nodes.lock")
-"""For the next cluster: images, and the nodes' copies of them."""
+KEPT = ("images", "nodes", "nodes.lock", "tests-passed.json")
+"""For the next cluster: images, the nodes' copies of them, and the record of these tests."""
 
 
 def run(*command: str) -> str:

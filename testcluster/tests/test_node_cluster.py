@@ -227,6 +227,29 @@ def test_a_lost_node_is_noticed_and_comes_back(cluster: NodeCluster, kubectl: Ku
     assert field(kubectl, "pod/web", ".status.containerStatuses[0].restartCount") == "0"
 
 
+def test_killed_pod_is_not_told_and_starts_again(cluster: NodeCluster, kubectl: Kubectl) -> None:
+    namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
+    kubectl("apply", "-f", "-", input=pod("deaf", "trap 'exit 3' TERM; sleep 1000"))
+    kubectl("apply", "-f", "-", input=pod("other", "sleep 1000"))
+    for name in ("deaf", "other"):
+        wait_for_pod(kubectl, name)
+    cluster.kill_pod(namespace, "deaf")
+    ended = ".status.containerStatuses[0].lastState.terminated.exitCode"
+    wait_until(lambda: field(kubectl, "pod/deaf", ended) == "137", "it was killed", WAIT_S)
+    wait_for_pod(kubectl, "deaf")
+    assert field(kubectl, "pod/other", ".status.containerStatuses[0].restartCount") == "0"
+
+
+def test_nodes_and_services_are_found(cluster: NodeCluster, kubectl: Kubectl) -> None:
+    namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
+    assert cluster.nodes == list(NODES)
+    kubectl("apply", "-f", "-", input=pod("web", SERVE))
+    kubectl("apply", "-f", "-", input=service("web", "web"))
+    wait_for_pod(kubectl, "web")
+    address = cluster.service_address(namespace, "web")
+    assert httpx.get(f"http://{address}").text.strip() == "web"
+
+
 def test_pods_run_on_without_the_api_server(cluster: NodeCluster, kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", input=pod("web", SERVE))
     kubectl("apply", "-f", "-", input=service("web", "web"))
