@@ -88,7 +88,7 @@ cluster-monitor: $(INSTALLED) ## Run Prometheus and Alertmanager for the cluster
 cluster-down: $(INSTALLED) ## End it
 	$(CLUSTER_COMMAND) down
 
-images: $(INSTALLED) ## Build the operator's and the engine's image without a container engine
+images: $(INSTALLED) ## Build the operator's and the engine's image, by Docker where it answers
 	$(IMAGES_COMMAND)
 
 manifests: $(INSTALLED) ## Write manifests/operator from the chart

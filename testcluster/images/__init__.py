@@ -1,4 +1,4 @@
-"""The project's two images, made on this machine without a container engine or a registry."""
+"""The project's two images, built on this machine without a registry."""
 
 from images.build import build_engine_image, build_later_engine_image, build_operator_image
 

@@ -1,117 +1,33 @@
-"""An image is three layers: a base, the locked packages and, the only one that changes from commit
-to commit, the project. So a node that has an earlier image unpacks a few megabytes.
-"""
+"""The images of the end-to-end tests: by Docker where it answers, without it elsewhere."""
 
-import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
-from cluster import places
-from cluster.image_archive import write_image
-from cluster.steps import Steps
-
-from images import base, packages
-from images.dockerfile import read_dockerfile
+from images import docker, without_docker
 from images.packages import ROOT
-from images.store import Store, key_of, open_store
-
-# Read at once: a file edited while this runs must not stand for the code that runs.
-_CODE = {module: Path(str(module.__file__)).read_bytes() for module in (base, packages)}
 
 
 def build_operator_image() -> Path:
-    """An archive of ``registry.local/macroserve/operator:e2e``."""
+    """Return an archive of ``registry.local/macroserve/operator:e2e``."""
     return _build("operator")
 
 
 def build_engine_image() -> Path:
-    """An archive of ``registry.local/macroserve/engine:e2e``."""
+    """Return an archive of ``registry.local/macroserve/engine:e2e``."""
     return _build("engine")
 
 
 def build_later_engine_image() -> Path:
-    """An archive of ``registry.local/macroserve/engine:later``, whose messages are those of a later
-    version (``later_wire``)."""
+    """Return an archive of ``registry.local/macroserve/engine:later``.
+
+    Its messages are those of a later version (``later_wire``).
+    """
     return _build("engine", later=True)
 
 
 def _build(component: str, later: bool = False) -> Path:
-    if sys.version_info[:2] != (3, 11):
-        raise RuntimeError("images have Python 3.11 and are made with it, for its wheels")
-    dockerfile = read_dockerfile(
-        ROOT / "images" / component / "Dockerfile", {"VERSION": _version()}
-    )
-    named = [dockerfile.arguments.get(name) for name in ("REQUIREMENTS", "TORCH_REQUIREMENTS")]
-    locks = [ROOT / "requirements" / lock for lock in named if lock]
-    debian_packages = dockerfile.arguments.get("PACKAGES", "").split()
-    name = f"registry.local/macroserve/{component}:{'later' if later else 'e2e'}"
-    sources = packages.read_sources()
-    steps = Steps()
-    with open_store(places.images()) as store:
-        make = _Maker(store, steps)
-        layers = [
-            make(
-                f"{component}-base",
-                "Debian with Python",
-                _recipe(base, *debian_packages),
-                lambda target, scratch: base.write_base(target, scratch, debian_packages),
-            ),
-            make(
-                f"{component}-packages",
-                f"Packages of {' and '.join(lock.name for lock in locks)}",
-                _recipe(
-                    packages,
-                    *(lock.read_bytes() for lock in locks),
-                    packages.FINISH.read_bytes(),
-                ),
-                lambda target, scratch: packages.write_locked(target, scratch, locks),
-            ),
-            make(
-                "project",
-                "Macroserve",
-                _recipe(packages, repr(sources), packages.FINISH.read_bytes()),
-                lambda target, scratch: packages.write_project(target, scratch, sources),
-            ),
-        ]
-        if later:
-            layers.append(
-                make(
-                    "later-wire",
-                    "Messages of a later version",
-                    _recipe(packages, packages.LATER_WIRE.read_bytes()),
-                    packages.write_later_wire,
-                )
-            )
-        return make(
-            f"{component}-later" if later else component,
-            f"Archive of {name}",
-            key_of(*(layer.name for layer in layers), repr(dockerfile.config)),
-            lambda target, _: write_image(target, name, layers, dockerfile.config),
-        )
-
-
-class _Maker:
-    """Files from the store; those that have to be made first show how long it takes."""
-
-    def __init__(self, store: Store, steps: Steps) -> None:
-        self._store = store
-        self._steps = steps
-
-    def __call__(
-        self, kind: str, step: str, key: str, build: Callable[[Path, Path], object]
-    ) -> Path:
-        def timed(target: Path, scratch: Path) -> None:
-            with self._steps(step):
-                build(target, scratch)
-
-        return self._store.file(kind, key, timed)
-
-
-def _recipe(module: ModuleType, *inputs: str | bytes) -> str:
-    """A change of how a layer is made is a change of the layer."""
-    return key_of(_CODE[module], *inputs)
+    builder = docker if docker.answers() else without_docker
+    return builder.build(component, _version(), later)
 
 
 def _version() -> str:

@@ -27,7 +27,7 @@ class Container:
             image = _document(tar, _blob(manifest))
             self.config: dict[str, Any] = _document(tar, _blob(image["config"]))["config"]
             for layer in image["layers"]:
-                self._unpack(tar, _blob(layer))
+                self._unpack(tar, layer)
 
     def run(self, *command: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a command to its end: read-only root, the image's user, no capability, no network."""
@@ -39,10 +39,13 @@ class Container:
             timeout=timeout_s,
         )
 
-    def _unpack(self, tar: tarfile.TarFile, name: str) -> None:
+    def _unpack(self, tar: tarfile.TarFile, descriptor: dict[str, Any]) -> None:
+        name = _blob(descriptor)
         layer = tar.extractfile(name)
         assert layer is not None, "a layer is a file"
         command = ["tar", "--extract", "--directory", self.root]
+        if descriptor["mediaType"].endswith("gzip"):  # as Docker's archives may have them
+            command.append("--gunzip")
         with subprocess.Popen(command, stdin=subprocess.PIPE) as unpacking:
             assert unpacking.stdin is not None
             shutil.copyfileobj(layer, unpacking.stdin, _COPY_BYTES)
