@@ -20,7 +20,7 @@ CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
 TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core test-cluster test-cluster-if-changed images manifests \
+.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core e2e-given test-cluster test-cluster-if-changed images manifests \
 	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
 	test-gpu bench-kernels clean
 
@@ -114,12 +114,17 @@ sbom: $(INSTALLED) ## Write the packages of each environment (CycloneDX) into bu
 	cat requirements/cpu.lock requirements/cpu-torch.lock | $(SBOM) -o $(SBOM_FOLDER)/cpu.cdx.json
 	cat requirements/gpu.lock | $(SBOM) -o $(SBOM_FOLDER)/gpu.cdx.json
 
+# CLUSTER=given: on the cluster of KUBECONFIG, which finds the images under the names of IMAGES.
+E2E_NEEDS := $(if $(filter given,$(CLUSTER)),$(INSTALLED),cluster-build images)
 # A case that starts the cluster waits for it and for the images, too.
-e2e: cluster-build images ## Run the tests on two real nodes (as root; about three quarters of an hour)
+e2e: $(E2E_NEEDS) ## Run the tests on two real nodes (as root; about three quarters of an hour)
 	$(BIN)/pytest e2e -m e2e -n 0 -o timeout=900
 
-e2e-core: cluster-build images ## Run those of them that take less than a minute each, and are about Macroserve
+e2e-core: $(E2E_NEEDS) ## Run those of them that take less than a minute each, and are about Macroserve
 	$(BIN)/pytest e2e -m "e2e and not slow" -n 0 -o timeout=900 $(E2E_OPTIONS)
+
+e2e-given: cluster-build images ## Run some cases on the built cluster as on one that is given (as root)
+	$(BIN)/pytest e2e/test_given.py -n 0 -o timeout=900
 
 bench: $(INSTALLED) ## Run the benchmarks; the figures go to build/bench.json
 	@mkdir -p build

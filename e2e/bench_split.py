@@ -62,7 +62,7 @@ class Moves:
 def six_instances(cluster: GivenCluster) -> Iterator[Served]:
     cluster.kubectl("create", "namespace", NAMESPACE)
     try:
-        served = Served(Kube(cluster.kubectl, NAMESPACE), emulated("llama", instances=6))
+        served = Served(Kube(cluster, NAMESPACE), emulated("llama", instances=6))
         served.apply()
         served.wait_for_instances(6)
         yield served

@@ -1,5 +1,9 @@
 """One cluster, one release of the chart and a namespace for each test.
 
+The cluster is built here, or with ``CLUSTER=given`` the one that KUBECONFIG names; it finds the
+images under the names that IMAGES gives (``PREFIX:TAG``). A case says by its mark ``needs`` which
+capabilities it needs, and is skipped on a cluster that lacks one.
+
 What a failed test leaves to look at (resources, events, logs) goes to ``build/e2e/``.
 """
 
@@ -10,53 +14,58 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cluster import Cluster, GivenCluster, NodeCluster
+from cluster import Capability, Cluster, GivenCluster, NodeCluster
 from images import build_engine_image, build_operator_image
 from world.kube import Kube
-from world.release import NAMESPACE, Release
+from world.release import NAMESPACE, Release, image_values
 from world.served import Served, emulated
 
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "build" / "e2e"
 
-IS_GIVEN = os.environ.get("MACROSERVE_E2E_CLUSTER") == "given"
-VALUES = Path(os.environ.get("MACROSERVE_E2E_VALUES") or Path(__file__).with_name("values.yaml"))
+CLUSTERS = {"built": NodeCluster, "given": GivenCluster}
+CLUSTER = CLUSTERS.get(os.environ.get("CLUSTER") or "built")
+if CLUSTER is None:
+    raise pytest.UsageError(f"CLUSTER must be one of {', '.join(CLUSTERS)}")
+VALUES = Path(__file__).with_name("values.yaml")
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    if IS_GIVEN:
-        with GivenCluster() as given:
-            yield given
-        return
-    if os.geteuid() != 0:
+    if CLUSTER is NodeCluster and os.geteuid() != 0:
         pytest.skip("a cluster of real nodes needs root")
-    with NodeCluster() as nodes:
-        yield nodes
+    with CLUSTER() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
-def release(cluster: Cluster) -> Release:
+def release(cluster: Cluster) -> Iterator[Release]:
     """Installed; a test that changes it puts it back."""
-    if not IS_GIVEN:
+    if Capability.IMPORT_IMAGES in cluster.capabilities:
         for image in (build_operator_image(), build_engine_image()):
             cluster.import_image(image)
+        values = yaml.safe_load(VALUES.read_text())
+    else:
+        values = image_values(os.environ.get("IMAGES", ""))
     cluster.apply_crd(ROOT / "crds" / "macroinstances.yaml")
-    release = Release(cluster.kubeconfig, yaml.safe_load(VALUES.read_text()))
+    release = Release(cluster.kubeconfig, values)
     release.install()
-    return release
+    yield release
+    if CLUSTER is GivenCluster:
+        release.uninstall()
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture
 def operator(cluster: Cluster, release: Release) -> Kube:
     """The operator's own namespace."""
-    return Kube(cluster.kubectl, NAMESPACE)
+    return Kube(cluster, NAMESPACE)
 
 
 @pytest.fixture
 def kube(cluster: Cluster, operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     """A namespace for the test, gone afterwards with all that is in it."""
-    kube = Kube(cluster.kubectl, _name(request.node))
+    kube = Kube(cluster, f"e2e-{_name(request.node)}")
     cluster.kubectl("create", "namespace", kube.namespace)
     yield kube
     if _has_failed(request.node):
@@ -73,10 +82,14 @@ def fresh(kube: Kube) -> Served:
 
 
 @pytest.fixture(scope="session")
-def standing(cluster: Cluster, release: Release) -> Kube:
+def standing(cluster: Cluster, release: Release) -> Iterator[Kube]:
     """The namespace of what serves one test after another."""
-    cluster.kubectl("create", "namespace", "standing")
-    return Kube(cluster.kubectl, "standing")
+    kube = Kube(cluster, "e2e-standing")
+    cluster.kubectl("create", "namespace", kube.namespace)
+    yield kube
+    if CLUSTER is GivenCluster:
+        kube("delete", "macroinstances", "--all", "--timeout=120s")
+        cluster.kubectl("delete", "namespace", kube.namespace, "--wait=false")
 
 
 @pytest.fixture
@@ -94,6 +107,33 @@ def _three_instances(kube: Kube) -> Served:
     served.apply()
     served.wait_for_instances(3)
     return served
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*capabilities): what a case needs of its cluster")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Only one built cluster can be up: cases that do not use this one come first."""
+    items.sort(key=_uses_cluster)
+    for item in items:
+        if reason := _reason_to_skip(item):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _uses_cluster(item: pytest.Item) -> bool:
+    return "cluster" in getattr(item, "fixturenames", ())
+
+
+def _reason_to_skip(item: pytest.Item) -> str:
+    """Return why a case cannot run on this kind of cluster; empty if it can."""
+    for mark in item.iter_markers("needs"):
+        for capability in mark.args:
+            if capability not in CLUSTER.capabilities:
+                return f"this cluster cannot {capability}"
+    if CLUSTER is GivenCluster and not _uses_cluster(item):
+        return "this case is not about the cluster that is given"
+    return ""
 
 
 FAILED = pytest.StashKey[bool]()

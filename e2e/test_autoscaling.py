@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster
+from cluster import Capability, Cluster
 from world.kube import Kube
 from world.monitoring import Monitoring, monitor
 from world.release import NAMESPACE, Release
@@ -12,7 +12,7 @@ from world.served import Served, emulated
 from world.traffic import Traffic
 from world.waiting import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.needs(Capability.POD_NETWORK)]
 
 RULES = sorted((Path(__file__).parents[1] / "helm" / "macroserve" / "rules").glob("*.yaml"))
 LOW, MISSING = "MacroserveSLOAttainmentLow", "MacroserveMetricsMissing"

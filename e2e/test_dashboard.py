@@ -4,14 +4,14 @@ import json
 import re
 
 import pytest
-from cluster import Cluster
+from cluster import Capability, Cluster
 from world.monitoring import Monitoring, monitor
 from world.release import CHART, NAMESPACE, Release
 from world.served import Served
 from world.traffic import Traffic
 from world.waiting import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.needs(Capability.POD_NETWORK)]
 
 BOARD = json.loads((CHART / "dashboards" / "macroserve.json").read_text())
 RULES = sorted(CHART.glob("rules/*.yaml"))

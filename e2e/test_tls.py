@@ -5,13 +5,14 @@ from typing import Any
 
 import httpx
 import pytest
+from cluster import Capability
 from world.kube import Kube
 from world.release import Release
 from world.served import Served, emulated
 from world.traffic import Traffic
 from world.waiting import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.needs(Capability.POD_NETWORK)]
 
 SWITCH_S = 300
 INSTANCE_PORTS = (8000, 8001)

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from cluster import Cluster
-from cluster.images import BUSYBOX
+from cluster import Capability, Cluster
 from world.kube import Kube
-from world.release import NAMESPACE
+from world.release import NAMESPACE, Release
 from world.served import Served
 from world.waiting import eventually
 
@@ -36,10 +35,14 @@ NOT_SEEN = {
 """Rights that no call in the log needed, and why the operator has them all the same."""
 
 
-def test_rights_and_calls_are_the_same(fresh: Served, cluster: Cluster, operator: Kube) -> None:
+@pytest.mark.needs(Capability.AUDIT_LOG)
+def test_rights_and_calls_are_the_same(
+    fresh: Served, cluster: Cluster, operator: Kube, release: Release
+) -> None:
     # A name that is taken makes the operator look who has it.
     taken = f"{fresh.name}-instance-3"
-    fresh.kube("run", taken, f"--image={BUSYBOX}", "--", "sleep", "1000")
+    image = release.image("engine")
+    fresh.kube("run", taken, f"--image={image}", "--command", "--", "sleep", "1000")
     fresh.scale(7)
     fresh.wait_for_condition("Degraded")
     fresh.kube("delete", "pod", taken, "--grace-period=1")

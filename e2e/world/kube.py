@@ -2,24 +2,21 @@
 
 import json
 import subprocess
-from collections.abc import Callable
 from typing import Any
 
 import yaml
-
-Kubectl = Callable[..., str]
-"""``kubectl(*arguments, input=None)`` → what it printed; raises CalledProcessError."""
+from cluster import Cluster
 
 
 class Kube:
     """kubectl in one namespace."""
 
-    def __init__(self, kubectl: Kubectl, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.namespace = namespace
-        self._kubectl = kubectl
+        self._cluster = cluster
 
     def __call__(self, *arguments: str, input: str | None = None) -> str:
-        return self._kubectl("-n", self.namespace, *arguments, input=input)
+        return self._cluster.kubectl("-n", self.namespace, *arguments, input=input)
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         text = self(*("get", kind, name, "-o", "json", "--ignore-not-found"))
@@ -42,6 +39,10 @@ class Kube:
 
     def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:
         self("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+
+    def service_address(self, name: str) -> str:
+        """Return where this machine reaches a Service, as ``10.96.0.7:80``."""
+        return self._cluster.service_address(self.namespace, name)
 
     def event_reasons(self, name: str) -> list[str]:
         """Of the events about an object, oldest first."""

@@ -11,10 +11,27 @@ NAMESPACE = "macroserve-system"
 TIMEOUT_S = 120
 
 
+def image_values(images: str) -> dict[str, Any]:
+    """Return the chart's values for the images PREFIX/operator:TAG and PREFIX/engine:TAG.
+
+    images: ``PREFIX:TAG``. Raises ValueError if it has no tag.
+    """
+    prefix, colon, tag = images.rpartition(":")
+    if not colon or "/" in tag:
+        raise ValueError(f"IMAGES must be PREFIX:TAG, not {images!r}")
+    components = ("operator", "engine")
+    return {name: {"image": {"repository": f"{prefix}/{name}", "tag": tag}} for name in components}
+
+
 class Release:
     def __init__(self, kubeconfig: Path, values: dict[str, Any]) -> None:
         self._kubeconfig = kubeconfig
         self.values = values
+
+    def image(self, component: str) -> str:
+        """Return the full name of the operator's or the engine's image."""
+        image = self.values[component]["image"]
+        return f"{image['repository']}:{image['tag']}"
 
     def _config(self) -> helm.Config:
         return helm.Config(kubeconfig_path=self._kubeconfig, namespace=NAMESPACE)

@@ -107,10 +107,8 @@ class Served:
 
     @property
     def endpoint(self) -> str:
-        """By the Service's cluster address, which the nodes and the tests' host reach."""
-        service = self.kube.get("service", self.name)
-        assert service is not None, f"there is no Service {self.name}"
-        return f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}"
+        """Return the URL by which this machine reaches the Service."""
+        return f"http://{self.kube.service_address(self.name)}"
 
     def complete(self, tokens: int = 4) -> dict[str, Any]:
         body = {"model": "tiny-llama", "prompt": "Hello", "max_tokens": tokens, "ignore_eos": True}

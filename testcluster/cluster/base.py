@@ -35,12 +35,6 @@ class Cluster:
             )
         return ended.stdout
 
-    def require(self, *needed: Capability) -> None:
-        """Raise UnsupportedError, which skips a test, if the cluster lacks a capability."""
-        for capability in needed:
-            if capability not in self.capabilities:
-                raise UnsupportedError(capability)
-
     @property
     def nodes(self) -> list[str]:
         """Return the names of all nodes."""

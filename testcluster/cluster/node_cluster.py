@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,11 @@ class NodeCluster(BuiltCluster):
     def kill_pod(self, namespace: str, pod: str) -> None:
         found = self._control_plane.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
         for pid in cgroups.processes(f"pod{found['metadata']['uid']}"):
-            # The pod's own process holds its network, and is none of its containers.
-            if Path(f"/proc/{pid}/comm").read_text() != "pause\n":
-                os.kill(pid, signal.SIGKILL)
+            # A container's first process takes the others along.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                # The pod's own process holds its network, and is none of its containers.
+                if Path(f"/proc/{pid}/comm").read_text() != "pause\n":
+                    os.kill(pid, signal.SIGKILL)
 
     def kill_kubelet(self, node: str) -> None:
         self._nodes[node].kill_kubelet()

@@ -14,15 +14,7 @@ from pathlib import Path
 from unittest import SkipTest
 
 import pytest
-from cluster import (
-    ApiCluster,
-    Capability,
-    ClusterError,
-    KubectlError,
-    UnsupportedError,
-    places,
-    ports,
-)
+from cluster import ApiCluster, ClusterError, KubectlError, UnsupportedError, places, ports
 from cluster.pki import Authority
 from cluster.processes import wait_until
 
@@ -232,10 +224,6 @@ def test_api_cluster_that_lacks_a_capability_skips_the_test(cluster: ApiCluster,
     with pytest.raises(UnsupportedError, match="this cluster cannot") as raised:
         act(cluster)
     assert isinstance(raised.value, SkipTest)
-    cluster.require(*cluster.capabilities)
-    for capability in set(Capability) - cluster.capabilities:
-        with pytest.raises(UnsupportedError, match=capability):
-            cluster.require(capability)
 
 
 def test_two_at_a_time_do_not_meet(cluster: ApiCluster) -> None:

@@ -35,6 +35,7 @@ FOLDERS = (
     "/var/lib/kubelet",
     "/var/log/pods",
 )
+NODE_FOLDERS = (str(places.nodes_run()), "/run/cluster")
 KEPT = ("images", "nodes", "nodes.lock", "tests-passed.json")
 """For the next cluster: images, the nodes' copies of them, and the record of these tests."""
 
@@ -60,14 +61,15 @@ def traces() -> dict[str, object]:
         "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("*/macroserve*")),
         "sysctls": {name: Path("/proc/sys", name).read_text() for name in SYSCTLS},
         "folders": [folder for folder in FOLDERS if Path(folder).exists()],
-        "processes": processes(),
+        "processes": processes(*NODE_FOLDERS),
         "state": sorted(path.name for path in places.cache().iterdir() if path.name not in KEPT),
     }
 
 
-def processes() -> list[str]:
+def processes(*folders: str) -> list[str]:
+    """Return the processes that are told to use one of a cluster's folders, as all of it are."""
     listed = run("ps", "-wweo", "args=").splitlines()
-    return [line for line in listed if str(places.cache()) in line or "/run/cluster" in line]
+    return [line for line in listed if any(folder in line for folder in folders)]
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +92,7 @@ def test_a_cluster_comes_and_goes_without_a_trace() -> None:
 
     keeper = int(run("pgrep", "-f", "cluster keep nodes"))
     os.kill(keeper, signal.SIGKILL)
-    wait_until(lambda: processes() == [], "all processes went with it", 20)
+    wait_until(lambda: processes(*NODE_FOLDERS) == [], "all processes went with it", 20)
     command("up")
     run(*kubectl, "run", "web", "--image=registry.local/busybox:1", "--", "sleep", "1000")
     run(*kubectl, "wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
@@ -101,12 +103,14 @@ def test_a_cluster_comes_and_goes_without_a_trace() -> None:
 def test_the_api_tier_comes_and_goes() -> None:
     told = command("up", "--tier", "api")
     kubeconfig = Path(told.partition("export KUBECONFIG=")[2].split()[0])
+    folder = kubeconfig.parents[1]
+    assert processes(str(folder)) != []
     assert "default" in run(
         str(places.binaries() / "kubectl"), f"--kubeconfig={kubeconfig}", "get", "namespaces"
     )
     command("down")
     assert not kubeconfig.exists()
-    assert processes() == []
+    assert processes(str(folder)) == []
 
 
 def refusal(*arguments: str) -> str:
