@@ -37,7 +37,6 @@ from macroserve.bench.figures import report
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import MACROINSTANCE
-from macroserve.operator.plan.fleet import instance_url
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "bench"
@@ -165,7 +164,7 @@ class Pods:
             InstanceReport(
                 name=name,
                 pool=Pool(pod.metadata.labels[names.POOL]),
-                address=instance_url(self._addresses.of(pod.metadata.name)),
+                address=f"http://{self._addresses.of(pod.metadata.name)}:{names.INSTANCE_PORT}",
                 status=InstanceStatus(seq=1),
                 age_s=0.5,
                 in_flight=0,
