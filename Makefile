@@ -120,7 +120,7 @@ E2E_NEEDS := $(if $(filter given,$(CLUSTER)),$(INSTALLED),cluster-build images)
 e2e: $(E2E_NEEDS) ## Run the tests on two real nodes (as root; about three quarters of an hour)
 	$(BIN)/pytest e2e -m e2e -n 0 -o timeout=900
 
-e2e-core: $(E2E_NEEDS) ## Run those of them that take less than a minute each, and are about Macroserve
+e2e-core: $(E2E_NEEDS) ## Run those of them that take less than a minute each
 	$(BIN)/pytest e2e -m "e2e and not slow" -n 0 -o timeout=900 $(E2E_OPTIONS)
 
 e2e-given: cluster-build images ## Run some cases on the built cluster as on one that is given (as root)
