@@ -23,9 +23,19 @@ accepts."""
 
 @pytest.mark.parametrize("slo", [Slo(1.0, 0.1), Slo(1.0, 0.1, 0.2)], ids=["means", "every token"])
 def test_route_query_after_the_wire_keeps_its_targets(slo: Slo) -> None:
-    query = RouteQuery("r", 0.25, 100, 10, 8, slo, num_streamed_tokens=3, exclude=("a",))
+    query = RouteQuery(
+        route_id="r",
+        age_s=0.25,
+        slo=slo,
+        num_streamed_tokens=3,
+        num_prompt_tokens=100,
+        max_new_tokens=10,
+        predicted_new_tokens=8,
+        exclude=("a",),
+    )
     assert decode_to_cell(encode(query)) == query
-    assert query.request(now=5.0).slo == slo
+    request = query.to_request("r", 100, 10, now=5.0)
+    assert (request.slo, request.arrival_s, request.num_streamed_tokens) == (slo, 4.75, 3)
 
 
 def test_message_kinds_of_the_version_before_are_all_present() -> None:
@@ -54,7 +64,7 @@ def test_message_with_unknown_fields_ignores_them_anywhere(kind: str) -> None:
 
 
 def test_request_tag_with_unknown_fields_ignores_them() -> None:
-    tag = RequestTag("r", 0.5, Slo(1.0, 0.1))
+    tag = RequestTag(route_id="r", age_s=0.5, slo=Slo(1.0, 0.1))
     args = _with_more_fields(msgspec.to_builtins(tag.to_args()))
     assert RequestTag.from_args(args, "other", Slo(9.0, 9.0)) == tag
 

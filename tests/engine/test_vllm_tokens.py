@@ -115,7 +115,8 @@ def test_tokens_of_every_strategy_equal_stock_vllm(
     statuses: list[InstanceStatus] = []
     beats: list[Beat] = []
     # Loose targets: nothing is offloaded, everything is generated here.
-    tags = [RequestTag(f"route-{i}", 0.0, Slo(60.0, 0.2)) for i in range(NUM_REQUESTS)]
+    slo = Slo(60.0, 0.2)
+    tags = [RequestTag(route_id=f"route-{i}", age_s=0.0, slo=slo) for i in range(NUM_REQUESTS)]
 
     async def run() -> list[list[int]]:
         engine = VllmEngine(replace(settings, strategy=name), pool)

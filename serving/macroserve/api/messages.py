@@ -23,7 +23,41 @@ HEARTBEAT_S = 1.0
 """Seconds after which a status is repeated if nothing has happened."""
 
 
-class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
+class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An ingress tells a cell and an instance these facts of a request.
+
+    route_id: the id of this attempt; the cell scheduler counts it until the instance reports it.
+    age_s: time since the ingress accepted the request, seconds. slo: its latency targets.
+    num_streamed_tokens: tokens of the prompt that an earlier instance had already streamed.
+    """
+
+    route_id: str
+    age_s: float
+    slo: Slo
+    num_streamed_tokens: int = 0
+
+    def to_request(
+        self,
+        request_id: str,
+        num_prompt_tokens: int,
+        max_new_tokens: int,
+        now: float,
+        probe: bool = False,
+    ) -> Request:
+        """Return the request as policies see it, on the clock that reads ``now``."""
+        return Request(
+            request_id=request_id,
+            arrival_s=now - self.age_s,
+            num_prompt_tokens=num_prompt_tokens,
+            max_new_tokens=max_new_tokens,
+            slo=self.slo,
+            num_streamed_tokens=self.num_streamed_tokens,
+            probe=probe,
+            route_id=self.route_id,
+        )
+
+
+class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
     """An ingress asks a cell where a request should run.
 
     exclude: instances that just failed it. offloaded: an LP instance handed it back for urgency.
@@ -32,13 +66,9 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
     wire).
     """
 
-    route_id: str
-    age_s: float
     num_prompt_tokens: int
     max_new_tokens: int
     predicted_new_tokens: int
-    slo: Slo
-    num_streamed_tokens: int = 0
     exclude: tuple[str, ...] = ()
     offloaded: bool = False
     trial: bool = False
@@ -48,16 +78,6 @@ class RouteQuery(msgspec.Struct, frozen=True, tag="route"):
     def first(self) -> bool:
         """Whether no instance has had the request yet."""
         return not (self.num_streamed_tokens or self.exclude or self.offloaded)
-
-    def request(self, now: float) -> Request:
-        return Request(
-            request_id=self.route_id,
-            arrival_s=now - self.age_s,
-            num_prompt_tokens=self.num_prompt_tokens,
-            max_new_tokens=self.max_new_tokens,
-            slo=self.slo,
-            num_streamed_tokens=self.num_streamed_tokens,
-        )
 
 
 class Settled(msgspec.Struct, frozen=True, tag="settled"):

@@ -68,7 +68,7 @@ async def serve(
 async def _generate(
     engine: VllmEngine, request_id: str, arrival: Arrival, slo: Slo, arrived_s: float
 ) -> Answer:
-    tag = RequestTag(request_id, perf_counter() - arrived_s, slo)
+    tag = RequestTag(route_id=request_id, age_s=perf_counter() - arrived_s, slo=slo)
     params = SamplingParams(
         max_tokens=arrival.num_output_tokens,
         temperature=0,

@@ -76,6 +76,8 @@ class Request:
     probe: bool = False
     """Whether the instance itself made the request to test the engine; such requests are not
     counted."""
+    route_id: str = ""
+    """Id under which the cell scheduler counts this attempt; empty where that is ``request_id``."""
 
     def __post_init__(self) -> None:
         if self.num_prompt_tokens < 1 or self.max_new_tokens < 1:

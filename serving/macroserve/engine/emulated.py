@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult
 from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.request import Request
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.shapes import DeviceShape, ModelShape
@@ -258,9 +259,10 @@ class EmulatedEngine:
     async def probe(self) -> None:
         self._num_probes += 1
         name = f"probe-{self._num_probes}"
-        tag = RequestTag(name, 0.0, self._settings.slo, probe=True)
-        request = tag.request(name, 1, 1, self._clock())
-        refusal = self._policy.add_request(request, self._clock())
+        now = self._clock()
+        refusal = self._policy.add_request(
+            Request(name, now, 1, 1, self._settings.slo, probe=True), now
+        )
         assert refusal is None, refusal
         body = GenerateBody([1], name, SamplingFields(max_tokens=1))
         self._executor.streams[name] = stream = Stream(body)
@@ -292,15 +294,15 @@ class EmulatedEngine:
         now = self._clock()
         args = body.sampling_params.extra_args
         tag = RequestTag.from_args(args, body.request_id, self._settings.slo)
-        request = tag.request(
-            tag.route_id, len(body.token_ids), body.sampling_params.max_tokens, now
+        request = tag.to_request(
+            body.request_id, len(body.token_ids), body.sampling_params.max_tokens, now, tag.probe
         )
         if refusal := self._policy.add_request(request, now):
             return _refused(refusal)
-        self._executor.streams[tag.route_id] = stream = Stream(body)
+        self._executor.streams[body.request_id] = stream = Stream(body)
         self._work.set()
         self._push_status()
-        return _StreamReply(stream, lambda: self._leave(tag.route_id))
+        return _StreamReply(stream, lambda: self._leave(body.request_id))
 
     def _leave(self, request_id: str) -> None:
         """Remove a stream whose reader is gone: if it left early, its blocks are free before the

@@ -5,12 +5,12 @@ instead of clock readings, because the two processes may be on different machine
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 
-from macroserve.core.request import Request, Slo
+from macroserve.api.messages import RequestInfo
+from macroserve.core.request import Slo
 
 TAG_KEY = "macroserve"
 
@@ -23,39 +23,17 @@ DEAD_END = "macroserve-dead-end"
 instance."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTag:
-    """route_id: the id that the cell scheduler counts this attempt under.
+class RequestTag(RequestInfo, frozen=True, kw_only=True):
+    """A request's tokens arrive at an instance with this tag. probe: see ``Request``."""
 
-    age_s: time since the ingress accepted the request. num_streamed_tokens: tokens of the prompt
-    that an earlier instance had already streamed. probe: see ``Request``.
-    """
-
-    route_id: str
-    age_s: float
-    slo: Slo
-    num_streamed_tokens: int = 0
     probe: bool = False
 
     def to_args(self) -> dict[str, Any]:
-        return {TAG_KEY: asdict(self)}
+        return {TAG_KEY: msgspec.to_builtins(self)}
 
     @classmethod
     def from_args(cls, extra_args: Mapping[str, Any] | None, request_id: str, slo: Slo):
         """The tag in ``extra_args``, or one for an untagged request with the instance's SLO."""
         if tag := (extra_args or {}).get(TAG_KEY):
             return msgspec.convert(tag, cls)
-        return cls(request_id, 0.0, slo)
-
-    def request(
-        self, request_id: str, num_prompt_tokens: int, max_new_tokens: int, now: float
-    ) -> Request:
-        return Request(
-            request_id=request_id,
-            arrival_s=now - self.age_s,
-            num_prompt_tokens=num_prompt_tokens,
-            max_new_tokens=max_new_tokens,
-            slo=self.slo,
-            num_streamed_tokens=self.num_streamed_tokens,
-            probe=self.probe,
-        )
+        return cls(route_id=request_id, age_s=0.0, slo=slo)

@@ -333,7 +333,15 @@ async def test_cells_are_asked_in_turn(
     async with running(cells) as world:
         for cell in world.cells.values():
             cell.route = answers(cell)
-        routed = await world.directory.route(messages.RouteQuery("r", 0.0, 10, 10, 10, Slo(1, 1)))
+        query = messages.RouteQuery(
+            route_id="r",
+            age_s=0.0,
+            slo=Slo(1, 1),
+            num_prompt_tokens=10,
+            max_new_tokens=10,
+            predicted_new_tokens=10,
+        )
+        routed = await world.directory.route(query)
     assert asked == expected
     assert routed is not None and routed.cell == expected[-1][0]
 

@@ -107,7 +107,7 @@ class InstanceScheduler:
         self.sequences[request.request_id] = seq
         self.waiting.add(seq)
         self._phase_prefill_s += prefill_s
-        self._tally.admitted.append(request.request_id)
+        self._tally.admit(request)
         return None
 
     def finish(self, request_id: str, now: float) -> None:
@@ -151,7 +151,7 @@ class InstanceScheduler:
         self._num_added += 1
         self.sequences[request.request_id] = seq
         running.reserve(seq, num_blocks)
-        self._tally.admitted.append(request.request_id)
+        self._tally.admit(request)
         return True
 
     def receive(self, request_id: str) -> None:

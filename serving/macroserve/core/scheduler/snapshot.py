@@ -3,6 +3,7 @@
 from math import isinf
 
 from macroserve.core.latency import LatencyModel
+from macroserve.core.request import Request
 from macroserve.core.scheduler.prefill_pace import PrefillPace
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.waiting import WaitingQueue
@@ -19,6 +20,10 @@ class Tally:
         self.finished = 0
         self.attained = 0
         self.admitted: list[str] = []
+
+    def admit(self, request: Request) -> None:
+        """Note that the instance took a request in, by the id that its cell scheduler knows."""
+        self.admitted.append(request.route_id or request.request_id)
 
 
 def snapshot(

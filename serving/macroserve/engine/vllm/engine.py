@@ -120,7 +120,7 @@ class VllmEngine:
     async def probe(self) -> None:
         self._num_probes += 1
         name = f"probe-{self._num_probes}"
-        tag = RequestTag(name, 0.0, self._settings.slo, probe=True)
+        tag = RequestTag(route_id=name, age_s=0.0, slo=self._settings.slo, probe=True)
         await self._generate(name, 1, 1, tag.to_args())
 
     async def command(self, verb: str, argument: Any = None) -> Any:

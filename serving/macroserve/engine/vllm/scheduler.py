@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
@@ -87,7 +86,6 @@ class MacroserveScheduler(Scheduler):
         )
         # Until its cell says that somebody is there to take it.
         self._policy.let_offload(False)
-        self._admitted: list[str] = []
         self._handed_back: list[tuple[int, EngineCoreOutput]] = []
         self._running_batch: tuple[Batch, float, dict[str, int]] | None = None
         self._kinds = StepKinds()
@@ -104,10 +102,10 @@ class MacroserveScheduler(Scheduler):
         assert params is not None, "only generation requests are served"
         self._kinds.add(request.request_id, params)
         tag = RequestTag.from_args(params.extra_args, request.request_id, self._slo)
-        self._admitted.append(tag.route_id)
-        refusal = self._policy.add_request(
-            tag.request(request.request_id, request.num_prompt_tokens, request.max_tokens, now), now
+        known = tag.to_request(
+            request.request_id, request.num_prompt_tokens, request.max_tokens, now, tag.probe
         )
+        refusal = self._policy.add_request(known, now)
         if refusal is not None:
             # The frontend has checked lengths against the model's, and vLLM the pool against
             # the longest request, before the engine started.
@@ -253,10 +251,7 @@ class MacroserveScheduler(Scheduler):
         return result
 
     def _push_status(self, now: float) -> None:
-        """Send a status, with admitted ids under the name that the router knows."""
-        status = msgspec.structs.replace(self._policy.status(now), admitted=tuple(self._admitted))
-        self._admitted.clear()
-        self._sender.send(status)
+        self._sender.send(self._policy.status(now))
 
 
 def _yield_to_servers() -> None:

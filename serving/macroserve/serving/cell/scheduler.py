@@ -151,8 +151,9 @@ class CellScheduler:
 
     def route(self, query: messages.RouteQuery) -> messages.RouteReply:
         now = self._clock()
+        known = query.to_request(query.route_id, query.num_prompt_tokens, query.max_new_tokens, now)
         request = RouteRequest(
-            query.request(now),
+            known,
             query.predicted_new_tokens,
             query.offloaded,
             self._draining.union(query.exclude),

@@ -329,7 +329,12 @@ class Dispatcher:
 
 def _body(request: TokenRequest, query: messages.RouteQuery, emitted: list[int]) -> dict[str, Any]:
     """vLLM's ``GenerateRequest``, with what was emitted already as part of the prompt."""
-    tag = RequestTag(query.route_id, query.age_s, query.slo, query.num_streamed_tokens)
+    tag = RequestTag(
+        route_id=query.route_id,
+        age_s=query.age_s,
+        slo=query.slo,
+        num_streamed_tokens=query.num_streamed_tokens,
+    )
     sampling = {
         **request.sampling,
         "max_tokens": query.max_new_tokens,
