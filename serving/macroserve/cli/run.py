@@ -93,7 +93,7 @@ def head(
 ) -> None:
     """Run the cell schedulers and their control API."""
 
-    def prepared() -> Coroutine[Any, Any, None]:
+    async def serve_part() -> None:
         resource = load(manifest)
         keys = key_source(tokens, Role.HEAD, _tls(tls, namespace, resource))
         admin_token = LiveToken(tokens, ADMIN_TOKEN)
@@ -116,9 +116,9 @@ def head(
             ),
         )
         options = HeadOptions(host=host, port=port, keys=keys, admin_token=admin_token)
-        return serve(HeadServer(cells, discovery, options), f"the head on {host}:{port}")
+        await serve(HeadServer(cells, discovery, options), f"the head on {host}:{port}")
 
-    _run("the head", prepared)
+    _run("the head", serve_part)
 
 
 @run.command()
@@ -144,7 +144,7 @@ def ingress(
 ) -> None:
     """Run a replica of the OpenAI endpoint."""
 
-    def prepared() -> Coroutine[Any, Any, None]:
+    async def serve_part() -> None:
         resource = load(manifest)
         keys = key_source(tokens, Role.INGRESS, _tls(tls, namespace, resource))
         clients = ApiKeySource(api_keys) if resource.spec.ingress.api_keys_secret else None
@@ -176,9 +176,9 @@ def ingress(
         )
         live = LiveKeys(keys)
         server = IngressServer(settings, options, lambda: cells_of(head_url, live))
-        return serve(server, f"the ingress on {listen}:{port}")
+        await serve(server, f"the ingress on {listen}:{port}")
 
-    _run("the ingress", prepared)
+    _run("the ingress", serve_part)
 
 
 @run.command()
@@ -198,7 +198,7 @@ def instance(
 ) -> None:
     """Run one engine."""
 
-    def prepared() -> Coroutine[Any, Any, None]:
+    async def serve_part() -> None:
         resource = load(manifest)
         keys = key_source(tokens, Role.INSTANCE, _tls(tls, namespace, resource))
         settings = engine_settings(resource, _model(resource))
@@ -224,9 +224,9 @@ def instance(
             grace_s=grace,
         )
         instance = InstanceServer(settings, options, server)
-        return serve(instance, f"{name} ({pool}) on {host}:{port}")
+        await serve(instance, f"{name} ({pool}) on {host}:{port}")
 
-    _run(name, prepared)
+    _run(name, serve_part)
 
 
 def _tls(folder: Path | None, namespace: str, manifest: Manifest) -> TlsSource | None:
@@ -239,12 +239,11 @@ def _model(manifest: Manifest) -> str:
     return manifest.spec.model.source if emulated else model_folder(manifest)
 
 
-def _run(what: str, prepared: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def _run(what: str, serve_part: Callable[[], Coroutine[Any, Any, None]]) -> None:
     logs.configure()
     try:
-        serving = prepared()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serving)
+            runner.run(serve_part())
     except (ManifestError, PodError, ApiKeysError) as error:
         fail(str(error), 2)
     except Exception as error:

@@ -20,12 +20,12 @@ class ControlServer:
         self._check = TokenCheck([token])
         self._apply = apply
         self._scale = scale
-
-    async def start(self) -> str:
-        """The base URL."""
         app = web.Application()
         app.add_routes([web.post("/{order}", self._take)])
         self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> str:
+        """Listen, and return the base URL."""
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}"

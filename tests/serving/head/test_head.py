@@ -63,6 +63,17 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> Cells:
     return cells
 
 
+async def listens(port: int) -> None:
+    """Wait until somebody listens on the port."""
+    async with asyncio.timeout(5):
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return
+            await asyncio.sleep(0.01)
+
+
 @contextlib.asynccontextmanager
 async def starting(
     cells: Cells, served: TlsSource | None = None, tls: Tls | None = None
@@ -71,14 +82,11 @@ async def starting(
     options = replace(OPTIONS, keys=replace(OPTIONS.keys, tls=served))
     server = HeadServer(cast(RayCells, cells), cast(InstanceDiscovery, cells), options)
     start = asyncio.create_task(server.start())
-    async with asyncio.timeout(5):
-        while not hasattr(server, "_server") or not server._server.started:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    port = server._server.servers[0].sockets[0].getsockname()[1]
+    await listens(server.port)
     async with aiohttp.ClientSession() as http:
         scheme = "https" if tls else "http"
         peer = tls.peer if tls else None
-        endpoint = f"{scheme}://127.0.0.1:{port}"
+        endpoint = f"{scheme}://127.0.0.1:{server.port}"
         yield AdminClient(http, endpoint, admin_access(RING), peer), start
     cells.may_run.set()
     await start

@@ -77,11 +77,11 @@ class CellScheduler:
         self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
         self._utilization = UtilizationMeter()
         self._load = LoadRecorder(clock(), random.Random())
+        self._http = session(keys, {"limit": 0})
         self._tasks = BackgroundTasks()
 
     async def start(self, identities: Iterable[InstanceIdentity]) -> None:
         """Take back the instances that say that they are ours."""
-        self._http = session(self._keys, {"limit": 0})
         for identity in identities:
             if identity.cell == self.name:
                 with contextlib.suppress(HandleError):

@@ -64,11 +64,8 @@ class CellServer:
         self._ports = ports
         self._ingresses: dict[web.WebSocketResponse, str] = {}
         self._tasks = BackgroundTasks()
-
-    async def start(self) -> str:
-        """The base URL. Raises OSError when no port is free."""
         app = web.Application(middlewares=[self._log_refusals, _error_middleware])
-        guard(app, self._keys, self._audiences)
+        guard(app, keys, self._audiences)
         app.add_routes(
             [
                 web.get(INGRESS_PATH, self._serve_ingress),
@@ -81,6 +78,14 @@ class CellServer:
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+
+    @property
+    def num_ingresses(self) -> int:
+        """Number of ingresses that are connected."""
+        return len(self._ingresses)
+
+    async def start(self) -> str:
+        """Listen, and return the base URL. Raises OSError when no port is free."""
         await self._runner.setup()
         await self._listen()
         self._tasks.start("tells ingresses how the cell stands", self._broadcast())

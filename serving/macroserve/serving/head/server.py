@@ -57,16 +57,23 @@ class HeadServer:
     def __init__(self, cells: RayCells, discovery: InstanceDiscovery, options: HeadOptions) -> None:
         self._cells = cells
         self._discovery = discovery
-        self._options = options
-        self._keys = LiveKeys(options.keys)
         self._ready = False
+        keys = LiveKeys(options.keys)
+        self._http = session(keys)
+        self._admin = AdminApi(self._urls, self._http, options.admin_token)
+        self._load = DeploymentLoad(self._urls, self._http)
+        guarded = CallGuard(self._application(), keys, _audiences)
+        self._server = HttpServer(guarded, STOP_GRACE_S, tls=keys.tls)
+        self._socket = bound(options.host, options.port)
+
+    @property
+    def port(self) -> int:
+        """The port of the HTTP server, also where the options leave it open."""
+        return self._socket.getsockname()[1]
 
     async def start(self) -> None:
         """Ready when it returns: the cells that instances name have their schedulers again."""
-        self._http = session(self._keys)
-        guarded = CallGuard(self._application(), self._keys, _audiences)
-        self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
-        await self._server.start(bound(self._options.host, self._options.port))
+        await self._server.start(self._socket)
         try:
             await asyncio.to_thread(self._cells.start)
             named = {identity.cell for identity in await self._discovery.find()}
@@ -101,8 +108,7 @@ class HeadServer:
             raise RuntimeError("the HTTP server has ended")
 
     def _application(self) -> Starlette:
-        self._admin = admin = AdminApi(self._urls, self._http, self._options.admin_token)
-        self._load = DeploymentLoad(self._urls, self._http)
+        admin = self._admin
         cells, cell = ADMIN_PREFIX + "/cells", ADMIN_PREFIX + "/cells/{cell}"
         return Starlette(
             routes=[

@@ -58,7 +58,6 @@ class CellDirectory:
         address: str = "",
     ) -> None:
         self._discover = discover
-        self._keys = keys
         self._address = address
         self._connections: dict[str, CellConnection] = {}
         self._last_members: dict[str, tuple[messages.Member, ...]] = {}
@@ -66,11 +65,11 @@ class CellDirectory:
         self._draining: dict[Run, bool] = {}  # of lost instances, too
         self._changed = asyncio.Event()
         self._turn = itertools.count()
+        self._http = session(keys)
         self._tasks = BackgroundTasks()
         self._discovery_fails = False
 
     async def start(self) -> None:
-        self._http = session(self._keys)
         self._tasks.start("keeps the cells connected", self._keep_connected())
 
     def check(self) -> None:
