@@ -37,7 +37,7 @@ def test_stopped_start_leaves_no_process(
         up.process.send_signal(number)
         up.process.wait(30)
         left = [process for process in children if process.is_running()]
-        up._reader.join(10)
+        up.read_to_end()
     finally:
         up.process.kill()
     assert not left

@@ -13,6 +13,7 @@ from rich.console import Console
 from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.local import state, up
+from macroserve.local.control import send
 from macroserve.local.manifest_file import engine_settings, loads, read
 from macroserve.local.messages import Setup
 from macroserve.local.progress import Progress
@@ -111,7 +112,7 @@ async def test_order_before_the_loss_holds_after_it(log: io.StringIO) -> None:
     deployment = begun(log, (True, "lost."), (True, "lost again."))
     task = asyncio.create_task(deployment.run())
     await until(log, "lost.")
-    deployment._scale(3)
+    await asyncio.to_thread(send, state.find(None), "scale", "3")
     await until(log, "lost again.")
     async with asyncio.timeout(5):
         while Played.lives:  # noqa: ASYNC110

@@ -1,6 +1,7 @@
 """How ingresses find cells and cells find instances, also when those are away or elsewhere."""
 
 import asyncio
+import time
 
 import aiohttp
 import pytest
@@ -9,6 +10,7 @@ from support.emulated_world import World, expected_tokens, running, token_reques
 from support.keys import live, source
 
 from macroserve.api.access_token import Audience
+from macroserve.api.handle import verify
 from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
 from macroserve.serving.cell.server import CellServer
@@ -22,10 +24,8 @@ LP = Pool.LP
 
 def service(world: World, name: str) -> str:
     """``host:port`` of an instance, as a name that resolves to it."""
-    server = world.instances[name]._server
-    assert server is not None
-    host, port = server.servers[0].sockets[0].getsockname()
-    return f"{host}:{port}"
+    handle = verify(world.instances[name].identity().handle, live().ring, time.time())
+    return handle.control.removeprefix("http://")
 
 
 async def test_instances_are_found_by_name() -> None:
@@ -108,24 +108,17 @@ async def tokens_come(world: World, count: int = 4) -> bool:
     return results == [expected_tokens(r) for r in requests]
 
 
-@pytest.mark.parametrize("answer", [{}, ConnectionError("no head")])
+@pytest.mark.parametrize("error", [None, ConnectionError("no head")])
 async def test_while_no_cell_is_known_the_last_members_are(
-    answer: dict | Exception, monkeypatch: pytest.MonkeyPatch
+    error: Exception | None,
 ) -> None:
     async with running({"cell-0": {"a": LP, "b": LP}}) as world:
-
-        async def discover() -> dict[str, str]:
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-        world.directory._discover = discover
-        urls = dict(world.urls)
+        world.urls.clear()
+        world.discovery_error = error
         await world.stop_cell("cell-0")
         await asyncio.sleep(1.2)  # a look at the cells that are not there
         assert set(world.directory.members) == {"a", "b"}
         assert await tokens_come(world)
-        assert urls
 
 
 async def test_a_scheduler_that_listens_elsewhere_is_asked_there() -> None:
@@ -136,7 +129,7 @@ async def test_a_scheduler_that_listens_elsewhere_is_asked_there() -> None:
         world.urls["cell-0"] = await other.start()
 
         async def is_asked() -> bool:
-            return bool(other._ingresses) and not old._ingresses
+            return (other.num_ingresses, old.num_ingresses) == (1, 0)
 
         await world.until(is_asked)
         assert await tokens_come(world)

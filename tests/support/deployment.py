@@ -153,12 +153,16 @@ class Up:
                 sums[name] = sums.get(name, 0) + float(line.rsplit(" ", 1)[1])
         return sums
 
+    def read_to_end(self) -> None:
+        """Wait until ``lines`` holds all that an ended deployment printed."""
+        self._reader.join(10)
+
     def stop(self) -> list[psutil.Process]:
         """Ctrl-C; the processes that are still there afterwards."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
-        self._reader.join(10)
+        self.read_to_end()
         _, alive = psutil.wait_procs(children, timeout=5)
         return alive
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from support.keys import live, source
 
-from macroserve.api.messages import InstanceIdentity
+from macroserve.api.messages import InstanceIdentity, InstanceReport
 from macroserve.core.request import Slo
-from macroserve.core.status import Pool
+from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import TokenRequest
@@ -52,10 +53,45 @@ def expected_tokens(request: TokenRequest) -> list[int]:
     return [100 + (seed + (start + i) * 7) % 1000 for i in range(request.max_new_tokens)]
 
 
+class EmulatedTokens(TokenServer):
+    """A token server in this process, whose engine a test can stop."""
+
+    may_offload = False
+    """Whether the cell allowed the instance to offload when it last gave such an order."""
+
+    async def command(self, verb: str, argument: Any = None) -> Any:
+        result = await super().command(verb, argument)
+        if verb == "let_offload":
+            self.may_offload = argument
+        return result
+
+    async def stop_engine(self) -> None:
+        await self._engine.stop()
+
+
+class EmulatedInstance(InstanceServer):
+    """A control server in this process, whose connections a test can cut."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs or waits by the last status."""
+        return self._feed.idle
+
+    def cut_connections(self) -> None:
+        assert self._server is not None
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+
+
 @dataclass
 class World:
     settings: EngineSettings
-    instances: dict[str, InstanceServer] = field(default_factory=dict)
+    grace_s: float
+    """Time that an instance that leaves has for its requests, seconds."""
+    discovery_error: Exception | None = None
+    """Raised instead of an answer where the cells are."""
+    instances: dict[str, EmulatedInstance] = field(default_factory=dict)
+    token_servers: dict[str, EmulatedTokens] = field(default_factory=dict)
     cells: dict[str, CellScheduler] = field(default_factory=dict)
     cell_servers: dict[str, CellServer] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
@@ -66,14 +102,13 @@ class World:
     async def add_instance(
         self, name: str, pool: Pool = Pool.LP, incarnation: int = 1
     ) -> InstanceIdentity:
-        options = InstanceOptions(name, "test", incarnation, KEYS, pool)
-        tokens = TokenServer(
+        options = InstanceOptions(name, "test", incarnation, KEYS, pool, grace_s=self.grace_s)
+        self.token_servers[name] = tokens = EmulatedTokens(
             TokenServerOptions(
                 settings=self.settings, name=name, pool=pool, host=options.host, keys=KEYS
             )
         )
-        server = InstanceServer(self.settings, options, tokens)
-        self.instances[name] = server
+        self.instances[name] = server = EmulatedInstance(self.settings, options, tokens)
         return await server.start()
 
     async def add_cell(self, name: str) -> CellScheduler:
@@ -100,12 +135,12 @@ class World:
         labels = {"namespace": "default", "macroinstance": "test", **labels}
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
-    async def status(self, name: str):
-        for cell in self.cells.values():
-            for view in cell._ledger.views:
-                if view.name == name:
-                    return view.status
-        raise AssertionError(f"{name} is in no cell")
+    def reports(self) -> list[InstanceReport]:
+        """Of all instances, whichever cell they are in."""
+        return [each for cell in self.cells.values() for each in cell.report().instances]
+
+    async def status(self, name: str) -> InstanceStatus:
+        return next(each.status for each in self.reports() if each.name == name)
 
     async def until(self, condition, timeout_s: float = 10.0) -> None:
         async with asyncio.timeout(timeout_s):
@@ -115,13 +150,18 @@ class World:
 
 @asynccontextmanager
 async def running(
-    cells: dict[str, dict[str, Pool]], settings: EngineSettings = SETTINGS, **changes
+    cells: dict[str, dict[str, Pool]],
+    settings: EngineSettings = SETTINGS,
+    grace_s: float = 30.0,
+    **changes,
 ) -> AsyncIterator[World]:
     """cells: pools of the instances, by instance and cell."""
-    world = World(replace(settings, **changes))
+    world = World(replace(settings, **changes), grace_s)
     world.metrics = IngressMetrics("default", "test", 0.9)
 
     async def discover() -> dict[str, str]:
+        if world.discovery_error:
+            raise world.discovery_error
         return dict(world.urls)
 
     world.directory = CellDirectory(discover, live())

@@ -15,7 +15,7 @@ LP, HP = Pool.LP, Pool.HP
 
 
 async def all_may_offload(world: World) -> bool:
-    return all(i._tokens._engine._policy._may_offload for i in world.instances.values())
+    return all(tokens.may_offload for tokens in world.token_servers.values())
 
 
 async def send_until_some_are_offloaded(world: World) -> int:
@@ -64,9 +64,8 @@ async def test_an_instance_that_comes_back_is_told_again_whom_to_offload_to() ->
     async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
         await world.until(lambda: all_may_offload(world))
         # As a process that was started anew.
-        world.instances["a"]._tokens._engine._policy.let_offload(False)
-        for connection in list(world.instances["a"]._server.server_state.connections):
-            connection.transport.abort()
+        await world.token_servers["a"].command("let_offload", False)
+        world.instances["a"].cut_connections()
         await world.until(lambda: all_may_offload(world))
 
 

@@ -26,13 +26,14 @@ def orders(cell: str) -> dict[str, str]:
     return to(Audience(Purpose.ORDERS, cell))
 
 
+def members(cell: CellScheduler) -> set[str]:
+    return set(cell.report().cell.instances)
+
+
 async def idle(world: World) -> bool:
     """Every instance has all its blocks back and nothing counts as in flight."""
-    views = [view for cell in world.cells.values() for view in cell._ledger.views]
     return all(
-        v.status.free_blocks == v.status.num_blocks
-        and v.status.num_running + v.status.num_waiting + v.in_flight_requests == 0
-        for v in views
+        each.idle and each.status.free_blocks == each.status.num_blocks for each in world.reports()
     )
 
 
@@ -57,7 +58,7 @@ async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
             return sum(s.num_decoding for s in statuses) == 12
 
         await world.until(all_decode)
-        busy = max("abc", key=lambda n: world.cells["cell-0"]._ledger._views[n].status.num_decoding)
+        busy = max(world.reports(), key=lambda each: each.status.num_decoding).name
         world.crash(busy)
         assert await asyncio.gather(*tasks) == [expected_tokens(r) for r in requests]
         assert world.metric("macroserve_reroutes_total", reason="broken") > 0
@@ -68,13 +69,10 @@ async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
 async def test_an_instance_that_was_out_of_sight_comes_back() -> None:
     async with running(LP3) as world:
         cell = world.cells["cell-0"]
-        server = world.instances["a"]._server
-        assert server is not None
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()
+        world.instances["a"].cut_connections()
 
         async def sees(names: set[str]) -> bool:
-            return {view.name for view in cell._ledger.views} == names
+            return members(cell) == names
 
         await world.until(lambda: sees({"b", "c"}))
         await world.until(lambda: sees({"a", "b", "c"}))
@@ -96,9 +94,7 @@ async def test_a_stream_under_a_grammar_cannot_go_on_elsewhere() -> None:
             return sum([(await world.status(n)).num_decoding for n in "abc"]) == 1
 
         await world.until(decodes)
-        busy = next(
-            n for n, v in world.cells["cell-0"]._ledger._views.items() if v.status.num_decoding
-        )
+        busy = next(each.name for each in world.reports() if each.status.num_decoding)
         await asyncio.sleep(0.1)
         world.crash(busy)
         with pytest.raises(RefusedError, match="grammar") as refusal:
@@ -133,7 +129,7 @@ async def test_without_its_cell_scheduler_streams_go_on_and_new_ones_start() -> 
         assert world.metric("macroserve_route_decisions_total", reason="no_scheduler") == 4
         # Restarted, it knows its instances from what they say of themselves.
         cell = await world.add_cell("cell-0")
-        assert set(cell._ledger._views) == {"a", "b", "c"}
+        assert members(cell) == {"a", "b", "c"}
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in old]
         await world.until(lambda: idle(world))
 
@@ -153,25 +149,23 @@ async def test_a_handle_moves_between_cells_under_streams() -> None:
                     world.urls[target] + "/adopt", data=handle, headers=orders(target)
                 ) as response:
                     assert response.status == 200
-                assert "a" in world.cells[target]._ledger._views
-                assert "a" not in world.cells[source]._ledger._views
+                assert "a" in members(world.cells[target])
+                assert "a" not in members(world.cells[source])
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
         assert world.metric("macroserve_reroutes_total", reason="broken") == 0
 
 
 @pytest.mark.usefixtures("patient")
-async def test_load_asks_all_instances_at_once() -> None:
+async def test_load_asks_all_instances_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(LP3) as world:
-        cell = world.cells["cell-0"]
-        all_asked = asyncio.Barrier(3)
-        for connection in cell._connections.values():
+        all_asked, command = asyncio.Barrier(3), InstanceConnection.command
 
-            async def command(verb: str, connection: InstanceConnection = connection) -> object:
-                await all_asked.wait()
-                return await InstanceConnection.command(connection, verb)
+        async def wait_for_all(connection: InstanceConnection, verb: str) -> object:
+            await all_asked.wait()
+            return await command(connection, verb)
 
-            connection.command = command
-        assert (await cell.load()).coefficients
+        monkeypatch.setattr(InstanceConnection, "command", wait_for_all)
+        assert (await world.cells["cell-0"].load()).coefficients
 
 
 async def test_load_does_without_an_instance_that_does_not_answer() -> None:

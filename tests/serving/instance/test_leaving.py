@@ -1,7 +1,6 @@
 """Instances that drain or leave, and what becomes of the requests they have."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from support.emulated_world import expected_tokens, running, token_request
@@ -11,6 +10,7 @@ from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
+from macroserve.serving.cell.instance_connection import InstanceConnection
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.security.calls import session, to
 
@@ -55,7 +55,7 @@ async def test_an_instance_that_leaves_finishes_what_runs_and_closes() -> None:
         await world.until(drains)
         await asyncio.gather(*(world.tokens(r) for r in late))
         await done
-        assert leaving._feed.idle
+        assert leaving.idle
         await leaving.stop()
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
         # It handed back what waited, and broke nothing off.
@@ -67,24 +67,26 @@ async def test_an_instance_that_leaves_finishes_what_runs_and_closes() -> None:
         await world.until(is_gone)
 
 
-async def test_an_instance_that_does_not_obey_does_not_drain_and_gets_no_requests() -> None:
+async def test_an_instance_that_does_not_obey_does_not_drain_and_gets_no_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with running(LP3) as world:
         cell = world.cells["cell-0"]
 
         async def draining() -> bool:
             return next(i.draining for i in cell.report().instances if i.name == "a")
 
-        async def refuse(verb: str, argument: object = None) -> None:
+        async def refuse(connection: InstanceConnection, verb: str, argument: object) -> None:
+            assert connection.handle.name == "a"
             raise TimeoutError
 
-        obey, cell._connections["a"].command = cell._connections["a"].command, refuse
-        with pytest.raises(TimeoutError):
+        with monkeypatch.context() as patch, pytest.raises(TimeoutError):
+            patch.setattr(InstanceConnection, "command", refuse)
             await cell.drain("a", True)
         assert not await draining()
         before = (await world.status("a")).finished
         await asyncio.gather(*(world.tokens(token_request(f"r{i}", 5)) for i in range(6)))
         assert (await world.status("a")).finished == before
-        cell._connections["a"].command = obey
         await cell.drain("a", True)
         await world.until(draining)
 
@@ -110,7 +112,7 @@ async def test_an_instance_whose_engine_dies_does_not_wait_for_it() -> None:
 
         await world.until(runs)
         dead = world.instances["a"]
-        await dead._tokens._engine.stop()
+        await world.token_servers["a"].stop_engine()
         async with asyncio.timeout(5):
             await dead.leave()
         assert not dead.healthy
@@ -119,7 +121,7 @@ async def test_an_instance_whose_engine_dies_does_not_wait_for_it() -> None:
 
 
 async def test_an_instance_that_has_no_time_left_leaves_anyway() -> None:
-    async with running(LP3, strategy="vllm") as world:
+    async with running(LP3, strategy="vllm", grace_s=0.1) as world:
         requests = [token_request(f"r{i}", 800) for i in range(9)]
         streams = [asyncio.create_task(world.tokens(r)) for r in requests]
 
@@ -128,9 +130,8 @@ async def test_an_instance_that_has_no_time_left_leaves_anyway() -> None:
 
         await world.until(runs)
         leaving = world.instances.pop("a")
-        leaving._options = replace(leaving._options, grace_s=0.1)
         await leaving.leave()
-        leaving._tokens.kill()
+        world.token_servers["a"].kill()
         await leaving.stop()
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
         assert world.metric("macroserve_reroutes_total", reason="broken") > 0

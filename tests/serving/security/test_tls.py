@@ -4,7 +4,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +35,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "_told_at", {})
+    monkeypatch.setattr(tls, "told_at", {})
 
 
 @pytest.fixture
@@ -42,8 +43,18 @@ def source(tmp_path: Path) -> TlsSource:
     return certificates.source(tmp_path / "tls")
 
 
-def live(source: TlsSource | None) -> LiveKeys:
-    return LiveKeys(replace(keys.source(), tls=source))
+class Clock:
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def live(source: TlsSource | None, clock: Callable[[], float] = time.monotonic) -> LiveKeys:
+    return LiveKeys(replace(keys.source(), tls=source), clock)
 
 
 @asynccontextmanager
@@ -178,12 +189,6 @@ async def test_older_tls_than_1_3_is_refused(part, source) -> None:
             await asyncio.open_connection("127.0.0.1", url.rpartition(":")[2], ssl=context)
 
 
-def look_again(held: LiveKeys) -> None:
-    """As when the time between two looks at the files has gone by."""
-    assert held.tls is not None
-    held.tls._read_at_s -= tls.RELOAD_S
-
-
 async def shown(url: str, source: TlsSource) -> bytes:
     """The certificate that a server shows."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -199,26 +204,28 @@ async def shown(url: str, source: TlsSource) -> bytes:
 async def test_a_new_certificate_and_authority_are_taken_over_without_a_restart(
     part, source
 ) -> None:
-    called, caller = live(source), live(source)
+    called_clock, caller_clock = Clock(), Clock()
+    called, caller = live(source, called_clock), live(source, caller_clock)
     async with part(called) as url, session(caller, timeout=TIMEOUT) as http:
         before = await shown(url, source)
         # All is new: the authority, too, which the former one does not vouch for.
         certificates.source(Path(source.folder))
-        look_again(called)
+        called_clock.now_s += tls.RELOAD_S
         assert await shown(url, source) != before
         with pytest.raises(aiohttp.ClientConnectorError):
             await http.get(url + "/page", headers=to(A))
-        look_again(caller)
+        caller_clock.now_s += tls.RELOAD_S
         async with http.get(url + "/page", headers=to(A)) as response:
             assert await response.text() == "well"
 
 
 async def test_files_that_became_unusable_are_told_once_and_the_former_hold(source, caplog) -> None:
-    held, file = live(source), Path(source.folder, "tls.crt")
+    clock = Clock()
+    held, file = live(source, clock), Path(source.folder, "tls.crt")
     async with asgi_part(held) as url:
         await asyncio.to_thread(file.write_text, "nonsense")
         for _ in range(3):
-            look_again(held)
+            clock.now_s += tls.RELOAD_S
             assert await answer(url, held) == "well"
     told = [r for r in caplog.records if "former certificate" in r.message]
     assert len(told) == 1 and told[0].levelno == logging.ERROR
@@ -244,4 +251,4 @@ def test_a_key_of_another_certificate_cannot_be_used(source, tmp_path: Path) -> 
 def test_what_is_told_takes_no_memory_without_end() -> None:
     for number in range(1000):
         tls.tell_refused(f"10.0.0.{number}", ssl.SSLError(1, "broken"))
-    assert len(tls._told_at) <= tls.MAX_TOLD
+    assert len(tls.told_at) <= tls.MAX_TOLD

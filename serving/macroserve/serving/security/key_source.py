@@ -67,7 +67,7 @@ class LiveKeys:
         self._source = source
         self._clock = clock
         self._ring = source.read()
-        self.tls = LiveTls(source.tls) if source.tls else None
+        self.tls = LiveTls(source.tls, clock) if source.tls else None
         self._read_at_s = clock()
         self._problem = ""
 

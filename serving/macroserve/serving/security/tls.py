@@ -132,14 +132,15 @@ def tell_refused(who: str, error: ssl.SSLError | ssl.CertificateError) -> None:
     ever."""
     sentence = f"No TLS with {who}: {_cause(error)}"
     now = time.monotonic()
-    if now - _told_at.get(sentence, -TELL_AGAIN_S) >= TELL_AGAIN_S:
-        if len(_told_at) >= MAX_TOLD:
-            _told_at.clear()
-        _told_at[sentence] = now
+    if now - told_at.get(sentence, -TELL_AGAIN_S) >= TELL_AGAIN_S:
+        if len(told_at) >= MAX_TOLD:
+            told_at.clear()
+        told_at[sentence] = now
         log.error("%s", sentence)
 
 
-_told_at: dict[str, float] = {}
+told_at: dict[str, float] = {}
+"""When each refusal was logged last, by its sentence, on the monotonic clock."""
 
 _CAUSES = {
     "HTTP_REQUEST": "it speaks plain HTTP",
