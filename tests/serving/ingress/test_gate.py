@@ -1,0 +1,150 @@
+"""The gate lets public routes through, and those with a key only to clients that have one."""
+
+import asyncio
+
+import pytest
+from starlette.types import Message
+from support.public_app import KEY, WITH_KEY, FakeApp, call, guarded
+
+from macroserve.serving.http.middleware import RetryAfter
+from macroserve.serving.ingress.gate import Gate
+from macroserve.serving.ingress.public_routes import PUBLIC_ROUTES, Access
+
+
+def example(path: str) -> str:
+    return path.replace("{id}", "resp_1")
+
+
+@pytest.mark.parametrize("route", PUBLIC_ROUTES, ids=lambda route: route.path)
+def test_every_route_needs_a_key_unless_it_is_open(route) -> None:
+    for method in route.methods:
+        app = FakeApp()
+        answer = call(guarded(app), example(route.path), method=method)
+        if route.access is Access.OPEN:
+            assert answer.status == 200 and app.bodies == [b""], "an open route reads no body"
+        else:
+            assert (answer.status, app.bodies, answer.num_received) == (401, [], 0)
+        assert (
+            call(guarded(app), example(route.path), method=method, headers=WITH_KEY).status == 200
+        )
+
+
+def test_only_health_and_ready_are_open() -> None:
+    opened = {route.path for route in PUBLIC_ROUTES if route.access is Access.OPEN}
+    assert opened == {"/health", "/ready"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "",
+        "*",
+        "/metrics",
+        "/macroserve/metrics",
+        "/admin/v1/report",
+        "/docs",
+        "/openapi.json",
+        "/load",
+        "/ping",
+        "/invocations",
+        "/inference/v1/generate",
+        "/v1/completions/render",
+        "/v1/realtime",
+        "//v1/models",
+        "/v1//models",
+        "/v1/models/",
+        "/v1/models/x",
+        "/V1/models",
+        "/v1/../v1/models",
+        "/health/../v1/models",
+        "/health/",
+        "/health\n",
+        "/v1/models\x00",
+        "/v1/models;x",
+        "/v1/responses/",
+        "/v1/responses/a/b",
+        "/v1/responses/..",
+        "/v1/responses/a\nb",
+        "/v1/responses/" + "a" * 129,
+    ],
+)
+def test_path_that_is_no_public_route_never_reaches_the_application(path: str) -> None:
+    for method in ("GET", "POST", "OPTIONS"):
+        app = FakeApp()
+        preflight = {**WITH_KEY, "access-control-request-method": "POST"}
+        answer = call(guarded(app), path, method=method, headers=preflight)
+        assert (answer.status, app.bodies) == (404, [])
+        assert answer.error["code"] == 404
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "X"])
+def test_other_methods_never_reach_the_application(method: str) -> None:
+    app = FakeApp()
+    answer = call(guarded(app), "/v1/completions", method=method, headers=WITH_KEY)
+    assert (answer.status, app.bodies, answer.headers["allow"]) == (405, [], "POST")
+    assert answer.error["code"] == 405
+
+
+def test_websocket_is_closed() -> None:
+    sent: list[Message] = []
+
+    async def run() -> None:
+        async def receive() -> Message:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope = {"type": "websocket", "path": "/health", "headers": []}
+        await Gate(FakeApp(), None)(scope, receive, send)
+
+    asyncio.run(run())
+    assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "path", "status"),
+    [
+        ({"x-api-key": KEY}, "/v1/messages", 200),
+        ({"x-api-key": KEY}, "/v1/messages/count_tokens", 200),
+        ({"x-api-key": "other"}, "/v1/messages", 401),
+        ({"x-api-key": KEY}, "/v1/completions", 401),
+        (WITH_KEY, "/v1/messages", 200),
+        ({"authorization": KEY}, "/v1/completions", 401),
+        ({"authorization": "Basic " + KEY}, "/v1/completions", 401),
+        ({"authorization": "Bearer of"}, "/v1/completions", 401),
+    ],
+)
+def test_keys_come_as_the_clients_of_either_api_send_them(headers, path: str, status: int) -> None:
+    assert call(guarded(FakeApp()), path, headers=headers).status == status
+
+
+def test_without_keys_everyone_calls_what_is_public_and_nothing_else() -> None:
+    app = Gate(FakeApp(), None)
+    assert call(app, "/generative_scoring").status == 200
+    assert call(app, "/metrics", method="GET").status == 404
+
+
+def test_refused_client_that_waits_to_send_its_body_is_let_go() -> None:
+    answer = call(guarded(FakeApp()), "/v1/completions", headers={"expect": "100-continue"})
+    assert (answer.status, answer.headers["connection"]) == (401, "close")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after"), [(200, None), (400, None), (429, "7"), (500, None), (503, "7")]
+)
+def test_only_a_client_that_may_try_again_is_told_when(status: int, retry_after) -> None:
+    answer = call(RetryAfter(FakeApp(status), lambda: 7), "/v1/completions", headers=WITH_KEY)
+    assert answer.headers.get("retry-after") == retry_after
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [("abc-123", 200), ("a" * 128, 200), ("a" * 129, 400), ("a b", 400), ("\x1b[31m", 400)],
+)
+def test_request_id_is_printable_and_short(value: str, status: int) -> None:
+    headers = {**WITH_KEY, "x-request-id": value}
+    answer = call(guarded(FakeApp()), "/v1/completions", headers=headers)
+    assert answer.status == status and value.encode() not in answer.body

@@ -1,0 +1,77 @@
+"""A public application that is played, behind the ingress's own layers, and calls of it."""
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
+
+from macroserve.serving.ingress.api_keys import LiveApiKeys, environment_source
+from macroserve.serving.ingress.body_limit import BodyLimit
+from macroserve.serving.ingress.error_shape import ErrorShape
+from macroserve.serving.ingress.gate import Gate
+
+KEY = "sk-one"
+WITH_KEY = {"authorization": f"Bearer {KEY}"}
+
+
+class FakeApp:
+    """An application that keeps the bodies that reach it, and answers as it is made to."""
+
+    def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
+        self.bodies: list[bytes] = []
+        self._status, self._body = status, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.bodies.append((await receive()).get("body", b""))
+        headers = [(b"x-from", b"app")]
+        await send({"type": "http.response.start", "status": self._status, "headers": headers})
+        await send({"type": "http.response.body", "body": self._body})
+
+
+def guarded(app: Any, **limits: int) -> Any:
+    return ErrorShape(Gate(BodyLimit(app, **limits), LiveApiKeys(environment_source(KEY))))
+
+
+class Answer:
+    def __init__(self, messages: list[Message], num_received: int) -> None:
+        self.status = messages[0]["status"]
+        self.headers = {k.decode(): v.decode() for k, v in messages[0]["headers"]}
+        self.body = b"".join(m.get("body", b"") for m in messages[1:])
+        self.num_received = num_received
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return json.loads(self.body)["error"]
+
+
+async def ask(
+    app: Any,
+    path: str,
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
+    parts: tuple[bytes, ...] = (b"{}",),
+) -> Answer:
+    sent: list[Message] = []
+    waiting = list(parts)
+    num_received = 0
+
+    async def receive() -> Message:
+        nonlocal num_received
+        num_received += 1
+        if not waiting:
+            return {"type": "http.disconnect"}
+        body = waiting.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(waiting)}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    raw = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
+    scope = {"type": "http", "method": method, "path": path, "headers": raw, "query_string": b""}
+    await app(scope, receive, send)
+    return Answer(sent, num_received)
+
+
+def call(app: Any, path: str, **options: Any) -> Answer:
+    return asyncio.run(ask(app, path, **options))
