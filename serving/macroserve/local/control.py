@@ -11,8 +11,9 @@ from macroserve.local.state import Deployment
 
 
 class ControlServer:
-    """On a loopback port, with a token. ``apply`` takes YAML, ``scale`` a number; both raise
-    ManifestError for what they refuse, and return a sentence."""
+    """The server takes orders on a loopback port, with a token. ``apply`` takes YAML, ``scale`` a
+    number of instances; both return a sentence, and raise ManifestError when they refuse the order.
+    """
 
     def __init__(
         self, token: str, apply: Callable[[str], str], scale: Callable[[int], str]

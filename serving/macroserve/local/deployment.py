@@ -22,7 +22,9 @@ from macroserve.serving.ray.cluster import RayCluster
 
 
 class Deployment:
-    """parent: takes Events and Failed, sends desired."""
+    """The deployment runs on Ray and is kept as desired. parent: takes Events and Failed, sends
+    desired.
+    """
 
     def __init__(self, setup: Setup, parent: Connection) -> None:
         self._setup = setup
@@ -30,7 +32,7 @@ class Deployment:
         self._cluster = RayCluster(setup.cluster)
 
     async def run(self) -> None:
-        """Until SIGTERM. Ray has ended when it returns or raises."""
+        """Run the deployment until SIGTERM. Ray has ended when it returns or raises."""
         self._cancel_on_sigterm()
         try:
             await asyncio.to_thread(self._cluster.start)
@@ -81,7 +83,8 @@ class Deployment:
             os._exit(1)
 
     async def _deploy_ingress(self) -> None:
-        """Raises DeployError with the last cause when it does not start in several tries."""
+        """Start the ingress replicas. Raises DeployError with the last cause when it does not start
+        in several tries."""
         for num_failures in range(1, MAX_FIRST_FAILURES + 1):
             try:
                 await self._cluster.deploy_ingress()

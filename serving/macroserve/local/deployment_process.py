@@ -19,7 +19,7 @@ REAP_S = 1.0
 
 
 class DeploymentProcess:
-    """on_event: told what happens, a sentence each."""
+    """The deployment runs in a process of its own. on_event: takes a sentence for each event."""
 
     def __init__(self, on_event: Callable[[str], None]) -> None:
         self._on_event = on_event
@@ -47,20 +47,20 @@ class DeploymentProcess:
                 self._connection = None
 
     def change(self, desired: DesiredFleet) -> None:
-        """Nothing happens while none runs: the next one is told when it starts."""
+        """Send the process what is desired now; the next process gets it at its start."""
         if self._connection is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._connection.send(desired)
 
     def end(self, reason: str) -> None:
-        """Let ``run`` return that."""
+        """Let ``run`` return the reason."""
         if self._process is not None:
             self._reason = reason
             self._process.terminate()
 
     def _spawn(self) -> Connection:
-        """Our end of the socket pair. The kernel ends the process with the thread that starts it,
-        so that is the one that lasts: the event loop's."""
+        """Start the process, and return our end of the socket pair. The kernel ends the process
+        with the thread that starts it, so that is the one that lasts: the event loop's."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(

@@ -43,7 +43,7 @@ async def _has_chat_template(endpoint: str, model: str, api_keys: ApiKeySource |
 
 
 def _noproxy(endpoint: str) -> str:
-    """curl takes a proxy from the environment even for this machine."""
+    """Return the option that keeps curl from asking a proxy for this machine."""
     goes_by_proxy = urllib.request.getproxies() and not (
         urllib.request.proxy_bypass(urlsplit(endpoint).netloc)
     )

@@ -30,17 +30,20 @@ class Saved:
 
 
 def load(path: Path) -> Manifest:
-    """Raises ManifestError for a file that is not there, not YAML, or not a good manifest."""
+    """Read and check a manifest. Raises ManifestError for a file that is not there, not YAML, or
+    not a good manifest."""
     return loads(read(path).text, str(path))
 
 
 def load_document(path: Path) -> Any:
-    """The file's plain data, not checked against the schema. Raises ManifestError as ``load``."""
+    """Return the file's plain data, not checked against the schema. Raises ManifestError as
+    ``load``."""
     return _document(read(path).text, str(path))
 
 
 def read(path: Path) -> Saved:
-    """Raises ManifestError for what is no readable text file of at most ``MAX_BYTES``."""
+    """Read a manifest file. Raises ManifestError for what is no readable text file of at most
+    ``MAX_BYTES``."""
     try:
         # O_NONBLOCK: a FIFO without a writer is refused, not waited for.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
@@ -62,7 +65,7 @@ def read(path: Path) -> Saved:
 
 
 def loads(text: str, origin: str) -> Manifest:
-    """Raises ManifestError, and nothing else, for whatever the text holds."""
+    """Check a manifest in YAML. Raises ManifestError, and nothing else, whatever the text holds."""
     document = _document(text, origin)
     try:
         return parse(document)
@@ -117,7 +120,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _check_size(root: yaml.Node) -> None:
-    """Raises ConstructorError for a node that holds itself, or that aliases make too large."""
+    """Check the size of a node. Raises ConstructorError for a node that holds itself, or that
+    aliases make too large."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 
@@ -143,7 +147,7 @@ def _check_size(root: yaml.Node) -> None:
 
 
 def model_folder(manifest: Manifest) -> str:
-    """The checkpoint to load; makes the built-in one if that is asked for.
+    """Return the folder of the checkpoint; the built-in one is made first.
 
     Raises ManifestError when a local folder is named that is no checkpoint.
     """
@@ -162,7 +166,7 @@ def model_folder(manifest: Manifest) -> str:
 
 
 def chat_template(manifest: Manifest, folder: Path, config_map: Path | None = None) -> str | None:
-    """The text of the chat template, if the manifest names one.
+    """Return the text of the chat template, if the manifest names one.
 
     folder: the manifest's, where relative paths begin. config_map: where the ConfigMap is mounted.
     Raises ManifestError for a file that cannot be read and for what is no template.
@@ -176,7 +180,7 @@ def chat_template(manifest: Manifest, folder: Path, config_map: Path | None = No
 def _template_text(
     manifest: Manifest, folder: Path, config_map: Path | None
 ) -> tuple[str, str | None]:
-    """The field of the template and its text."""
+    """Return the field of the template and its text."""
     api = manifest.spec.api
     if api.chat_template_config_map is not None:
         field = "spec.api.chatTemplateConfigMap"
@@ -201,7 +205,7 @@ def _template_text(
 
 
 def _expanded(path: str, field: str) -> Path:
-    """Raises ManifestError for a ``~`` that is nobody's home folder."""
+    """Expand ``~`` in a path. Raises ManifestError for a ``~`` that is nobody's home folder."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -209,7 +213,8 @@ def _expanded(path: str, field: str) -> Path:
 
 
 def engine_settings(manifest: Manifest, model: str, template: str | None = None) -> EngineSettings:
-    """template: the chat template's text, which ingresses need."""
+    """Return the engine's settings that a manifest asks for. template: the chat template's text,
+    which ingresses need."""
     engine = manifest.spec.engine
     return EngineSettings(
         model=model,

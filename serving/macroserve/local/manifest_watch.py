@@ -17,8 +17,9 @@ POLL_S = 0.5
 async def saves(
     path: Path, known: Saved, poll_s: float = POLL_S
 ) -> AsyncIterator[Saved | ManifestError]:
-    """What comes after ``known``, each once it is the same in two polls, so that no half of a save
-    is taken for one. A file that cannot be read counts as another save; never ends."""
+    """Yield the saves that come after ``known``, each once it is the same in two polls, so that no
+    half of a save is taken for one. A file that cannot be read counts as another save; never ends.
+    """
     last: Saved | str = known
     candidate: Saved | str = known
     while True:

@@ -12,24 +12,26 @@ from macroserve.serving.ray.cluster import ClusterOptions
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the process is sent first. private: base URL of the admin API. tpot_s: the target."""
+    """``macroserve up`` sends this message first."""
 
     cluster: ClusterOptions
     private: str
+    """Base URL of the admin API."""
     admin_token: str = field(repr=False)
     desired: DesiredFleet
     tpot_s: float
+    """Target for the time per output token, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A sentence for people."""
+    """Something happened: a sentence for people."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why the deployment ends; the process ends next."""
+    """The deployment failed; its process ends next."""
 
     reason: str

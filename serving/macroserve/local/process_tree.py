@@ -22,7 +22,8 @@ def adopt_orphans() -> None:
 
 
 def descendants() -> dict[int, str]:
-    """Process ids, each with its state as in ``/proc/PID/stat``; ``Z`` has ended."""
+    """Return the ids of all descendants, each with its state as in ``/proc/PID/stat``; ``Z`` has
+    ended."""
     children: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -54,7 +55,7 @@ def end_descendants() -> set[int]:
 
 
 def reap_orphans(keep: int | None = None) -> None:
-    """Forget children that have ended. keep: one that somebody else waits for."""
+    """Forget children that have ended. keep: the child that somebody else waits for."""
     for pid, state in descendants().items():
         if state == "Z" and pid != keep:
             with suppress(ChildProcessError):  # not ours, but its own parent's

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 
 class Progress:
-    """A line a step, with the time since the start."""
+    """Progress prints a line a step, with the time since the start."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -19,7 +19,7 @@ class Progress:
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """text: from elsewhere, so that brackets in it are no markup."""
+        """Print a line. text: from elsewhere, so that brackets in it are no markup."""
         self.step(escape(text))
 
     def problem(self, text: str) -> None:

@@ -46,12 +46,13 @@ _ROUND = "round"
 
 
 class StartError(Exception):
-    """Nothing has ever served, and starts fail; the message is the last failure's."""
+    """Starts fail, and no instance has ever served; the message is the last failure's."""
 
 
 class Reconciler:
-    """tpot_s: the latency target, by which drains are bounded. on_event: told what is done, a
-    sentence each."""
+    """The reconciler brings a deployment to the desired fleet. tpot_s: target for the time per
+    output token, seconds; it bounds drains. on_event: called with a sentence for each action.
+    """
 
     def __init__(
         self,
@@ -83,8 +84,8 @@ class Reconciler:
         self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Until cancelled. Raises StartError where nothing has ever served and starts fail; what
-        fails later is told, and tried again later and later."""
+        """Reconcile until cancelled. Raises StartError where nothing has ever served and starts
+        fail; what fails later is told, and tried again later and later."""
         try:
             while not self._is_hopeless:
                 try:
@@ -121,7 +122,7 @@ class Reconciler:
     # -- what is there
 
     async def _observe(self) -> Fleet:
-        """An instance that hangs is left out, and so replaced under its name."""
+        """Observe the cluster without instances that hang: those are replaced under their names."""
         starting = tuple(self._starting)  # one that serves from now on may count in the next round
         alive = await self._cluster.instance_names()
         self._drain_ends_s = {n: end for n, end in self._drain_ends_s.items() if n in alive}
@@ -173,8 +174,8 @@ class Reconciler:
         return Member(name, State.STARTING, pool, cell)
 
     def _member_outside(self, identity: InstanceIdentity) -> Member:
-        """It serves, but no cell holds it: it is to join its first one, a move was cut short, or
-        its cell lost sight of it."""
+        """Return the member of an instance that serves while no cell holds it: it is to join
+        its first one, a move was cut short, or its cell lost sight of it."""
         name = identity.name
         named = identity.cell or FIRST_CELL, self._cluster.pool(identity)
         cell, pool = self._places.get(name, named)
@@ -184,7 +185,7 @@ class Reconciler:
     # -- what is done about it
 
     async def _carry_out(self, action: Action) -> None:
-        """Raises AdminError when a cell does not take an order."""
+        """Carry out one action. Raises AdminError when a cell does not take an order."""
         match action:
             case DeployCell(cell=name) | Start(instance=name) if not self._retries.may_try(
                 name, _now()

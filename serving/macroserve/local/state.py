@@ -22,21 +22,23 @@ class NameTakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """endpoint: the OpenAI API. private: metrics and the admin API. control: where ``up`` takes
-    orders. Both tokens are secrets."""
+    """A deployment runs on this machine."""
 
     name: str
     pid: int
     endpoint: str
+    """Base URL of the OpenAI API."""
     private: str
+    """Base URL of metrics and the admin API."""
     admin_token: str = field(repr=False)
     control: str
+    """Base URL where ``up`` takes orders."""
     control_token: str = field(repr=False)
 
 
 @contextmanager
 def claimed(name: str) -> Iterator[None]:
-    """The name is this process's as long as the context lasts, or until the process ends.
+    """Hold a name for this process as long as the context lasts, or until the process ends.
 
     Raises NameTakenError when it is another's, OSError when the folder cannot be written to.
     """
@@ -65,7 +67,7 @@ def log_file(name: str) -> Path:
 
 
 def write(deployment: Deployment) -> None:
-    """Its name must be claimed."""
+    """Write the file of a deployment whose name is claimed."""
     path = _path(deployment.name)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -74,12 +76,12 @@ def write(deployment: Deployment) -> None:
 
 
 def remove(name: str) -> None:
-    """Its name must be claimed."""
+    """Remove the file of a deployment whose name is claimed."""
     _path(name).unlink(missing_ok=True)
 
 
 def find(name: str | None) -> Deployment:
-    """The running deployment of that name, or the only one; raises NotRunningError."""
+    """Return the running deployment of that name, or the only one. Raises NotRunningError."""
     running = [d for path in sorted(state_folder().glob("*.json")) if (d := _read(path))]
     chosen = [d for d in running if name in (None, d.name)]
     if len(chosen) == 1:
@@ -96,7 +98,7 @@ def _path(name: str) -> Path:
 
 
 def _read(path: Path) -> Deployment | None:
-    """None for a file that its process left behind."""
+    """Read a deployment; None for a file that its process left behind."""
     try:
         deployment = msgspec.json.decode(path.read_bytes(), type=Deployment)
         os.kill(deployment.pid, 0)

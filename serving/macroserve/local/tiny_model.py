@@ -74,7 +74,7 @@ _TOKENIZER_CONFIG = {
 
 
 def ensure_tiny_model(directory: Path | None = None, architecture: str = "llama") -> Path:
-    """The folder of the checkpoint, which is built first where it does not exist.
+    """Return the folder of the checkpoint, which is built first where it does not exist.
 
     architecture: ``llama`` or ``opt``. directory: where to keep it; by default
     ``macroserve/models`` in the user's cache.
@@ -142,7 +142,7 @@ def _write_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _llama_shapes() -> dict[str, tuple[int, ...]]:
-    """By name as in Hugging Face's Llama; matrices are (out, in)."""
+    """Return the shapes of weights, by name as in Hugging Face's Llama; matrices are (out, in)."""
     square, up, down, norm = (
         (_HIDDEN, _HIDDEN),
         (_INTERMEDIATE, _HIDDEN),
@@ -173,7 +173,7 @@ def _llama_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def _opt_shapes() -> dict[str, tuple[int, ...]]:
-    """By name as in Hugging Face's OPT."""
+    """Return the shapes of weights, by name as in Hugging Face's OPT."""
     layer = {
         "self_attn.q_proj": (_HIDDEN, _HIDDEN),
         "self_attn.k_proj": (_HIDDEN, _HIDDEN),

@@ -55,7 +55,7 @@ class UpOptions:
 
 
 class PortTakenError(Exception):
-    """Something listens there already."""
+    """Another process listens on the port."""
 
 
 class DeploymentError(Exception):
@@ -63,8 +63,9 @@ class DeploymentError(Exception):
 
 
 def run(options: UpOptions, console: Console) -> None:
-    """Returns when it was told to stop. Raises ManifestError, NameTakenError or PortTakenError
-    before anything is started, DeploymentError when the deployment does not come up."""
+    """Run the deployment until a signal stops it. Raises ManifestError, NameTakenError or
+    PortTakenError before anything is started, DeploymentError when the deployment does not come up.
+    """
     saved = read(options.path)
     manifest = loads(saved.text, str(options.path))
     with state.claimed(manifest.name):
@@ -96,8 +97,9 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
 
 
 class Up:
-    """What people deal with: the manifest as it is now, their orders, and the log. The deployment
-    is in a process of its own, which is started again when it is lost."""
+    """Up holds the manifest as it is now, takes orders, and writes the log. The deployment is in a
+    process of its own, which is started again when it is lost.
+    """
 
     def __init__(
         self,
@@ -137,7 +139,8 @@ class Up:
         )
 
     async def run(self) -> None:
-        """Until SIGINT or SIGTERM. Raises DeploymentError when the first start fails."""
+        """Keep the deployment up until SIGINT or SIGTERM. Raises DeploymentError when the first
+        start fails."""
         task = asyncio.current_task()
         assert task is not None
 
@@ -173,7 +176,8 @@ class Up:
             self._progress.step("Stopped: every process has ended")
 
     async def _keep_deployed(self) -> None:
-        """Raises DeploymentError where nothing was ever ready."""
+        """Start the deployment again whenever it ends. Raises DeploymentError where none was ever
+        ready."""
         has_been_ready, num_failures = False, 0
         while True:
             reason = await self._deploy()
@@ -272,7 +276,7 @@ def _described(desired: DesiredFleet) -> str:
 
 
 def _private_port(options: UpOptions) -> int:
-    """Raises PortTakenError for one that was asked for."""
+    """Return a free private port. Raises PortTakenError when the given one is taken."""
     if options.private_port is not None:
         _check_port(PRIVATE_HOST, options.private_port)
         return options.private_port

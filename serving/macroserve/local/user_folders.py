@@ -7,12 +7,13 @@ APPLICATION = "macroserve"
 
 
 def cache_folder() -> Path:
-    """For what can be made again. Raises FileNotFoundError where the user has no home folder."""
+    """Return the folder for files that can be made again. Raises FileNotFoundError where the user
+    has no home folder."""
     return _base("XDG_CACHE_HOME", ".cache") / APPLICATION
 
 
 def state_folder() -> Path:
-    """For what tells of running deployments. Raises as ``cache_folder``."""
+    """Return the folder for the state of running deployments. Raises as ``cache_folder``."""
     return _base("XDG_STATE_HOME", ".local/state") / APPLICATION
 
 

@@ -43,8 +43,10 @@ class OrderError(Exception):
 
 
 class AdminApi:
-    """discover: the cells by name, each with the base URL of its scheduler. http: a session of
-    ``calls.session``. token: the admin token that holds now, never empty."""
+    """The admin API answers for all cells of a deployment. discover: the cells by name, each with
+    the base URL of its scheduler. http: a session of ``calls.session``. token: the admin token that
+    holds now, never empty.
+    """
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class AdminApi:
         return admission(ring, headers, [Audience(Purpose.ADMIN)]) is not None
 
     def guarded(self, handler):
-        """Wants the token, and tells what went wrong by its status."""
+        """Let ``handler`` answer only with the admin token, and give errors their HTTP status."""
 
         async def guarded(request: Request) -> Response:
             if not self._allows(request.headers):
@@ -88,11 +90,12 @@ class AdminApi:
         return guarded
 
     async def _report(self, request: Request) -> Response:
-        """``{"cells": [CellReport, ...]}``."""
+        """Answer with ``{"cells": [CellReport, ...]}``."""
         return JSONResponse({"cells": await self.cells()})
 
     async def cells(self) -> list[Any]:
-        """Their reports, as plain data, by name; a cell that does not answer is left out."""
+        """Return the reports of the cells, as plain data, by name; a cell that does not answer is
+        left out."""
         urls = sorted((await self._discover()).items())
         reports = await asyncio.gather(*(self._cell_report(cell, url) for cell, url in urls))
         return [report for report in reports if report is not None]

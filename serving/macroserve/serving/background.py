@@ -26,7 +26,7 @@ class BackgroundTasks:
 
     @property
     def fault(self) -> str | None:
-        """Which task has ended or failed, and its cause; None while there is none."""
+        """Name the task that has ended or failed, and its cause; None while all are well."""
         for task in (*self._endless, *self._finite):
             if not task.done() or task.cancelled():
                 continue

@@ -49,7 +49,7 @@ def cause_of(error: BaseException | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """The message in ``text``: of a trace, that of the exception at its end."""
+    """Return the message in ``text`` as one line: of a trace, that of the exception at its end."""
     text = _ESCAPE.sub("", text)
     if "Traceback (most recent call last)" in text or "\n  File " in text:
         for raised in reversed(list(_RAISED.finditer(text))):

@@ -31,18 +31,16 @@ class InstanceDiscovery(Protocol):
     """Plain data, so that it can go to another process."""
 
     async def find(self) -> list[InstanceIdentity]:
-        """What the instances say of themselves; those that do not serve yet are left out."""
+        """Return the identities of all instances that serve."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DnsInstances:
-    """Whatever listens at the addresses of names such as a headless Service's.
-
-    services: ``host:port`` each.
-    """
+    """The instances listen at the addresses of names, such as a headless Service's."""
 
     services: tuple[str, ...]
+    """``host:port`` each."""
     keys: KeySource
 
     async def find(self) -> list[InstanceIdentity]:
@@ -66,7 +64,8 @@ class DnsInstances:
 
 
 async def _resolve(service: str) -> list[tuple[str, int]]:
-    """Hosts and ports; none where the name does not resolve, as a Service's without pods."""
+    """Resolve a name into hosts and ports; none where the name does not resolve, as a Service's
+    without pods."""
     host, _, port = service.rpartition(":")
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
@@ -80,5 +79,5 @@ async def _resolve(service: str) -> list[tuple[str, int]]:
 
 
 def answered(answers: list[InstanceIdentity | None]) -> list[InstanceIdentity]:
-    """Return the answers of those that gave one."""
+    """Return the answers of the instances that gave one."""
     return [identity for identity in answers if identity is not None]

@@ -24,7 +24,7 @@ RETRY_DELAY_S = 0.2
 
 
 class InstanceConnection:
-    """Reads the instance's status stream.
+    """The connection reads the instance's status stream.
 
     An instance that answers is not yet one that works. After every connection its statuses count
     from the first one on by which it has finished an iteration since: of its work, or of the token
@@ -57,15 +57,15 @@ class InstanceConnection:
         self._tasks.start(f"follows {handle.name}", self._follow())
 
     async def joined(self, timeout_s: float) -> bool:
-        """Whether the instance has shown in time that it works."""
+        """Wait for a status; return whether one came in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._joined.wait()
         return self._joined.is_set()
 
     async def command(self, verb: str, argument: str | bool | None = None) -> Any:
-        """The engine's answer. Raises aiohttp.ClientError or TimeoutError if the instance does not
-        take the order."""
+        """Give the engine an order and return its answer. Raises aiohttp.ClientError or
+        TimeoutError if the instance does not take the order."""
         body = messages.encode(messages.CommandOrder(verb, argument))
         url = self.handle.control + messages.COMMAND_PATH
         timeout = aiohttp.ClientTimeout(total=10)
@@ -114,7 +114,7 @@ class InstanceConnection:
     async def _proved(
         self, statuses: AsyncIterator[InstanceStatus]
     ) -> AsyncIterator[InstanceStatus]:
-        """Those from the first one on that tells of an iteration that ended meanwhile."""
+        """Yield the statuses from the first one on after an iteration that ended meanwhile."""
         first = await anext(statuses, None)
         if first is None:
             return

@@ -36,7 +36,7 @@ class LoadRecorder:
         self._lengths: list[tuple[int, int]] = []
 
     def add(self, prompt_tokens: int, output_tokens: int, now: float) -> None:
-        """A request that was placed. output_tokens: as predicted."""
+        """Count a request that was placed. output_tokens: as predicted."""
         number = int(now)
         while self._seconds and self._seconds[0].number < number - NUM_BUCKETS * BUCKET_S:
             self._num_recent -= self._seconds.popleft().requests
@@ -50,15 +50,15 @@ class LoadRecorder:
         self._sample((prompt_tokens, output_tokens))
 
     def _sample(self, lengths: tuple[int, int]) -> None:
-        """A reservoir that forgets: each request takes a random place, with a probability that
-        makes the mean age of the sample half the time that the buckets span."""
+        """Sample the lengths into a reservoir that forgets: each request takes a random place, with
+        a probability that makes the mean age of the sample half the time that the buckets span."""
         if len(self._lengths) < SAMPLE_SIZE:
             self._lengths.append(lengths)
         elif self._chance.random() * self._num_recent < 2 * SAMPLE_SIZE:
             self._lengths[self._chance.randrange(SAMPLE_SIZE)] = lengths
 
     def report(self, now: float) -> LoadReport:
-        """Only whole buckets, and none from before the start."""
+        """Report whole buckets only, and none from before the start."""
         count = max(0, min(NUM_BUCKETS, int(now - self._start_s) // BUCKET_S))
         sums = [[0, 0, 0] for _ in range(count)]
         for second in self._seconds:
@@ -73,7 +73,7 @@ class LoadRecorder:
 
 
 def aged(report: LoadReport, age_s: float) -> LoadReport:
-    """A report as it was made ``age_s`` ago; what is too old by now is gone."""
+    """Return a report as it was made ``age_s`` ago; what is too old by now is gone."""
     buckets = (
         msgspec.structs.replace(bucket, age_s=bucket.age_s + age_s) for bucket in report.buckets
     )
@@ -82,7 +82,7 @@ def aged(report: LoadReport, age_s: float) -> LoadReport:
 
 
 def total(reports: Sequence[LoadReport], chance: random.Random) -> LoadReport:
-    """The sum over cells; of the lengths a sample in which each cell has the share of its
+    """Return the sum over cells; of the lengths a sample in which each cell has the share of its
     requests. The latency model is the first that is told.
 
     Buckets go from the newest to the oldest that any cell tells, those between them too.

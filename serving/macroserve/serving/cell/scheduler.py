@@ -43,11 +43,11 @@ MAX_EXPLAINED = 64
 
 
 class UnknownInstanceError(LookupError):
-    """The cell holds no instance of that name."""
+    """The cell has no instance of that name."""
 
 
 class CellScheduler:
-    """Its members, followed by a connection each, and the ledger that routes over them.
+    """The cell scheduler follows its instances, by a connection each, and routes requests to them.
 
     changed: set whenever a summary would differ. members_changed: whenever the members do.
     """
@@ -81,7 +81,7 @@ class CellScheduler:
         self._tasks = BackgroundTasks()
 
     async def start(self, identities: Iterable[InstanceIdentity]) -> None:
-        """Take back the instances that say that they are ours."""
+        """Take back the instances that name this cell as theirs."""
         for identity in identities:
             if identity.cell == self.name:
                 with contextlib.suppress(HandleError):
@@ -104,7 +104,7 @@ class CellScheduler:
     # -- orders
 
     async def adopt(self, signed_handle: str) -> bool:
-        """Whether the instance has sent a status in time. Raises HandleError."""
+        """Take an instance in; return whether it sent a status in time. Raises HandleError."""
         handle = self._verified(signed_handle)
         connection = self._connections.get(handle.name)
         if connection is not None and connection.handle.incarnation < handle.incarnation:
@@ -115,7 +115,7 @@ class CellScheduler:
         return await (connection or self._connect(handle)).joined(JOIN_TIMEOUT_S)
 
     async def release(self, name: str) -> str:
-        """Let an instance go; its handle, signed anew, for the cell that takes it."""
+        """Let an instance go; return its handle, signed anew, for the cell that takes it."""
         connection = self._member(name)
         log.info("instance released", cell=self.name, instance=name)
         self._lose(name)
@@ -123,7 +123,8 @@ class CellScheduler:
         return sign(connection.handle, self._keys.ring, self._wall_clock())
 
     async def set_pool(self, name: str, pool: Pool) -> None:
-        """Raises aiohttp.ClientError or TimeoutError if the instance does not follow."""
+        """Move an instance to another pool. Raises aiohttp.ClientError or TimeoutError if the
+        instance does not follow."""
         connection = self._member(name)
         await connection.command("set_pool", pool)
         connection.handle = replace(connection.handle, pool=pool)
@@ -131,8 +132,9 @@ class CellScheduler:
         self._note_members()
 
     async def drain(self, name: str, draining: bool) -> None:
-        """Raises aiohttp.ClientError or TimeoutError if the instance does not follow: it gets no
-        requests all the same, and goes on telling that it does not drain."""
+        """Send an instance no more requests and have it drain, or undo that. Raises
+        aiohttp.ClientError or TimeoutError if the instance does not follow: it gets no requests all
+        the same, and goes on reporting that it does not drain."""
         connection = self._member(name)
         self._draining = self._draining | {name} if draining else self._draining - {name}
         self.changed.set()
@@ -179,7 +181,7 @@ class CellScheduler:
         )
 
     def settle(self, route_id: str, explained: tuple[Run, ...] = ()) -> None:
-        """explained: see ``messages.Settled``."""
+        """Stop counting an attempt. explained: see ``messages.Settled``."""
         self._ledger.settle(route_id)
         if explained:
             self._explained.extend(explained)
@@ -210,7 +212,7 @@ class CellScheduler:
         )
 
     def _late(self) -> bool:
-        """Whether whatever comes now waits longer than its TTFT target for its prefill."""
+        """Return whether a request that comes now would wait longer than its TTFT target."""
         waits = [
             view.status.waiting_prefill_s + view.in_flight_prefill_s for view in self._ledger.views
         ]
@@ -242,7 +244,7 @@ class CellScheduler:
         )
 
     async def load(self) -> LoadReport:
-        """With what one instance's latency model is made of, if one tells."""
+        """Report the load, with the parameters of one instance's latency model if one answers."""
         report = self._load.report(self._clock())
         answers = await asyncio.gather(*map(self._latency, self._connections.values()))
         told = next(filter(None, answers), None)
@@ -304,7 +306,7 @@ class CellScheduler:
         self._lose(name)
 
     def _lose_sight(self, name: str) -> None:
-        """Out of the rotation at once; its connection goes on trying."""
+        """Take an instance out of the rotation; its connection goes on trying."""
         self._ledger.remove(name)
         self._utilization.forget(name)
         self._note_members()
@@ -319,7 +321,7 @@ class CellScheduler:
             event.set()
 
     async def _sync_offload_permission(self) -> None:
-        """Every instance knows whether there is an HP instance here to offload to."""
+        """Tell every instance whether there is an HP instance here to offload to."""
         while True:
             await self._pools_changed.wait()
             self._pools_changed.clear()

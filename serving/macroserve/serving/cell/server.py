@@ -41,15 +41,18 @@ SEND_TIMEOUT_S = 2.0
 
 
 def cell_ports(cell: str, ports: range) -> list[int]:
-    """All of the ports, in the order in which a cell tries them: by its number first, so that it
-    mostly has a port of its own, and then on, where its predecessor still holds that one."""
+    """Return all of the ports, in the order in which a cell tries them: by its number first, so
+    that it mostly has a port of its own, and then on, where its predecessor still holds that one.
+    """
     digits = re.search(r"[0-9]+$", cell)
     first = int(digits[0]) % len(ports) if digits else 0
     return [*ports[first:], *ports[:first]]
 
 
 class CellServer:
-    """ports: to listen on, the first of them that is free; 0 stands for any."""
+    """The server of a cell scheduler. ports: it listens on the first of them that is free; 0 stands
+    for any.
+    """
 
     def __init__(
         self,
@@ -209,7 +212,7 @@ class CellServer:
 
 @web.middleware
 async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer with whose fault an error is: the caller's, or the instance's that did not follow."""
+    """Give an error the status of its cause: the caller, or the instance that did not follow."""
     try:
         return await handler(request)
     except (msgspec.MsgspecError, HandleError) as error:

@@ -15,13 +15,13 @@ TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
 class HeadCells(msgspec.Struct, frozen=True):
-    """The cells by name, each with the base URL of its scheduler."""
+    """The head lists the cells by name, each with the base URL of its scheduler."""
 
     cells: dict[str, str]
 
 
 async def cells_of(head: str, keys: LiveKeys) -> Mapping[str, str]:
-    """Asks the head at that base URL, wherever its name leads now.
+    """Ask the head at a base URL for its cells, wherever its name leads now.
 
     Raises aiohttp.ClientError, TimeoutError or msgspec.MsgspecError when it does not tell.
     """

@@ -18,8 +18,9 @@ from macroserve.serving.security.calls import to
 
 
 class DeploymentLoad:
-    """discover: the cells by name, each with the base URL of its scheduler. http: a session of
-    ``calls.session``."""
+    """The load of all cells, also of those that are gone. discover: the cells by name, each with
+    the base URL of its scheduler. http: a session of ``calls.session``.
+    """
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class DeploymentLoad:
         self._chance = random.Random()
 
     async def report(self) -> LoadReport:
-        """Summed over the cells that answer and those that are gone."""
+        """Sum the load of the cells that answer and of those that are gone."""
         now = self._clock()
         past = [aged(report, now - since) for since, report in self._past]
         self._past = [kept for kept, report in zip(self._past, past, strict=True) if report.buckets]
@@ -43,7 +44,8 @@ class DeploymentLoad:
         return total([*filter(None, present), *past], self._chance)
 
     async def remember(self, cell: str) -> None:
-        """To be called before a scheduler ends: its requests come to the others from now on."""
+        """Keep the load of a cell whose scheduler ends: its requests come to the others from now
+        on."""
         if (url := (await self._discover()).get(cell)) and (report := await self._ask(cell, url)):
             self._past.append((self._clock(), report))
 

@@ -45,12 +45,15 @@ STOP_GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOptions:
-    """admin_token: the one for /admin that holds now."""
+    """The options of a head."""
 
     host: str
+    """Address that it listens on."""
     port: int
+    """Port that it listens on; 0 for any free one."""
     keys: KeySource
     admin_token: Callable[[], str]
+    """Returns the token for /admin that holds now."""
 
 
 class HeadServer:
@@ -72,7 +75,7 @@ class HeadServer:
         return self._socket.getsockname()[1]
 
     async def start(self) -> None:
-        """Ready when it returns: the cells that instances name have their schedulers again."""
+        """Start the schedulers of all cells that instances name. The head is ready afterwards."""
         await self._server.start(self._socket)
         try:
             await asyncio.to_thread(self._cells.start)
@@ -89,12 +92,13 @@ class HeadServer:
             await self._start_cell(cell)
 
     async def _start_cell(self, cell: str) -> None:
-        """Raises DeployError, and TimeoutError when it takes long: it goes on all the same."""
+        """Start a cell scheduler. Raises DeployError, and TimeoutError when it takes long: the
+        start goes on all the same."""
         async with asyncio.timeout(DEPLOY_TIMEOUT_S):
             await asyncio.shield(self._cells.deploy_cell(cell))
 
     async def leave(self) -> None:
-        """Nothing that was accepted depends on the head."""
+        """Answer as not ready; nothing that was accepted depends on the head."""
         self._ready = False
 
     async def stop(self) -> None:
@@ -126,7 +130,7 @@ class HeadServer:
     # -- endpoints
 
     async def _health(self, request: Request) -> Response:
-        """503 when Ray does not answer: only a new head helps then."""
+        """Answer 503 when Ray does not answer: only a new head helps then."""
         if self._ready:
             try:
                 async with asyncio.timeout(HEALTH_TIMEOUT_S):
@@ -147,7 +151,7 @@ class HeadServer:
         return Response(body, media_type="application/json")
 
     async def _report(self, request: Request) -> Response:
-        """All that the operator looks at in each of its rounds."""
+        """Answer with all that the operator reads in each reconcile."""
         reports, running = await self._admin.cells(), await self._cells.cells()
         return JSONResponse({"cells": reports, "running": sorted(running)})
 
@@ -175,16 +179,17 @@ class HeadServer:
         return Response(messages.encode(await self._load.report()), media_type="application/json")
 
     async def _urls(self) -> Mapping[str, str]:
-        """Of all cells, or of none: some may have no scheduler yet while the head starts."""
+        """Return the URLs of all cells. Raises OrderError while the head starts: some may have no
+        scheduler yet."""
         self._check_ready()
         return await cell_urls()
 
     def _check_ready(self) -> None:
-        """Raises OrderError."""
+        """Raise OrderError while the head starts."""
         if not self._ready:
             raise OrderError(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")
 
 
 def _audiences(path: str) -> tuple[Audience, ...] | None:
-    """The admin API has a token of its own."""
+    """Return the audiences of a path; the admin API has a token of its own."""
     return (Audience(Purpose.CELLS),) if path == CELLS_PATH else None

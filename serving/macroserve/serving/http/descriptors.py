@@ -20,9 +20,9 @@ log = get_logger(__name__)
 
 @functools.cache
 def affordable_connections(wanted: int) -> int:
-    """As many as wanted, or as the process' limit allows once it is as high as it may be.
+    """Return ``wanted``, or what the process's limit allows once it is as high as it may be.
 
-    Says in the log, once, that there are fewer.
+    The log says once that there are fewer.
     """
     limit = _raised_limit()
     if limit == resource.RLIM_INFINITY:

@@ -15,7 +15,7 @@ _TYPES = {
 
 
 def error_response(status: int, message: str, headers: dict[str, str] | None = None):
-    """OpenAI's error shape."""
+    """Return an error in OpenAI's shape."""
     kind = _TYPES.get(status, "BadRequestError" if status < 500 else "ServiceUnavailableError")
     error = {"message": message, "type": kind, "param": None, "code": status}
     return JSONResponse({"error": error}, status_code=status, headers=headers)

@@ -19,22 +19,26 @@ from macroserve.serving.http.middleware import error_response
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """max_connections: of one server, beyond which a connection gets 503. max_head_bytes: of a
-    request line and its headers, and of anything else that brings no byte of a body (trailers,
-    chunk extensions); max_pending_bytes: of all connections together. head_timeout_s: from the
-    connection, or the first byte of a later request, to the last header. linger_s: how long the
-    body of a request that was refused is thrown away before the connection is closed.
-    write_timeout_s: within which a client takes 16 KiB of what waits for it, or the server can
-    write again.
-    """
+    """The limits of one HTTP server."""
 
     max_connections: int = 8192
+    """Connections at a time; a further one gets 503."""
     max_head_bytes: int = 64 << 10
+    """Bytes of a request line and its headers, and of anything else that brings no byte of a body
+    (trailers, chunk extensions)."""
     max_headers: int = 100
+    """Headers of a request."""
     max_pending_bytes: int = 64 << 20
+    """Bytes of unfinished heads of all connections together."""
     head_timeout_s: float = 10.0
+    """Time from the connection, or the first byte of a later request, to the last header, in
+    seconds."""
     linger_s: float = 5.0
+    """Time for which the body of a refused request is thrown away before the connection is closed,
+    seconds."""
     write_timeout_s: float = 60.0
+    """Time within which a client takes MIN_TAKEN_BYTES of what waits for it, or the server can
+    write again, seconds."""
 
 
 MIN_TAKEN_BYTES = 16 << 10
@@ -44,7 +48,7 @@ more, and one who reads nothing keeps a request at an instance from ending."""
 
 @dataclass(slots=True)
 class PendingBytes:
-    """Bytes of unfinished heads that all connections of one server hold."""
+    """The connections of one server hold so many bytes of unfinished heads."""
 
     total: int = 0
 
@@ -135,7 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- readers that do not read
 
     def pause_writing(self) -> None:
-        """More waits for the client than the transport may hold: the response waits, too."""
+        """Make the response wait: more waits for the client than the transport may hold."""
         super().pause_writing()
         self._await_reader()
 
@@ -146,7 +150,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def _watch_rest(self) -> None:
-        """What is left once nothing more comes: a connection that closes waits for it as well."""
+        """Bound the time for the rest of a response, which a connection that closes waits for as
+        well."""
         if self.transport.get_write_buffer_size():
             self.transport.set_write_buffer_limits(high=0)
 
@@ -156,15 +161,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._write_deadline = self.loop.call_later(self.limits.write_timeout_s, self._look_again)
 
     def _look_again(self) -> None:
-        """The application is told that its client is gone, and ends what it does for it."""
+        """Abort the connection if its client took too little; the application sees it gone."""
         if self._untaken() > self._num_untaken - MIN_TAKEN_BYTES:
             self.transport.abort()
         else:
             self._await_reader()
 
     def _untaken(self) -> int:
-        """Bytes that the client's machine has not taken yet. Of megabytes that the kernel holds, it
-        asks for more once a third is gone, which is minutes for a slow reader."""
+        """Return the bytes that the client's machine has not taken yet. Of megabytes that the
+        kernel holds, it asks for more once a third is gone, which is minutes for a slow reader."""
         queued = fcntl.ioctl(self.transport.get_extra_info("socket"), termios.TIOCOUTQ, bytes(4))
         return self.transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
@@ -180,7 +185,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(400, "the request is not valid HTTP")
 
     def _unsupported_upgrade_warning(self) -> None:
-        """A request to upgrade is answered as any other: no client fills the log."""
+        """Log nothing, so that no client fills the log: the request is answered as any other."""
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer and close. Between the parts of another response there is no place for it."""
@@ -225,7 +230,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_protocol(limits: HttpLimits) -> type[BoundedProtocol]:
-    """The protocol of one server."""
+    """Return the protocol class of one server."""
     return type("Protocol", (BoundedProtocol,), {"limits": limits, "pending": PendingBytes()})
 
 

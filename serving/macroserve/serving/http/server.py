@@ -18,9 +18,10 @@ DEFAULT_LIMITS = HttpLimits()
 
 
 class HttpServer(uvicorn.Server):
-    """grace_s: how long requests may take that are under way when it stops. limits: of these, the
-    number of connections is lower where the process has no descriptors for as many. tls: None for
-    plain HTTP."""
+    """The server runs an ASGI application on sockets that are bound. grace_s: time that requests
+    have when it stops, seconds. limits: of these, the number of connections is lower where the
+    process has no descriptors for as many. tls: None for plain HTTP.
+    """
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class HttpServer(uvicorn.Server):
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, *sockets: socket.socket) -> None:
-        """Listening when it returns."""
+        """Listen on the sockets; the server listens when it returns."""
         self._serving = asyncio.create_task(self.serve(list(sockets)))
         while not self.started:
             if self._serving.done():
@@ -76,12 +77,13 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are for the process, which knows what else there is to end."""
+        """Leave signals to the process, which knows what else there is to end."""
         yield
 
 
 def bound(host: str, port: int, shared: bool = False) -> socket.socket:
-    """shared: several processes may listen there. Raises OSError when the address is taken."""
+    """Return a socket that is bound to an address. shared: several processes may listen there.
+    Raises OSError when the address is taken."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:

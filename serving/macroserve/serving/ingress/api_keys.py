@@ -104,7 +104,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _content(file: Path) -> bytes:
-    """A pipe or a device would give its keys once, or for ever."""
+    """Read a regular file: a pipe or a device would give its keys once, or for ever."""
     if not stat.S_ISREG(file.stat().st_mode):
         raise ApiKeysError(f"the API keys in {file} cannot be read: it is not a regular file")
     with file.open("rb") as stream:
@@ -124,7 +124,8 @@ class LiveApiKeys:
         self._problem = ""
 
     def allows(self, headers: Mapping[str, str], takes_x_api_key: bool = False) -> bool:
-        """Whether a request carries a key as a bearer token, or as Anthropic's clients send it."""
+        """Return whether a request carries a key as a bearer token, or as Anthropic's clients send
+        it."""
         if self._check.allows(headers):
             return True
         return takes_x_api_key and self._check.allows(bearer(headers.get("x-api-key", "")))

@@ -66,7 +66,7 @@ class SilentError(BrokenError):
 
 
 class InstanceClient:
-    """Streams tokens from instances; all connections to them are here."""
+    """The client streams tokens from instances and owns all connections to them."""
 
     def __init__(self, keys: LiveKeys, silence_s: float) -> None:
         self._keys = keys
@@ -90,7 +90,7 @@ class InstanceClient:
 
     @property
     def streaming(self) -> frozenset[str]:
-        """Names of the instances that stream at present."""
+        """Return the names of the instances that stream at present."""
         return frozenset(name for name, responses in self._open.items() if responses)
 
     def break_off(self, instance: str) -> None:
@@ -101,7 +101,7 @@ class InstanceClient:
     async def stream(
         self, instance: str, address: str, body: bytes, request_id: str, num_earlier: int
     ) -> AsyncIterator[Choice]:
-        """The choices as they come; one without tokens first, when the instance has taken the
+        """Yield the choices as they come; one without tokens first, when the instance has taken the
         request in. Raises HandedBackError, UnreachableError, BrokenError or RefusedError.
 
         request_id: the body's. num_earlier: tokens of the stream from other instances.
@@ -170,7 +170,7 @@ class InstanceClient:
 
 
 def _guarded_socket(address: AddrInfoType) -> socket.socket:
-    """Neither an idle nor a sending connection outlives a peer that does not acknowledge."""
+    """Open a socket whose connection does not outlive a peer that acknowledges nothing."""
     family, kind, protocol, _, _ = address
     sock = socket.socket(family=family, type=kind, proto=protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -186,7 +186,8 @@ def _guarded_socket(address: AddrInfoType) -> socket.socket:
 
 
 async def _refuse(response: aiohttp.ClientResponse) -> None:
-    """A fault of the request ends it; a fault of the instance sends it elsewhere."""
+    """Raise the error of a refusal: a fault of the request ends it, one of the instance sends it
+    elsewhere."""
     text = await response.text()
     if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
         raise UnreachableError("HTTP 503")

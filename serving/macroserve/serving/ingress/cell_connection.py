@@ -39,7 +39,8 @@ class CellConnection:
 
     @property
     def view(self) -> CellView | None:
-        """The cell with what was asked of it since it last spoke; None before it first did."""
+        """Return the cell as it last reported, plus the requests sent since; None before its first
+        report."""
         if self.summary is None:
             return None
         cell = self.summary.cell
@@ -47,7 +48,8 @@ class CellConnection:
         return replace(cell, waiting_prefill_s=cell.waiting_prefill_s + asked_s)
 
     async def route(self, query: messages.RouteQuery) -> messages.RouteReply:
-        """Raises ConnectionError or TimeoutError when the scheduler does not answer."""
+        """Ask the cell for an instance. Raises ConnectionError or TimeoutError when the scheduler
+        does not answer."""
         if not self.open:
             raise ConnectionResetError(f"{self.name} is gone")
         future = asyncio.get_running_loop().create_future()

@@ -32,11 +32,12 @@ MAX_REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class RoutedInstance:
-    """Where an attempt goes. cell is None when no scheduler could be asked."""
+    """An attempt goes to this instance."""
 
     run: Run
     address: str
     cell: str | None
+    """Cell that chose it; None when no scheduler could be asked."""
     reason: str
 
     @property
@@ -45,7 +46,7 @@ class RoutedInstance:
 
 
 class CellDirectory:
-    """All cells, kept connected.
+    """The directory knows all cells and keeps connections to them.
 
     discover: the cells by name, each with the base URL where its scheduler listened last.
     address: where peers can read this ingress's own metrics.
@@ -94,34 +95,34 @@ class CellDirectory:
 
     @property
     def members(self) -> dict[str, messages.Member]:
-        """Every instance that some cell holds or, where its scheduler is away, last held."""
+        """Return every instance that a cell has or, while its scheduler is away, last had."""
         return {m.name: m for members in self._last_members.values() for m in members}
 
     @property
     def explained(self) -> frozenset[Run]:
-        """Runs of instances that broke because of one request, which is known."""
+        """Return the runs of instances that broke because of one known request."""
         told = (run for summary in self.summaries for run in summary.explained)
         return frozenset([*self._explained, *told])
 
     def is_leaving(self, run: Run) -> bool:
-        """Whether the instance drained when it was last heard of."""
+        """Return whether the instance drained by its last report."""
         return self._draining.get(run, False)
 
     @property
     def late(self) -> bool:
-        """Every queue of every cell is past its TTFT target."""
+        """Return whether every queue of every cell is past its TTFT target."""
         summaries = self.summaries
         return bool(summaries) and all(summary.late for summary in summaries)
 
     @property
     def queue_wait_s(self) -> float | None:
-        """Predicted time until a request that comes now begins, in the cell where that is soonest;
-        None without an instance that takes requests."""
+        """Predict the time until a request that comes now begins, seconds, in the cell where that
+        is soonest; None without an instance that takes requests."""
         waits = [summary.queue_wait_s for summary in self.summaries]
         return min([wait_s for wait_s in waits if wait_s is not None], default=None)
 
     async def changed(self, timeout_s: float) -> None:
-        """Returns at the next change, or after the time-out."""
+        """Wait for the next change, or until the time-out."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -130,8 +131,8 @@ class CellDirectory:
     # -- where a request goes
 
     async def route(self, query: messages.RouteQuery) -> RoutedInstance | None:
-        """The least loaded cell that meets the constraints, else the least loaded one; None
-        when no instance is known anywhere."""
+        """Choose an instance of the least loaded cell that meets the constraints, else of the least
+        loaded one; None when no instance is known anywhere."""
         views = [
             view
             for connection in self._connections.values()
@@ -154,7 +155,8 @@ class CellDirectory:
     def _without_scheduler(
         self, query: messages.RouteQuery, answered: set[str]
     ) -> RoutedInstance | None:
-        """Instances schedule themselves safely, so a missing cell scheduler costs order only.
+        """Choose an instance of a cell whose scheduler is missing; that costs order only, because
+        instances schedule themselves safely.
 
         answered: the cells that are not missing, whose word holds.
         """
@@ -172,7 +174,7 @@ class CellDirectory:
     async def settle(
         self, routed: RoutedInstance, route_id: str, explained: tuple[Run, ...] = ()
     ) -> None:
-        """explained: see ``messages.Settled``."""
+        """Tell the cell that an attempt is over. explained: see ``messages.Settled``."""
         self._explained.extend(explained)
         if connection := self._connections.get(routed.cell or ""):
             await connection.send(messages.Settled(route_id, explained))

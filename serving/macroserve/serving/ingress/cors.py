@@ -8,7 +8,8 @@ from starlette.types import ASGIApp
 
 
 def with_cors(app: ASGIApp, api: Mapping[str, Any]) -> ASGIApp:
-    """The application for the origins that ``spec.api`` allows; without any, as it is.
+    """Open the application to the origins that ``spec.api`` allows; without any, return it as it
+    is.
 
     It stands in front of everything that answers, so that a browser can read refusals, too. It
     answers preflights itself: they have no key and no body, and call nothing.

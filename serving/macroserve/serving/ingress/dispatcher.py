@@ -55,7 +55,8 @@ log = get_logger(__name__)
 
 
 class Dispatcher:
-    """Implements ``engine.tokens.TokenStreamer`` over the instances that a directory finds.
+    """The dispatcher is an ``engine.tokens.TokenStreamer`` over the instances that a directory
+    finds.
 
     model: name by which clients call what is served. max_queue_wait_s: what would begin later is
     refused. silence_s: an attempt of which nothing is heard for so long is broken.
@@ -100,7 +101,7 @@ class Dispatcher:
         await self._client.stop()
 
     def admit(self) -> None:
-        """Raises RefusedError (429) when every queue is too long."""
+        """Let a request in. Raises RefusedError (429) when every queue is too long."""
         wait_s = self._directory.queue_wait_s
         if wait_s is not None and wait_s > self._max_queue_wait_s:
             self._metrics.refused("queue_wait")
@@ -116,12 +117,13 @@ class Dispatcher:
             )
 
     def retry_after_s(self) -> int:
-        """When a client that was refused now should come back."""
+        """Return the seconds after which a client that is refused now should come back."""
         bound_s = self._slo.ttft_s if self._drop_late else self._max_queue_wait_s
         return retry_after_s(self._directory.queue_wait_s, bound_s, random.random())
 
     async def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
-        """Raises RefusedError: the client's fault, no instance (503), or broken too often (500)."""
+        """Stream the tokens of a request. Raises RefusedError: the client's fault, no instance
+        (503), or broken too often (500)."""
         arrival = self._clock()
         accepted = Request(
             request.request_id, arrival, len(request.token_ids), request.max_new_tokens, self._slo
@@ -206,7 +208,8 @@ class Dispatcher:
         )
 
     async def _route(self, query: messages.RouteQuery, give_up_s: float) -> RoutedInstance:
-        """An instance, waiting for one if there is none, and a moment if all have failed it.
+        """Choose an instance: wait for one if there is none, and a moment if all have failed the
+        request.
 
         Raises RefusedError (503) when the clock is past ``give_up_s``.
         """
@@ -223,7 +226,8 @@ class Dispatcher:
     def _excluding(
         self, query: messages.RouteQuery, failed: tuple[str, ...]
     ) -> messages.RouteQuery:
-        """Without the instances that have failed it, and those that cannot be reached from here."""
+        """Exclude the instances that have failed the request, and those that cannot be reached from
+        here."""
         runs = [member.run for member in self._directory.members.values()]
         avoided = self._avoid.names(runs, self._clock())
         return msgspec.structs.replace(query, exclude=(*failed, *avoided.difference(failed)))
@@ -287,7 +291,8 @@ class Dispatcher:
         routed: RoutedInstance,
         query: messages.RouteQuery,
     ) -> None:
-        """Raises RefusedError (500) when the request has no attempt left."""
+        """Check whether the request may be tried again. Raises RefusedError (500) when the request
+        has no attempt left."""
         explained = self._directory.explained
         if not attempts.is_over(explained):
             return
@@ -328,7 +333,7 @@ class Dispatcher:
 
 
 def _body(request: TokenRequest, query: messages.RouteQuery, emitted: list[int]) -> dict[str, Any]:
-    """vLLM's ``GenerateRequest``, with what was emitted already as part of the prompt."""
+    """Return vLLM's ``GenerateRequest``, with the tokens emitted so far as part of the prompt."""
     tag = RequestTag(
         route_id=query.route_id,
         age_s=query.age_s,

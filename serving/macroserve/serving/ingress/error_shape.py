@@ -86,7 +86,7 @@ def _shaped(path: str, start: Message, body: bytes) -> JSONResponse:
 
 
 def _event_in_manifest_words(message: Message) -> Message:
-    """vLLM sends each event of a stream as a message of its own."""
+    """Put an event of a stream in the manifest's words; vLLM sends each as a message of its own."""
     if not (found := _ERROR_EVENT.fullmatch(message.get("body", b""))):
         return message
     content = _decoded(found["data"])
@@ -105,7 +105,8 @@ def _decoded(body: bytes) -> Any:
 
 
 def _is_openai(content: Any) -> bool:
-    """Anthropic's errors have an ``error`` with a message, too, and become Anthropic's again."""
+    """Return whether an error has OpenAI's shape; Anthropic's counts too, and becomes Anthropic's
+    again."""
     return (
         isinstance(content, dict)
         and isinstance(content.get("error"), dict)

@@ -15,7 +15,8 @@ REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
 class Gate:
-    """404 for what is no public route, 405 for another method, 401 without a key.
+    """The gate answers 404 for a path that is no public route, 405 for another method, 401 without
+    a key.
 
     A refusal is sent before one byte of the body is read. Without ``keys`` everyone may call.
     """
@@ -65,7 +66,7 @@ def _is_open(route: PublicRoute | None) -> bool:
 
 
 def _no_body() -> Receive:
-    """What anyone may call reads no body."""
+    """Return an empty body: routes that are open to everybody read none."""
     messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def first_empty() -> Message:

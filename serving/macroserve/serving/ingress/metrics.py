@@ -22,7 +22,7 @@ SCRAPE_TIMEOUT_S = 2.0
 
 
 class IngressMetrics:
-    """attainment: the share of requests that should meet their targets."""
+    """The metrics of one ingress. attainment: share of requests that should meet their targets."""
 
     def __init__(self, namespace: str, macroinstance: str, attainment: float) -> None:
         self.registry = CollectorRegistry()
@@ -110,7 +110,7 @@ class IngressMetrics:
 
 
 def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) -> str:
-    """The cells as gauges, from what their schedulers pushed last."""
+    """Return the cells as gauges, from their last summaries."""
     registry = CollectorRegistry()
     labels = (*names, "cell")
 
@@ -151,7 +151,7 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
 
 
 async def scrape(http: aiohttp.ClientSession, url: str) -> str:
-    """A metrics page, or nothing: one that does not answer must not take the others with it."""
+    """Return a metrics page; empty where nobody answers, so that the other pages still come."""
     try:
         timeout = aiohttp.ClientTimeout(total=SCRAPE_TIMEOUT_S)
         async with http.get(url, timeout=timeout) as response:
@@ -161,7 +161,8 @@ async def scrape(http: aiohttp.ClientSession, url: str) -> str:
 
 
 def merge(pages: Iterable[tuple[str, dict[str, str]]]) -> str:
-    """One page of several, each with labels added to its samples; a family's head comes once."""
+    """Merge several pages into one, each with labels added to its samples; a family's head comes
+    once."""
     heads: dict[str, str] = {}
     samples: dict[str, list[str]] = {}
     for page, labels in pages:

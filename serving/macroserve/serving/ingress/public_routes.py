@@ -16,9 +16,10 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PublicRoute:
-    """path: literal, but for ``{id}``, which is 1 to 128 letters, digits, ``-`` and ``_``."""
+    """A client may call this route."""
 
     path: str
+    """Literal path, but for ``{id}``, which is 1 to 128 letters, digits, ``-`` and ``_``."""
     methods: tuple[str, ...]
     access: Access = Access.API_KEY
 
@@ -55,5 +56,5 @@ def find_route(path: str) -> PublicRoute | None:
 
 
 def is_anthropic(path: str) -> bool:
-    """Whether clients of Anthropic's API call this path, and expect its errors."""
+    """Return whether clients of Anthropic's API call this path, and expect its errors."""
     return path == "/v1/messages" or path.startswith("/v1/messages/")

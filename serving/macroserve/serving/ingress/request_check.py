@@ -13,7 +13,7 @@ CHECKED_PREFIXES = ("/v1", "/tokenize", "/detokenize", "/generative_scoring")
 
 
 class RequestCheck:
-    """400 for a body that is no JSON object or is beyond a bound.
+    """The check answers 400 for a body that is no JSON object or is beyond a bound.
 
     It stands behind whatever reads the whole body. The application gets the body that was checked:
     encoded again, so that two decoders cannot read two things out of one text.
@@ -46,7 +46,7 @@ class RequestCheck:
 
 
 def _checked(body: bytes, limits: RequestLimits) -> tuple[bytes, str | None]:
-    """The body to go on with, or what is wrong with it in a sentence."""
+    """Return the body to go on with, or a sentence that says what is wrong with it."""
     if problem := excess_of_bytes(body, limits):
         return b"", problem
     try:

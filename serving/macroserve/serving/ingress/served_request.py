@@ -45,7 +45,7 @@ class ServedRequest:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean time per token after the first; None for a single token."""
+        """Return the mean time per token after the first, seconds; None for a single token."""
         if self.first_s is None or self.num_tokens < 2:
             return None
         return (self.last_s - self.first_s) / (self.num_tokens - 1)

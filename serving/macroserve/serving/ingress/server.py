@@ -53,29 +53,33 @@ LEAVING_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressOptions:
-    """private_host, private_port: where peers and Prometheus reach this replica; any free port by
-    default. shared_private_port: another one on private_host, of all replicas on one machine.
-    admin_token: for /admin, which is not served without.
-    api_keys: None lets everyone call. attainment: the share of requests that should meet the
-    targets. grace_s: how long accepted requests may take when it stops.
-    """
+    """The options of an ingress replica."""
 
     host: str = "127.0.0.1"
     port: int = 8000
+    """Public port; all replicas on one machine share it."""
     private_host: str = "127.0.0.1"
+    """Address where peers and Prometheus reach this replica."""
     private_port: int = 0
+    """Port there; 0 for any free one."""
     shared_private_port: int | None = None
+    """Second port there, of all replicas on one machine."""
     namespace: str = "default"
     macroinstance: str
+    """Name of the deployment."""
     keys: KeySource
     admin_token: str | None = field(default=None, repr=False)
+    """Token for /admin, which is not served without one."""
     api_keys: ApiKeySource | None = None
+    """None lets everybody call."""
     attainment: float = 0.9
+    """Share of requests that should meet the targets, 0 to 1."""
     grace_s: float = 30.0
+    """Time that accepted requests have when it stops, seconds."""
 
 
 class IngressServer:
-    """discover: as ``CellDirectory``'s."""
+    """The server of one ingress replica. discover: as ``CellDirectory``'s."""
 
     def __init__(
         self,
@@ -91,7 +95,8 @@ class IngressServer:
         self._tasks = BackgroundTasks()
 
     async def start(self) -> None:
-        """Listening when it returns; ready (``/ready``) once a token came back from an instance.
+        """Start the replica: it listens when this returns, and is ready (``/ready``) once a token
+        came back from an instance.
 
         Raises ApiKeysError when API keys were asked for and there are none.
         """
@@ -135,12 +140,12 @@ class IngressServer:
             self._tasks.start("follows the API keys", self._api_keys.follow(), may_end=True)
 
     async def leave(self) -> None:
-        """Not ready any more, but there until those who send requests have noticed."""
+        """Answer as not ready, and stay until those who send requests have noticed."""
         self._closing.leaving = True
         await asyncio.sleep(LEAVING_S)
 
     async def stop(self) -> None:
-        """Accepted requests are finished first, within the grace."""
+        """Stop after accepted requests have finished, within the grace."""
         await self._tasks.stop()
         await self._server.stop()
         await self._private_server.stop()
@@ -150,7 +155,7 @@ class IngressServer:
         await self._http.close()
 
     def check(self) -> None:
-        """Raises RuntimeError when the replica can serve no more."""
+        """Raise RuntimeError when the replica can serve no more."""
         if not (self._server.alive and self._private_server.alive):
             raise RuntimeError("the HTTP server has ended")
         for part in (self._tasks, self._directory, self._dispatcher):
@@ -188,7 +193,7 @@ class IngressServer:
         return [Route("/health", self._health), Route("/ready", self._ready_endpoint)]
 
     async def _become_ready(self) -> None:
-        """One real token, by the way that every request goes."""
+        """Generate one real token, by the way that every request goes."""
         request = TokenRequest(
             request_id="ready",
             token_ids=(1,),
@@ -225,7 +230,8 @@ class IngressServer:
         return _metrics_response(merge(pages))
 
     async def _metrics_endpoint(self, request: Request) -> Response:
-        """All ingress replicas', the cells' and the instances', whichever replica is asked."""
+        """Answer with the metrics of all ingress replicas, cells and instances, whichever replica
+        is asked."""
         peers = {a for s in self._directory.summaries for a in s.ingresses} - {self._own_address}
         members = self._directory.members.values()
         peer_pages, instance_pages = await asyncio.gather(

@@ -38,21 +38,23 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The server does not start. kind: the exception's name."""
+    """The server does not start. kind: name of the exception."""
 
     kind: str
     message: str
 
 
 class ServerBeat(msgspec.Struct, frozen=True, tag="beat"):
-    """The server's loop turns. fault: why it can serve no more."""
+    """The server's loop turns."""
 
     num_unfinished: int
+    """Requests in the engine."""
     fault: str | None = None
+    """Reason why it can serve no more."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """To the order of that number. error: why it was not carried out."""
+    """The server answers the order of that number. error: reason why it was not carried out."""
 
     number: int
     result: Any = None
@@ -67,7 +69,7 @@ decode_to_control = msgspec.json.Decoder(ToControl).decode
 
 
 class Channel:
-    """One end of the socket pair."""
+    """The channel is one end of the socket pair."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -78,11 +80,11 @@ class Channel:
         return cls(*await asyncio.open_connection(sock=sock, limit=MAX_LINE_BYTES))
 
     def send(self, message: msgspec.Struct) -> None:
-        """Never waits; what the other end no longer reads is lost with it."""
+        """Send a message without waiting; it is lost if the other end no longer reads."""
         self._writer.write(msgspec.json.encode(message) + b"\n")
 
     async def messages(self, decode: Callable[[bytes], T]) -> AsyncIterator[T]:
-        """Until the other end is gone."""
+        """Yield messages until the other end is gone."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while line := await self._reader.readline():
                 yield decode(line)

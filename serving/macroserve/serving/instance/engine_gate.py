@@ -10,7 +10,7 @@ from macroserve.engine.tokens import GENERATE_PATH
 
 
 class EngineGate:
-    """Answers 503 to requests that come after the engine failed.
+    """The gate answers 503 to requests that come after the engine failed.
 
     The server outlives its engine by up to a second. A request that comes meanwhile has no part in
     the failure, and its ingress counts a 503 as an attempt that reached no instance. vLLM would

@@ -55,22 +55,24 @@ OPEN_PATHS = ("/health",)
 
 @dataclass(frozen=True, slots=True)
 class InstanceOptions:
-    """incarnation: grows with every start under that name. host, control_port: where the control
-    server listens, at any free port by default. grace_s: how long requests may take when it
-    leaves."""
+    """The options of an instance."""
 
     name: str
     namespace: str
     incarnation: int
+    """Number that grows with every start under that name."""
     keys: KeySource
     pool: Pool = Pool.LP
     host: str = "127.0.0.1"
+    """Address that the control server listens on."""
     control_port: int = 0
+    """Port that it listens on; 0 for any free one."""
     grace_s: float = 30.0
+    """Time that requests have when it leaves, seconds."""
 
 
 class Tokens(Protocol):
-    """A TokenServer in this process or in one of its own."""
+    """A TokenServer runs in this process or in one of its own."""
 
     async def start(
         self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
@@ -87,7 +89,9 @@ class Tokens(Protocol):
 
 
 class InstanceServer:
-    """The control process's part. tokens: the engine and its server."""
+    """The control server answers for an instance and judges its health. tokens: the engine and its
+    server.
+    """
 
     def __init__(self, settings: EngineSettings, options: InstanceOptions, tokens: Tokens) -> None:
         self._settings = settings
@@ -105,7 +109,7 @@ class InstanceServer:
         self._folder = tempfile.TemporaryDirectory(prefix="macroserve-")
 
     async def start(self) -> InstanceIdentity:
-        """Returns once a real token has been generated and both servers listen."""
+        """Start the instance; return once it generated a real token and both servers listen."""
         options = self._options
         listener = bound(options.host, options.control_port)
         path = f"{self._folder.name}/status"
@@ -143,7 +147,8 @@ class InstanceServer:
         return self.identity()
 
     def identity(self) -> InstanceIdentity:
-        """Raises RuntimeError when the instance can serve no more."""
+        """Return the identity with the signed handle. Raises RuntimeError when the instance can
+        serve no more."""
         assert self._handle is not None, "the instance is not started"
         self.check()
         handle = sign(self._handle, self._keys.ring, time.time())
@@ -151,7 +156,7 @@ class InstanceServer:
 
     @property
     def fault(self) -> str | None:
-        """Why the instance can serve no more, as the end of a sentence; None while it can."""
+        """Return why the instance cannot serve, as the end of a sentence; None while it can."""
         if self._fault is not None:
             return self._fault
         if self._server is None or not self._server.alive:
@@ -163,7 +168,7 @@ class InstanceServer:
         return self.fault is None
 
     def check(self) -> None:
-        """Raises RuntimeError when the instance can serve no more."""
+        """Raise RuntimeError when the instance can serve no more."""
         if fault := self.fault:
             raise RuntimeError(fault)
 

@@ -10,7 +10,7 @@ from macroserve.engine.status import decode
 
 
 class StatusFeed:
-    """Statuses for one reader at a time: a new reader takes over from the old one."""
+    """The feed gives statuses to one reader at a time: a new reader takes over from the old one."""
 
     def __init__(self) -> None:
         self._latest: bytes | None = None
@@ -27,17 +27,18 @@ class StatusFeed:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs or waits, by the latest status."""
+        """Return whether nothing runs or waits, by the latest status."""
         status = decode(self._latest) if self._latest else None
         return status is None or not (status.num_running + status.num_waiting)
 
     def close(self) -> None:
-        """No more for the present reader."""
+        """End the stream of the present reader."""
         self._reader += 1
         self._changed.set()
 
     async def read(self) -> AsyncIterator[bytes]:
-        """JSON lines: the latest status at once, then each as it comes, or again every second."""
+        """Yield JSON lines: the latest status at once, then each as it comes, or again every
+        second."""
         self._reader = me = self._reader + 1
         self._changed.set()
         while self._reader == me:

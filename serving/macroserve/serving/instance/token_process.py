@@ -50,14 +50,14 @@ class StartError(Exception):
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The first line to the server process."""
+    """The control process sends this line first."""
 
     options: TokenServerOptions
     status_path: str | None
 
 
 class TokenProcess:
-    """A TokenServer in a process of its own, with the methods of that class."""
+    """A TokenServer runs in a process of its own; the methods are those of that class."""
 
     def __init__(self, options: TokenServerOptions) -> None:
         self._options = options
@@ -73,7 +73,7 @@ class TokenProcess:
     async def start(
         self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
     ) -> Started:
-        """Raises StartError with the cause when the process does not come up."""
+        """Start the process. Raises StartError with the cause when the process does not come up."""
         self._channel = await Channel.over(self._spawn())
         self._channel.send(Setup(self._options, status_path))
         self._started = asyncio.get_running_loop().create_future()
@@ -90,7 +90,8 @@ class TokenProcess:
         return self._death() or self._told_fault or self._reading.fault
 
     async def command(self, verb: str, argument: Any = None) -> Any:
-        """Raises ValueError with the reason when the order is not carried out."""
+        """Give the process an order. Raises ValueError with the reason when the order is not
+        carried out."""
         assert self._channel is not None
         if self._death():
             raise ValueError("the instance has ended")
@@ -111,8 +112,8 @@ class TokenProcess:
         self.kill()
 
     def _spawn(self) -> socket.socket:
-        """Our end of the socket pair. The kernel ends the process with the thread that starts it,
-        so that is the one that lasts: the event loop's."""
+        """Start the process, and return our end of the socket pair. The kernel ends the process
+        with the thread that starts it, so that is the one that lasts: the event loop's."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -124,7 +125,7 @@ class TokenProcess:
         return ours
 
     def kill(self) -> None:
-        """At once, with everything that it started."""
+        """Kill the process, with all its descendants."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -202,7 +203,7 @@ async def _execute(server: TokenServer, channel: Channel, order: Order) -> None:
 
 
 def _setup(sock: socket.socket) -> Setup:
-    """The first line, which the control process sends before anything else."""
+    """Read the first line, which the control process sends before anything else."""
     line = b""
     while not line.endswith(b"\n"):
         line += sock.recv(1)

@@ -68,7 +68,7 @@ class TokenServerOptions:
 
 
 class TokenServer:
-    """An engine behind its HTTP endpoint for tokens."""
+    """The server puts an engine behind its HTTP endpoint for tokens."""
 
     def __init__(self, options: TokenServerOptions) -> None:
         self._options = options
@@ -81,8 +81,8 @@ class TokenServer:
     async def start(
         self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
     ) -> Started:
-        """Returns once a real token has been generated and the server listens. status_path: as
-        for an engine. on_beat: called every BEAT_S while the loop turns."""
+        """Start the engine; return once a real token has been generated and the server listens.
+        status_path: as for an engine. on_beat: called every BEAT_S while the loop turns."""
         listener = bound(self._options.host, self._options.port)
         app = await self._engine.start(status_path)
         app.router.routes.append(Route("/metrics", self._metrics))
@@ -107,14 +107,15 @@ class TokenServer:
 
     @property
     def fault(self) -> str | None:
-        """Why nothing can be served any more, as the end of a sentence."""
+        """Return why nothing can be served any more, as the end of a sentence; None while all is
+        well."""
         if self._server is not None and not self._server.alive:
             return self._engine.fault or "its HTTP server has ended"
         return self._engine.fault or self._beating.fault
 
     async def command(self, verb: str, argument: Any = None) -> Any:
-        """``probe``: generate one token. Others: see ``engine.commands``; raises ValueError for
-        what is no order."""
+        """Carry out an order: ``probe`` generates one token, the others are in ``engine.commands``.
+        Raises ValueError for what is no order."""
         if verb == messages.PROBE:
             return await self._engine.probe()
         return await self._engine.command(verb, argument)
@@ -126,7 +127,7 @@ class TokenServer:
         await self._engine.stop()
 
     def kill(self) -> None:
-        """At once: nothing listens any more, and connections are reset."""
+        """End at once: nothing listens any more, and connections are reset."""
         assert self._server is not None
         self._beating.cancel()
         self._server.kill()
@@ -148,5 +149,5 @@ class TokenServer:
         return None if path in OPEN_PATHS else (self._audience,)
 
     async def _metrics(self, request: Request) -> Response:
-        """What the engine registered: vLLM's own metrics under their own names."""
+        """Answer with the metrics that the engine registered: vLLM's own, under their own names."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -32,18 +32,17 @@ takes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellOptions:
-    """What every cell scheduler of a deployment is made of.
-
-    host: address that they listen on. ports: those they may listen on, 0 for any. discovery:
-    how one that starts again finds its instances.
-    """
+    """The options of all cell schedulers of a deployment."""
 
     strategy: str
     slo: Slo
     discovery: InstanceDiscovery
+    """A scheduler that starts again finds its instances by it."""
     keys: KeySource
     host: str = "127.0.0.1"
+    """Address that they listen on."""
     ports: range = range(1)
+    """Ports that they may listen on; 0 for any."""
 
 
 class DeployError(Exception):
@@ -55,7 +54,7 @@ class RayLostError(Exception):
 
 
 class RayCells:
-    """namespace: Ray's, for the names of actors."""
+    """A Ray runs one deployment's cell schedulers. namespace: Ray's, for the names of actors."""
 
     def __init__(self, namespace: str, options: CellOptions) -> None:
         self._namespace = namespace
@@ -63,7 +62,7 @@ class RayCells:
         self._deploying: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def start(self) -> None:
-        """Raises DeployError with what kept Ray from starting."""
+        """Start Ray. Raises DeployError with what kept Ray from starting."""
         # They tell of every step of their own; a person watches this terminal.
         for name in ("ray", "ray.serve"):
             logging.getLogger(name).setLevel(logging.ERROR)
@@ -89,7 +88,7 @@ class RayCells:
         ray.shutdown()
 
     async def watch(self) -> Never:
-        """Until cancelled. Raises RayLostError when Ray's own servers end or hang."""
+        """Watch Ray until cancelled. Raises RayLostError when Ray's own servers end or hang."""
         answered_s = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_S)
@@ -107,7 +106,8 @@ class RayCells:
                 raise RayLostError("Ray's node manager does not answer.")
 
     async def deploy_cell(self, name: str) -> None:
-        """Returns when its scheduler runs, at once if it does already; raises DeployError."""
+        """Start a cell scheduler; return when it runs, at once if it does already. Raises
+        DeployError."""
         options = self._cell_options
         async with self._deploying[name]:
             if (await self._applications()).get(name) == ApplicationStatus.RUNNING:
@@ -125,14 +125,14 @@ class RayCells:
             await asyncio.to_thread(run_application, app, name)
 
     async def delete_cell(self, name: str) -> None:
-        """Nothing happens when there is none of that name."""
+        """Delete a cell scheduler, if there is one of that name."""
         async with self._deploying[name]:
             withdraw(name)
             if name in await self._applications():
                 await asyncio.to_thread(serve.delete, name)
 
     async def cells(self) -> frozenset[str]:
-        """Of the cell schedulers that run or are being started again."""
+        """Return the names of the cell schedulers that run or are being started again."""
         return frozenset(
             name
             for name, status in (await self._applications()).items()
@@ -152,7 +152,7 @@ def _ended_parts() -> list[str]:
 
 
 def run_application(app: Any, name: str) -> None:
-    """Raises DeployError with what kept the application from starting."""
+    """Run a Serve application. Raises DeployError with what kept the application from starting."""
     try:
         serve.run(app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"})
     except RuntimeError as error:
@@ -160,7 +160,7 @@ def run_application(app: Any, name: str) -> None:
 
 
 def _last_error(name: str) -> str:
-    """What a replica's constructor raised, as Serve reports it."""
+    """Return the error of a replica's constructor, as Serve reports it."""
     application = serve.status().applications.get(name)
     if application is None:
         return ""

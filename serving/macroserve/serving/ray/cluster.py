@@ -31,14 +31,15 @@ SILENT = "it does not answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """secret: of this deployment; all keys follow from it. threads: compute threads of each
-    instance (its share of the machine's cores)."""
+    """The options of a deployment on this machine."""
 
     settings: EngineSettings
     ingress: IngressOptions
     ingress_replicas: int
     threads: int
+    """Compute threads of each instance: its share of the machine's cores."""
     secret: str = field(repr=False)
+    """Secret of this deployment; all keys follow from it."""
 
 
 class RayCluster(RayCells):
@@ -59,7 +60,8 @@ class RayCluster(RayCells):
     # -- instances
 
     async def start_instance(self, name: str, pool: Pool) -> InstanceIdentity:
-        """Returns once it has generated a token; raises what kept it from starting.
+        """Start an instance; return once it has generated a token. Raises what kept it from
+        starting.
 
         Whatever holds that name still, hung or left behind, is in no cell any more and goes.
         """
@@ -89,20 +91,20 @@ class RayCluster(RayCells):
         return await self._instances.find()
 
     def pool(self, identity: InstanceIdentity) -> Pool:
-        """That an instance is in, as its handle says."""
+        """Return the pool of an instance, by its handle."""
         return self.handle(identity).pool
 
     def handle(self, identity: InstanceIdentity) -> InstanceHandle:
-        """Raises HandleError."""
+        """Return the verified handle of an instance. Raises HandleError."""
         ring = KeyRing.derived([self._options.secret], [Purpose.HANDLES])
         return verify(identity.handle, ring, time.time())
 
     async def instance_names(self) -> set[str]:
-        """Of the actors that live, started or still starting."""
+        """Return the names of the actors that live, started or still starting."""
         return set(await asyncio.to_thread(self._instances.actors))
 
     async def loss_cause(self, name: str) -> str:
-        """Why an instance does not serve any more, as the end of a sentence."""
+        """Return why an instance does not serve any more, as the end of a sentence."""
         actor = (await asyncio.to_thread(self._instances.actors)).get(name)
         if actor is None:
             return KILLED

@@ -29,7 +29,7 @@ CAUSE_KEPT_S = 30.0
 
 
 class InstanceActor:
-    """A detached, named actor; its process is the instance's control process."""
+    """The actor is detached and named; its process is the instance's control process."""
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class InstanceActor:
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> tuple[str, str, str | None]:
-        """Its identity once the instance serves; raises what kept it from starting."""
+        """Start the instance and return its identity once it serves. Raises what kept it from
+        starting."""
         try:
             await self._server.start()
         except Exception as error:
@@ -62,16 +63,16 @@ class InstanceActor:
         return self.identity()
 
     def identity(self) -> tuple[str, str, str | None]:
-        """Fields of ``InstanceIdentity``."""
+        """Return the fields of ``InstanceIdentity``."""
         identity = self._server.identity()
         return identity.name, identity.handle, identity.cell
 
     def cause(self) -> str | None:
-        """Why the instance can serve no more, as the end of a sentence; None while it can."""
+        """Return why the instance cannot serve, as the end of a sentence; None while it can."""
         return self._server.fault
 
     async def _watch(self) -> None:
-        """An instance that can serve no more has a while to be asked why."""
+        """End the process of an instance that can serve no more, after a while to be asked why."""
         try:
             while self._server.healthy:  # noqa: ASYNC110 - another process tells
                 await asyncio.sleep(HEALTH_CHECK_S)

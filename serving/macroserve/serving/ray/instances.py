@@ -17,12 +17,12 @@ INSTANCE_PREFIX = "instance-"
 
 @dataclass(frozen=True, slots=True)
 class RayInstances:
-    """Named actors of a Ray namespace."""
+    """The instances are the named actors of a Ray namespace."""
 
     namespace: str
 
     def actors(self) -> dict[str, Any]:
-        """Handles of those that live, by name."""
+        """Return the handles of the actors that live, by name."""
         names = [name for name in list_named_actors() if name.startswith(INSTANCE_PREFIX)]
         actors = {}
         for name in names:

@@ -26,7 +26,7 @@ def withdraw(name: str) -> None:
 
 
 async def cell_urls() -> Mapping[str, str]:
-    """The cells, and where their schedulers listened last."""
+    """Return the cells by name, each with the URL where its scheduler listened last."""
     return await asyncio.to_thread(_read)
 
 

@@ -21,7 +21,7 @@ _ADMISSION = web.RequestKey("admission", Admission)
 
 
 class CallGuard:
-    """To be the outermost: it proves every answer that comes from within."""
+    """The guard lets only calls with tokens in. As the outermost layer it proves every answer."""
 
     def __init__(self, app: ASGIApp, keys: LiveKeys, audiences: Audiences) -> None:
         self._app = app
@@ -52,7 +52,7 @@ class CallGuard:
 
 
 def guard(app: web.Application, keys: LiveKeys, audiences: Audiences) -> None:
-    """Has an aiohttp application let in only calls with tokens, and prove its answers."""
+    """Have an aiohttp application let in only calls with tokens, and prove its answers."""
 
     @web.middleware
     async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -35,19 +35,19 @@ _NONCE_BYTES = 12
 
 
 class UnprovedError(aiohttp.ClientError):
-    """Something else than the called part is at its address, or it has other keys."""
+    """The answer is not proved: another program is at the address, or it has other keys."""
 
 
 def to(audience: Audience) -> dict[str, str]:
-    """Headers of a call in a session of ``session``."""
+    """Return the headers of a call in a session of ``session``."""
     return {_AUDIENCE_HEADER: str(audience)}
 
 
 def session(
     keys: LiveKeys, connecting: Mapping[str, Any] | None = None, **options: Any
 ) -> aiohttp.ClientSession:
-    """A session in which requests with the headers of ``to`` carry tokens, and raise UnprovedError
-    unless the answer is proved. https is the deployment's own.
+    """Return a session in which requests with the headers of ``to`` carry tokens, and raise
+    UnprovedError unless the answer is proved. https is the deployment's own.
 
     connecting: options of ``aiohttp.TCPConnector``. options: ``aiohttp.ClientSession``'s.
     """
@@ -88,20 +88,21 @@ async def _sent(
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A call that was let in."""
+    """A call was let in."""
 
     _key: bytes = field(repr=False)
     _token: str = field(repr=False)
 
     def headers(self, status: int) -> dict[str, str]:
-        """Return those of an answer with that status: the proof that it is ours."""
+        """Return the headers of an answer with that status: the proof that it is ours."""
         return {PROOF_HEADER: proof(self._key, self._token, status)}
 
 
 def admission(
     ring: KeyRing, headers: Mapping[str, str], audiences: Collection[Audience]
 ) -> Admission | None:
-    """None for a call without a token for any of these. headers: case-insensitive."""
+    """Let a call in that has a token for one of the audiences; None for any other. headers:
+    case-insensitive."""
     token = bearer_token(headers)
     if token is None:
         return None

@@ -21,20 +21,20 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """Plain data, so that it can go to another process.
-
-    purposes: of the keys that are needed. folder: with a file for each purpose, or one named
-    ``secret`` that they follow from; a key a line, the newest first. secret: instead of a folder.
-    tls: None for plain HTTP.
-    """
+    """Plain data, so that it can go to another process."""
 
     purposes: tuple[Purpose, ...]
+    """Purposes of the keys that are needed."""
     folder: str | None = None
+    """Folder with a file for each purpose, or one named ``secret`` that the keys follow from; a
+    key a line, the newest first."""
     secret: str = field(default="", repr=False)
+    """Secret instead of a folder."""
     tls: TlsSource | None = None
+    """None for plain HTTP."""
 
     def read(self) -> KeyRing:
-        """Raises KeysError with a sentence's end that names the file."""
+        """Read the keys. Raises KeysError with a sentence's end that names the file."""
         if self.folder is None:
             return KeyRing.derived([self.secret], self.purposes)
         folder = Path(self.folder)
@@ -56,8 +56,8 @@ def _keys(path: Path) -> tuple[str, ...]:
 
 
 class LiveKeys:
-    """The keys that hold now, and the TLS to listen and call with. Raises KeysError and TlsError
-    when there are none at the start.
+    """LiveKeys has the keys that hold now, and the TLS to listen and call with. Raises KeysError
+    and TlsError when there are none at the start.
 
     Files are looked at again when a key is used, at most every RELOAD_S: they are few, small and in
     memory. Files that have become unusable are told once, and the former keys go on holding.

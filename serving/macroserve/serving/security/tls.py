@@ -26,16 +26,15 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsSource:
-    """Plain data, so that it can go to another process.
-
-    folder: with ``tls.crt``, ``tls.key`` and ``ca.crt``, in PEM. name: what the certificate is for.
-    """
+    """Plain data, so that it can go to another process."""
 
     folder: str
+    """Folder with ``tls.crt``, ``tls.key`` and ``ca.crt``, in PEM."""
     name: str
+    """Name that the certificate is for."""
 
     def read(self) -> "Contexts":
-        """Raises TlsError."""
+        """Read the files. Raises TlsError."""
         folder = Path(self.folder)
         said = {name: _bytes(folder / name) for name in (CERTIFICATE, KEY, AUTHORITY)}
         server = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
@@ -52,16 +51,20 @@ class TlsSource:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """Made of what the files said. server: to listen with. client: to call with."""
+    """The contexts are made of the files."""
 
     said: dict[str, bytes]
+    """Contents of the files, by name."""
     server: ssl.SSLContext
+    """Context to listen with."""
     client: ssl.SSLContext
+    """Context to call with."""
 
 
 class LiveTls:
-    """server, client: contexts that open each connection with what the files say then, and look
-    at them at most every RELOAD_S. Raises TlsError when the files cannot be used at the start.
+    """LiveTls opens each connection with the certificate that holds then. server, client: contexts
+    that open each connection with what the files say then, and look at them at most every RELOAD_S.
+    Raises TlsError when the files cannot be used at the start.
 
     Files that have become unusable are told once, and the former certificate goes on holding.
     """
@@ -100,8 +103,9 @@ class LiveTls:
 
 
 class _LiveContext(ssl.SSLContext):
-    """opening: the context for a connection that begins now. name: what a client asks for, whatever
-    address it calls."""
+    """A context asks for another one at each connection. opening: the context for a connection that
+    begins now. name: what a client asks for, whatever address it calls.
+    """
 
     opening: Callable[[], ssl.SSLContext]
     name: str | None = None
@@ -111,7 +115,7 @@ class _LiveContext(ssl.SSLContext):
 
 
 class _ServerSide(ssl.SSLObject):
-    """Says why a handshake fails, which nothing else does."""
+    """The server side logs why a handshake fails, which nothing else does."""
 
     def do_handshake(self) -> None:
         try:
@@ -155,12 +159,12 @@ def _cause(error: ssl.SSLError) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """OpenSSL's, in its capitals, where it is the one that complains."""
+    """Return OpenSSL's reason, in its capitals, or the operating system's."""
     return getattr(error, "reason", None) or error.strerror or str(error)
 
 
 def base_url(tls: LiveTls | None, host: str, port: int) -> str:
-    """Return the base URL of a server that listens with it."""
+    """Return the base URL of a server that listens with this TLS, or without."""
     return f"{'https' if tls else 'http'}://{host}:{port}"
 
 
