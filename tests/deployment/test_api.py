@@ -139,7 +139,7 @@ def test_requests_that_end_by_a_stop_string_count_as_in_stock_vllm(
     assert requests * 5 < num_tokens < requests * 40
 
 
-def test_a_client_that_leaves_counts_nowhere(up: Up) -> None:
+def test_client_that_leaves_counts_nowhere(up: Up) -> None:
     before = counted(up)
     body = {"model": "m", **PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", up.endpoint + "/v1/completions", json=body, timeout=30) as answer:

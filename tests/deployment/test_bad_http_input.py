@@ -118,7 +118,7 @@ def assert_serves(up: Up) -> None:
         ("/tokenize", {"model": "tiny-llama"}, 400, ""),
     ],
 )
-def test_a_bad_body_gets_an_error_that_says_what(
+def test_bad_body_gets_an_error_that_says_what(
     up: Up, path: str, body: dict[str, Any], status: int, says: str
 ) -> None:
     response = post(up, path, json=body)
@@ -129,14 +129,14 @@ def test_a_bad_body_gets_an_error_that_says_what(
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"{} trailing"])
-def test_a_body_that_is_no_json_object_gets_400(up: Up, body: bytes) -> None:
+def test_body_that_is_no_json_object_gets_400(up: Up, body: bytes) -> None:
     headers = {**HEADERS, "Content-Type": "application/json"}
     response = post(up, "/v1/completions", content=body, headers=headers)
     assert response.status_code == 400, response.text
     assert response.json()["error"]["message"]
 
 
-def test_a_body_that_is_too_large_gets_413(up: Up) -> None:
+def test_body_that_is_too_large_gets_413(up: Up) -> None:
     body = json.dumps(completion(prompt="x" * (9 << 20))).encode()
     headers = {**HEADERS, "Content-Type": "application/json"}
 
@@ -161,7 +161,7 @@ def test_without_a_good_key_gets_401(up: Up, value: str) -> None:
     assert httpx.get(up.endpoint + "/health").status_code == 200
 
 
-def test_a_browser_can_read_that_its_key_is_wrong(up: Up) -> None:
+def test_browser_can_read_that_its_key_is_wrong(up: Up) -> None:
     headers = {"Origin": ORIGIN, "Authorization": "Bearer wrong"}
     refused = post(up, "/v1/completions", json=completion(), headers=headers)
     assert refused.status_code == 401

@@ -46,7 +46,7 @@ def test_mitosis_under_load_fails_no_request(up: Up) -> None:
     assert "Split cell-0" in up.log and "Merge" in up.log
 
 
-def test_the_priority_ratio_changes_under_load(up: Up) -> None:
+def test_priority_ratio_changes_under_load(up: Up) -> None:
     def pools() -> list[str]:
         return sorted(i["pool"] for i in up.instances().values())
 
@@ -62,7 +62,7 @@ def test_the_priority_ratio_changes_under_load(up: Up) -> None:
     assert load.failures == []
 
 
-def test_a_killed_cell_scheduler_comes_back_and_no_request_fails(up: Up) -> None:
+def test_killed_cell_scheduler_comes_back_and_no_request_fails(up: Up) -> None:
     with load_of(up) as load:
         load.after(30)
         kill(up, "CellDeployment")
@@ -72,7 +72,7 @@ def test_a_killed_cell_scheduler_comes_back_and_no_request_fails(up: Up) -> None
     assert load.failures == []
 
 
-def test_a_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
+def test_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
     before = {i["address"] for i in up.instances().values()}
     with load_of(up) as load:
         load.after(30)
@@ -84,7 +84,7 @@ def test_a_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
     assert load.failures == []
 
 
-def test_an_instance_whose_engine_was_killed_is_gone_with_its_cause(up: Up) -> None:
+def test_instance_whose_engine_was_killed_is_gone_with_its_cause(up: Up) -> None:
     before = {i["address"] for i in up.instances().values()}
     up.processes("InstanceActor")[0].children()[0].kill()
     up.wait_for_line(r"instance-\d is gone: (?!its process)(?!it does not answer)\w+")
@@ -92,7 +92,7 @@ def test_an_instance_whose_engine_was_killed_is_gone_with_its_cause(up: Up) -> N
     up.wait_for(lambda: len(up.instances()) == 3)
 
 
-def test_a_killed_ingress_replica_breaks_only_its_own_connections(up: Up) -> None:
+def test_killed_ingress_replica_breaks_only_its_own_connections(up: Up) -> None:
     with ThreadPoolExecutor(16) as pool:
         body = {"model": "tiny-llama", "prompt": [5] * 30, "max_tokens": 400, "ignore_eos": True}
 
@@ -128,7 +128,7 @@ def sockets(process: psutil.Process) -> set[str]:
     return {link[8:-1] for link in links if link.startswith("socket:[")}
 
 
-def test_a_hung_ingress_replica_leaves_the_port_and_is_replaced(up: Up) -> None:
+def test_hung_ingress_replica_leaves_the_port_and_is_replaced(up: Up) -> None:
     up.wait_for_line("2 ingress replicas listen")
     hung = up.processes("IngressDeployment")[0]
     port = listeners(up.port) & sockets(hung)
@@ -144,7 +144,7 @@ def test_a_hung_ingress_replica_leaves_the_port_and_is_replaced(up: Up) -> None:
     assert load.failures == []
 
 
-def test_a_changed_manifest_that_cannot_be_is_refused_and_nothing_stops(up: Up) -> None:
+def test_changed_manifest_that_cannot_be_is_refused_and_nothing_stops(up: Up) -> None:
     up.write(manifest(engine={"type": "vLLM"}))
     up.wait_for_line(r"not applied.*spec.engine.type cannot change")
     up.write(manifest(instances="many"))
@@ -161,7 +161,7 @@ def test_status_shows_cells_and_instances(up: Up) -> None:
         assert name in text
 
 
-def test_the_admin_api_needs_its_token(up: Up) -> None:
+def test_admin_api_needs_its_token(up: Up) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         response = httpx.get(up.state.private + "/admin/v1/report", headers=headers)
         assert response.status_code == 401
@@ -191,7 +191,7 @@ def test_secrets_are_not_in_the_log(up: Up) -> None:
     assert mode & 0o077 == 0
 
 
-def test_a_second_deployment_on_the_same_port_is_refused(up: Up) -> None:
+def test_second_deployment_on_the_same_port_is_refused(up: Up) -> None:
     other = up.folder / "other.yaml"
     other.write_text(yaml.safe_dump({**manifest(), "metadata": {"name": "other"}}))
     result = up.command("up", "-f", str(other), "--port", str(up.port))
@@ -199,7 +199,7 @@ def test_a_second_deployment_on_the_same_port_is_refused(up: Up) -> None:
     assert "cannot be used" in result.stderr
 
 
-def test_a_second_deployment_of_the_same_name_is_refused(up: Up) -> None:
+def test_second_deployment_of_the_same_name_is_refused(up: Up) -> None:
     before = up.state
     result = up.command("up", "-f", str(up.manifest_path), "--port", str(free_port()))
     assert result.returncode == 1

@@ -31,12 +31,12 @@ def num_running(pods: Pods, name: str) -> int:
     return pods.instances()[name]["status"]["num_running"]
 
 
-def test_a_chat_is_streamed_by_every_ingress(pods: Pods) -> None:
+def test_chat_is_streamed_by_every_ingress(pods: Pods) -> None:
     for name in ("ingress-0", "ingress-1"):
         assert pods.chat(name, num_tokens=20) == 20
 
 
-def test_the_head_tells_of_cells_and_instances(pods: Pods) -> None:
+def test_head_tells_of_cells_and_instances(pods: Pods) -> None:
     assert pods.ask_head("GET", "/admin/v1/cells")["running"] == ["cell-0"]
     assert {n: i["pool"] for n, i in pods.instances().items()} == {
         "instance-0": "lp",
@@ -63,7 +63,7 @@ def test_the_head_tells_of_cells_and_instances(pods: Pods) -> None:
         ("POST", "/admin/v1/migrate", ADMIN_TOKEN, 400),
     ],
 )
-def test_the_head_refuses(pods: Pods, method: str, path: str, token: str, status: int) -> None:
+def test_head_refuses(pods: Pods, method: str, path: str, token: str, status: int) -> None:
     with pytest.raises(httpx.HTTPStatusError) as refused:
         pods.ask_head(method, path, {}, token)
     assert refused.value.response.status_code == status
@@ -77,7 +77,7 @@ def test_deploying_a_cell_again_and_deleting_none_change_nothing(pods: Pods) -> 
     assert pods.ask_head("GET", "/cells", token=pods.token(CELLS)) == before
 
 
-def test_the_public_endpoint_has_no_admin_api(pods: Pods) -> None:
+def test_public_endpoint_has_no_admin_api(pods: Pods) -> None:
     address = pods.pods["ingress-0"].address
     headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
     response = httpx.get(f"http://{address}:{PORT}/admin/v1/report", headers=headers)
@@ -149,7 +149,7 @@ def test_without_the_head_everything_goes_on_until_another_comes(pods: Pods) -> 
     assert sum(decisions.values()) > 50, "the ingresses did not come back to the scheduler"
 
 
-def test_an_instance_that_is_told_to_end_finishes_its_streams(pods: Pods) -> None:
+def test_instance_that_is_told_to_end_finishes_its_streams(pods: Pods) -> None:
     with Load(pods, num_tokens=200) as load:
         pods.wait_for(lambda: num_running(pods, "instance-0"))
         assert pods.pods["instance-0"].end() == 0
@@ -179,7 +179,7 @@ def test_past_its_grace_an_instance_ends_and_its_streams_go_on_elsewhere(pods: P
     assert load.failures == []
 
 
-def test_a_killed_instance_comes_back_under_its_name(pods: Pods) -> None:
+def test_killed_instance_comes_back_under_its_name(pods: Pods) -> None:
     with Load(pods) as load:
         load.after(20)
         pods.pods["instance-0"].kill()
@@ -191,7 +191,7 @@ def test_a_killed_instance_comes_back_under_its_name(pods: Pods) -> None:
     assert load.failures == []
 
 
-def test_an_ingress_that_is_told_to_end_fails_no_request(pods: Pods) -> None:
+def test_ingress_that_is_told_to_end_fails_no_request(pods: Pods) -> None:
     with Load(pods, num_tokens=200) as load:
         load.after(30)
         ingress = pods.pods["ingress-0"]
@@ -200,7 +200,7 @@ def test_an_ingress_that_is_told_to_end_fails_no_request(pods: Pods) -> None:
     assert load.failures == []
 
 
-def test_the_head_ends_with_all_its_processes(pods: Pods) -> None:
+def test_head_ends_with_all_its_processes(pods: Pods) -> None:
     head = pods.pods["head"]
     children = psutil.Process(head.process.pid).children(recursive=True)
     began = time.monotonic()

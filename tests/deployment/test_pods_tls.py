@@ -28,7 +28,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
         yield deployment
 
 
-def test_a_chat_is_streamed_from_parts_whose_addresses_are_all_https(pods: Pods) -> None:
+def test_chat_is_streamed_from_parts_whose_addresses_are_all_https(pods: Pods) -> None:
     assert pods.chat("ingress-0", num_tokens=20) == 20
     assert all(found["address"].startswith("https://") for found in pods.instances().values())
     cells = pods.ask_head("GET", "/cells", token=pods.token(Audience(Purpose.CELLS)))["cells"]
@@ -53,7 +53,7 @@ def test_metrics_of_ingresses_and_probes_need_no_certificate(pods: Pods) -> None
     assert 'instance="instance-0"' in page and 'instance="instance-1"' in page
 
 
-def test_a_certificate_is_renewed_while_streams_flow(pods: Pods) -> None:
+def test_certificate_is_renewed_while_streams_flow(pods: Pods) -> None:
     renewed = certificates(pods.certificates, NAME, datetime.now(UTC))
     assert renewed[AUTHORITY] == pods.certificates[AUTHORITY] and renewed != pods.certificates
     changed = "The certificate between the parts of the deployment has changed"
@@ -74,7 +74,7 @@ def test_a_certificate_is_renewed_while_streams_flow(pods: Pods) -> None:
         pods.wait_for(lambda n=name: changed in pods.pods[n].log, 10)
 
 
-def test_a_part_without_a_certificate_says_so_and_ends(pods: Pods, tmp_path: Path) -> None:
+def test_part_without_a_certificate_says_so_and_ends(pods: Pods, tmp_path: Path) -> None:
     files = ["-f", str(pods.folder / "manifest.json"), "--tokens", str(pods.folder / "tokens")]
     ended = subprocess.run(
         [*MACROSERVE, "run", "head", "--host", "127.0.0.1", *files, "--tls", str(tmp_path)],

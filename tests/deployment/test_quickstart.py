@@ -70,7 +70,7 @@ def decoding(up: Up) -> int:
     return sum(i["status"]["num_decoding"] for i in up.instances().values())
 
 
-def test_the_printed_curl_line_is_complete(up: Up) -> None:
+def test_printed_curl_line_is_complete(up: Up) -> None:
     assert f"curl -N {up.endpoint}/v1/chat/completions" in up.log
     assert any("Ready." in line for line in up.lines)
 
@@ -129,7 +129,7 @@ def test_scoring_gives_the_probabilities_of_all_labels(up: Up, labels: list[int]
     assert all(0 < item["score"] < 1 for item in answer.json()["data"])
 
 
-def test_a_structured_answer_keeps_to_its_schema(client: OpenAI) -> None:
+def test_structured_answer_keeps_to_its_schema(client: OpenAI) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
     answer = client.chat.completions.create(
         model=MODEL,
@@ -167,7 +167,7 @@ def test_metrics_pass_through_from_the_instances(up: Up) -> None:
     assert "macroserve_ttft_seconds_bucket" in text
 
 
-def test_a_client_that_leaves_frees_its_blocks_within_an_iteration(up: Up) -> None:
+def test_client_that_leaves_frees_its_blocks_within_an_iteration(up: Up) -> None:
     body = {"model": MODEL, "prompt": [9] * 100, "max_tokens": 1800, "ignore_eos": True}
     with httpx.stream(
         "POST", up.endpoint + "/v1/completions", json={**body, "stream": True}, timeout=30
@@ -227,7 +227,7 @@ async def while_decoding(
     return await streams, pid
 
 
-def test_a_killed_instance_changes_no_token(up: Up) -> None:
+def test_killed_instance_changes_no_token(up: Up) -> None:
     expected = asyncio.run(token_streams(up, 12, 120))
     before = {instance["address"] for instance in up.instances().values()}
     tokens, _ = asyncio.run(while_decoding(up, signal.SIGKILL))
@@ -240,7 +240,7 @@ def test_a_killed_instance_changes_no_token(up: Up) -> None:
 
 
 @pytest.mark.parametrize("victim", [lambda server: server, engine_of], ids=["server", "engine"])
-def test_a_hung_instance_changes_no_token(up: Up, victim: Callable[[int], int]) -> None:
+def test_hung_instance_changes_no_token(up: Up, victim: Callable[[int], int]) -> None:
     """Stopped, not dead: its connections stay open and say nothing."""
     expected = asyncio.run(token_streams(up, 12, 120))
     rerouted = up.metrics()["macroserve_reroutes_total"]
@@ -251,7 +251,7 @@ def test_a_hung_instance_changes_no_token(up: Up, victim: Callable[[int], int]) 
     up.wait_for(lambda: len(up.instances()) == 3, timeout_s=180)
 
 
-def test_an_engine_that_hangs_without_work_is_replaced(up: Up) -> None:
+def test_engine_that_hangs_without_work_is_replaced(up: Up) -> None:
     up.wait_for(lambda: all_given_back(up))
     engine = engine_of(busiest(up))
     os.kill(engine, signal.SIGSTOP)

@@ -24,7 +24,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
         yield deployment
 
 
-def test_a_secret_that_changes_pod_by_pod_fails_no_request_and_then_holds_alone(
+def test_secret_that_changes_pod_by_pod_fails_no_request_and_then_holds_alone(
     pods: Pods,
 ) -> None:
     with Load(pods) as load:
@@ -48,7 +48,7 @@ def test_a_secret_that_changes_pod_by_pod_fails_no_request_and_then_holds_alone(
     assert [opens(pods, secret) for secret in (SECRET, NEW)] == [False, True]
 
 
-def test_a_secret_that_is_replaced_at_once_fails_no_request(pods: Pods) -> None:
+def test_secret_that_is_replaced_at_once_fails_no_request(pods: Pods) -> None:
     with Load(pods) as load:
         load.after(30)
         for name in pods.pods:

@@ -72,7 +72,7 @@ def _fifo(path: Path) -> None:
         (lambda path: path.symlink_to(path), "cannot be read: Too many levels"),
     ],
 )
-def test_a_path_that_is_no_manifest_gets_one_sentence(tmp_path: Path, make, told: str) -> None:
+def test_path_that_is_no_manifest_gets_one_sentence(tmp_path: Path, make, told: str) -> None:
     path = tmp_path / "m.yaml"
     make(path)
     for reader in (load, load_document):
@@ -80,7 +80,7 @@ def test_a_path_that_is_no_manifest_gets_one_sentence(tmp_path: Path, make, told
             reader(path)
 
 
-def test_a_changed_template_that_repeats_itself_is_compared_or_refused() -> None:
+def test_changed_template_that_repeats_itself_is_compared_or_refused() -> None:
     document = yaml.safe_load(Path("manifests/quickstart.yaml").read_text())
     before = loads(yaml.safe_dump(document), "m.yaml")
     inner: dict = {"a": "x"}
@@ -112,7 +112,7 @@ def with_api(**api: object) -> Manifest:
         ("{{ " + "(" * 5000 + " }}", "nested too deeply"),
     ],
 )
-def test_a_template_that_cannot_be_compiled_is_refused_with_its_line(
+def test_template_that_cannot_be_compiled_is_refused_with_its_line(
     tmp_path: Path, template: str, told: str
 ) -> None:
     (tmp_path / "chat.jinja").write_text(template)
@@ -144,7 +144,7 @@ def test_whatever_a_model_s_template_may_use_is_taken(tmp_path: Path, template: 
     assert chat_template(with_api(chatTemplate=template), tmp_path) == template
 
 
-def test_a_template_file_is_looked_for_beside_the_manifest(
+def test_template_file_is_looked_for_beside_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = with_api(chatTemplateFile="templates/chat.jinja")

@@ -57,7 +57,7 @@ async def test_every_save_is_seen(tmp_path: Path, save: Callable[[Path, str], No
             assert found.text == text
 
 
-async def test_a_file_that_vanishes_and_comes_back_is_two_saves(tmp_path: Path) -> None:
+async def test_file_that_vanishes_and_comes_back_is_two_saves(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text("same")
     seen = saves(path, read(path), poll_s=0.005)
@@ -68,7 +68,7 @@ async def test_a_file_that_vanishes_and_comes_back_is_two_saves(tmp_path: Path) 
         assert isinstance(await anext(seen), Saved)
 
 
-async def test_a_save_of_the_same_text_counts_and_no_save_does_not(tmp_path: Path) -> None:
+async def test_save_of_the_same_text_counts_and_no_save_does_not(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text("same")
     seen = saves(path, read(path), poll_s=0.005)

@@ -9,7 +9,7 @@ from macroserve.core.status import Pool
 from macroserve.local import reconciler as reconcile
 
 
-async def test_instances_start_and_join_a_cell(play) -> None:
+async def test_reconciler_of_a_new_fleet_starts_instances_and_joins_them(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     assert "instance-2 serves in cell-0." in scene.events
@@ -20,7 +20,7 @@ async def test_instances_start_and_join_a_cell(play) -> None:
     scene.task.cancel()
 
 
-async def test_they_start_before_anything_answers(play) -> None:
+async def test_instances_start_before_any_cell_answers(play) -> None:
     scene = await play(3, FakeCluster(failing={"report"}))
     await scene.until(lambda: len(scene.world.alive) == 3)
     scene.world.failing.clear()
@@ -28,7 +28,7 @@ async def test_they_start_before_anything_answers(play) -> None:
     scene.task.cancel()
 
 
-async def test_up_and_down(play) -> None:
+async def test_fleet_scaled_up_and_down_splits_and_merges_cells(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.ask_for(5)
@@ -53,7 +53,7 @@ async def test_up_and_down(play) -> None:
     scene.task.cancel()
 
 
-async def test_instances_start_where_they_are_to_be(play) -> None:
+async def test_instances_of_a_fleet_of_two_cells_start_where_they_stay(play) -> None:
     scene = await play(7)
     await scene.until(lambda: sorted(scene.cells().values()) == [3, 4])
     await scene.rounds()
@@ -62,7 +62,7 @@ async def test_instances_start_where_they_are_to_be(play) -> None:
     scene.task.cancel()
 
 
-async def test_a_drain_has_an_end(play, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_drain_past_its_budget_is_cut_off(play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "drain_budget_s", lambda *_: -1.0)
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
@@ -73,7 +73,7 @@ async def test_a_drain_has_an_end(play, monkeypatch: pytest.MonkeyPatch) -> None
     scene.task.cancel()
 
 
-async def test_a_failed_order_is_given_again_and_told_of_once(play) -> None:
+async def test_order_that_fails_is_given_again_and_told_once(play) -> None:
     scene = await play(4, FakeCluster(failing={"adopt"}))
     await scene.until(lambda: all(i.serves for i in scene.world.alive.values()))
     await scene.rounds()
@@ -95,7 +95,7 @@ async def test_a_failed_order_is_given_again_and_told_of_once(play) -> None:
     scene.task.cancel()
 
 
-async def test_what_drains_is_not_taken_back(play) -> None:
+async def test_draining_instance_after_a_scale_up_still_leaves(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     for instance in scene.world.alive.values():
@@ -110,7 +110,7 @@ async def test_what_drains_is_not_taken_back(play) -> None:
     scene.task.cancel()
 
 
-async def test_a_dead_instance_is_replaced(play) -> None:
+async def test_reconciler_with_a_dead_instance_replaces_it(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     del scene.world.alive["instance-1"]
@@ -120,7 +120,7 @@ async def test_a_dead_instance_is_replaced(play) -> None:
     scene.task.cancel()
 
 
-async def test_a_hung_instance_is_replaced_under_its_name(play) -> None:
+async def test_instance_that_hangs_is_replaced_under_its_name(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     hung = scene.world.alive["instance-1"]
@@ -132,7 +132,7 @@ async def test_a_hung_instance_is_replaced_under_its_name(play) -> None:
     scene.task.cancel()
 
 
-async def test_an_instance_that_is_not_wanted_any_more_is_told_of_as_such(play) -> None:
+async def test_instance_that_is_scaled_down_is_not_told_lost(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.ask_for(2)
@@ -143,7 +143,7 @@ async def test_an_instance_that_is_not_wanted_any_more_is_told_of_as_such(play) 
     scene.task.cancel()
 
 
-async def test_instances_are_not_told_lost_while_no_cell_answers(play) -> None:
+async def test_instances_while_no_cell_answers_are_not_told_lost(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.world.failing = {"report"}
@@ -152,7 +152,7 @@ async def test_instances_are_not_told_lost_while_no_cell_answers(play) -> None:
     scene.task.cancel()
 
 
-async def test_an_instance_that_its_cell_lost_comes_back_into_it_with_its_pool(play) -> None:
+async def test_instance_that_its_cell_lost_comes_back_with_its_pool(play) -> None:
     scene = await play(5)
     await scene.until(lambda: sorted(scene.cells().values()) == [2, 3])
     scene.ask_for(5, ratio=0.5)
@@ -166,7 +166,7 @@ async def test_an_instance_that_its_cell_lost_comes_back_into_it_with_its_pool(p
     scene.task.cancel()
 
 
-async def test_what_is_not_wanted_any_more_need_not_start(play) -> None:
+async def test_starting_instance_after_a_scale_down_is_ended(play) -> None:
     scene = await play(2)
     await scene.until(lambda: scene.cells() == {"cell-0": 2})
     scene.world.may_serve.clear()
@@ -178,7 +178,7 @@ async def test_what_is_not_wanted_any_more_need_not_start(play) -> None:
     scene.task.cancel()
 
 
-async def test_while_a_cell_is_away_a_dead_instance_is_replaced(play) -> None:
+async def test_dead_instance_while_a_cell_is_away_is_replaced(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.world.failing = {"report"}
@@ -187,7 +187,7 @@ async def test_while_a_cell_is_away_a_dead_instance_is_replaced(play) -> None:
     scene.task.cancel()
 
 
-async def test_nothing_is_stopped_while_a_cell_is_away(play) -> None:
+async def test_scale_down_while_a_cell_is_away_waits(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.world.failing = {"report"}

@@ -8,7 +8,7 @@ from macroserve.core.status import Pool
 from macroserve.local.reconciler import StartError
 
 
-async def test_instances_that_never_start_end_it(play) -> None:
+async def test_reconciler_whose_first_instances_never_start_ends(play) -> None:
     error = ValueError("no such model\nat all")
     scene = await play(1, FakeCluster(start_error=error))
     with pytest.raises(StartError, match=r"^no such model at all$"):
@@ -18,7 +18,7 @@ async def test_instances_that_never_start_end_it(play) -> None:
     assert sum("Add instance-0" in event for event in scene.events) == 1
 
 
-async def test_cells_that_never_start_end_it(play) -> None:
+async def test_reconciler_whose_first_cell_never_starts_ends(play) -> None:
     scene = await play(1, FakeCluster(failing={"deploy"}))
     with pytest.raises(StartError, match="no memory"):
         await scene.task
@@ -57,7 +57,7 @@ async def test_failed_starts_after_the_first_never_end_what_serves(play, kind: s
     scene.task.cancel()
 
 
-async def test_a_round_that_fails_whatever_the_reason_is_told_once_and_ends_nothing(play) -> None:
+async def test_reconcile_that_fails_is_told_once_and_ends_nothing(play) -> None:
     scene = await play(2)
     await scene.until(lambda: scene.cells() == {"cell-0": 2})
     cells = scene.world.cells

@@ -22,7 +22,9 @@ def digests(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
 
 
-def test_another_process_builds_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+def test_tiny_model_built_by_another_process_has_the_same_bytes(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     code = "from macroserve.local.tiny_model import ensure_tiny_model; print(ensure_tiny_model())"
     environment = {
         **os.environ,
@@ -38,12 +40,16 @@ def test_another_process_builds_the_same_bytes(checkpoint: Path, tmp_path: Path)
     assert "model.safetensors" in digests(other)
 
 
-def test_it_is_built_once(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiny_model_asked_for_twice_is_built_once(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tiny_model, "_build", pytest.fail)
     assert ensure_tiny_model(checkpoint.parent) == checkpoint
 
 
-def test_a_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiny_model_whose_build_fails_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(draft: Path, architecture: str) -> None:
         (draft / "config.json").write_text("{}")
         raise OSError("no space left on device")
@@ -54,7 +60,9 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_faster_of_two_builders_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiny_model_built_twice_at_once_is_the_faster_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint = tmp_path / f"tiny-llama-{tiny_model.VERSION}"
 
     def overtaken(draft: Path, architecture: str) -> None:
@@ -72,7 +80,7 @@ def test_the_faster_of_two_builders_wins(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("architecture", "num_parameters"), [("llama", (20e6, 22e6)), ("opt", (17e6, 19e6))]
 )
-def test_transformers_loads_it_and_generates(
+def test_tiny_model_loaded_by_transformers_generates(
     architecture: str, num_parameters: tuple[float, float], tmp_path: Path
 ) -> None:
     import torch

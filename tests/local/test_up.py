@@ -121,7 +121,7 @@ async def test_order_before_the_loss_holds_after_it(log: io.StringIO) -> None:
     await stopped(task)
 
 
-async def test_ctrl_c_ends_it_once(log: io.StringIO) -> None:
+async def test_up_on_ctrl_c_stops_once(log: io.StringIO) -> None:
     task = asyncio.create_task(begun(log).run())
     async with asyncio.timeout(5):
         while not Played.it.desired:  # noqa: ASYNC110

@@ -19,7 +19,7 @@ async def runs() -> None:
     await asyncio.Event().wait()
 
 
-async def test_tasks_that_run_are_no_fault() -> None:
+async def test_background_tasks_that_run_have_no_fault() -> None:
     tasks = BackgroundTasks()
     tasks.start("runs", runs())
     tasks.start("prepares", ends(), may_end=True)
@@ -36,7 +36,9 @@ async def test_tasks_that_run_are_no_fault() -> None:
         (fails, True, "the task that works has failed: no such cell"),
     ],
 )
-async def test_task_that_ends_by_itself_is_a_fault(task, may_end: bool, fault: str) -> None:
+async def test_background_task_that_ends_by_itself_is_a_fault(
+    task, may_end: bool, fault: str
+) -> None:
     tasks = BackgroundTasks()
     tasks.start("works", task(), may_end)
     await asyncio.sleep(0)
@@ -44,7 +46,7 @@ async def test_task_that_ends_by_itself_is_a_fault(task, may_end: bool, fault: s
         tasks.check()
 
 
-async def test_stopped_tasks_are_no_fault() -> None:
+async def test_background_tasks_that_were_stopped_have_no_fault() -> None:
     tasks = BackgroundTasks()
     tasks.start("runs", runs())
     await tasks.stop()

@@ -54,9 +54,11 @@ TRACE = (
         (None, "the cause is not known"),
     ],
 )
-def test_each_kind_is_one_sentence(error: BaseException | None, sentence: str) -> None:
+def test_cause_of_each_kind_of_error_is_one_sentence(
+    error: BaseException | None, sentence: str
+) -> None:
     assert cause_of(error) == sentence
 
 
-def test_a_long_message_is_cut() -> None:
+def test_cause_with_a_long_message_is_cut() -> None:
     assert len(one_line("word " * MAX_CHARS)) == MAX_CHARS

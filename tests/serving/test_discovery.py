@@ -28,7 +28,7 @@ def service(world: World, name: str) -> str:
     return handle.control.removeprefix("http://")
 
 
-async def test_instances_are_found_by_name() -> None:
+async def test_instances_behind_names_are_found() -> None:
     async with running({"cell-0": {"a": LP}, "cell-1": {"b": LP}}) as world:
         services = [service(world, name) for name in "ab"]
         gone = "127.0.0.1:9"
@@ -38,7 +38,7 @@ async def test_instances_are_found_by_name() -> None:
         assert await DnsInstances(tuple(services), source("another")).find() == []
 
 
-async def test_a_name_with_many_addresses_is_asked_at_each(
+async def test_name_with_many_addresses_is_asked_at_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running({"cell-0": {"a": LP, "b": LP}}) as world:
@@ -53,7 +53,7 @@ async def test_a_name_with_many_addresses_is_asked_at_each(
         assert {identity.name for identity in found} == {"a", "b"}
 
 
-def test_the_secret_is_not_shown() -> None:
+def test_secret_is_not_shown() -> None:
     assert "s3cret" not in repr(DnsInstances(("a:1",), source("s3cret")))
 
 
@@ -67,7 +67,7 @@ async def served(handler) -> tuple[web.AppRunner, str]:
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
 
 
-async def test_the_head_tells_where_cells_are() -> None:
+async def test_head_tells_where_cells_are() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response({"cells": {"cell-0": "http://a:1"}})
 
@@ -78,7 +78,7 @@ async def test_the_head_tells_where_cells_are() -> None:
         await runner.cleanup()
 
 
-async def test_who_has_other_keys_than_the_head_is_told_nothing() -> None:
+async def test_caller_with_other_keys_than_the_head_is_told_nothing() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response({"cells": {"cell-0": "http://a:1"}})
 
@@ -90,7 +90,7 @@ async def test_who_has_other_keys_than_the_head_is_told_nothing() -> None:
         await runner.cleanup()
 
 
-async def test_a_head_that_starts_tells_nothing() -> None:
+async def test_head_that_starts_tells_ingresses_no_cells() -> None:
     async def handler(request: web.Request) -> web.Response:
         raise web.HTTPServiceUnavailable
 
@@ -109,7 +109,7 @@ async def tokens_come(world: World, count: int = 4) -> bool:
 
 
 @pytest.mark.parametrize("error", [None, ConnectionError("no head")])
-async def test_while_no_cell_is_known_the_last_members_are(
+async def test_directory_without_cells_keeps_the_last_members(
     error: Exception | None,
 ) -> None:
     async with running({"cell-0": {"a": LP, "b": LP}}) as world:
@@ -121,7 +121,7 @@ async def test_while_no_cell_is_known_the_last_members_are(
         assert await tokens_come(world)
 
 
-async def test_a_scheduler_that_listens_elsewhere_is_asked_there() -> None:
+async def test_cell_scheduler_that_listens_elsewhere_is_asked_there() -> None:
     async with running({"cell-0": {"a": LP, "b": LP}}) as world:
         old = world.cell_servers["cell-0"]
         # As with a head that came up on another node while the old one is not known to be dead.
@@ -138,7 +138,7 @@ async def test_a_scheduler_that_listens_elsewhere_is_asked_there() -> None:
         assert await tokens_come(world)
 
 
-async def test_a_cell_that_is_gone_is_forgotten() -> None:
+async def test_directory_forgets_a_cell_that_is_gone() -> None:
     async with running({"cell-0": {"a": LP}, "cell-1": {"b": LP}}) as world:
         del world.urls["cell-1"]
 

@@ -5,7 +5,7 @@ import pytest
 from macroserve.serving.cell.load import WINDOW_S, UtilizationMeter
 
 
-def test_nobody_is_busy_where_nobody_is() -> None:
+def test_utilization_without_instances_is_zero() -> None:
     meter = UtilizationMeter()
     meter.tick(1.0)
     assert meter.share == 0.0
@@ -24,7 +24,7 @@ def test_time_counts_from_a_status_with_work_to_one_without() -> None:
     assert meter.share == pytest.approx((1 + 8) / 16)
 
 
-def test_what_is_out_of_sight_does_not_count() -> None:
+def test_utilization_of_an_instance_out_of_sight_does_not_count() -> None:
     meter = UtilizationMeter()
     meter.observe("a", True, 0.0)
     meter.observe("b", False, 0.0)
@@ -36,7 +36,7 @@ def test_what_is_out_of_sight_does_not_count() -> None:
     assert meter.share == pytest.approx((2 + 1) / (2 + 1 + 8))
 
 
-def test_only_the_last_seconds_count() -> None:
+def test_utilization_counts_only_the_last_seconds() -> None:
     meter = UtilizationMeter()
     meter.observe("a", True, 0.0)
     for second in range(1, 101):

@@ -36,7 +36,7 @@ def test_requests_are_counted_in_buckets_newest_first() -> None:
     assert report.lengths == ((100, 10), (50, 20), (60, 30))
 
 
-def test_only_whole_buckets_are_told() -> None:
+def test_load_report_has_only_whole_buckets() -> None:
     load = recorder()
     load.add(1, 1, now=1001.0)
     assert load.report(now=1009.0).buckets == ()
@@ -46,7 +46,7 @@ def test_only_whole_buckets_are_told() -> None:
     assert requests(load.report(now=1013.0)) == [1]
 
 
-def test_ten_minutes_are_remembered() -> None:
+def test_load_recorder_remembers_ten_minutes() -> None:
     load = recorder()
     for second in range(2000):
         load.add(3, 2, now=START_S + second)
@@ -71,7 +71,7 @@ def test_every_request_of_the_time_told_is_in_one_bucket(
     assert sum(requests(report)) == sum(oldest <= second < newest for second in seconds)
 
 
-def test_the_sample_is_bounded_and_follows_what_is_asked() -> None:
+def test_sample_is_bounded_and_follows_what_is_asked() -> None:
     load = recorder()
     for i in range(20_000):
         load.add(100 if i < 10_000 else 900, 5, now=START_S + i / 20)
@@ -81,7 +81,7 @@ def test_the_sample_is_bounded_and_follows_what_is_asked() -> None:
     assert 0.1 < lengths[100, 5] / SAMPLE_SIZE < 0.3
 
 
-def test_after_a_quiet_time_the_sample_follows_sooner() -> None:
+def test_load_sample_after_a_quiet_time_follows_sooner() -> None:
     load = recorder()
     for i in range(20_000):
         load.add(100, 5, now=START_S + i / 100)
@@ -90,7 +90,7 @@ def test_after_a_quiet_time_the_sample_follows_sooner() -> None:
     assert Counter(load.report(now=START_S + 2011).lengths)[900, 5] > SAMPLE_SIZE / 2
 
 
-def test_the_sum_over_cells() -> None:
+def test_load_of_several_cells_is_their_sum() -> None:
     device = DeviceShape(1.0, 1.0)
     a = LoadReport(10, (LoadBucket(0, 1, 10, 5), LoadBucket(10, 2, 20, 6)), ((10, 5),))
     b = LoadReport(10, (LoadBucket(0, 4, 40, 7),), ((1, 2),), (1.0,) * 5, None, device)
@@ -112,21 +112,21 @@ def test_each_cell_has_the_share_of_its_requests_in_the_sample() -> None:
     ("age_s", "ages"),
     [(0, [0, 10]), (25, [25, 35]), (585, [585, 595]), (590, [590]), (600, [])],
 )
-def test_a_cell_that_is_gone_ages(age_s: float, ages: list[float]) -> None:
+def test_load_of_a_cell_that_is_gone_ages(age_s: float, ages: list[float]) -> None:
     report = LoadReport(10, (LoadBucket(0, 1, 1, 1), LoadBucket(10, 2, 2, 2)), ((1, 1),))
     older = aged(report, age_s)
     assert [bucket.age_s for bucket in older.buckets] == ages
     assert bool(older.lengths) == bool(ages)
 
 
-def test_a_stretch_of_which_no_cell_tells_is_kept() -> None:
+def test_load_of_a_time_that_no_cell_reports_is_kept() -> None:
     gone = aged(LoadReport(10, (LoadBucket(0, 5, 5, 5),)), 47)
     now = LoadReport(10, (LoadBucket(0, 1, 1, 1),))
     summed = total([now, gone], random.Random(0))
     assert requests(summed) == [1, 0, 0, 0, 5]
 
 
-def test_a_load_that_ended_keeps_its_age() -> None:
+def test_load_that_ended_keeps_its_age() -> None:
     gone = aged(LoadReport(10, (LoadBucket(0, 5, 5, 5), LoadBucket(10, 6, 6, 6))), 97)
     summed = total([LoadReport(10), gone], random.Random(0))
     assert [(bucket.age_s, bucket.requests) for bucket in summed.buckets] == [(90, 5), (100, 6)]

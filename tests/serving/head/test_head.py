@@ -93,7 +93,7 @@ async def starting(
     await server.stop()
 
 
-async def test_until_all_its_cells_are_back_it_tells_of_none(cells: Cells) -> None:
+async def test_head_until_all_its_cells_are_back_reports_none(cells: Cells) -> None:
     cells.named = "cell-0", "cell-1"
     cells.running["cell-0"] = "http://127.0.0.1:9"
     async with starting(cells) as (client, start):
@@ -107,7 +107,9 @@ async def test_until_all_its_cells_are_back_it_tells_of_none(cells: Cells) -> No
         assert await client.head_report() == HeadReport((), frozenset({"cell-0", "cell-1"}))
 
 
-async def test_the_operator_asks_a_head_with_tls_by_its_name(cells: Cells, tmp_path: Path) -> None:
+async def test_head_with_tls_answers_the_operator_by_its_name_alone(
+    cells: Cells, tmp_path: Path
+) -> None:
     served = certificates.source(tmp_path / "tls")
     authority = (tmp_path / "tls" / "ca.crt").read_text()
     tls = Tls.of(certificates.NAME, {"ca.crt": authority})
@@ -133,7 +135,7 @@ async def test_the_operator_asks_a_head_with_tls_by_its_name(cells: Cells, tmp_p
             await client.head_report()
 
 
-async def test_a_cell_that_takes_long_to_start_is_not_given_up(
+async def test_cell_that_takes_long_to_start_is_not_given_up(
     cells: Cells, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head, "DEPLOY_TIMEOUT_S", 0.05)
@@ -146,7 +148,7 @@ async def test_a_cell_that_takes_long_to_start_is_not_given_up(
         assert (await client.head_report()).running == {"cell-0"}
 
 
-async def test_a_cell_that_hangs_is_left_out_in_time(cells: Cells) -> None:
+async def test_cell_that_hangs_is_left_out_in_time(cells: Cells) -> None:
     async def hang(request: web.Request) -> web.Response:
         await asyncio.sleep(60)
         raise AssertionError

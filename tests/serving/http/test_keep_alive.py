@@ -39,7 +39,7 @@ async def answered(media_type: str, pause_s: float) -> list[bytes]:
     return [body for body in sent if body]
 
 
-async def test_a_silent_stream_of_events_sends_comments_that_readers_pass_over() -> None:
+async def test_silent_stream_of_events_sends_comments_that_readers_pass_over() -> None:
     bodies = await answered("text/event-stream", 0.2)
     assert bodies[0] == bodies[-1] == EVENT
     assert len(bodies) > 3 and set(bodies[1:-1]) == {COMMENT}
@@ -47,11 +47,13 @@ async def test_a_silent_stream_of_events_sends_comments_that_readers_pass_over()
 
 
 @pytest.mark.parametrize(("media_type", "pause_s"), [("text/plain", 0.2), ("text/event-stream", 0)])
-async def test_other_responses_and_busy_streams_get_none(media_type: str, pause_s: float) -> None:
+async def test_keep_alive_on_other_responses_and_busy_streams_adds_nothing(
+    media_type: str, pause_s: float
+) -> None:
     assert await answered(media_type, pause_s) == [EVENT, EVENT]
 
 
-async def test_a_whole_response_is_passed_on() -> None:
+async def test_keep_alive_on_a_whole_response_adds_nothing() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:

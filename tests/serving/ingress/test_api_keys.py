@@ -69,7 +69,7 @@ def test_file_without_a_key_is_refused(tmp_path: Path, content: bytes) -> None:
             read_keys(path)
 
 
-def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path: Path) -> None:
+def test_manifest_that_cannot_be_read_is_refused_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(ApiKeysError, match="No such file"):
         read_keys(tmp_path / "absent")
     os.mkfifo(tmp_path / "pipe")

@@ -25,7 +25,7 @@ ORIGINS = {
         ("/v1/completions", "POST", {**WITH_KEY, "content-length": "999999999"}, 413),
     ],
 )
-def test_a_page_of_an_allowed_origin_can_read_every_answer(
+def test_page_of_an_allowed_origin_can_read_every_answer(
     path: str, method: str, headers: dict[str, str], status: int
 ) -> None:
     app = with_cors(guarded(FakeApp()), ORIGINS)
@@ -40,7 +40,7 @@ def test_a_page_of_an_allowed_origin_can_read_every_answer(
 PREFLIGHT = {"origin": ORIGIN, "access-control-request-method": "POST"}
 
 
-def test_a_preflight_needs_no_key_and_calls_nothing() -> None:
+def test_preflight_needs_no_key_and_calls_nothing() -> None:
     app = FakeApp()
     asked = {**PREFLIGHT, "access-control-request-headers": "authorization"}
     answer = call(
@@ -51,7 +51,7 @@ def test_a_preflight_needs_no_key_and_calls_nothing() -> None:
     assert answer.headers["access-control-allow-headers"] == "authorization"
 
 
-def test_without_origins_a_preflight_is_refused() -> None:
+def test_preflight_without_origins_is_refused() -> None:
     app = FakeApp()
     answer = call(
         with_cors(guarded(app), {}), "/v1/completions", method="OPTIONS", headers=PREFLIGHT

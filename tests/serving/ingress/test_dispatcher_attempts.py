@@ -53,7 +53,7 @@ FAILED = ends_with('{"error": {"message": "Internal server error", "code": 500}}
 @pytest.mark.parametrize(
     "breaks", [dies, dies_after_a_token, answers(500, "{}"), FAILED, ends_with(token(1))]
 )
-async def test_a_request_that_breaks_instances_ends_after_three(
+async def test_request_that_breaks_instances_ends_after_three(
     breaks: Behaviour, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = dict.fromkeys("abcdef", breaks)
@@ -93,7 +93,7 @@ async def test_breaks_that_another_request_caused_do_not_end_a_stream() -> None:
         assert [query.trial for query in world.directory.queries] == [False, False, False, True]
 
 
-async def test_a_break_after_the_trial_waits_for_an_explanation(
+async def test_break_after_the_trial_waits_for_an_explanation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("macroserve.core.routing.attempts.MIN_PROBATION_S", 0.0)
@@ -128,7 +128,7 @@ async def claims_the_token(request: web.Request) -> web.StreamResponse:
     return web.json_response({}, status=400, headers={PROOF_HEADER: token.split(".")[1]})
 
 
-async def test_a_proved_refusal_is_the_clients_and_is_not_tried_elsewhere() -> None:
+async def test_proved_refusal_is_the_clients_and_is_not_tried_elsewhere() -> None:
     async with fakes(a=answers(400, '{"error": {"message": "too long"}}'), b=good) as world:
         assert str(await refusal(world.dispatcher)) == "too long"
     assert world.calls == ["a"]
@@ -180,7 +180,7 @@ async def test_unreachable_instances_are_tried_ever_more_slowly_and_for_a_bounde
     assert max(slept) <= 2.0
 
 
-async def test_a_proved_refusal_is_the_clients_fault_and_is_not_tried_again() -> None:
+async def test_proved_refusal_is_the_clients_fault_and_is_not_tried_again() -> None:
     refuses = answers(400, '{"error": {"message": "too long"}}')
     async with fakes(a=refuses, b=good) as world:
         refused = await refusal(world.dispatcher)
@@ -189,7 +189,7 @@ async def test_a_proved_refusal_is_the_clients_fault_and_is_not_tried_again() ->
 
 
 @pytest.mark.parametrize("silent", [hangs, hangs_after_a_token])
-async def test_a_silent_instance_is_left_and_avoided(silent: Behaviour) -> None:
+async def test_silent_instance_is_left_and_avoided(silent: Behaviour) -> None:
     async with fakes(silence_s=0.2, a=silent, b=good) as world:
         assert len(await tokens(world.dispatcher)) == 5
         assert len(await tokens(world.dispatcher)) == 5
@@ -209,7 +209,7 @@ async def test_time_in_a_queue_is_not_time_without_an_instance() -> None:
         assert len(await tokens(world.dispatcher)) == 5
 
 
-async def test_a_stream_under_a_grammar_does_not_go_on_after_tokens() -> None:
+async def test_stream_under_a_grammar_does_not_go_on_after_tokens() -> None:
     request = replace(token_request("r", 5), restartable=False)
     async with fakes(a=dies_after_a_token, b=good) as world:
         with pytest.raises(RefusedError) as refused:
@@ -236,7 +236,7 @@ async def cancelled_after(world: Fakes, num_tokens: int, message: StopStringMet 
     assert task.cancelled()
 
 
-async def test_an_instance_is_told_of_a_stop_string_and_of_its_own_tokens_alone() -> None:
+async def test_instance_is_told_of_a_stop_string_and_of_its_own_tokens_alone() -> None:
     async with fakes(a=dies_after_a_token, b=hangs_after_a_token) as world:
         await cancelled_after(world, 2, StopStringMet(2))
         route_id = world.directory.queries[-1].route_id
@@ -245,7 +245,7 @@ async def test_an_instance_is_told_of_a_stop_string_and_of_its_own_tokens_alone(
         assert world.metric("macroserve_requests_total", outcome="ok") == 1
 
 
-async def test_an_instance_is_not_told_of_a_client_that_leaves() -> None:
+async def test_instance_is_not_told_of_a_client_that_leaves() -> None:
     async with fakes(a=hangs_after_a_token) as world:
         await cancelled_after(world, 1, None)
         assert world.stopped == []
@@ -253,7 +253,7 @@ async def test_an_instance_is_not_told_of_a_client_that_leaves() -> None:
 
 
 @pytest.mark.parametrize("answer", [hangs, dies, answers(500, "{}"), taken_note])
-async def test_a_notice_of_a_stop_string_is_given_up_in_time(
+async def test_notice_of_a_stop_string_is_given_up_in_time(
     answer: Behaviour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("macroserve.serving.ingress.attempt.STOPPED_TIMEOUT_S", 0.1)

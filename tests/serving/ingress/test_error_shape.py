@@ -98,7 +98,7 @@ def test_errors_that_end_a_stream_name_fields_of_the_manifest(event: str) -> Non
     assert json.loads(data)["error"]["message"] == AUTO_SAID
 
 
-def test_what_a_model_says_is_not_changed() -> None:
+def test_text_of_a_model_is_not_changed() -> None:
     body = b'data: {"choices":[{"delta":{"content":"pass --tool-call-parser, \\"error\\":"}}]}\n\n'
     answer = call(guarded(FakeApp(200, body)), "/v1/chat/completions", headers=WITH_KEY)
     assert answer.body == body

@@ -29,7 +29,7 @@ def test_every_route_needs_a_key_unless_it_is_open(route) -> None:
         )
 
 
-def test_only_health_and_ready_are_open() -> None:
+def test_open_routes_are_health_and_ready_only() -> None:
     opened = {route.path for route in PUBLIC_ROUTES if route.access is Access.OPEN}
     assert opened == {"/health", "/ready"}
 
@@ -120,7 +120,7 @@ def test_keys_come_as_the_clients_of_either_api_send_them(headers, path: str, st
     assert call(guarded(FakeApp()), path, headers=headers).status == status
 
 
-def test_without_keys_everyone_calls_what_is_public_and_nothing_else() -> None:
+def test_gate_without_keys_lets_everybody_call_public_routes_only() -> None:
     app = Gate(FakeApp(), None)
     assert call(app, "/generative_scoring").status == 200
     assert call(app, "/metrics", method="GET").status == 404

@@ -53,7 +53,7 @@ def test_strange_label_values_survive() -> None:
     assert samples(page) == {("x", frozenset({("instance", value)})): 1.0}
 
 
-def test_cells_are_gauges() -> None:
+def test_metrics_of_cells_are_gauges() -> None:
     cell = CellView("cell-0", ("a", "b"), ("b",), num_waiting=3, num_running=4, num_blocks=10)
     cell = msgspec.structs.replace(cell, num_prefilling=1, num_decoding=3)
     page = cell_page([messages.CellSummary(cell, late=True)], {"namespace": "ns"})
@@ -79,7 +79,7 @@ def test_cells_are_gauges() -> None:
         ([(4, 0.5)], 0.5, 0.0, True),
     ],
 )
-def test_a_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> None:
+def test_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> None:
     record = ServedRequest(0.0, Slo(1.0, 0.1000001))
     for count, now in times:
         record.tokens(count, now)
@@ -109,7 +109,7 @@ def test_one_slow_gap_in_a_hundred_is_forgiven(num_slow: int, attained: bool) ->
         (RuntimeError("x"), "failed"),
     ],
 )
-def test_outcomes(end: BaseException | None, outcome: str) -> None:
+def test_served_request_has_the_outcome_of_its_end(end: BaseException | None, outcome: str) -> None:
     metrics = IngressMetrics("ns", "llama", 0.9)
     try:
         with metrics.request(0.0, token_request("r"), SLO):

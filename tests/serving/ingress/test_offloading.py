@@ -32,14 +32,14 @@ async def send_until_some_are_offloaded(world: World) -> int:
     raise AssertionError("nothing was offloaded")
 
 
-async def test_what_an_lp_instance_cannot_make_in_time_goes_to_hp() -> None:
+async def test_request_that_lp_cannot_serve_in_time_goes_to_hp() -> None:
     cells = {"cell-0": {"a": LP, "h": HP}}
     async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
         await send_until_some_are_offloaded(world)
         assert world.metric("macroserve_route_decisions_total", reason="urgent") > 0
 
 
-async def test_nothing_is_offloaded_where_nobody_could_take_it() -> None:
+async def test_lp_instances_without_an_hp_instance_offload_nothing() -> None:
     cells = {"cell-0": {"a": LP, "b": LP}}
     async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
         requests = [token_request(f"r{i}", 2, 1500) for i in range(40)]
@@ -49,7 +49,7 @@ async def test_nothing_is_offloaded_where_nobody_could_take_it() -> None:
 
 
 @pytest.mark.usefixtures("patient")
-async def test_load_tells_of_each_request_once() -> None:
+async def test_load_of_offloaded_requests_counts_each_once() -> None:
     # LP instances hand some of the requests over to HP: those are no new ones.
     cells = {"cell-0": {"a": LP, "h": HP}, "cell-1": {"b": LP, "i": HP}}
     async with running(cells, slo=Slo(1.0, 0.1), strategy="ascendra") as world:
@@ -60,7 +60,7 @@ async def test_load_tells_of_each_request_once() -> None:
         assert all(report.model and len(report.coefficients or ()) == 5 for report in reports)
 
 
-async def test_an_instance_that_comes_back_is_told_again_whom_to_offload_to() -> None:
+async def test_instance_that_comes_back_is_allowed_to_offload_again() -> None:
     async with running({"cell-0": {"a": LP, "h": HP}}, strategy="ascendra") as world:
         await world.until(lambda: all_may_offload(world))
         # As a process that was started anew.
@@ -69,7 +69,7 @@ async def test_an_instance_that_comes_back_is_told_again_whom_to_offload_to() ->
         await world.until(lambda: all_may_offload(world))
 
 
-async def test_an_instance_that_did_not_take_it_in_is_told_once_more(
+async def test_instance_that_refused_the_permission_is_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command, orders = InstanceConnection.command, []

@@ -37,7 +37,7 @@ async def idle(world: World) -> bool:
     )
 
 
-async def test_tokens_come_back_and_everything_is_given_back() -> None:
+async def test_requests_that_end_give_every_block_back() -> None:
     async with running(LP3) as world:
         requests = [token_request(f"r{i}", 10 + i, 20 + i) for i in range(30)]
         results = await asyncio.gather(*(world.tokens(r) for r in requests))
@@ -48,7 +48,7 @@ async def test_tokens_come_back_and_everything_is_given_back() -> None:
         assert world.metric("macroserve_reroutes_total", reason="broken") == 0
 
 
-async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
+async def test_stream_whose_instance_dies_goes_on_elsewhere() -> None:
     async with running(LP3) as world:
         requests = [token_request(f"r{i}", 150) for i in range(12)]
         tasks = [asyncio.create_task(world.tokens(r)) for r in requests]
@@ -66,7 +66,7 @@ async def test_a_stream_goes_on_elsewhere_when_its_instance_dies() -> None:
         assert busy not in world.directory.members
 
 
-async def test_an_instance_that_was_out_of_sight_comes_back() -> None:
+async def test_instance_that_was_out_of_sight_comes_back() -> None:
     async with running(LP3) as world:
         cell = world.cells["cell-0"]
         world.instances["a"].cut_connections()
@@ -82,7 +82,7 @@ async def test_an_instance_that_was_out_of_sight_comes_back() -> None:
         ]
 
 
-async def test_a_stream_under_a_grammar_cannot_go_on_elsewhere() -> None:
+async def test_stream_under_a_grammar_whose_instance_dies_ends() -> None:
     async with running(LP3) as world:
         request = token_request("r", 200)
         request = type(request)(
@@ -102,7 +102,7 @@ async def test_a_stream_under_a_grammar_cannot_go_on_elsewhere() -> None:
         assert refusal.value.status == 503
 
 
-async def test_a_client_that_leaves_frees_the_blocks() -> None:
+async def test_client_that_leaves_frees_the_blocks() -> None:
     async with running(LP3) as world:
         tasks = [asyncio.create_task(world.tokens(token_request(f"r{i}", 4000))) for i in range(6)]
 
@@ -116,7 +116,7 @@ async def test_a_client_that_leaves_frees_the_blocks() -> None:
         assert world.metric("macroserve_requests_total", outcome="cancelled") == 6
 
 
-async def test_without_its_cell_scheduler_streams_go_on_and_new_ones_start() -> None:
+async def test_streams_without_a_cell_scheduler_go_on_and_start() -> None:
     async with running(LP3) as world:
         old = [token_request(f"old{i}", 150) for i in range(4)]
         streams = [asyncio.create_task(world.tokens(r)) for r in old]
@@ -134,7 +134,7 @@ async def test_without_its_cell_scheduler_streams_go_on_and_new_ones_start() -> 
         await world.until(lambda: idle(world))
 
 
-async def test_a_handle_moves_between_cells_under_streams() -> None:
+async def test_handle_that_moves_between_cells_breaks_no_stream() -> None:
     async with running({"cell-0": {"a": LP, "b": LP}, "cell-1": {"c": LP}}) as world:
         requests = [token_request(f"r{i}", 200) for i in range(20)]
         streams = [asyncio.create_task(world.tokens(r)) for r in requests]
@@ -168,7 +168,7 @@ async def test_load_asks_all_instances_at_once(monkeypatch: pytest.MonkeyPatch) 
         assert (await world.cells["cell-0"].load()).coefficients
 
 
-async def test_load_does_without_an_instance_that_does_not_answer() -> None:
+async def test_load_with_an_instance_that_does_not_answer_leaves_it_out() -> None:
     async with running({"cell-0": {"a": LP}}) as world:
         cell = world.cells["cell-0"]
         world.crash("a")
@@ -190,7 +190,7 @@ async def test_counts_of_a_cell_do_not_fall_when_an_instance_leaves() -> None:
         assert 0 < cell.report().cell.attained <= 12
 
 
-async def test_a_cell_is_busy_while_it_has_work() -> None:
+async def test_cell_with_work_is_busy() -> None:
     async with running({"cell-0": {"a": LP}}) as world:
         cell = world.cells["cell-0"]
         stream = asyncio.create_task(world.tokens(token_request("r", 300)))
@@ -229,7 +229,7 @@ async def test_overload_is_refused_before_it_is_accepted() -> None:
         world.dispatcher.admit()
 
 
-async def test_what_would_begin_too_late_is_refused_until_the_queue_is_shorter() -> None:
+async def test_request_that_would_begin_too_late_is_refused_until_the_queue_is_shorter() -> None:
     async with running({"cell-0": {"a": LP}}, max_queue_wait_s=0.5) as world:
         assert world.dispatcher.retry_after_s() == 1
         flood = [
@@ -253,14 +253,14 @@ async def test_what_would_begin_too_late_is_refused_until_the_queue_is_shorter()
         world.dispatcher.admit()
 
 
-async def test_without_an_instance_clients_come_back_after_seconds() -> None:
+async def test_clients_without_an_instance_come_back_after_seconds() -> None:
     async with running({"cell-0": {}}) as world:
         assert world.directory.queue_wait_s is None
         world.dispatcher.admit()
         assert 10 <= world.dispatcher.retry_after_s() <= 15
 
 
-async def test_when_all_instances_die_the_next_one_finishes_their_streams() -> None:
+async def test_streams_of_dead_instances_are_finished_by_the_next_one() -> None:
     async with running(LP3) as world:
         requests = [token_request(f"r{i}", 100) for i in range(6)]
         streams = [asyncio.create_task(world.tokens(r)) for r in requests]
@@ -272,7 +272,7 @@ async def test_when_all_instances_die_the_next_one_finishes_their_streams() -> N
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
 
 
-async def test_a_new_instance_takes_over_the_name_of_a_dead_one() -> None:
+async def test_new_instance_takes_over_the_name_of_a_dead_one() -> None:
     async with running({"cell-0": {"a": LP}}) as world:
         cell = world.cells["cell-0"]
         world.crash("a")
@@ -282,7 +282,7 @@ async def test_a_new_instance_takes_over_the_name_of_a_dead_one() -> None:
         assert await world.tokens(request) == expected_tokens(request)
 
 
-async def test_a_request_waits_for_the_first_instance() -> None:
+async def test_request_waits_for_the_first_instance() -> None:
     async with running({"cell-0": {}}) as world:
         request = token_request("r")
         stream = asyncio.create_task(world.tokens(request))
@@ -291,7 +291,7 @@ async def test_a_request_waits_for_the_first_instance() -> None:
         assert await stream == expected_tokens(request)
 
 
-async def test_a_refused_request_is_not_tried_again() -> None:
+async def test_refused_request_is_not_tried_again() -> None:
     async with running(LP3) as world:
         with pytest.raises(RefusedError, match="length") as refusal:
             await world.tokens(token_request("r", 10, 5000))
@@ -311,7 +311,7 @@ TWO_CELLS = {"cell-0": {"a": LP}, "cell-1": {"b": LP}}
         ({"cell-0": {"a": LP}}, set(), [("cell-0", True)]),  # who takes it in any case
     ],
 )
-async def test_cells_are_asked_in_turn(
+async def test_directory_with_full_cells_asks_them_in_turn(
     cells: dict[str, dict[str, Pool]], satisfied: set[str], expected: list[tuple[str, bool]]
 ) -> None:
     asked = []
@@ -340,7 +340,7 @@ async def test_cells_are_asked_in_turn(
     assert routed is not None and routed.cell == expected[-1][0]
 
 
-async def test_one_of_two_cells_takes_what_the_other_cannot() -> None:
+async def test_requests_that_one_cell_cannot_take_go_to_the_other() -> None:
     async with running(TWO_CELLS) as world:
         requests = [token_request(f"r{i}", 30, 1000) for i in range(20)]
         await asyncio.gather(*(world.tokens(r) for r in requests))

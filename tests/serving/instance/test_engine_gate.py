@@ -42,7 +42,9 @@ async def test_request_after_the_engine_failed_is_told_that_nothing_takes_it_in(
 @pytest.mark.parametrize(
     ("fault", "path"), [(None, GENERATE_PATH), ("its engine has failed", "/metrics")]
 )
-async def test_everything_else_passes(fault: str | None, path: str) -> None:
+async def test_engine_gate_with_a_working_engine_or_another_path_passes(
+    fault: str | None, path: str
+) -> None:
     answer = await asked(fault, path)
     assert answer.status_code == 200 and answer.text == "from the engine"
 

@@ -18,7 +18,7 @@ LP = Pool.LP
 LP3 = {"cell-0": {"a": LP, "b": LP, "c": LP}}
 
 
-async def test_a_draining_instance_finishes_what_runs_and_hands_back_what_waits() -> None:
+async def test_draining_instance_finishes_what_runs_and_hands_back_what_waits() -> None:
     async with running(LP3, strategy="ecoserve") as world:
         requests = [token_request(f"r{i}", 60, 800) for i in range(40)]
         streams = [asyncio.create_task(world.tokens(r)) for r in requests]
@@ -36,7 +36,7 @@ async def test_a_draining_instance_finishes_what_runs_and_hands_back_what_waits(
         assert world.metric("macroserve_requests_total", outcome="ok") == 50
 
 
-async def test_an_instance_that_leaves_finishes_what_runs_and_closes() -> None:
+async def test_instance_that_leaves_finishes_what_runs_and_closes() -> None:
     async with running(LP3, strategy="ecoserve") as world:
         requests = [token_request(f"r{i}", 100, 400) for i in range(20)]
         streams = [asyncio.create_task(world.tokens(r)) for r in requests]
@@ -67,7 +67,7 @@ async def test_an_instance_that_leaves_finishes_what_runs_and_closes() -> None:
         await world.until(is_gone)
 
 
-async def test_an_instance_that_does_not_obey_does_not_drain_and_gets_no_requests(
+async def test_instance_that_does_not_obey_does_not_drain_and_gets_no_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running(LP3) as world:
@@ -91,7 +91,7 @@ async def test_an_instance_that_does_not_obey_does_not_drain_and_gets_no_request
         await world.until(draining)
 
 
-async def test_a_scheduler_that_starts_does_not_know_yet_who_drains() -> None:
+async def test_cell_scheduler_that_starts_takes_no_instance_for_draining() -> None:
     """Who drains and has nothing to do is stopped, and what it has to do is not known either."""
     async with running(LP3) as world:
         cell = CellScheduler(
@@ -103,7 +103,7 @@ async def test_a_scheduler_that_starts_does_not_know_yet_who_drains() -> None:
         assert len(told) == 3 and not any(instance.draining for instance in told)
 
 
-async def test_an_instance_whose_engine_dies_does_not_wait_for_it() -> None:
+async def test_instance_whose_engine_dies_leaves_at_once() -> None:
     async with running(LP3) as world:
         streams = [asyncio.create_task(world.tokens(token_request(f"r{i}", 4000))) for i in "012"]
 
@@ -120,7 +120,7 @@ async def test_an_instance_whose_engine_dies_does_not_wait_for_it() -> None:
             stream.cancel()
 
 
-async def test_an_instance_that_has_no_time_left_leaves_anyway() -> None:
+async def test_instance_without_grace_leaves_anyway() -> None:
     async with running(LP3, strategy="vllm", grace_s=0.1) as world:
         requests = [token_request(f"r{i}", 800) for i in range(9)]
         streams = [asyncio.create_task(world.tokens(r)) for r in requests]

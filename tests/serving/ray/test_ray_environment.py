@@ -15,7 +15,7 @@ def test_ray_leaves_memory_to_the_operating_system(monkeypatch: pytest.MonkeyPat
     assert os.environ[MONITOR] == "0"
 
 
-def test_what_a_person_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_set_by_a_person_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MONITOR, "250")
     prepare_environment()
     assert os.environ[MONITOR] == "250"

@@ -97,7 +97,7 @@ async def test_every_answer_to_a_call_with_the_right_token_is_proved(
         (live(), Audience(Purpose.ROUTING, "cell-0")),
     ],
 )
-async def test_a_call_with_another_token_is_refused_and_nothing_is_proved(
+async def test_call_with_another_token_is_refused_and_nothing_is_proved(
     part, keys: LiveKeys, audience: Audience
 ) -> None:
     async with part(live()) as url, session(keys) as http:
@@ -107,7 +107,7 @@ async def test_a_call_with_another_token_is_refused_and_nothing_is_proved(
 
 
 @PARTS
-async def test_a_call_without_a_token_reaches_only_what_is_open(part) -> None:
+async def test_call_without_a_token_reaches_only_what_is_open(part) -> None:
     async with part(live()) as url, aiohttp.ClientSession() as http:
         for path, status in (("/page", 401), ("/none", 401), ("/open", 200)):
             async with http.get(url + path) as response:
@@ -116,7 +116,7 @@ async def test_a_call_without_a_token_reaches_only_what_is_open(part) -> None:
 
 
 @PARTS
-async def test_the_secret_and_its_keys_never_travel(part) -> None:
+async def test_secret_and_its_keys_never_travel(part) -> None:
     heard: list[str] = []
     keys = live()
 
@@ -137,7 +137,7 @@ async def test_the_secret_and_its_keys_never_travel(part) -> None:
     assert not any(key.decode() in said for purpose in Purpose for key in keys.ring.of(purpose))
 
 
-async def test_a_web_socket_is_proved_before_it_is_used() -> None:
+async def test_web_socket_is_proved_before_it_is_used() -> None:
     async with aiohttp_part(live()) as url:
         async with session(live()) as http, http.ws_connect(url + "/socket", headers=to(A)) as ws:
             assert await ws.receive_str() == "well"

@@ -42,7 +42,7 @@ def test_files_of_purposes_and_a_secret_file_give_the_same_keys(tmp_path: Path) 
         ({"cells": "a", "routing": " ", "generation": "c"}, "routing cannot be used: it is empty"),
     ],
 )
-def test_a_folder_without_the_keys_of_a_role_is_refused_with_the_file(
+def test_folder_without_the_keys_of_a_role_is_refused_with_the_file(
     tmp_path: Path, files: dict[str, str], says: str
 ) -> None:
     for name, text in files.items():
@@ -51,7 +51,7 @@ def test_a_folder_without_the_keys_of_a_role_is_refused_with_the_file(
         KeySource(INGRESS, str(tmp_path)).read()
 
 
-def test_a_changed_file_holds_soon(tmp_path: Path) -> None:
+def test_changed_file_holds_soon(tmp_path: Path) -> None:
     clock, file = Clock(), tmp_path / "secret"
     file.write_text("old")
     keys = LiveKeys(KeySource(INGRESS, str(tmp_path)), clock)
@@ -83,7 +83,7 @@ def test_while_a_file_is_unusable_the_former_keys_hold_and_it_is_told_once(
     assert keys.ring == KeyRing.derived(["new"], INGRESS)
 
 
-def test_a_source_shows_no_secret_and_travels_as_json() -> None:
+def test_source_shows_no_secret_and_travels_as_json() -> None:
     given = source("s3cret", Purpose.CONTROL)
     assert "s3cret" not in repr(given)
     assert msgspec.json.decode(msgspec.json.encode(given), type=KeySource) == given

@@ -98,7 +98,7 @@ async def answer(url: str, caller: LiveKeys) -> str:
 
 
 @PARTS
-async def test_a_call_to_an_address_is_taken_by_the_name_of_the_certificate(part, source) -> None:
+async def test_call_to_an_address_is_taken_by_the_name_of_the_certificate(part, source) -> None:
     async with part(live(source)) as url:
         assert url.startswith("https://127.0.0.1:")
         assert await answer(url, live(source)) == "well"
@@ -113,7 +113,7 @@ async def test_a_call_to_an_address_is_taken_by_the_name_of_the_certificate(part
         ({"now": datetime.now(UTC) - timedelta(days=91)}, "unable to get local issuer"),
     ],
 )
-async def test_a_certificate_of_another_authority_is_not_taken(
+async def test_certificate_of_another_authority_is_not_taken(
     part, source, called, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = certificates.source(tmp_path / "other", **called)
@@ -146,7 +146,7 @@ async def test_another_name_or_time_is_not_taken_though_its_authority_is(
 
 
 @PARTS
-async def test_a_plain_server_is_not_talked_to(part, source, caplog) -> None:
+async def test_plain_server_is_not_talked_to(part, source, caplog) -> None:
     async with part(live(None)) as url:
         with pytest.raises(aiohttp.ClientError):
             await answer(url.replace("http:", "https:"), live(source))
@@ -154,7 +154,7 @@ async def test_a_plain_server_is_not_talked_to(part, source, caplog) -> None:
 
 
 @PARTS
-async def test_a_plain_caller_gets_nothing_and_the_log_says_why_once(part, source, caplog) -> None:
+async def test_plain_caller_gets_nothing_and_the_log_says_why_once(part, source, caplog) -> None:
     async with part(live(source)) as url:
         for _ in range(3):
             with pytest.raises(aiohttp.ClientError):
@@ -164,7 +164,7 @@ async def test_a_plain_caller_gets_nothing_and_the_log_says_why_once(part, sourc
 
 
 @PARTS
-async def test_who_looks_whether_somebody_listens_is_not_told_of(part, source, caplog) -> None:
+async def test_caller_that_only_looks_for_a_listener_is_not_logged(part, source, caplog) -> None:
     async with part(live(source)) as url:
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))).close()
         assert await answer(url, live(source)) == "well"
@@ -172,7 +172,7 @@ async def test_who_looks_whether_somebody_listens_is_not_told_of(part, source, c
 
 
 @PARTS
-async def test_a_caller_without_the_authority_is_told_of(part, source, caplog) -> None:
+async def test_caller_without_the_authority_is_told_of(part, source, caplog) -> None:
     async with part(live(source)) as url:
         with pytest.raises(aiohttp.ClientConnectorError):
             await answer(url, live(None))
@@ -201,9 +201,7 @@ async def shown(url: str, source: TlsSource) -> bytes:
 
 
 @PARTS
-async def test_a_new_certificate_and_authority_are_taken_over_without_a_restart(
-    part, source
-) -> None:
+async def test_new_certificate_and_authority_are_taken_over_without_a_restart(part, source) -> None:
     called_clock, caller_clock = Clock(), Clock()
     called, caller = live(source, called_clock), live(source, caller_clock)
     async with part(called) as url, session(caller, timeout=TIMEOUT) as http:
@@ -219,7 +217,9 @@ async def test_a_new_certificate_and_authority_are_taken_over_without_a_restart(
             assert await response.text() == "well"
 
 
-async def test_files_that_became_unusable_are_told_once_and_the_former_hold(source, caplog) -> None:
+async def test_tls_files_that_became_unusable_are_told_once_and_the_former_hold(
+    source, caplog
+) -> None:
     clock = Clock()
     held, file = live(source, clock), Path(source.folder, "tls.crt")
     async with asgi_part(held) as url:
@@ -234,21 +234,21 @@ async def test_files_that_became_unusable_are_told_once_and_the_former_hold(sour
 
 @pytest.mark.parametrize("file", ["tls.crt", "tls.key", "ca.crt"])
 @pytest.mark.parametrize("text", [None, "", "nonsense"])
-def test_files_that_cannot_be_used_at_the_start_are_named(source, file: str, text) -> None:
+def test_tls_files_that_cannot_be_used_at_the_start_are_named(source, file: str, text) -> None:
     path = Path(source.folder, file)
     path.unlink() if text is None else path.write_text(text)
     with pytest.raises(TlsError, match=source.folder):
         LiveTls(source)
 
 
-def test_a_key_of_another_certificate_cannot_be_used(source, tmp_path: Path) -> None:
+def test_key_of_another_certificate_cannot_be_used(source, tmp_path: Path) -> None:
     other = certificates.source(tmp_path / "other")
     Path(source.folder, "tls.key").write_bytes(Path(other.folder, "tls.key").read_bytes())
     with pytest.raises(TlsError, match="key values mismatch"):
         LiveTls(source)
 
 
-def test_what_is_told_takes_no_memory_without_end() -> None:
+def test_log_of_refused_handshakes_is_bounded_in_memory() -> None:
     for number in range(1000):
         tls.tell_refused(f"10.0.0.{number}", ssl.SSLError(1, "broken"))
     assert len(tls.told_at) <= tls.MAX_TOLD

@@ -16,15 +16,15 @@ from macroserve.api.auth import TokenCheck, bearer, new_secret
         ("", False),
     ],
 )
-def test_only_known_bearer_tokens_pass(value: str, allowed: bool) -> None:
+def test_token_check_allows_only_known_bearer_tokens(value: str, allowed: bool) -> None:
     assert TokenCheck(["one", "two"]).allows({"Authorization": value}) is allowed
 
 
-def test_no_header_and_no_token() -> None:
+def test_token_check_without_a_header_or_a_token_refuses() -> None:
     assert not TokenCheck(["one"]).allows({})
     assert not TokenCheck([]).allows(bearer("anything"))
 
 
-def test_secrets_differ() -> None:
+def test_new_secrets_differ() -> None:
     secrets = {new_secret() for _ in range(100)}
     assert len(secrets) == 100 and min(map(len, secrets)) >= 43
