@@ -24,17 +24,15 @@ HEARTBEAT_S = 1.0
 
 
 class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An ingress tells a cell and an instance these facts of a request.
-
-    route_id: the id of this attempt; the cell scheduler counts it until the instance reports it.
-    age_s: time since the ingress accepted the request, seconds. slo: its latency targets.
-    num_streamed_tokens: tokens of the prompt that an earlier instance had already streamed.
-    """
+    """An ingress tells a cell and an instance these facts of a request."""
 
     route_id: str
+    """Id of this attempt; the cell scheduler counts it until the instance reports it."""
     age_s: float
+    """Time since the ingress accepted the request, seconds."""
     slo: Slo
     num_streamed_tokens: int = 0
+    """Tokens of the prompt that an earlier instance had already streamed."""
 
     def to_request(
         self,
@@ -58,21 +56,19 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
-    """An ingress asks a cell where a request should run.
-
-    exclude: instances that just failed it. offloaded: an LP instance handed it back for urgency.
-    trial: instances broke under it; this is its last attempt.
-    ignore_constraints: take the best instance even if no constraint can be met (``force`` on the
-    wire).
-    """
+    """An ingress asks a cell where a request should run."""
 
     num_prompt_tokens: int
     max_new_tokens: int
     predicted_new_tokens: int
     exclude: tuple[str, ...] = ()
+    """Names of instances that just failed it."""
     offloaded: bool = False
+    """Whether an LP instance handed it back for urgency."""
     trial: bool = False
+    """Whether this is its last attempt, because instances broke under it."""
     ignore_constraints: bool = msgspec.field(default=True, name="force")
+    """Whether to take the best instance even if no constraint can be met."""
 
     @property
     def first(self) -> bool:

@@ -24,16 +24,17 @@ instance."""
 
 
 class RequestTag(RequestInfo, frozen=True, kw_only=True):
-    """A request's tokens arrive at an instance with this tag. probe: see ``Request``."""
+    """A request's tokens arrive at an instance with this tag."""
 
     probe: bool = False
+    """See ``Request``."""
 
     def to_args(self) -> dict[str, Any]:
         return {TAG_KEY: msgspec.to_builtins(self)}
 
     @classmethod
     def from_args(cls, extra_args: Mapping[str, Any] | None, request_id: str, slo: Slo):
-        """The tag in ``extra_args``, or one for an untagged request with the instance's SLO."""
+        """Return the tag in ``extra_args``, else one with the SLO of the instance."""
         if tag := (extra_args or {}).get(TAG_KEY):
             return msgspec.convert(tag, cls)
         return cls(route_id=request_id, age_s=0.0, slo=slo)
