@@ -5,11 +5,12 @@ from statistics import mean, median
 
 import pytest
 
-from macroserve.workload.datasets import WORKLOADS, CutLognormal, Workload
+from macroserve.workload.datasets import WORKLOADS, Workload
+from macroserve.workload.lengths import Lognormal
 
 
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda workload: workload.name)
-def test_lengths_have_the_published_means_and_medians(workload: Workload) -> None:
+def test_workload_lengths_have_the_published_means_and_medians(workload: Workload) -> None:
     for fit in (workload.prompt, workload.output):
         random = Random(1)
         drawn = [fit.draw(random) for _ in range(50_000)]
@@ -18,7 +19,7 @@ def test_lengths_have_the_published_means_and_medians(workload: Workload) -> Non
         assert 1 <= min(drawn) <= max(drawn) <= fit.most
 
 
-def test_the_same_seed_draws_the_same() -> None:
+def test_workload_lengths_with_equal_seeds_are_equal() -> None:
     workload = WORKLOADS["ShareGPT"]
     assert workload.lengths(Random(3)) == workload.lengths(Random(3))
     assert workload.lengths(Random(3)) != workload.lengths(Random(4))
@@ -28,6 +29,6 @@ def test_the_same_seed_draws_the_same() -> None:
     ("mean", "median", "most"),
     [(100, 200, 4096), (4000, 100, 4096), (10, 0, 100), (50, 100, 100)],
 )
-def test_figures_that_no_lognormal_has_are_refused(mean: float, median: float, most: int) -> None:
+def test_lognormal_with_impossible_figures_raises(mean: float, median: float, most: int) -> None:
     with pytest.raises(ValueError, match=r"mean|median"):
-        CutLognormal(mean, median, most)
+        Lognormal(mean, median, most)

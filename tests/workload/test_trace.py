@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.workload.arrivals import PlannedRequest
+from macroserve.workload.arrivals import Arrival
 from macroserve.workload.trace import TimeUnit, read_trace
 
 AZURE_HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
@@ -72,14 +72,16 @@ def trace_file(tmp_path: Path):
         ),
     ],
 )
-def test_reads_the_published_forms(trace_file, text: str, rows: list) -> None:
+def test_read_trace_of_each_published_form_returns_its_rows(
+    trace_file, text: str, rows: list
+) -> None:
     trace = read_trace(trace_file(text), lenient=False)
     assert trace.num_skipped == 0
     assert [(r.num_prompt_tokens, r.num_output_tokens) for r in trace.rows] == [r[1:] for r in rows]
-    assert [r.arrival_s for r in trace.rows] == pytest.approx([r[0] for r in rows])
+    assert [r.at_s for r in trace.rows] == pytest.approx([r[0] for r in rows])
 
 
-def test_dates_without_a_zone_are_utc_wherever_the_client_runs(trace_file, monkeypatch) -> None:
+def test_read_trace_of_dates_without_a_zone_takes_them_as_utc(trace_file, monkeypatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
@@ -89,7 +91,7 @@ def test_dates_without_a_zone_are_utc_wherever_the_client_runs(trace_file, monke
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert trace.rows[1].arrival_s == 3601.0
+    assert trace.rows[1].at_s == 3601.0
 
 
 GOOD_CSV = "2023-11-16 18:15:46,374,44"
@@ -130,7 +132,7 @@ GOOD_JSON = '{"timestamp": 1, "input_length": 2, "output_length": 3}'
         ("", GOOD_JSON, '{"timestamp": 1, "input_length": 2.5, "output_length": 3}', "is 2.5"),
     ],
 )
-def test_a_bad_row_stops_with_file_line_and_fault_or_is_counted(
+def test_read_trace_of_a_bad_row_names_file_line_and_fault_or_counts_it(
     trace_file, header: str, good: str, bad: str, fault: str
 ) -> None:
     lines = [header] * bool(header) + [good, "", bad, good]
@@ -158,12 +160,12 @@ def test_a_bad_row_stops_with_file_line_and_fault_or_is_counted(
         ('"TIMESTAMP,ContextTokens', "is not a CSV file"),
     ],
 )
-def test_files_without_a_load_are_refused(trace_file, text: str, fault: str) -> None:
+def test_read_trace_of_a_file_without_rows_raises(trace_file, text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         read_trace(trace_file(text), lenient=True)
 
 
-def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+def test_read_trace_of_an_unreadable_file_raises(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="No such file"):
         read_trace(tmp_path / "none.csv", lenient=True)
     binary = tmp_path / "binary"
@@ -173,13 +175,13 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 
 
 @given(text=st.text(max_size=200))
-def test_any_text_is_read_or_refused_with_a_sentence(tmp_path_factory, text: str) -> None:
+def test_read_trace_of_any_text_returns_or_raises_a_sentence(tmp_path_factory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "any-trace"
     path.write_text(text, encoding="utf-8")
     with contextlib.suppress(ValueError):
         read_trace(path, lenient=False)
     path.write_text(f"{AZURE_HEADER}\n{GOOD_CSV}\n{text}", encoding="utf-8")
-    assert PlannedRequest(0.0, 374, 44) in read_trace(path, lenient=True).rows
+    assert Arrival(0.0, 374, 44) in read_trace(path, lenient=True).rows
 
 
 def mooncake(*timestamps: float) -> str:
@@ -188,26 +190,26 @@ def mooncake(*timestamps: float) -> str:
 
 
 @pytest.mark.parametrize("timestamps", [(27, 30.5), (0, 1, 3), (0.5, 1.25, 3.75)])
-def test_trace_that_is_dense_in_milliseconds_asks_for_its_unit(trace_file, timestamps) -> None:
+def test_read_trace_dense_in_milliseconds_asks_for_its_unit(trace_file, timestamps) -> None:
     path = trace_file(mooncake(*timestamps))
     with pytest.raises(ValueError, match="--trace-unit s or --trace-unit ms"):
         read_trace(path, lenient=True)
     span = timestamps[-1] - timestamps[0]
     seconds = read_trace(path, lenient=False, unit=TimeUnit.SECONDS)
-    assert seconds.rows[-1].arrival_s == pytest.approx(span)
+    assert seconds.rows[-1].at_s == pytest.approx(span)
     milliseconds = read_trace(path, lenient=False, unit=TimeUnit.MILLISECONDS)
-    assert milliseconds.rows[-1].arrival_s == pytest.approx(span / 1000)
+    assert milliseconds.rows[-1].at_s == pytest.approx(span / 1000)
 
 
-def test_trace_with_bursts_counts_each_timestamp_once_for_its_unit(trace_file) -> None:
+def test_read_trace_with_bursts_counts_each_timestamp_once_for_its_unit(trace_file) -> None:
     trace = read_trace(trace_file(mooncake(*[0] * 400, *[3000] * 400)), lenient=False)
-    assert trace.rows[-1].arrival_s == 3.0
+    assert trace.rows[-1].at_s == 3.0
 
 
 @pytest.mark.parametrize(
     "text",
     [f"{AZURE_HEADER}\n{GOOD_CSV}", '{"arrival_s": 1, "prompt_tokens": 1, "output_tokens": 1}'],
 )
-def test_unit_of_a_trace_that_names_its_own_is_refused(trace_file, text: str) -> None:
+def test_read_trace_with_a_unit_for_a_form_that_has_one_raises(trace_file, text: str) -> None:
     with pytest.raises(ValueError, match="--trace-unit is for timestamp"):
         read_trace(trace_file(text), lenient=False, unit=TimeUnit.SECONDS)

@@ -23,7 +23,7 @@ from macroserve.cli.bench_serve_options import (
     parse_url,
 )
 from macroserve.core.request import Slo
-from macroserve.workload.load import Bounds, TraceLoad, plan
+from macroserve.workload.load import LoadLimits, TraceLoad, plan
 
 MIN_WIDTH = 100
 """Columns of the tables where the output goes to a file or a pipe."""
@@ -130,7 +130,9 @@ def serve(
             endpoint,
             vocab_size,
             load,
-            Bounds(duration_s, num_requests, length_scale, max_prompt_tokens, max_output_tokens),
+            LoadLimits(
+                duration_s, num_requests, length_scale, max_prompt_tokens, max_output_tokens
+            ),
             Slo(
                 options.parse_duration("--ttft", ttft),
                 options.parse_duration("--tpot", tpot),
@@ -143,7 +145,7 @@ def serve(
             highest = load.max_intensity(duration_s)
             search = search_goodput(load.intensity, goodput, max_load=highest)
         check_outputs(json, plot)
-        planned = plan(load, bench.bounds, seed)
+        planned = plan(load, bench.limits, seed)
         if not planned:
             raise ValueError("no request arrives within --duration")
     except ValueError as error:

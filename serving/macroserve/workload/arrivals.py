@@ -1,70 +1,89 @@
-"""Requests to simulate: when they come and how long they are."""
+"""Arrivals of requests: when each one comes, and how long its prompt and its output are."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+from math import inf
 from random import Random
 from typing import NamedTuple
-
-import numpy as np
 
 Lengths = Sequence[tuple[int, int]]
 """Prompt and output tokens of requests, each as likely as the others."""
 
 
 class Arrival(NamedTuple):
-    """expected_tokens: of its output, as somebody says who knows the prompt; see ``Request``.
-    max_new_tokens: that its client asks for; None asks for as many as the model gives."""
+    """An arrival is one request of a load, to send to an endpoint or to simulate."""
 
     at_s: float
+    """Seconds since the start of the run, or of the trace."""
     num_prompt_tokens: int
     num_output_tokens: int
     expected_tokens: int | None = None
+    """Output tokens that a length predictor expects; see ``Request``."""
     max_new_tokens: int | None = None
+    """Output tokens that the client asks for at most; None: as many as the model gives."""
+
+
+def arrivals(
+    gap_s: Callable[[], float],
+    lengths: Callable[[], tuple[int, int]],
+    start_s: float = 0.0,
+    end_s: float = inf,
+) -> Iterator[Arrival]:
+    """Yield the arrivals between two times, with a gap and lengths drawn for each."""
+    at_s = start_s
+    while (at_s := at_s + gap_s()) < end_s:
+        yield Arrival(at_s, *lengths())
+
+
+def gamma_gaps(
+    rate: float, variation: float, gamma: Callable[[float, float], float]
+) -> Callable[[], float]:
+    """Return a source of gaps, in seconds, between ``rate`` requests per second in the mean.
+
+    variation: coefficient of variation (standard deviation over mean) of the gaps. 1 is a Poisson
+        process, more is burstier (Apt-Serve, section 6: gamma arrivals with CV 1, 5, 10), and 0
+        is a metronome.
+    gamma: draws from the gamma distribution of a shape and a scale.
+    """
+    if variation == 0:
+        return lambda: 1 / rate
+    # A gamma variable of shape k has mean k * scale and CV 1 / sqrt(k).
+    shape = 1 / variation**2
+    return partial(gamma, shape, 1 / (rate * shape))
 
 
 def poisson(
     rates: Iterable[float], stretch_s: float, lengths: Lengths, random: Random
 ) -> list[Arrival]:
-    """Arrivals of a Poisson process whose rate, requests per second, changes every ``stretch_s``.
+    """Draw arrivals of a Poisson process whose rate, requests per second, changes every
+    ``stretch_s``.
 
     Lengths are drawn from ``lengths``, of which there is at least one where a rate is not zero.
     """
-    arrivals = []
+    found: list[Arrival] = []
     for index, rate in enumerate(rates):
         if rate > 0:
             start_s = stretch_s * index
-            gap = partial(random.expovariate, rate)
-            arrivals += _arrivals(start_s, start_s + stretch_s, gap, lengths, random)
-    return arrivals
+            gap_s, draw = partial(random.expovariate, rate), partial(random.choice, lengths)
+            found += arrivals(gap_s, draw, start_s, start_s + stretch_s)
+    return found
 
 
 def bursty(
     rate: float, variation: float, duration_s: float, lengths: Lengths, random: Random
 ) -> list[Arrival]:
-    """Arrivals whose gaps are gamma distributed, ``rate`` requests per second in the mean.
-
-    variation: standard deviation of the gaps over their mean; 1 is a Poisson process.
-    """
-    shape = 1 / variation**2
-    gap = partial(random.gammavariate, shape, 1 / (rate * shape))
-    return _arrivals(0.0, duration_s, gap, lengths, random)
-
-
-def _arrivals(
-    start_s: float, end_s: float, gap_s: Callable[[], float], lengths: Lengths, random: Random
-) -> list[Arrival]:
-    arrivals = []
-    at_s = start_s
-    while (at_s := at_s + gap_s()) < end_s:
-        arrivals.append(Arrival(at_s, *random.choice(lengths)))
-    return arrivals
+    """Draw arrivals whose gaps are gamma distributed; see ``gamma_gaps``."""
+    gap_s = gamma_gaps(rate, variation, random.gammavariate)
+    return list(arrivals(gap_s, partial(random.choice, lengths), end_s=duration_s))
 
 
 def foreseen(arrivals: Sequence[Arrival], accuracy: float, random: Random) -> list[Arrival]:
-    """The same with a length expected of each output: its own with the probability ``accuracy``,
-    that of any other else. With 1 this is an oracle; EconoServe's predictor, with the padding that
-    it adds, is right for 0.70 to 0.78 of the requests (section 3.2)."""
+    """Return the arrivals with an expected output length each.
+
+    With the probability ``accuracy`` it is the request's own length, else that of any request.
+    With 1 this is an oracle; EconoServe's predictor, with the padding that it adds, is right for
+    0.70 to 0.78 of the requests (section 3.2).
+    """
 
     def expected(arrival: Arrival) -> int:
         known = random.random() < accuracy
@@ -74,7 +93,7 @@ def foreseen(arrivals: Sequence[Arrival], accuracy: float, random: Random) -> li
 
 
 def scaled(lengths: Lengths, num_prompt_tokens: float, num_output_tokens: float) -> Lengths:
-    """The same lengths, stretched to these means; at least one token each."""
+    """Return the lengths stretched to these means; at least one token each."""
     num = len(lengths)
     of_prompt = num_prompt_tokens * num / max(1, sum(prompt for prompt, _ in lengths))
     of_output = num_output_tokens * num / max(1, sum(output for _, output in lengths))
@@ -82,26 +101,3 @@ def scaled(lengths: Lengths, num_prompt_tokens: float, num_output_tokens: float)
         (max(1, round(prompt * of_prompt)), max(1, round(output * of_output)))
         for prompt, output in lengths
     ]
-
-
-def arrival_times(rate: float, cv: float, rng: np.random.Generator) -> Iterator[float]:
-    """Arrival times in seconds from the start, without end, at ``rate`` requests per second.
-
-    cv: coefficient of variation (standard deviation over mean) of the gaps. 1 is a Poisson
-        process, more is burstier (Apt-Serve, section 6: gamma arrivals with CV 1, 5, 10), and 0
-        is a metronome.
-    """
-    now_s = 0.0
-    while True:
-        # A gamma variable of shape k has mean k * scale and CV 1 / sqrt(k).
-        now_s += rng.gamma(cv**-2, cv**2 / rate) if cv > 0 else 1 / rate
-        yield now_s
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRequest:
-    """arrival_s: seconds since the start of the run, or of the trace."""
-
-    arrival_s: float
-    num_prompt_tokens: int
-    num_output_tokens: int

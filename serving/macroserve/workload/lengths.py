@@ -1,37 +1,44 @@
-"""How long prompts and answers are: distributions of token counts, written on a command line."""
+"""Distributions of token counts, as a command line or a paper gives them."""
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
+from random import Random
 
 import numpy as np
 
 SYNTAX = "128, uniform:10-200, exponential:mean=200 or lognormal:mean=340,median=148"
+
+WIDEST = 4.0
+"""Standard deviations of the logarithm up to which the fit of a capped lognormal looks."""
 
 
 class LengthDistribution(ABC):
     """A distribution of token counts."""
 
     @abstractmethod
-    def draw(self, rng: np.random.Generator) -> float:
-        """One length in tokens, not yet rounded."""
+    def draw(self, rng: np.random.Generator) -> int:
+        """Draw one length in tokens, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant(LengthDistribution):
+    """All lengths are ``num_tokens``."""
+
     num_tokens: int
 
     def __post_init__(self) -> None:
         if self.num_tokens < 1:
             raise ValueError("a length is at least one token")
 
-    def draw(self, rng: np.random.Generator) -> float:
+    def draw(self, rng: np.random.Generator) -> int:
         return self.num_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Uniform(LengthDistribution):
-    """Every whole number from ``low`` to ``high``, both included, equally often."""
+    """Each whole number from ``low`` to ``high``, both included, is equally likely."""
 
     low: int
     high: int
@@ -40,41 +47,78 @@ class Uniform(LengthDistribution):
         if not 1 <= self.low <= self.high:
             raise ValueError("the range must run upwards from at least one token")
 
-    def draw(self, rng: np.random.Generator) -> float:
-        return float(rng.integers(self.low, self.high, endpoint=True))
+    def draw(self, rng: np.random.Generator) -> int:
+        return int(rng.integers(self.low, self.high, endpoint=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Exponential(LengthDistribution):
+    """Lengths are exponentially distributed, then rounded."""
+
     mean: float
 
     def __post_init__(self) -> None:
         if not 1 <= self.mean < math.inf:
             raise ValueError("the mean is at least one token")
 
-    def draw(self, rng: np.random.Generator) -> float:
-        return rng.exponential(self.mean)
+    def draw(self, rng: np.random.Generator) -> int:
+        return max(1, round(rng.exponential(self.mean)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lognormal(LengthDistribution):
-    """Fitted to a mean and a median, the two figures that papers give of their data sets."""
+    """Lengths are lognormally distributed, with the mean and the median that papers print.
+
+    Raises ValueError where no lognormal has both.
+    """
 
     mean: float
+    """Mean in tokens, after the cap."""
     median: float
+    """Median in tokens."""
+    most: int | None = None
+    """Longest length in tokens: longer draws count as this. None: there is no cap."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.median <= self.mean < math.inf:
-            raise ValueError("the mean must not be below the median, nor the median below one")
+        if self.most is None:
+            if not 1 <= self.median <= self.mean < math.inf:
+                raise ValueError("the mean must not be below the median, nor the median below one")
+        elif not 1 <= self.median < self.most:
+            raise ValueError(f"the median lies between one token and the most, got {self}")
+        elif abs(self._capped_mean(self.most, self.sigma) / self.mean - 1) > 0.01:
+            raise ValueError(f"no lognormal that is capped there has that mean, got {self}")
 
-    def draw(self, rng: np.random.Generator) -> float:
-        # The median is exp(mu), and the mean is exp(mu + sigma**2 / 2).
-        sigma = math.sqrt(2 * math.log(self.mean / self.median))
-        return rng.lognormal(math.log(self.median), sigma)
+    @cached_property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm."""
+        if self.most is None:
+            # The median is exp(mu), and the mean is exp(mu + sigma**2 / 2).
+            return math.sqrt(2 * math.log(self.mean / self.median))
+        most = self.most
+        candidates = (WIDEST * i / 4000 for i in range(1, 4001))
+        return min(candidates, key=lambda sigma: abs(self._capped_mean(most, sigma) - self.mean))
+
+    def draw(self, rng: np.random.Generator | Random) -> int:
+        lognormal = rng.lognormvariate if isinstance(rng, Random) else rng.lognormal
+        drawn = max(1, round(lognormal(math.log(self.median), self.sigma)))
+        return drawn if self.most is None else min(self.most, drawn)
+
+    def _capped_mean(self, most: int, sigma: float) -> float:
+        """Return the mean, after the cap, of the lognormal with this median and ``sigma``."""
+        cap = (math.log(most) - math.log(self.median)) / sigma
+        below = self.median * math.exp(sigma**2 / 2) * _normal_cdf(cap - sigma)
+        return below + most * (1 - _normal_cdf(cap))
+
+
+def _normal_cdf(value: float) -> float:
+    return (1 + math.erf(value / math.sqrt(2))) / 2
 
 
 def parse_lengths(text: str) -> LengthDistribution:
-    """The distribution that ``text`` names, see ``SYNTAX``; raises ValueError with a sentence."""
+    """Return the distribution that ``text`` names; see ``SYNTAX``.
+
+    Raises ValueError with a sentence.
+    """
     name, _, arguments = text.partition(":")
     try:
         match name:
@@ -84,7 +128,8 @@ def parse_lengths(text: str) -> LengthDistribution:
             case "exponential":
                 return Exponential(*_numbers(arguments, "mean"))
             case "lognormal":
-                return Lognormal(*_numbers(arguments, "mean", "median"))
+                mean, median = _numbers(arguments, "mean", "median")
+                return Lognormal(mean, median)
             case _:
                 return Constant(_whole(text))
     except ValueError as error:
@@ -98,7 +143,7 @@ def _whole(text: str) -> int:
 
 
 def _numbers(arguments: str, *names: str) -> list[float]:
-    """The values of ``mean=340,median=148`` in the order of ``names``, in any order as written."""
+    """Return the values of ``mean=340,median=148`` in the order of ``names``."""
     values: dict[str, str] = {}
     for argument in arguments.split(","):
         name, _, value = argument.partition("=")

@@ -1,4 +1,4 @@
-"""What to send and when: the plan of a run, known in full before the first request leaves."""
+"""Loads, and the plan of a run: all of its arrivals, known before the first request is sent."""
 
 import math
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from macroserve.workload.arrivals import PlannedRequest, arrival_times
+from macroserve.workload.arrivals import Arrival, arrivals, gamma_gaps
 from macroserve.workload.lengths import LengthDistribution
 from macroserve.workload.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a plan is cut to. Lengths are scaled first and capped then, and never fall below one."""
+class LoadLimits:
+    """The limits of a run. Lengths are scaled first and capped then, to at least one token."""
 
     duration_s: float = math.inf
     num_requests: int | None = None
@@ -32,36 +32,39 @@ class Bounds:
 
 
 class Load(Protocol):
-    """A source of requests whose intensity can be set, which a search for goodput does.
-
-    intensity: requests per second of a synthetic load, the time scale of a trace. unit: of it.
-    """
+    """A load is a source of requests with an intensity, which a search for goodput varies."""
 
     @property
-    def intensity(self) -> float: ...
+    def intensity(self) -> float:
+        """Requests per second of a synthetic load, the time scale of a trace."""
+        ...
 
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """Unit of the intensity, for people."""
+        ...
 
     def at(self, intensity: float) -> Self:
-        """The same load at another intensity: same lengths, same pattern of arrivals."""
+        """Return the load at another intensity: same lengths, same pattern of arrivals."""
         ...
 
     def max_intensity(self, duration_s: float) -> float:
-        """The highest intensity at which the load lasts for ``duration_s``."""
+        """Return the highest intensity at which the load lasts for ``duration_s``."""
         ...
 
-    def requests(self, seed: int) -> Iterator[PlannedRequest]:
-        """The requests in order of arrival. The same seed gives the same requests."""
+    def arrivals(self, seed: int) -> Iterator[Arrival]:
+        """Return the requests in order of arrival. The same seed gives the same requests."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SyntheticLoad:
-    """Requests without end at ``rate`` per second, with gaps of coefficient of variation ``cv``."""
+    """A synthetic load is an endless stream of requests with random gaps and lengths."""
 
     rate: float
+    """Requests per second."""
     cv: float
+    """Coefficient of variation of the gaps; see ``gamma_gaps``."""
     prompt_lengths: LengthDistribution
     output_lengths: LengthDistribution
 
@@ -85,21 +88,19 @@ class SyntheticLoad:
     def max_intensity(self, duration_s: float) -> float:
         return math.inf
 
-    def requests(self, seed: int) -> Iterator[PlannedRequest]:
+    def arrivals(self, seed: int) -> Iterator[Arrival]:
         # A stream of its own for each quantity: another rate or another length distribution
         # leaves the other draws as they were.
-        arrivals, prompts, outputs = np.random.default_rng(seed).spawn(3)
-        for arrival_s in arrival_times(self.rate, self.cv, arrivals):
-            yield PlannedRequest(
-                arrival_s,
-                max(1, round(self.prompt_lengths.draw(prompts))),
-                max(1, round(self.output_lengths.draw(outputs))),
-            )
+        gaps, prompts, outputs = np.random.default_rng(seed).spawn(3)
+        return arrivals(
+            gamma_gaps(self.rate, self.cv, gaps.gamma),
+            lambda: (self.prompt_lengths.draw(prompts), self.output_lengths.draw(outputs)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TraceLoad:
-    """A recorded load, ``time_scale`` times as fast."""
+    """A trace load replays a recorded load, ``time_scale`` times as fast."""
 
     trace: Trace
     time_scale: float
@@ -120,26 +121,29 @@ class TraceLoad:
         return replace(self, time_scale=intensity)
 
     def max_intensity(self, duration_s: float) -> float:
-        return self.trace.rows[-1].arrival_s / duration_s
+        return self.trace.rows[-1].at_s / duration_s
 
-    def requests(self, seed: int) -> Iterator[PlannedRequest]:
+    def arrivals(self, seed: int) -> Iterator[Arrival]:
         for row in self.trace.rows:
-            yield replace(row, arrival_s=row.arrival_s / self.time_scale)
+            yield row._replace(at_s=row.at_s / self.time_scale)
 
 
-def plan(load: Load, bounds: Bounds, seed: int) -> tuple[PlannedRequest, ...]:
-    """The requests of one run, in order of arrival. Bounds must end a load that has no end."""
-    timely = takewhile(lambda r: r.arrival_s < bounds.duration_s, load.requests(seed))
+def plan(load: Load, limits: LoadLimits, seed: int) -> tuple[Arrival, ...]:
+    """Return the requests of one run, in order of arrival. Limits must end an endless load."""
+    timely = takewhile(lambda arrival: arrival.at_s < limits.duration_s, load.arrivals(seed))
     return tuple(
-        PlannedRequest(
-            request.arrival_s,
-            _bounded(request.num_prompt_tokens, bounds.length_scale, bounds.max_prompt_tokens),
-            _bounded(request.num_output_tokens, bounds.length_scale, bounds.max_output_tokens),
+        arrival._replace(
+            num_prompt_tokens=_limited(
+                arrival.num_prompt_tokens, limits.length_scale, limits.max_prompt_tokens
+            ),
+            num_output_tokens=_limited(
+                arrival.num_output_tokens, limits.length_scale, limits.max_output_tokens
+            ),
         )
-        for request in islice(timely, bounds.num_requests)
+        for arrival in islice(timely, limits.num_requests)
     )
 
 
-def _bounded(num_tokens: int, scale: float, cap: int | None) -> int:
+def _limited(num_tokens: int, scale: float, cap: int | None) -> int:
     scaled = max(1, round(num_tokens * scale))
     return scaled if cap is None else min(scaled, cap)

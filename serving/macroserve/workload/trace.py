@@ -1,4 +1,4 @@
-"""Recorded loads: reads trace files in the forms that the field publishes.
+"""Recorded loads, read from trace files in the forms that the field publishes.
 
 - CSV with the columns TIMESTAMP, ContextTokens, GeneratedTokens (Azure LLM inference traces):
   dates with a time, in UTC where they name no zone.
@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from macroserve.workload.arrivals import PlannedRequest
+from macroserve.workload.arrivals import Arrival
 
 MAX_LENGTH = 10**9
 """Tokens; a longer prompt or answer is a corrupt row."""
@@ -29,14 +29,14 @@ MAX_TIME = 10**15
 """Milliseconds or seconds since any epoch."""
 
 MIN_MEAN_GAP_MS = 10.0
-"""Between different timestamps. Published traces have hundreds of milliseconds; a file that would
-have less is more likely in seconds, so that its reader is asked."""
+"""Least plausible mean gap between different timestamps. Published traces have hundreds of
+milliseconds; a file with less is more likely in seconds, so that the user is asked."""
 
 T = TypeVar("T")
 
 
 class TimeUnit(StrEnum):
-    """Of ``timestamp``, which names none."""
+    """The unit of ``timestamp``, a field that names none."""
 
     SECONDS = "s"
     MILLISECONDS = "ms"
@@ -54,21 +54,23 @@ _PLAIN = _Keys("arrival_s", "prompt_tokens", "output_tokens")
 
 
 Row = tuple[int, Callable[[], Mapping[str, object]]]
-"""A line's number, and what decodes it: it raises ValueError for a bad row."""
+"""A line's number and its decoder, which raises ValueError for a bad row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """rows: at least one, in order of arrival, the first at 0 s. num_skipped: bad rows left out."""
+    """A trace holds the arrivals of a recorded load."""
 
-    rows: tuple[PlannedRequest, ...]
+    rows: tuple[Arrival, ...]
+    """Arrivals in order of time, at least one; the first comes at 0 s."""
     num_skipped: int = 0
+    """Bad rows left out."""
 
 
 def read_trace(path: Path, lenient: bool, unit: TimeUnit | None = None) -> Trace:
-    """Reads the whole file, so that a fault shows before anything is sent.
+    """Read the whole file, so that a fault shows before anything is sent.
 
-    unit: of ``timestamp``; None reads milliseconds where the file is plausible in them. Raises
+    unit: unit of ``timestamp``; None reads milliseconds where the file is plausible in them. Raises
     ValueError that names file, line and fault; with ``lenient``, bad rows are skipped and counted
     instead.
     """
@@ -124,7 +126,7 @@ def _decode_json(line: str) -> Mapping[str, object]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[Row]:
-    """Raises ValueError for a header without the columns."""
+    """Yield the rows after the header; raise ValueError for a header without the columns."""
     reader = csv.reader(StringIO(text, newline=""), skipinitialspace=True, strict=True)
     header: list[str] | None = None
     while True:
@@ -202,7 +204,7 @@ def _parse_number(value: object) -> float:
 
 
 def _parse_length(value: object) -> int:
-    """Columns of a CSV file are text, JSON has numbers; tables of floats write 5 as 5.0."""
+    """Return a length from the text of a CSV file or the number of JSON; 5.0 stands for 5."""
     try:
         number = float(value) if isinstance(value, str | int | float) else 0.0
     except (ValueError, OverflowError):
@@ -213,7 +215,7 @@ def _parse_length(value: object) -> int:
 
 
 def _unit(path: Path, rows: Sequence[tuple[float, int, int]]) -> TimeUnit:
-    """Raises ValueError for a file that would be implausibly dense in milliseconds."""
+    """Return milliseconds; raise ValueError for a file that is implausibly dense in them."""
     times = {time for time, _, _ in rows}
     if len(times) > 1 and (max(times) - min(times)) / (len(times) - 1) < MIN_MEAN_GAP_MS:
         raise ValueError(
@@ -225,11 +227,10 @@ def _unit(path: Path, rows: Sequence[tuple[float, int, int]]) -> TimeUnit:
 
 def _planned(
     rows: Sequence[tuple[float, int, int]], seconds_per_unit: float
-) -> tuple[PlannedRequest, ...]:
-    """The rows in order of arrival, on a clock in seconds that starts with the first."""
+) -> tuple[Arrival, ...]:
+    """Return the rows in order of arrival, on a clock in seconds that starts with the first."""
     start = min(time for time, _, _ in rows)
     planned = (
-        PlannedRequest((time - start) * seconds_per_unit, prompt, output)
-        for time, prompt, output in rows
+        Arrival((time - start) * seconds_per_unit, prompt, output) for time, prompt, output in rows
     )
-    return tuple(sorted(planned, key=lambda request: request.arrival_s))
+    return tuple(sorted(planned, key=lambda arrival: arrival.at_s))

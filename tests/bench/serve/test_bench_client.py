@@ -11,19 +11,19 @@ from macroserve.bench.serve.client import EndpointError, LoadClient, Target
 from macroserve.bench.serve.payload import Endpoint, PayloadMaker
 from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.bench.serve.stream import StreamMeter
-from macroserve.workload.arrivals import PlannedRequest
+from macroserve.workload.arrivals import Arrival
 
 KEY = "sk-very-secret"
 PATIENCE_S = 20.0
 
 
-def at_once(num_requests: int, num_output_tokens: int = 3) -> list[PlannedRequest]:
-    return [PlannedRequest(0.0, 8, num_output_tokens) for _ in range(num_requests)]
+def at_once(num_requests: int, num_output_tokens: int = 3) -> list[Arrival]:
+    return [Arrival(0.0, 8, num_output_tokens) for _ in range(num_requests)]
 
 
 async def run(
     url: str,
-    plan: list[PlannedRequest],
+    plan: list[Arrival],
     *,
     stop: asyncio.Event | None = None,
     kind: Endpoint = Endpoint.COMPLETIONS,
@@ -53,7 +53,7 @@ def unused_port() -> int:
 
 @pytest.mark.parametrize("kind", Endpoint)
 async def test_an_answer_is_recorded(endpoint, kind: Endpoint) -> None:
-    [record] = await run(endpoint.url, [PlannedRequest(0.0, 50, 4)], kind=kind, api_key=KEY)
+    [record] = await run(endpoint.url, [Arrival(0.0, 50, 4)], kind=kind, api_key=KEY)
     assert record.failure is None
     assert (record.http_status, record.x_request_id) == (200, "served-7")
     assert (record.num_prompt_tokens, record.num_planned_tokens, record.num_tokens) == (50, 4, 4)
@@ -128,9 +128,9 @@ async def test_arrivals_never_wait_for_answers(endpoint) -> None:
 
 
 async def test_requests_leave_on_schedule(endpoint) -> None:
-    plan = [PlannedRequest(i * 0.01, 8, 1) for i in range(10)]
+    plan = [Arrival(i * 0.01, 8, 1) for i in range(10)]
     records = await run(endpoint.url, plan)
-    assert [record.scheduled_s for record in records] == [r.arrival_s for r in plan]
+    assert [record.scheduled_s for record in records] == [r.at_s for r in plan]
     for record in records:
         # Asyncio may wake a timer early by the resolution of its clock.
         assert record.send_lag_s > -0.001
@@ -261,7 +261,7 @@ async def test_failures_are_told_apart(
         return await endpoint.answer_fully(request, body)
 
     endpoint.answer = fail_then_answer
-    plan = [PlannedRequest(0.0, 8, 3), PlannedRequest(0.05, 8, 3)]
+    plan = [Arrival(0.0, 8, 3), Arrival(0.05, 8, 3)]
     failed, following = await run(endpoint.url, plan, api_key=KEY)
     assert (failed.failure, failed.http_status) == (failure, status)
     assert detail in failed.detail
@@ -315,7 +315,7 @@ async def test_stopping_keeps_what_there_is(endpoint) -> None:
         return await endpoint.answer_fully(request, body)
 
     endpoint.answer = second_stops
-    plan = [PlannedRequest(t, 8, 3) for t in (0.0, 0.1, 3600.0)]
+    plan = [Arrival(t, 8, 3) for t in (0.0, 0.1, 3600.0)]
     finished, interrupted = await run(endpoint.url, plan, stop=stop)
     assert finished.failure is None
     assert interrupted.failure is Failure.INTERRUPTED

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from macroserve.bench.serve.payload import FIRST_TOKEN_ID, Endpoint, PayloadMaker
-from macroserve.workload.arrivals import PlannedRequest
+from macroserve.workload.arrivals import Arrival
 
-REQUEST = PlannedRequest(0.0, num_prompt_tokens=500, num_output_tokens=7)
+REQUEST = Arrival(0.0, num_prompt_tokens=500, num_output_tokens=7)
 
 
 def maker(endpoint: Endpoint = Endpoint.COMPLETIONS, seed: tuple[int, ...] = (1, 0)):

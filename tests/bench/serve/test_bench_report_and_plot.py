@@ -23,7 +23,7 @@ from macroserve.bench.serve.report import (
 )
 from macroserve.bench.serve.result import Result, Run
 from macroserve.core.request import Slo
-from macroserve.workload.arrivals import PlannedRequest
+from macroserve.workload.arrivals import Arrival
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
 
@@ -61,7 +61,7 @@ def shown(renderable: RenderableType) -> str:
 
 
 def test_the_plan_in_words() -> None:
-    plan = [PlannedRequest(0.0, 100, 10), PlannedRequest(4.0, 2100, 30)]
+    plan = [Arrival(0.0, 100, 10), Arrival(4.0, 2100, 30)]
     assert plan_sentence(plan) == (
         "2 requests over 4.0 s (0.50 req/s), on average 1,100 tokens in and 20 out"
     )

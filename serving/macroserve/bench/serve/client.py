@@ -22,7 +22,7 @@ from macroserve.bench.serve.stream import (
     StreamMeter,
     error_message,
 )
-from macroserve.workload.arrivals import PlannedRequest
+from macroserve.workload.arrivals import Arrival
 
 KEEPALIVE_S = 3.0
 """Below the 5 s after which uvicorn closes an idle connection: one that is used again in the moment
@@ -92,7 +92,7 @@ class LoadClient:
 
     async def run(
         self,
-        plan: Sequence[PlannedRequest],
+        plan: Sequence[Arrival],
         payloads: PayloadMaker,
         stop: asyncio.Event,
         on_sent: Callable[[], None],
@@ -106,7 +106,7 @@ class LoadClient:
         loop = asyncio.get_running_loop()
         start = loop.time()
 
-        async def send(index: int, planned: PlannedRequest, body: bytes) -> None:
+        async def send(index: int, planned: Arrival, body: bytes) -> None:
             on_sent()
             record = await self._exchange(payloads.endpoint.path, index, planned, body, start)
             records.append(record)
@@ -117,7 +117,7 @@ class LoadClient:
                 for index, planned in enumerate(plan):
                     # Made before the wait, so that the request leaves on time.
                     body = payloads.body(index, planned)
-                    await asyncio.sleep(start + planned.arrival_s - loop.time())
+                    await asyncio.sleep(start + planned.at_s - loop.time())
                     in_flight.create_task(send(index, planned, body))
 
         sending = asyncio.create_task(send_all())
@@ -130,7 +130,7 @@ class LoadClient:
         return sorted(records, key=lambda record: record.index)
 
     async def _exchange(
-        self, path: str, index: int, planned: PlannedRequest, body: bytes, start: float
+        self, path: str, index: int, planned: Arrival, body: bytes, start: float
     ) -> RequestRecord:
         clock = asyncio.get_running_loop().time
         meter = StreamMeter()
@@ -162,7 +162,7 @@ class LoadClient:
             failure, detail = Failure.TRUNCATED, f"it ended after {meter.num_tokens} tokens"
         return RequestRecord(
             index=index,
-            scheduled_s=planned.arrival_s,
+            scheduled_s=planned.at_s,
             sent_s=sent - start,
             ended_s=clock() - start,
             num_prompt_tokens=meter.num_prompt_tokens or planned.num_prompt_tokens,

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from macroserve.workload.arrivals import PlannedRequest
+from macroserve.workload.arrivals import Arrival
 
 FIRST_TOKEN_ID = 10
 """Ids below it are left out: many vocabularies begin with special tokens."""
@@ -39,7 +39,7 @@ class PayloadMaker:
         if self.vocab_size <= FIRST_TOKEN_ID:
             raise ValueError(f"the vocabulary must have more than {FIRST_TOKEN_ID} tokens")
 
-    def body(self, index: int, request: PlannedRequest) -> bytes:
+    def body(self, index: int, request: Arrival) -> bytes:
         """The JSON body of the run's request number ``index``."""
         rng = np.random.default_rng((*self.seed, index))
         if self.endpoint is Endpoint.CHAT:

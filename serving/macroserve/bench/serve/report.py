@@ -15,16 +15,16 @@ from macroserve.bench.serve.metrics import Distribution, Summary
 from macroserve.bench.serve.record import RequestRecord
 from macroserve.bench.serve.result import Result, Run
 from macroserve.core.request import Slo
-from macroserve.workload.arrivals import PlannedRequest
+from macroserve.workload.arrivals import Arrival
 
 MAX_SEND_LAG_S = 0.05
 """At the 99th percentile; a client later than this is itself the bottleneck."""
 
 
-def plan_sentence(planned: Sequence[PlannedRequest]) -> str:
+def plan_sentence(planned: Sequence[Arrival]) -> str:
     """What will be sent, in words."""
     num_requests = len(planned)
-    span_s = planned[-1].arrival_s
+    span_s = planned[-1].at_s
     rate = f" ({num_requests / span_s:.2f} req/s)" if span_s else ""
     mean_prompt = sum(r.num_prompt_tokens for r in planned) / num_requests
     mean_output = sum(r.num_output_tokens for r in planned) / num_requests

@@ -17,7 +17,7 @@ from macroserve.bench.serve.payload import Endpoint, PayloadMaker
 from macroserve.bench.serve.progress import LiveView
 from macroserve.bench.serve.result import Result, Run
 from macroserve.core.request import Slo
-from macroserve.workload.load import Bounds, Load, plan
+from macroserve.workload.load import Load, LoadLimits, plan
 
 MAX_OPEN_FILES = 65536
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -32,7 +32,7 @@ class Bench:
     endpoint: Endpoint
     vocab_size: int
     load: Load
-    bounds: Bounds
+    limits: LoadLimits
     slo: Slo
     seed: int
 
@@ -82,7 +82,7 @@ class _Runner:
     async def run(self, load: Load, number: int) -> Run:
         """The run ``number`` of this session: its prompts differ from those of the others."""
         bench = self.bench
-        planned = plan(load, bench.bounds, bench.seed)
+        planned = plan(load, bench.limits, bench.seed)
         payloads = PayloadMaker(self.model, bench.endpoint, bench.vocab_size, (bench.seed, number))
         label = f"{load.intensity:.4g} {load.unit}"
         cpu_s, wall_s = time.process_time(), time.monotonic()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from macroserve.cli.load_options import given_load, parse_duration
 from macroserve.workload.arrivals import Arrival
-from macroserve.workload.load import Bounds, TraceLoad, plan
+from macroserve.workload.load import LoadLimits, TraceLoad, plan
 
 
 class Requests(NamedTuple):
@@ -82,16 +82,13 @@ def requests(given: Mapping[str, Any], default_duration: str, warm_up_s: float) 
     before_s, duration_s = (0.0 if is_trace else warm_up_s), inf
     if duration or not is_trace:
         duration_s = parse_duration("--duration", duration or default_duration) + before_s
-    bounds = Bounds(
+    limits = LoadLimits(
         duration_s=duration_s,
         length_scale=given["length_scale"],
         max_prompt_tokens=given["max_prompt_tokens"],
         max_output_tokens=given["max_output_tokens"],
     )
-    arrivals = [
-        Arrival(each.arrival_s, each.num_prompt_tokens, each.num_output_tokens)
-        for each in plan(load, bounds, given["seed"])
-    ]
+    arrivals = list(plan(load, limits, given["seed"]))
     num_before = sum(arrival.at_s < before_s for arrival in arrivals)
     if num_before == len(arrivals):
         raise ValueError("no request arrives within --duration")
