@@ -10,6 +10,8 @@ import pytest
 from support.deployment import Up, manifest, running
 from support.thinking_model import END_THINK, thinking_model
 
+from macroserve.api.sse import SseParser
+
 pytestmark = pytest.mark.integration
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -66,7 +68,8 @@ def asked(up: Up, path: str, **body: Any) -> str:
 
 
 def events(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    payloads = SseParser().feed(text.encode())
+    return [json.loads(payload) for payload in payloads if payload.startswith(b"{")]
 
 
 def test_grammar_without_a_way_on_ends_with_400_and_harms_nobody(up: Up) -> None:

@@ -1,52 +1,64 @@
-"""Streaming completions, timed by the token: the smallest client that can saturate a server."""
+"""A client of streaming completions that times tokens, small enough to saturate a server."""
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import msgspec
 
+from macroserve.api.sse import SseParser
+
 
 @dataclass(slots=True)
 class TimedStream:
-    """Times on ``time.perf_counter``'s clock.
-
-    num_tokens: by the server's own count, None if the stream ended without it: an event may carry
-    several tokens.
-    """
+    """A timed stream has the times of one response, on ``time.perf_counter``'s clock."""
 
     started_s: float
     first_s: float = 0.0
+    """Time of the first event with tokens."""
     last_s: float = 0.0
+    """Time of the last event."""
     num_tokens: int | None = None
+    """Output tokens as the server counts them (an event may carry several); None: not told."""
 
     @property
     def ttft_s(self) -> float:
+        """Seconds from the request to its first event."""
         return self.first_s - self.started_s
 
 
 async def stream(
     http: aiohttp.ClientSession, url: str, body: dict[str, Any], headers: dict[str, str]
 ) -> TimedStream:
-    """One request with ``stream: true``; raises aiohttp.ClientError when it is refused."""
+    """Send one request with ``stream: true``; raise aiohttp.ClientError when it is refused."""
     timed = TimedStream(time.perf_counter())
     async with http.post(url, json=body, headers=headers) as response:
         response.raise_for_status()
-        event = b""
-        async for line in response.content:
-            if line.startswith(b"data: {"):
+        last = b""
+        async for payload in payloads(response):
+            if payload == b"[DONE]":
+                usage = msgspec.json.decode(last).get("usage")
+                timed.num_tokens = usage and usage["completion_tokens"]
+            else:
                 timed.last_s = time.perf_counter()
                 timed.first_s = timed.first_s or timed.last_s
-                event = line
-            elif line.startswith(b"data: [DONE]"):
-                usage = msgspec.json.decode(event[len(b"data: ") :]).get("usage")
-                timed.num_tokens = usage and usage["completion_tokens"]
+                last = payload
     return timed
 
 
+async def payloads(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the data of each server-sent event as soon as it is here."""
+    parser = SseParser()
+    async for chunk in response.content.iter_any():
+        for payload in parser.feed(chunk):
+            yield payload
+
+
 def completion(model: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
+    """Return the body of a completion that streams exactly ``max_tokens``."""
     return {
         "model": model,
         "prompt": prompt,
@@ -61,7 +73,7 @@ def completion(model: str, prompt: list[int], max_tokens: int) -> dict[str, Any]
 async def tokens_per_s(
     http: aiohttp.ClientSession, endpoint: str, model: str, num_streams: int, num_tokens: int
 ) -> float:
-    """Of ``num_streams`` at once, from the first token of all to the last."""
+    """Return the output rate of ``num_streams`` at once, from their first token to their last."""
     prompts = [[100 + i] * 32 for i in range(num_streams)]
     streams = await asyncio.gather(
         *(

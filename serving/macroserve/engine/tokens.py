@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from macroserve.api.sse import SseParser
+
 GENERATE_PATH = "/inference/v1/generate"
 STOPPED_PATH = "/macroserve/stopped"
 
@@ -86,22 +88,20 @@ class TokenChunk(msgspec.Struct, frozen=True):
 
 
 _chunk_decoder = msgspec.json.Decoder(TokenChunk)
-_DATA = b"data: "
 _DONE = b"[DONE]"
 
 
 class EventParser:
-    """The parser reads server-sent events from byte chunks that may be cut anywhere."""
+    """An event parser turns the bytes of a stream, cut anywhere, into token chunks."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._sse = SseParser()
 
     def feed(self, data: bytes) -> Iterable[TokenChunk]:
-        """Return the events completed by ``data``. Raises msgspec.DecodeError on malformed ones."""
-        *events, self._rest = (self._rest + data).split(b"\n\n")
-        for event in events:
-            if event.startswith(_DATA) and not event.startswith(_DATA + _DONE):
-                yield _chunk_decoder.decode(event[len(_DATA) :])
+        """Yield the events that end in ``data``; raise msgspec.DecodeError on malformed ones."""
+        for payload in self._sse.feed(data):
+            if payload != _DONE:
+                yield _chunk_decoder.decode(payload)
 
 
 class TokenStreamer(Protocol):

@@ -9,25 +9,27 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from macroserve.bench.hostile.served import MODEL
-from macroserve.bench.streams import completion
+from macroserve.bench.streams import completion, payloads
 
 TIMEOUT_S = 180.0
 
 
 @dataclass(slots=True)
 class Seen:
-    """What bystanders saw. longest_ttft_s: from a request to its first event. longest_pause_s:
-    between two events of one stream."""
+    """The record has what all bystanders noticed."""
 
     num_streams: int = 0
     longest_ttft_s: float = 0.0
+    """Longest time from a request to its first event."""
     longest_pause_s: float = 0.0
+    """Longest time between two events of one stream."""
     broken: list[str] = field(default_factory=list)
+    """Errors of streams that did not end whole."""
 
 
 @asynccontextmanager
 async def bystanders(url: str, num_clients: int, num_tokens: int) -> AsyncIterator[Seen]:
-    """``num_clients`` stream completions until left; each stream under way ends first."""
+    """Stream completions from ``num_clients`` clients until left; streams under way end first."""
     seen, leave = Seen(), asyncio.Event()
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     connector = aiohttp.TCPConnector(limit=0)
@@ -53,20 +55,18 @@ async def bystanders(url: str, num_clients: int, num_tokens: int) -> AsyncIterat
 async def _stream(
     http: aiohttp.ClientSession, url: str, prompt: list[int], num_tokens: int, seen: Seen
 ) -> None:
-    """Raises ValueError for a stream that does not end whole."""
+    """Stream one completion; raise ValueError when it does not end whole."""
     started_s = last_s = time.perf_counter()
     whole = False
     async with http.post(url, json=completion(MODEL, prompt, num_tokens)) as response:
         response.raise_for_status()
-        async for line in response.content:
-            if not line.startswith(b"data: "):
-                continue
+        async for payload in payloads(response):
             now = time.perf_counter()
             if last_s == started_s:
                 seen.longest_ttft_s = max(seen.longest_ttft_s, now - started_s)
             else:
                 seen.longest_pause_s = max(seen.longest_pause_s, now - last_s)
             last_s = now
-            whole = whole or f'"completion_tokens":{num_tokens}'.encode() in line
+            whole = whole or f'"completion_tokens":{num_tokens}'.encode() in payload
     if not whole:
         raise ValueError("the stream was cut short")
