@@ -41,16 +41,16 @@ def reproduce(monkeypatch):
         "curves": CURVES,
         "close": CLOSE,
     }
-    monkeypatch.setattr(papers, "PAPERS", {"tiny": figures})
+    monkeypatch.setattr(papers, "PAPERS", {"unified": figures})
     app = Typer()
     app.command()(command.reproduce)
     return lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])
 
 
-def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
-    result = reproduce("tiny", "--out", tmp_path, "--processes", 1)
+def test_reproduce_reports_the_papers_values_beside_ours(reproduce, tmp_path):
+    result = reproduce("unified", "--out", tmp_path, "--processes", 1)
     assert result.exit_code == 0, result.output
-    first, second, third, *_ = json.loads((tmp_path / "tiny.json").read_text())
+    first, second, third, *_ = json.loads((tmp_path / "unified.json").read_text())
     assert first == {
         "figure": "small",
         "case": "calm",
@@ -64,7 +64,7 @@ def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
     assert (second["paper"], second["ratio"], second["explanation"]) == (None, None, None)
     assert third["explanation"] is None
     assert "calm" in result.output and "only ours" not in result.output
-    assert "tiny: empty has curves alone" in result.output
+    assert "unified: empty has curves alone" in result.output
     assert "Off by more than 30 %: it is small" in result.output
     assert "Beside the paper's curves: it rises later" in result.output
     assert "it is not" not in result.output
@@ -73,25 +73,8 @@ def test_the_papers_figures_stand_beside_ours(reproduce, tmp_path):
 @pytest.mark.parametrize(
     ("chosen", "rows"), [((), 8), (("small",), 4), (("small", "empty"), 5), (("void",), 1)]
 )
-def test_figures_can_be_chosen(reproduce, tmp_path, chosen, rows):
+def test_reproduce_with_figures_measures_these_alone(reproduce, tmp_path, chosen, rows):
     options = [option for name in chosen for option in ("--figure", name)]
-    result = reproduce("tiny", "--out", tmp_path, *options, "--processes", 1)
+    result = reproduce("unified", "--out", tmp_path, *options, "--processes", 1)
     assert result.exit_code == 0, result.output
-    assert len(json.loads((tmp_path / "tiny.json").read_text())) == rows
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("vllm",), "'vllm' is none of tiny"),
-        (("tiny", "--figure", "9"), "the figures small, empty"),
-    ],
-)
-def test_what_there_is_is_named(reproduce, tmp_path, arguments, named):
-    result = reproduce(*arguments, "--out", tmp_path)
-    assert result.exit_code == 2
-    assert named in " ".join(result.output.replace("│", "").split())
-
-
-def test_reproduce_help_lists_every_paper() -> None:
-    assert set(command.PAPER_NAMES) == set(papers.PAPERS)
+    assert len(json.loads((tmp_path / "unified.json").read_text())) == rows

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Serve large language models through macro instances.",
+    help="Serve large language models on many instances under latency targets.",
 )
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
-Name = Annotated[str | None, typer.Option(help="Which deployment, if several run here.")]
+Name = Annotated[
+    str | None, typer.Option(help="Name of the deployment, if several run on this machine.")
+]
 
 
 def main() -> None:
@@ -47,26 +49,32 @@ def main() -> None:
         app()
     except OSError as error:
         # Any command may meet a full disk, a folder that it may not write to or a port in use.
-        errors.print(f"[red]error:[/red] {escape(_told(error))}", soft_wrap=True)
+        errors.print(f"[red]error:[/red] {escape(_describe(error))}", soft_wrap=True)
         sys.exit(1)
 
 
 @app.command()
 def version() -> None:
-    """Print the version."""
+    """Print the version of Macroserve."""
     console.print(importlib.metadata.version("macroserve"))
 
 
 @app.command()
 def up(
-    manifest: Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance to run.")],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the endpoint.", min=1, max=65535)] = 8000,
+    manifest: Annotated[
+        Path, typer.Option("-f", "--file", metavar="FILE", help="Manifest of the MacroInstance.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address that the OpenAI endpoint listens on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port of the OpenAI endpoint.", min=1, max=65535)
+    ] = 8000,
     private_port: Annotated[
         int | None,
         typer.Option(
-            help="Port of metrics and status, on 127.0.0.1 only. "
-            "By default the next one after --port, or any free one.",
+            help="Port of metrics and status, on 127.0.0.1 only "
+            "(default: the next one after --port, or any free one).",
             min=1,
             max=65535,
         ),
@@ -74,12 +82,13 @@ def up(
     api_keys: Annotated[
         Path | None,
         typer.Option(
-            help="A file of API keys, one a line (or MACROSERVE_API_KEYS, with commas). "
-            "Changes of the file take effect within seconds."
+            metavar="FILE",
+            help="File of the API keys that clients may use, one per line; changes take effect "
+            "within seconds. Without it, MACROSERVE_API_KEYS gives the keys, separated by commas.",
         ),
     ] = None,
 ) -> None:
-    """Run a whole deployment on this machine until Ctrl-C."""
+    """Run a deployment on this machine, without Kubernetes, until Ctrl-C."""
     from macroserve.api.manifest import ManifestError
     from macroserve.local.state import NameTakenError
     from macroserve.local.up import DeploymentError, PortTakenError, UpOptions, run
@@ -94,10 +103,10 @@ def up(
 
 @app.command()
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     name: Name = None,
 ) -> None:
-    """Show cells, instances, phases, queues and attainment."""
+    """Show the cells, instances, phases, queues and SLO attainment of a running deployment."""
     from macroserve.api.client import AdminError
     from macroserve.cli.status import show_once
     from macroserve.cli.status import watch as follow
@@ -113,7 +122,7 @@ def status(
 
 @app.command()
 def scale(
-    instances: Annotated[int, typer.Argument(help="How many instances to run.", min=1)],
+    instances: Annotated[int, typer.Argument(help="Desired number of instances.", min=1)],
     name: Name = None,
 ) -> None:
     """Change the number of instances of a running deployment."""
@@ -122,9 +131,12 @@ def scale(
 
 @app.command()
 def apply(
-    manifest: Annotated[Path, typer.Option("-f", "--file", help="The changed MacroInstance.")],
+    manifest: Annotated[
+        Path,
+        typer.Option("-f", "--file", metavar="FILE", help="Changed manifest of the MacroInstance."),
+    ],
 ) -> None:
-    """Change a running deployment to what a manifest says."""
+    """Apply a changed manifest to the running deployment of the same name."""
     from macroserve.api.manifest import ManifestError
     from macroserve.local.manifest_file import loads, read
 
@@ -149,7 +161,10 @@ def _order(name: str | None, order: str, body: str) -> None:
 
 
 def _api_keys(path: Path | None) -> "ApiKeySource | None":
-    """From the file or the environment: never from the command line, where others can read it."""
+    """Return the keys of the file or the environment.
+
+    The command line holds no key, since other users can read it.
+    """
     from macroserve.serving.ingress.api_keys import (
         ENVIRONMENT,
         ApiKeysError,
@@ -170,7 +185,7 @@ def _api_keys(path: Path | None) -> "ApiKeySource | None":
     return None
 
 
-def _told(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     files = [str(name) for name in (error.filename, error.filename2) if name is not None]
     return ": ".join([*files, error.strerror or str(error) or type(error).__name__])
 

@@ -9,6 +9,7 @@ import typer
 
 from macroserve.bench.figures import report
 from macroserve.cli.bench_serve import serve
+from macroserve.cli.choices import Choices
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
@@ -16,13 +17,21 @@ from macroserve.engine.vllm.environment import prepare_environment
 bench = typer.Typer(no_args_is_help=True)
 bench.command("serve")(serve)
 
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures there.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the figures to a JSON file, too."),
+]
 Figures = dict[str, float]
+
+HOSTILE_ENGINES = ("emulated", "vllm")
+"""The keys of ``macroserve.bench.hostile.served.ENGINES``, which takes long to import."""
+
+_ENGINES = Choices(HOSTILE_ENGINES)
 
 
 @bench.callback()
 def prepare() -> None:
-    """Measure: figures as JSON."""
+    """Load an endpoint, or measure Macroserve itself and print the figures as JSON."""
     prepare_environment()  # engines in these processes are as those of a deployment
 
 
@@ -87,43 +96,43 @@ ALL: dict[str, Callable[[], Figures]] = {
 
 @bench.command()
 def scheduler(json_file: JsonFile = None) -> None:
-    """One iteration's decision with 100 to 2,000 requests waiting."""
+    """Time one scheduling decision with 100 to 2,000 waiting requests."""
     report(_scheduler(), json_file)
 
 
 @bench.command()
 def route(json_file: JsonFile = None) -> None:
-    """One routing decision over 16 to 256 instances."""
+    """Time one routing decision over 16 to 256 instances."""
     report(_route(), json_file)
 
 
 @bench.command()
 def sim(json_file: JsonFile = None) -> None:
-    """The simulator's speed and memory with up to a million requests; Apt-Serve's decisions."""
+    """Measure the simulator's speed and memory with up to a million requests."""
     report(_sim(), json_file)
 
 
 @bench.command()
 def overhead(json_file: JsonFile = None) -> None:
-    """What the ingress adds: time to first token, and tokens per second against bare vLLM."""
+    """Measure the overhead of the ingress in TTFT and tokens per second against bare vLLM."""
     report(_overhead(), json_file)
 
 
 @bench.command()
 def migration(json_file: JsonFile = None) -> None:
-    """A handle moved between cells while 20 streams run."""
+    """Time the migration of an instance's handle between cells while 20 streams run."""
     report(_migration(), json_file)
 
 
 @bench.command()
 def hybrid(json_file: JsonFile = None) -> None:
-    """Requests at a time in one pool with hidden states, over those with keys and values alone."""
+    """Compare the concurrent requests of a hybrid cache with those of keys and values alone."""
     report(_hybrid(), json_file)
 
 
 @bench.command()
 def strategies(json_file: JsonFile = None) -> None:
-    """Attainment of each strategy in a real engine, beside the simulator's prediction."""
+    """Measure the attainment of each strategy in a real engine, and the simulator's prediction."""
     from macroserve.bench.strategies import measure
 
     report(asyncio.run(measure(_settings())), json_file)
@@ -133,26 +142,28 @@ def strategies(json_file: JsonFile = None) -> None:
 def hostile(
     engines: Annotated[
         list[str] | None,
-        typer.Option("--engine", help="emulated or vllm; both by default."),
+        typer.Option(
+            "--engine",
+            metavar="ENGINE",
+            help=f"Engine to measure: {_ENGINES}; may be repeated (default: all).",
+            autocompletion=_ENGINES.complete,
+            callback=_ENGINES.check,
+        ),
     ] = None,
-    bodies: Annotated[int, typer.Option(help="Fuzzed bodies, on the real engine.", min=1)] = 20_000,
+    bodies: Annotated[
+        int, typer.Option(metavar="N", help="Fuzzed requests to the vllm engine.", min=1)
+    ] = 20_000,
     json_file: JsonFile = None,
 ) -> None:
-    """What hostile or unlucky requests do to others: engines lost, pauses, memory, errors."""
+    """Measure how hostile requests affect others: lost engines, pauses, memory and errors."""
     from macroserve.bench.hostile.measure import measure
-    from macroserve.bench.hostile.served import ENGINES
 
-    chosen = engines or list(ENGINES)
-    if unknown := set(chosen) - set(ENGINES):
-        raise typer.BadParameter(
-            f"{', '.join(sorted(unknown))}: must be one of {', '.join(ENGINES)}"
-        )
-    report(asyncio.run(measure(_settings(), chosen, bodies)), json_file)
+    report(asyncio.run(measure(_settings(), engines or list(HOSTILE_ENGINES), bodies)), json_file)
 
 
 @bench.command("all")
 def all_(json_file: JsonFile = None) -> None:
-    """Scheduler, route, overhead, migration and hybrid, one after the other."""
+    """Run scheduler, route, overhead, migration and hybrid, one after the other."""
     figures: Figures = {}
     for name, measure in ALL.items():
         typer.echo(f"{name}...", err=True)

@@ -14,7 +14,6 @@ from macroserve.bench.serve.payload import Endpoint
 from macroserve.bench.serve.report import goodput_report, plan_sentence, run_report, write_json
 from macroserve.bench.serve.result import Result
 from macroserve.bench.serve.run import Bench, run_bench
-from macroserve.cli import load_options as options
 from macroserve.cli.bench_serve_options import (
     DEFAULT_DURATION_S,
     check_outputs,
@@ -22,8 +21,10 @@ from macroserve.cli.bench_serve_options import (
     parse_api_key,
     parse_url,
 )
+from macroserve.cli.load_options import LoadOptions, parse_duration
+from macroserve.cli.option_groups import takes_groups
 from macroserve.core.request import Slo
-from macroserve.workload.load import LoadLimits, TraceLoad, plan
+from macroserve.workload.load import TraceLoad, plan
 
 MIN_WIDTH = 100
 """Columns of the tables where the output goes to a file or a pipe."""
@@ -34,118 +35,117 @@ _Target = partial(typer.Option, rich_help_panel="Targets")
 _Output = partial(typer.Option, rich_help_panel="Output")
 
 
+@takes_groups
 def serve(
     context: typer.Context,
+    *,
     url: Annotated[
-        str, _Endpoint(help="Base address, with or without /v1.")
+        str, _Endpoint(help="Base URL of the endpoint, with or without /v1.")
     ] = "http://127.0.0.1:8000",
     model: Annotated[
-        str | None, _Endpoint(help="Model to ask for; by default the first that it lists.")
+        str | None,
+        _Endpoint(help="Served model to send to (default: the first that the endpoint lists)."),
     ] = None,
     endpoint: Annotated[
         Endpoint,
-        _Endpoint(help="Prompts of token ids (exact lengths) or chat messages of words."),
+        _Endpoint(
+            help="API to call: completions sends prompts of token ids, with exact lengths; chat "
+            "sends messages of words, with approximate lengths."
+        ),
     ] = Endpoint.COMPLETIONS,
     vocab_size: Annotated[
         int,
-        _Endpoint(min=11, metavar="N", help="Token ids are drawn from 10 to below this."),
+        _Endpoint(
+            min=11,
+            metavar="N",
+            help="Draw token ids of prompts from 10 to N - 1; at most the model's vocabulary.",
+        ),
     ] = 2000,
     api_key: Annotated[
         str | None,
-        _Endpoint(envvar="OPENAI_API_KEY", show_default=False, help="Never shown nor stored."),
+        _Endpoint(
+            envvar="OPENAI_API_KEY",
+            show_default=False,
+            help="API key to send; never printed nor stored.",
+        ),
     ] = None,
     timeout: Annotated[
-        str, _Endpoint(metavar="DURATION", help="For each request as a whole.")
+        str, _Endpoint(metavar="DURATION", help="Time limit of a request, such as 90s or 10m.")
     ] = "10m",
-    trace: options.TraceFile = None,
-    time_scale: options.TimeScale = None,
-    trace_unit: options.TraceUnit = None,
-    lenient: options.Lenient = False,
-    rate: options.Rate = None,
-    arrivals: options.Kind = None,
-    cv: options.Variation = None,
-    prompt_tokens: options.PromptTokens = None,
-    output_tokens: options.OutputTokens = None,
-    length_scale: options.LengthScale = 1.0,
-    max_prompt_tokens: options.MaxPromptTokens = None,
-    max_output_tokens: options.MaxOutputTokens = None,
+    load_options: LoadOptions,
     duration: Annotated[
         str | None,
         _Load(
             metavar="DURATION",
-            help="Send for so long. By default the whole trace, --num-requests if given, else "
-            f"{DEFAULT_DURATION_S:.0f}s, as for each probe of --goodput.",
+            help="Duration of the arrivals, such as 90s or 10m (default: the whole trace, or until "
+            f"--num-requests; else, and for each probe of --goodput, {DEFAULT_DURATION_S:.0f}s).",
         ),
     ] = None,
-    num_requests: Annotated[int | None, _Load(metavar="N", help="Send at most so many.")] = None,
-    seed: Annotated[
-        int,
-        _Load(
-            min=0,
-            metavar="N",
-            help="The same seed sends the same requests: change it between runs where the endpoint "
-            "caches prefixes.",
-        ),
-    ] = 0,
-    ttft: Annotated[str, _Target(metavar="DURATION", help="Time to first token.")] = "5s",
+    num_requests: Annotated[int | None, _Load(metavar="N", help="Send at most N requests.")] = None,
+    ttft: Annotated[
+        str, _Target(metavar="DURATION", help="Target for the time to first token.")
+    ] = "5s",
     tpot: Annotated[
-        str, _Target(metavar="DURATION", help="Mean time per output token after the first.")
+        str,
+        _Target(
+            metavar="DURATION", help="Target for the mean time per output token after the first."
+        ),
     ] = "100ms",
     tbt: Annotated[
         str | None,
         _Target(
             metavar="DURATION",
-            help="Time between two output tokens, of 99 % of those of each request. "
-            "By default only their mean counts.",
+            help="Target for the time between two output tokens, met by 99 % of the gaps of a "
+            "request (default: none).",
         ),
     ] = None,
     goodput: Annotated[
         float | None,
         _Target(
             metavar="LEVEL",
-            help="Search the highest load (rate, or time scale of the trace) with at least this "
-            "share of requests within their targets, such as 0.9, beginning with the load given.",
+            help="Search for the highest load (rate, or time scale of the trace) at which at least "
+            "this share of requests meets its targets, such as 0.9; start at the load given.",
         ),
     ] = None,
     json: Annotated[
-        Path | None, _Output(metavar="FILE", help="Write summary and requests.")
+        Path | None,
+        _Output(metavar="FILE", help="Write the summary and each request to a JSON file."),
     ] = None,
-    plot: Annotated[Path | None, _Output(metavar="FILE.png", help="Write a picture.")] = None,
+    plot: Annotated[
+        Path | None,
+        _Output(metavar="FILE.png", help="Write a plot of the run, or of the search."),
+    ] = None,
 ) -> None:
     """Send a load to an OpenAI endpoint and report its latencies, SLO attainment and goodput.
 
-    The load is a recorded trace or synthetic arrivals. Requests leave on time however many answers
-    are still out (open loop). Ctrl-C ends the run and reports what there is.
+    The load is a recorded trace or synthetic arrivals. Requests are sent on schedule, however many
+    responses are outstanding (open loop). Ctrl-C ends the run and reports the requests so far.
     """
     console = Console(stderr=True)
     try:
-        load = options.given_load(context.params)
-        may_last = goodput is None and (trace is not None or num_requests is not None)
+        load = load_options.load()
+        may_last = goodput is None and (load_options.trace is not None or num_requests is not None)
         duration_s = choose_duration(duration, may_last)
         bench = Bench(
-            Target(
-                parse_url(url), options.parse_duration("--timeout", timeout), parse_api_key(api_key)
-            ),
+            Target(parse_url(url), parse_duration("--timeout", timeout), parse_api_key(api_key)),
             model,
             endpoint,
             vocab_size,
             load,
-            LoadLimits(
-                duration_s, num_requests, length_scale, max_prompt_tokens, max_output_tokens
-            ),
+            load_options.limits(duration_s, num_requests),
             Slo(
-                options.parse_duration("--ttft", ttft),
-                options.parse_duration("--tpot", tpot),
-                None if tbt is None else options.parse_duration("--tbt", tbt),
+                parse_duration("--ttft", ttft),
+                parse_duration("--tpot", tpot),
+                None if tbt is None else parse_duration("--tbt", tbt),
             ),
-            seed,
+            load_options.seed,
         )
         search = None
         if goodput is not None:
             highest = load.max_intensity(duration_s)
             search = search_goodput(load.intensity, goodput, max_load=highest)
         check_outputs(json, plot)
-        planned = plan(load, bench.limits, seed)
+        planned = plan(load, bench.limits, bench.seed)
         if not planned:
             raise ValueError("no request arrives within --duration")
     except ValueError as error:

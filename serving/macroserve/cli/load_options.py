@@ -1,72 +1,148 @@
-"""The options that name a load, and what they come to: one sentence for whatever is wrong."""
+"""The options that name a load, shared by ``bench serve``, ``simulate`` and ``plan``."""
 
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from macroserve.api.units import parse_seconds
 from macroserve.workload.lengths import SYNTAX, LengthDistribution, parse_lengths
-from macroserve.workload.load import Load, SyntheticLoad, TraceLoad
+from macroserve.workload.load import Load, LoadLimits, SyntheticLoad, TraceLoad
 from macroserve.workload.trace import TimeUnit, read_trace
 
 DEFAULT_LENGTH = "128"
 
 
 class Arrivals(StrEnum):
+    """The process that synthetic arrivals follow."""
+
     POISSON = "poisson"
     GAMMA = "gamma"
 
 
 _Load = partial(typer.Option, rich_help_panel="Load")
 
-TraceFile = Annotated[
-    Path | None,
-    _Load(
-        "--trace",
-        metavar="FILE",
-        help="Replay a trace: an Azure CSV (dates), Mooncake JSON lines (timestamp in "
-        "milliseconds), or JSON lines with arrival_s in seconds.",
-    ),
-]
-TraceUnit = Annotated[
-    TimeUnit | None,
-    _Load(metavar="s|ms", help="Unit of timestamp in JSON lines; by default ms, as Mooncake's."),
-]
-TimeScale = Annotated[
-    float | None, _Load(metavar="X", help="Replay the trace this many times as fast.")
-]
-Lenient = Annotated[bool, _Load("--lenient", help="Skip and count bad rows of the trace.")]
-Rate = Annotated[float | None, _Load(metavar="R", help="Synthetic load: requests per second.")]
-Kind = Annotated[
-    Arrivals | None,
-    _Load(help="Arrival process of a synthetic load (default: poisson)."),
-]
-Variation = Annotated[
-    float | None, _Load(metavar="C", help="Coefficient of variation of gamma gaps.")
-]
-PromptTokens = Annotated[
-    str | None,
-    _Load(metavar="DIST", help=f"Prompt lengths: {SYNTAX} (default: {DEFAULT_LENGTH})."),
-]
-OutputTokens = Annotated[
-    str | None,
-    _Load(metavar="DIST", help=f"Output lengths: {SYNTAX} (default: {DEFAULT_LENGTH})."),
-]
-LengthScale = Annotated[
-    float, _Load(metavar="X", help="Multiply all lengths by this, for small models.")
-]
-MaxPromptTokens = Annotated[int | None, _Load(metavar="N", help="Cut prompts that are longer.")]
-MaxOutputTokens = Annotated[int | None, _Load(metavar="N", help="Cut responses that are longer.")]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Load options name a recorded or a synthetic load and its lengths, as they were given."""
+
+    trace: Annotated[
+        Path | None,
+        _Load(
+            metavar="FILE",
+            help="Replay a trace: an Azure CSV (dates), Mooncake JSON lines (timestamp in "
+            "milliseconds), or JSON lines with arrival_s in seconds.",
+        ),
+    ] = None
+    time_scale: Annotated[
+        float | None,
+        _Load(metavar="X", help="Replay the trace X times as fast as recorded (default: 1)."),
+    ] = None
+    trace_unit: Annotated[
+        TimeUnit | None,
+        _Load(help="Unit of timestamp in JSON lines: s or ms (default: ms, as in Mooncake's)."),
+    ] = None
+    lenient: Annotated[
+        bool,
+        _Load("--lenient", help="Skip and count bad rows of the trace instead of stopping."),
+    ] = False
+    rate: Annotated[
+        float | None,
+        _Load(metavar="R", help="Generate a synthetic load of R requests per second."),
+    ] = None
+    arrivals: Annotated[
+        Arrivals | None,
+        _Load(help="Arrival process of a synthetic load: poisson or gamma (default: poisson)."),
+    ] = None
+    cv: Annotated[
+        float | None,
+        _Load(
+            metavar="C",
+            help="Coefficient of variation of the gaps between gamma arrivals; more than 1 is "
+            "burstier than Poisson.",
+        ),
+    ] = None
+    prompt_tokens: Annotated[
+        str | None,
+        _Load(
+            metavar="DIST",
+            help=f"Prompt lengths of a synthetic load, in tokens: {SYNTAX} "
+            f"(default: {DEFAULT_LENGTH}).",
+        ),
+    ] = None
+    output_tokens: Annotated[
+        str | None,
+        _Load(
+            metavar="DIST",
+            help=f"Output lengths of a synthetic load, in tokens: {SYNTAX} "
+            f"(default: {DEFAULT_LENGTH}).",
+        ),
+    ] = None
+    length_scale: Annotated[
+        float,
+        _Load(
+            metavar="X",
+            help="Multiply all prompt and output lengths by X, such as 0.1 for a small model.",
+        ),
+    ] = 1.0
+    max_prompt_tokens: Annotated[
+        int | None, _Load(metavar="N", help="Cut longer prompts to N tokens.")
+    ] = None
+    max_output_tokens: Annotated[
+        int | None, _Load(metavar="N", help="Cut longer outputs to N tokens.")
+    ] = None
+    seed: Annotated[
+        int,
+        _Load(
+            min=0,
+            metavar="N",
+            help="Random seed: equal seeds give equal requests. Change it between runs against "
+            "an endpoint that caches prefixes.",
+        ),
+    ] = 0
+
+    def load(self) -> Load:
+        """Return the load that the options name: recorded or synthetic, never a mixture of both.
+
+        Raises ValueError for bad rows and for options that contradict each other.
+        """
+        if self.trace is not None and self.rate is None:
+            if self.arrivals or self.cv is not None or self.prompt_tokens or self.output_tokens:
+                raise ValueError(
+                    "--arrivals, --cv, --prompt-tokens and --output-tokens go with --rate: "
+                    "a trace has arrivals and lengths of its own"
+                )
+            read = read_trace(self.trace, self.lenient, self.trace_unit)
+            return TraceLoad(read, 1.0 if self.time_scale is None else self.time_scale)
+        if self.rate is not None and self.trace is None:
+            if self.time_scale is not None or self.trace_unit is not None or self.lenient:
+                raise ValueError("--time-scale, --trace-unit and --lenient go with --trace")
+            return SyntheticLoad(
+                self.rate,
+                _gap_cv(self.arrivals, self.cv),
+                _lengths("--prompt-tokens", self.prompt_tokens),
+                _lengths("--output-tokens", self.output_tokens),
+            )
+        raise ValueError("give either --trace FILE or --rate R")
+
+    def limits(self, duration_s: float, num_requests: int | None = None) -> LoadLimits:
+        """Return the limits of a run; raise ValueError for impossible ones."""
+        return LoadLimits(
+            duration_s,
+            num_requests,
+            self.length_scale,
+            self.max_prompt_tokens,
+            self.max_output_tokens,
+        )
 
 
 def parse_duration(option: str, text: str) -> float:
-    """Positive seconds from ``1m30s``, ``100ms`` or a bare number of seconds."""
+    """Return positive seconds from ``1m30s``, ``100ms`` or a bare number of seconds."""
     try:
         seconds = float(text) if text[-1:].isdigit() else parse_seconds(text)
     except ValueError as error:
@@ -74,44 +150,6 @@ def parse_duration(option: str, text: str) -> float:
     if not 0 < seconds < math.inf:
         raise ValueError(f"{option} must be positive, got {text!r}")
     return seconds
-
-
-def given_load(given: Mapping[str, Any]) -> Load:
-    """``choose_load`` with those of a command's parameters, by name, that are its own."""
-    return choose_load(**{name: given[name] for name in signature(choose_load).parameters})
-
-
-def choose_load(
-    *,
-    trace: Path | None,
-    time_scale: float | None,
-    trace_unit: TimeUnit | None,
-    lenient: bool,
-    rate: float | None,
-    arrivals: Arrivals | None,
-    cv: float | None,
-    prompt_tokens: str | None,
-    output_tokens: str | None,
-) -> Load:
-    """The load that the options name: recorded or synthetic, never a mixture of both."""
-    if trace is not None and rate is None:
-        if arrivals or cv is not None or prompt_tokens or output_tokens:
-            raise ValueError(
-                "--arrivals, --cv, --prompt-tokens and --output-tokens go with --rate: "
-                "a trace has arrivals and lengths of its own"
-            )
-        read = read_trace(trace, lenient, trace_unit)
-        return TraceLoad(read, 1.0 if time_scale is None else time_scale)
-    if rate is not None and trace is None:
-        if time_scale is not None or trace_unit is not None or lenient:
-            raise ValueError("--time-scale, --trace-unit and --lenient go with --trace")
-        return SyntheticLoad(
-            rate,
-            _gap_cv(arrivals, cv),
-            _lengths("--prompt-tokens", prompt_tokens),
-            _lengths("--output-tokens", output_tokens),
-        )
-    raise ValueError("give either --trace FILE or --rate R")
 
 
 def _gap_cv(arrivals: Arrivals | None, cv: float | None) -> float:

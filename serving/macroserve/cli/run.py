@@ -1,4 +1,4 @@
-"""``macroserve run``: one part of a deployment in a pod of its own, as the operator starts it.
+"""``macroserve run``: one part of a deployment in its own pod, as the operator starts it.
 
 Exit codes: 0 told to stop, 1 failed, 2 wrong options, manifest or files.
 """
@@ -33,26 +33,32 @@ from macroserve.serving.security.tls import TlsSource
 ADMIN_TOKEN = "admin-token"
 
 run = typer.Typer(
-    no_args_is_help=True, help="Run one part of a deployment, as a pod of Kubernetes does."
+    no_args_is_help=True, help="Run one part of a deployment in a pod, as the operator does."
 )
 
-ManifestPath = Annotated[Path, typer.Option("-f", "--file", help="The MacroInstance, whole.")]
-Host = Annotated[str, typer.Option(envvar="POD_IP", help="This pod's address.")]
+ManifestPath = Annotated[
+    Path, typer.Option("-f", "--file", metavar="FILE", help="Manifest of the MacroInstance.")
+]
+Host = Annotated[str, typer.Option(envvar="POD_IP", help="IP address of this pod.")]
 Namespace = Annotated[
-    str, typer.Option(envvar="MACROSERVE_NAMESPACE", help="Kubernetes' namespace.")
+    str, typer.Option(envvar="MACROSERVE_NAMESPACE", help="Namespace of the MacroInstance.")
 ]
 Tokens = Annotated[
-    Path, typer.Option(help="Folder with the deployment's keys and tokens, a file each.")
+    Path,
+    typer.Option(
+        metavar="FOLDER", help="Folder with the deployment's keys and tokens, one file each."
+    ),
 ]
 Tls = Annotated[
     Path | None,
     typer.Option(
-        help="Folder with tls.crt, tls.key and ca.crt, for NAME.NAMESPACE.macroserve.internal. "
-        "Plain HTTP between the parts without."
+        metavar="FOLDER",
+        help="Folder with tls.crt, tls.key and ca.crt for NAME.NAMESPACE.macroserve.internal "
+        "(default: plain HTTP between the pods).",
     ),
 ]
 Grace = Annotated[
-    float, typer.Option(help="Seconds that accepted requests may take after SIGTERM.", min=0)
+    float, typer.Option(help="Seconds that accepted requests have to finish after SIGTERM.", min=0)
 ]
 
 DEFAULT_MANIFEST = Path("/etc/macroserve/manifest/macroinstance.json")
@@ -62,11 +68,11 @@ CHAT_TEMPLATE = Path("/etc/macroserve/chat-template")
 
 
 def _ports(text: str) -> range:
-    """Raises BadParameter for what is not first-last."""
+    """Return the ports of FIRST-LAST; raise BadParameter for other text."""
     found = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
     if not found or not int(found[1]) <= int(found[2]) < 2**16:
         raise typer.BadParameter(
-            f"{text!r} is not first-last, two ports", param_hint="--cell-ports"
+            f"{text!r} is not FIRST-LAST, two ports.", param_hint="'--cell-ports'"
         )
     return range(int(found[1]), int(found[2]) + 1)
 
@@ -80,18 +86,21 @@ def head(
     instances_service: Annotated[
         str | None,
         typer.Option(
-            help="host:port, or several with commas, whose addresses are the instances'. "
-            "By default port 8001 of the Service NAME-instances."
+            metavar="HOST:PORT",
+            help="Services that resolve to the instances' addresses, separated by commas "
+            "(default: port 8001 of the Service NAME-instances).",
         ),
     ] = None,
     cell_ports: Annotated[
         str,
-        typer.Option(help="Ports of the cell schedulers, first-last. By default any free ones."),
+        typer.Option(
+            metavar="FIRST-LAST", help="Ports of the cell schedulers; 0-0 takes any free ones."
+        ),
     ] = "0-0",
     namespace: Namespace = "default",
     tls: Tls = None,
 ) -> None:
-    """Run the cell schedulers and their control API."""
+    """Run the head: the cell schedulers and their control API."""
 
     async def serve_part() -> None:
         resource = load(manifest)
@@ -125,24 +134,36 @@ def head(
 def ingress(
     host: Host,
     manifest: ManifestPath = DEFAULT_MANIFEST,
-    listen: Annotated[str, typer.Option(help="Address of the public endpoint.")] = "0.0.0.0",
-    port: Annotated[int, typer.Option(help="Its port.", min=1, max=65535)] = 8000,
+    listen: Annotated[
+        str, typer.Option(help="Address that the OpenAI endpoint listens on.")
+    ] = "0.0.0.0",
+    port: Annotated[
+        int, typer.Option(help="Port of the OpenAI endpoint.", min=1, max=65535)
+    ] = 8000,
     private_port: Annotated[
-        int, typer.Option(help="Port for peers and Prometheus.", min=1, max=65535)
+        int,
+        typer.Option(
+            help="Port of metrics, for other ingress pods and Prometheus.", min=1, max=65535
+        ),
     ] = 8001,
     head: Annotated[
         str | None,
-        typer.Option(help="URL of the head. By default port 8100 of the Service NAME-head."),
+        typer.Option(
+            metavar="URL", help="URL of the head (default: port 8100 of the Service NAME-head)."
+        ),
     ] = None,
     namespace: Namespace = "default",
     tokens: Tokens = DEFAULT_TOKENS,
     api_keys: Annotated[
-        Path, typer.Option(help="Folder of API keys, if spec.ingress.apiKeysSecret is set.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder of API keys; read if spec.ingress.apiKeysSecret is set."
+        ),
     ] = DEFAULT_API_KEYS,
     tls: Tls = None,
     grace: Grace = 285.0,
 ) -> None:
-    """Run a replica of the OpenAI endpoint."""
+    """Run one ingress replica: the OpenAI endpoint, without an engine."""
 
     async def serve_part() -> None:
         resource = load(manifest)
@@ -184,19 +205,23 @@ def ingress(
 @run.command()
 def instance(
     host: Host,
-    name: Annotated[str, typer.Option(envvar="MACROSERVE_INSTANCE", help="Its name.")],
-    pool: Annotated[Pool, typer.Option(envvar="MACROSERVE_POOL", help="Its pool.")] = Pool.LP,
+    name: Annotated[str, typer.Option(envvar="MACROSERVE_INSTANCE", help="Name of the instance.")],
+    pool: Annotated[
+        Pool, typer.Option(envvar="MACROSERVE_POOL", help="Pool of the instance: lp or hp.")
+    ] = Pool.LP,
     manifest: ManifestPath = DEFAULT_MANIFEST,
-    port: Annotated[int, typer.Option(help="Port for tokens.", min=1, max=65535)] = 8000,
+    port: Annotated[
+        int, typer.Option(help="Port that serves token streams.", min=1, max=65535)
+    ] = 8000,
     control_port: Annotated[
-        int, typer.Option(help="Port for schedulers and probes.", min=1, max=65535)
+        int, typer.Option(help="Port of status, for cell schedulers and probes.", min=1, max=65535)
     ] = 8001,
     namespace: Namespace = "default",
     tokens: Tokens = DEFAULT_TOKENS,
     tls: Tls = None,
     grace: Grace = 290.0,
 ) -> None:
-    """Run one engine."""
+    """Run one instance: an engine and its servers."""
 
     async def serve_part() -> None:
         resource = load(manifest)
@@ -234,7 +259,7 @@ def _tls(folder: Path | None, namespace: str, manifest: Manifest) -> TlsSource |
 
 
 def _model(manifest: Manifest) -> str:
-    """An emulated engine reads no checkpoint."""
+    """Return the model's folder; an emulated engine reads none, and gets the source's name."""
     emulated = manifest.spec.engine.type == "Emulated"
     return manifest.spec.model.source if emulated else model_folder(manifest)
 

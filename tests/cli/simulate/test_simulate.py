@@ -40,7 +40,7 @@ def run(manifest):
     return lambda *options: CliRunner().invoke(app, ["-f", str(manifest), *map(str, options)])
 
 
-def test_figures_follow_from_manifest_load_and_seed(run, tmp_path):
+def test_simulate_with_equal_seeds_reports_equal_figures(run, tmp_path):
     figures = []
     for index, seed in enumerate((1, 1, 2)):
         path = tmp_path / f"{index}.json"
@@ -59,7 +59,7 @@ def test_figures_follow_from_manifest_load_and_seed(run, tmp_path):
 
 
 @pytest.mark.parametrize("num_requests", [1, 3, 4])
-def test_a_few_requests_are_simulated_too(run, tmp_path, num_requests):
+def test_simulate_of_few_requests_reports_their_figures(run, tmp_path, num_requests):
     trace, figures = tmp_path / "trace.csv", tmp_path / "figures.json"
     rows = [f"2023-11-16 18:15:{46 + index}.68,10,5" for index in range(num_requests)]
     trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
@@ -71,7 +71,7 @@ def test_a_few_requests_are_simulated_too(run, tmp_path, num_requests):
     assert ("by size" in result.output) is (num_requests == 4)
 
 
-def test_a_trace_is_replayed_whole(run, tmp_path):
+def test_simulate_with_a_trace_replays_it_whole(run, tmp_path):
     trace = tmp_path / "trace.jsonl"
     rows = [{"arrival_s": 0.5 * i, "prompt_tokens": 100, "output_tokens": 10} for i in range(30)]
     text = "\n".join(map(json.dumps, rows))
@@ -86,7 +86,7 @@ def test_a_trace_is_replayed_whole(run, tmp_path):
     assert result.exit_code == 0 and "1 bad rows of the trace skipped" in result.output
 
 
-def test_requests_beyond_the_model_are_refused_counted_and_told(run, tmp_path):
+def test_simulate_of_requests_beyond_the_model_refuses_and_reports_them(run, tmp_path):
     trace, figures = tmp_path / "trace.jsonl", tmp_path / "figures.json"
     lengths = [(100_000, 10), (4096, 10), (4095, 10), (100, 10), (100, 5000)]
     rows = [
@@ -107,9 +107,9 @@ def test_requests_beyond_the_model_are_refused_counted_and_told(run, tmp_path):
     [
         (
             (*LOAD, *PLACE, "--device", "B1000"),
-            "unknown device 'B1000', known are: A100-40GB",
+            "'B1000' is not one of A100-40GB",
         ),
-        ((*LOAD, *PLACE, "--link", "rope"), "unknown link 'rope', known are: nvlink3"),
+        ((*LOAD, *PLACE, "--link", "rope"), "'rope' is not one of nvlink3"),
         (
             (*LOAD, "--device", "L20-48GB", "--model", "nothing"),
             "cannot be read from nothing/config.json",
@@ -122,13 +122,13 @@ def test_requests_beyond_the_model_are_refused_counted_and_told(run, tmp_path):
         ((*PLACE, *LOAD, "--duration", "1ms"), "no request arrives within --duration"),
     ],
 )
-def test_what_cannot_be_simulated_gets_one_sentence(run, options, sentence):
+def test_simulate_of_impossible_options_fails_with_one_sentence(run, options, sentence):
     result = run(*options)
     assert result.exit_code == 2
     assert sentence in result.output and "Traceback" not in result.output
 
 
-def test_a_checkpoints_folder_tells_the_shape(run, tmp_path):
+def test_simulate_with_a_checkpoint_folder_takes_its_shape(run, tmp_path):
     config = {
         "model_type": "mistral",
         "num_hidden_layers": 32,
@@ -146,7 +146,7 @@ def test_a_checkpoints_folder_tells_the_shape(run, tmp_path):
     assert json.loads(named.read_text()) == json.loads(read.read_text())
 
 
-def test_the_manifests_of_this_repository_can_be_simulated(tmp_path):
+def test_simulate_of_each_example_manifest_succeeds(tmp_path):
     app = Typer()
     app.command()(simulate)
     root = Path(__file__).parents[3]

@@ -1,4 +1,4 @@
-"""The command: its options and its exit codes."""
+"""The command of ``macroserve plan``: its options and its exit codes."""
 
 import json
 import os
@@ -12,40 +12,32 @@ import yaml
 from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
-from macroserve.cli import load_options as options
-from macroserve.cli.simulate import options as where
+from macroserve.cli.deployment_options import DeploymentOptions
+from macroserve.cli.load_options import LoadOptions
+from macroserve.cli.option_groups import takes_groups
 from macroserve.local.manifest_file import load as load_manifest
 from macroserve.local.manifest_file import load_document
 
 DEFAULT_DURATION = "5m"
 
 
+@takes_groups
 def plan(
-    context: typer.Context,
-    manifest: where.ManifestFile,
-    device: where.Device,
-    out: Annotated[Path, typer.Option(help="Folder for the plan and its manifest.")],
+    deployment: DeploymentOptions,
+    load: LoadOptions,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder for plan.json, plan.png and macroinstance.yaml."
+        ),
+    ],
     devices: Annotated[int, typer.Option(help="Maximum number of devices.", min=1)] = 32,
     per_node: Annotated[
-        int, typer.Option(help="Devices per node; an instance stays within one.", min=1)
+        int, typer.Option(help="Devices per node; an instance stays within one node.", min=1)
     ] = 8,
-    link: where.Link = where.DEFAULT_LINK,
-    model: where.Model = None,
     price: Annotated[
         float | None, typer.Option(help="Price per device-hour, in any currency.", min=0)
     ] = None,
-    trace: options.TraceFile = None,
-    time_scale: options.TimeScale = None,
-    trace_unit: options.TraceUnit = None,
-    lenient: options.Lenient = False,
-    rate: options.Rate = None,
-    arrivals: options.Kind = None,
-    cv: options.Variation = None,
-    prompt_tokens: options.PromptTokens = None,
-    output_tokens: options.OutputTokens = None,
-    length_scale: options.LengthScale = 1.0,
-    max_prompt_tokens: options.MaxPromptTokens = None,
-    max_output_tokens: options.MaxOutputTokens = None,
     duration: Annotated[
         str | None,
         typer.Option(
@@ -54,33 +46,33 @@ def plan(
             f"{DEFAULT_DURATION} with --rate).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed for arrivals and lengths.", min=0)] = 0,
     processes: Annotated[
         int | None, typer.Option(help="Worker processes (default: one per core).", min=1)
     ] = None,
 ) -> None:
-    """Find the cheapest configuration that keeps a manifest's targets under a load.
+    """Find the cheapest configuration that meets a manifest's targets under a load.
 
-    Varied are the devices of an instance, the number of instances, the size of cells, the share of
-    HP instances and the strategy; the rest is as the manifest says.
+    The search varies the devices of an instance, the number of instances, the size of cells, the
+    share of high-priority (HP) instances and the strategy; all else is as the manifest says. It
+    simulates, so neither the devices nor the model's weights have to exist.
     """
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.plan import report
-    from macroserve.cli.simulate import place
-    from macroserve.cli.simulate.load import requests
+    from macroserve.cli.simulated_cluster import cluster
+    from macroserve.cli.simulated_load import requests
     from macroserve.sim.capacity.planning import Candidate, Need, search
     from macroserve.sim.scenario import Scenario
 
     console, tried = Console(highlight=False), list[Candidate]()
     try:
-        wanted = load_manifest(manifest)
-        asked = requests(context.params, DEFAULT_DURATION, warm_up_s=0.0)
+        wanted = load_manifest(deployment.manifest)
+        asked = requests(load, duration, DEFAULT_DURATION, warm_up_s=0.0)
         beyond = asked.beyond(wanted.spec.model.max_model_len)
         asked = asked.that_fit(wanted.spec.model.max_model_len)
         scenario = Scenario(
             # With another number of devices to an instance, other memory is left for the cache.
             # Engines do not run pipelines.
-            replace(place.cluster(wanted, model, device, link), kv_bytes=None, stages=1),
+            replace(cluster(wanted, deployment), kv_bytes=None, stages=1),
             wanted.strategy,
             wanted.slo,
             drop_late=wanted.spec.scheduling.drop_late,
@@ -106,7 +98,7 @@ def plan(
         "candidates": [report.document(candidate, cost) for candidate in tried],
     }
     (out / "plan.json").write_text(json.dumps(figures, indent=2) + "\n")
-    document = report.recommended(load_document(manifest), chosen)
+    document = report.recommended(load_document(deployment.manifest), chosen)
     (out / "macroinstance.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     written = ["plan.json", "macroinstance.yaml"]
     if find_spec("matplotlib"):

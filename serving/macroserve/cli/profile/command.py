@@ -1,4 +1,4 @@
-"""The command: its options and its exit codes."""
+"""The command of ``macroserve profile``: its options and its exit codes."""
 
 import asyncio
 import json
@@ -12,18 +12,22 @@ from macroserve.api.manifest import ManifestError
 from macroserve.local.manifest_file import engine_settings, load, model_folder
 
 STEADY = 1.5
-"""Rounds of a quiet machine are not further apart than so many times."""
+"""Largest ratio between the slowest and the fastest round on a quiet machine."""
 
 
 def profile(
     manifest: Annotated[
-        Path, typer.Option("-f", "--file", metavar="FILE", help="The MacroInstance.")
+        Path, typer.Option("-f", "--file", metavar="FILE", help="Manifest of the MacroInstance.")
     ],
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures there.")
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write the figures to a JSON file, too."),
     ] = None,
 ) -> None:
-    """Measure a manifest's engine on this machine: its latency model and Apt-Serve's rho."""
+    """Fit the latency model of a manifest's engine to measurements on this machine.
+
+    The figures are the model's coefficients and Apt-Serve's rho, the cost of hidden states.
+    """
     try:
         wanted = load(manifest)
         if wanted.spec.engine.type == "Emulated":

@@ -1,4 +1,4 @@
-"""The command: its options and its progress."""
+"""The command of ``macroserve reproduce``: its options and its progress."""
 
 import os
 from importlib.util import find_spec
@@ -9,45 +9,82 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from macroserve.cli.choices import Choices
+
 console = Console(highlight=False)
 
-PAPER_NAMES = ("aptserve", "ascendra", "econoserve", "ecoserve", "unified")
-"""The keys of ``macroserve.papers.PAPERS``, which takes long to import."""
+FIGURE_NAMES = {
+    "aptserve": ("throughput", "attainment", "ablation"),
+    "ascendra": ("goodput", "variants", "attainment", "strictness", "overload"),
+    "econoserve": ("rate", "latency", "utilisation", "devices", "ablation"),
+    "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
+    "unified": ("goodput", "ceiling", "p99", "tbt", "ablation"),
+}
+"""The papers of ``macroserve.papers.PAPERS``, which takes long to import, and their figures."""
+
+_PAPERS = Choices(FIGURE_NAMES)
 
 
-def _papers(incomplete: str) -> list[str]:
-    return [name for name in PAPER_NAMES if name.startswith(incomplete)]
+def _figures(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the figures of the paper on the command line that begin with ``incomplete``."""
+    # Before an option without its value, the parser has not yet named the arguments.
+    given = [context.params.get("paper"), *context.args]
+    names = next((FIGURE_NAMES[each] for each in given if each in FIGURE_NAMES), ())
+    return Choices(names).complete(incomplete)
 
 
 def reproduce(
     paper: Annotated[
-        str, typer.Argument(help=f"The paper: {', '.join(PAPER_NAMES)}.", autocompletion=_papers)
+        str,
+        typer.Argument(
+            metavar="PAPER",
+            help=f"Paper to reproduce: {_PAPERS}. unified is this project's own strategy.",
+            autocompletion=_PAPERS.complete,
+            callback=_PAPERS.check,
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for tables (JSON) and plots (PNG). Points measured there are kept.",
+        ),
+    ],
     figure: Annotated[
         list[str] | None,
-        typer.Option(help="Figure to measure, may be repeated (default: all of the paper)."),
+        typer.Option(
+            metavar="FIGURE",
+            help="Figure to measure, may be repeated (default: all of the paper). "
+            + "; ".join(f"{paper}: {', '.join(names)}" for paper, names in FIGURE_NAMES.items())
+            + ".",
+            autocompletion=_figures,
+        ),
     ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Random seed, may be repeated for the mean over seeds (default: 0)."),
+        typer.Option(
+            metavar="N",
+            help="Random seed, may be repeated for the mean over seeds (default: 0).",
+        ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="Worker processes (default: one per core).", min=1)
+        int | None,
+        typer.Option(metavar="N", help="Worker processes (default: one per core).", min=1),
     ] = None,
 ) -> None:
-    """Measure a paper's figures again in the simulator. What was measured before is kept."""
+    """Reproduce a paper's figures in the simulator, and print the paper's values beside ours."""
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.reproduce.report import draw, tables, write
     from macroserve.papers import PAPERS
     from macroserve.papers.result_cache import ResultCache, measure_all
 
-    figures = PAPERS.get(paper)
-    if figures is None:
-        raise typer.BadParameter(f"{paper!r} is none of {', '.join(PAPERS)}.")
+    figures = PAPERS[paper]
     for name in figure or ():
         if name not in figures:
-            raise typer.BadParameter(f"{paper} has the figures {', '.join(figures)}, not {name!r}.")
+            raise typer.BadParameter(
+                f"{name!r} is not one of {', '.join(figures)}, the figures of {paper}.",
+                param_hint="'--figure'",
+            )
     chosen = {name: figures[name] for name in figure or figures}
     measurements = [each for found in chosen.values() for each in found.measurements()]
     seeds = list(dict.fromkeys(seed or [0]))

@@ -1,2 +1,1 @@
-"""``macroserve simulate``: a manifest's deployment in virtual time, on devices that need not be
-there."""
+"""``macroserve simulate``: a manifest's deployment under a load, in virtual time."""

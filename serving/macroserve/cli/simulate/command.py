@@ -1,4 +1,4 @@
-"""The command: its options and its exit codes."""
+"""The command of ``macroserve simulate``: its options and its exit codes."""
 
 import json
 from pathlib import Path
@@ -8,34 +8,21 @@ import typer
 from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
-from macroserve.cli import load_options as options
-from macroserve.cli.simulate import options as where
+from macroserve.cli.deployment_options import DeploymentOptions
+from macroserve.cli.load_options import LoadOptions
+from macroserve.cli.option_groups import takes_groups
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.local.manifest_file import load as load_manifest
 
 DEFAULT_DURATION = "10m"
 WARM_UP_S = 30.0
-"""Synthetic requests of so long come before those that count."""
+"""Seconds of synthetic requests before those that count."""
 
 
+@takes_groups
 def simulate(
-    context: typer.Context,
-    manifest: where.ManifestFile,
-    device: where.Device,
-    link: where.Link = where.DEFAULT_LINK,
-    model: where.Model = None,
-    trace: options.TraceFile = None,
-    time_scale: options.TimeScale = None,
-    trace_unit: options.TraceUnit = None,
-    lenient: options.Lenient = False,
-    rate: options.Rate = None,
-    arrivals: options.Kind = None,
-    cv: options.Variation = None,
-    prompt_tokens: options.PromptTokens = None,
-    output_tokens: options.OutputTokens = None,
-    length_scale: options.LengthScale = 1.0,
-    max_prompt_tokens: options.MaxPromptTokens = None,
-    max_output_tokens: options.MaxOutputTokens = None,
+    deployment: DeploymentOptions,
+    load: LoadOptions,
     duration: Annotated[
         str | None,
         typer.Option(
@@ -44,12 +31,9 @@ def simulate(
             f"{DEFAULT_DURATION}, after a warm-up of {WARM_UP_S:.0f} s that does not count).",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Random seed for arrivals, lengths and noise.", min=0)
-    ] = 0,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Write the figures to a file, too."),
+        typer.Option("--json", metavar="FILE", help="Write the figures to a JSON file, too."),
     ] = None,
     trace_out: Annotated[
         Path | None,
@@ -59,24 +43,25 @@ def simulate(
         ),
     ] = None,
 ) -> None:
-    """Simulate a manifest's deployment under a load, to the end of its last request.
+    """Simulate a manifest's deployment under a load, and report latencies and SLO attainment.
 
-    Nothing of the manifest has to exist: neither the devices nor the model's weights.
+    The load is a trace or synthetic arrivals. Neither the devices nor the model's weights have to
+    exist. The simulation ends with the last request.
     """
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
-    from macroserve.cli.simulate import place
-    from macroserve.cli.simulate.load import requests
     from macroserve.cli.simulate.report import Report
+    from macroserve.cli.simulated_cluster import cluster
+    from macroserve.cli.simulated_load import requests
     from macroserve.sim.results import AT_END
     from macroserve.sim.scenario import Scenario
     from macroserve.sim.trace import Trace
 
     try:
-        wanted = load_manifest(manifest)
+        wanted = load_manifest(deployment.manifest)
         mitosis = wanted.spec.mitosis
-        asked = requests(context.params, DEFAULT_DURATION, WARM_UP_S)
+        asked = requests(load, duration, DEFAULT_DURATION, WARM_UP_S)
         scenario = Scenario(
-            place.cluster(wanted, model, device, link),
+            cluster(wanted, deployment),
             wanted.strategy,
             wanted.slo,
             high_priority_ratio=wanted.desired_fleet().high_priority_ratio,
@@ -85,7 +70,7 @@ def simulate(
         )
         recorded = None if trace_out is None else Trace()
         outcome = scenario.serve(
-            asked.arrivals, num_before=asked.num_before, seed=seed, stop=AT_END, trace=recorded
+            asked.arrivals, num_before=asked.num_before, seed=load.seed, stop=AT_END, trace=recorded
         )
     except (ManifestError, ValueError) as error:
         typer.echo(f"macroserve simulate: {error}", err=True)

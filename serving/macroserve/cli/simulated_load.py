@@ -1,23 +1,24 @@
-"""The requests to simulate, from the options that name a load."""
+"""The requests to simulate, from the options of a load."""
 
-from collections.abc import Mapping
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from macroserve.cli.load_options import given_load, parse_duration
+from macroserve.cli.load_options import LoadOptions, parse_duration
 from macroserve.workload.arrivals import Arrival
-from macroserve.workload.load import LoadLimits, TraceLoad, plan
+from macroserve.workload.load import TraceLoad, plan
 
 
 class Requests(NamedTuple):
-    """num_before: so many of the first arrivals do not count. num_skipped: bad rows of a trace."""
+    """The requests of a simulation, the first of which only warm it up."""
 
     arrivals: list[Arrival]
     num_before: int
+    """Number of the first arrivals that do not count."""
     num_skipped: int
+    """Bad rows of the trace."""
 
     def beyond(self, max_model_len: int) -> "Beyond":
-        """What of the arrivals that count does not fit a model of that many tokens."""
+        """Return which of the arrivals that count do not fit a model of that many tokens."""
         counted = self.arrivals[self.num_before :]
         too_long = [each for each in counted if each.num_prompt_tokens >= max_model_len]
         cut = [
@@ -26,7 +27,7 @@ class Requests(NamedTuple):
         return Beyond(len(counted), len(too_long), len(cut), max_model_len)
 
     def that_fit(self, max_model_len: int) -> "Requests":
-        """Those that the endpoint takes. Raises ValueError when it takes none."""
+        """Return the requests that the endpoint takes; raise ValueError when it takes none."""
         kept = [each.num_prompt_tokens < max_model_len for each in self.arrivals]
         if not any(kept[self.num_before :]):
             raise ValueError(
@@ -38,19 +39,23 @@ class Requests(NamedTuple):
 
     @property
     def duration_s(self) -> float:
+        """Seconds from the first arrival that counts to the last."""
         return self.arrivals[-1].at_s - self.arrivals[self.num_before].at_s
 
 
 class Beyond(NamedTuple):
-    """num_refused: prompts that leave no room for a token. num_cut: responses that end early."""
+    """The requests that are longer than the model takes."""
 
     num_requests: int
+    """All requests."""
     num_refused: int
+    """Requests whose prompt leaves no room for an output token."""
     num_cut: int
+    """Requests whose output ends early."""
     max_model_len: int
 
     def sentences(self) -> list[str]:
-        """One for each kind that there is."""
+        """Return one sentence for each kind that there is."""
         model = f"spec.model.maxModelLen ({self.max_model_len:,} tokens)"
         found = []
         if self.num_refused:
@@ -70,25 +75,21 @@ def _num_tokens(arrival: Arrival) -> int:
     return arrival.num_prompt_tokens + arrival.num_output_tokens
 
 
-def requests(given: Mapping[str, Any], default_duration: str, warm_up_s: float) -> Requests:
-    """given: a command's parameters by name, those of ``cli.load.options`` among them.
+def requests(
+    options: LoadOptions, duration: str | None, default_duration: str, warm_up_s: float
+) -> Requests:
+    """Return the requests that the options name.
 
     A trace is replayed whole unless ``duration`` says otherwise; synthetic requests of
     ``warm_up_s`` come before those that count. Raises ValueError for options that contradict each
     other, bad rows and no requests.
     """
-    load, duration = given_load(given), given["duration"]
+    load = options.load()
     is_trace = isinstance(load, TraceLoad)
     before_s, duration_s = (0.0 if is_trace else warm_up_s), inf
     if duration or not is_trace:
         duration_s = parse_duration("--duration", duration or default_duration) + before_s
-    limits = LoadLimits(
-        duration_s=duration_s,
-        length_scale=given["length_scale"],
-        max_prompt_tokens=given["max_prompt_tokens"],
-        max_output_tokens=given["max_output_tokens"],
-    )
-    arrivals = list(plan(load, limits, given["seed"]))
+    arrivals = list(plan(load, options.limits(duration_s), options.seed))
     num_before = sum(arrival.at_s < before_s for arrival in arrivals)
     if num_before == len(arrivals):
         raise ValueError("no request arrives within --duration")

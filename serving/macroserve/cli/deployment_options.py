@@ -1,0 +1,51 @@
+"""The options that name a deployment to simulate, shared by ``simulate`` and ``plan``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from macroserve.cli.choices import Choices
+from macroserve.sim.hardware.devices import DEVICES
+from macroserve.sim.hardware.links import LINKS
+from macroserve.sim.hardware.models import MODELS
+
+_DEVICES, _LINKS, _MODELS = Choices(DEVICES), Choices(LINKS), Choices(MODELS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentOptions:
+    """Deployment options name a manifest, and the model and devices to simulate it with."""
+
+    manifest: Annotated[
+        Path,
+        typer.Option("-f", "--file", metavar="FILE", help="Manifest of the MacroInstance."),
+    ]
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help=f"Device type: {_DEVICES}.",
+            autocompletion=_DEVICES.complete,
+            callback=_DEVICES.check,
+        ),
+    ]
+    link: Annotated[
+        str,
+        typer.Option(
+            metavar="LINK",
+            help=f"Link between the devices of an instance: {_LINKS}.",
+            autocompletion=_LINKS.complete,
+            callback=_LINKS.check,
+        ),
+    ] = "pcie4"
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Model shape in place of the manifest's: a folder with a config.json, or one of "
+            f"{_MODELS}.",
+            autocompletion=_MODELS.complete,
+        ),
+    ] = None
