@@ -126,7 +126,7 @@ def test_up_without_a_folder_to_write_to_ends_with_a_sentence(
     assert "a-file" in said and "Not a directory" in said
 
 
-def test_figures_are_shown_where_they_cannot_be_written(
+def test_simulate_with_an_unwritable_json_file_still_prints_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     json_file = tmp_path / "nowhere" / "figures.json"
@@ -139,7 +139,7 @@ def test_figures_are_shown_where_they_cannot_be_written(
     assert said.err == f"error: {json_file}: No such file or directory\n"
 
 
-def test_folders_of_one_without_a_home_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_without_a_home_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -150,13 +150,13 @@ def test_folders_of_one_without_a_home_are_asked_for(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("command", [("status",), ("scale", "3"), ("status", "--name", "x")])
-def test_nothing_runs(command: tuple[str, ...]) -> None:
+def test_command_without_a_deployment_fails(command: tuple[str, ...]) -> None:
     result = invoke(*command)
     assert result.exit_code == 1
     assert "runs on this machine" in result.output
 
 
-def test_scale_wants_at_least_one() -> None:
+def test_scale_to_less_than_one_instance_is_refused() -> None:
     assert invoke("scale", "0").exit_code == 2
     assert invoke("scale", "many").exit_code == 2
 
@@ -178,12 +178,12 @@ def test_state_files_are_private_and_found_by_name() -> None:
     assert state.find(None).name == "b"
 
 
-def test_a_state_file_of_a_dead_process_does_not_count() -> None:
+def test_state_of_a_dead_process_does_not_count() -> None:
     with state.claimed("dead"):
         state.write(deployment("dead", 2**22 + 1))
     with pytest.raises(state.NotRunningError):
         state.find(None)
 
 
-def test_secrets_are_not_shown() -> None:
+def test_deployment_repr_hides_its_secrets() -> None:
     assert "admin" not in repr(deployment("a", 1)) and "'control'" not in repr(deployment("a", 1))

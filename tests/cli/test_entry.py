@@ -10,7 +10,7 @@ import pytest
 from macroserve.cli import entry
 
 
-def test_it_listens_before_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_handles_sigterm_before_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     app = ModuleType("macroserve.cli.app")
     app.main = lambda: signal.raise_signal(signal.SIGTERM)  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, app.__name__, app)
@@ -23,7 +23,7 @@ def test_it_listens_before_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.value.code == 143
 
 
-def test_nothing_slow_is_imported_before() -> None:
+def test_entry_imports_nothing_slow() -> None:
     code = "import sys, macroserve.cli.entry; print(*sys.modules)"
     modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert not {"asyncio", "typer", "pydantic", "macroserve.cli.app"} & set(modules)

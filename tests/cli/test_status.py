@@ -43,7 +43,7 @@ REPORT = Report(
 )
 
 
-def test_all_is_there_on_a_terminal_of_80_columns(capsys):
+def test_status_on_80_columns_shows_every_name(capsys):
     Console(width=80).print(table("llama", REPORT))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0][:6] == ["llama:", "2", "instances", "in", "1", "cells,"]

@@ -58,7 +58,7 @@ def pools(cell):
     return [instance.policy.config.pool for instance in cell.instances]
 
 
-def test_each_node_has_both_where_caches_stay_in_it(make_cell):
+def test_pools_with_transfers_inside_a_node_have_both_on_each_node(make_cell):
     hp, lp = Pool.HP, Pool.LP
     assert pools(make_cell("mooncake")) == [hp, hp, lp, lp]
     assert pools(make_cell("mooncake", ratio=0.25)) == [hp, lp, lp, lp]
@@ -70,7 +70,7 @@ def test_each_node_has_both_where_caches_stay_in_it(make_cell):
 
 @pytest.mark.parametrize("name", DISAGGREGATED)
 @pytest.mark.parametrize("num_blocks", [1024, 96])
-def test_every_request_ends_and_every_block_is_free(
+def test_disaggregated_cell_ends_every_request_and_frees_every_block(
     name, num_blocks, make_cell, make_lengths, ends
 ):
     cell = make_cell(name, num_blocks=num_blocks)
@@ -81,10 +81,10 @@ def test_every_request_ends_and_every_block_is_free(
         running = instance.policy.running
         running.blocks.check()
         assert running.blocks.free == num_blocks
-        assert not instance._records
+        assert instance.num_requests == 0
 
 
-def test_the_second_token_waits_for_the_cache_and_no_other(make_cell, ends):
+def test_slow_transfer_delays_the_second_token_alone(make_cell, ends):
     cell = make_cell("distserve", inside=SLOW)
     cell.serve([Arrival(1.0, 1000, 10)])
     slow = ends["request-0"]
@@ -98,14 +98,14 @@ def test_the_second_token_waits_for_the_cache_and_no_other(make_cell, ends):
     assert slow.decoding_s == pytest.approx(fast.decoding_s + 10.0, rel=1e-3)
 
 
-def test_caches_of_one_node_wait_for_its_link(make_cell, ends):
+def test_transfers_of_one_node_wait_for_its_link(make_cell, ends):
     cell = make_cell("mooncake", network=SLOW, ratio=0.25)
     cell.serve([Arrival(1.0, 1000, 5), Arrival(1.0, 1000, 5)])
     began = sorted(record.decoding_s for record in ends.values())
     assert began[1] - began[0] == pytest.approx(10.0, rel=0.05)
 
 
-def test_a_cache_stays_until_its_receiver_has_room(make_cell, ends):
+def test_kv_cache_stays_until_its_receiver_has_room(make_cell, ends):
     """The decoding instance of 64 blocks holds one of these at a time."""
     cell = make_cell("mooncake", instances=2, num_blocks=64, max_model_len=2000)
     cell.serve([Arrival(1.0, 1500, 20), Arrival(1.0, 1500, 20)])
@@ -114,6 +114,6 @@ def test_a_cache_stays_until_its_receiver_has_room(make_cell, ends):
     assert second.first_s < first.last_s, "it was prefilled meanwhile"
 
 
-def test_a_response_of_one_token_needs_no_decode(make_cell, ends):
+def test_response_of_one_token_needs_no_transfer(make_cell, ends):
     make_cell(network=SLOW).serve([Arrival(1.0, 1000, 1)])
     assert ends["request-0"].last_s == ends["request-0"].first_s

@@ -1,6 +1,6 @@
 """The simulator against the schedulers that it is made of, and against the emulated executor."""
 
-from collections import deque
+from collections import defaultdict, deque
 from random import Random
 
 import pytest
@@ -9,6 +9,7 @@ from macroserve.core.batch import BatchKind, HandBackReason
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.routing.policies.baselines import least_load_route
+from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
@@ -73,7 +74,7 @@ async def emulated_batches(config, latency, arrivals):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_decisions_are_those_of_the_emulated_executor(
+async def test_simulation_decides_as_the_emulated_executor_does(
     strategy, make_config, make_latency, make_lengths
 ):
     config = make_config(strategy, num_blocks=128)  # tight, so that some are preempted
@@ -89,13 +90,22 @@ async def test_decisions_are_those_of_the_emulated_executor(
     assert len(log) > 500
 
 
-def test_of_what_ends_in_one_step_the_first_come_is_learned_from_first(make_config, make_latency):
+def test_requests_that_end_in_one_step_are_learned_from_in_order_of_arrival(
+    make_config, make_latency, monkeypatch
+):
     """In the order in which ids hash, the same seed would give other figures in another process."""
+    learned = defaultdict(list)
+    observe = LengthPredictor.observe
+
+    def observing(self, request, num_emitted):
+        learned[self].append(request.num_prompt_tokens)
+        observe(self, request, num_emitted)
+
+    monkeypatch.setattr(LengthPredictor, "observe", observing)
     prompts = list(range(10, 110, 10))
     cell = single_cell(InstanceSpec.known(make_config(), make_latency()), 1)
     cell.serve([Arrival(0.0, prompt, 50) for prompt in prompts], stop=AT_END)
-    learned = cell.instances[0].policy.lengths._recent
-    assert [prompt for (prompt, _), _ in learned] == prompts
+    assert list(learned.values()) == [prompts] * len(learned) != []
 
 
 @pytest.fixture
@@ -121,7 +131,7 @@ def ends(monkeypatch):
     ("num_instances", "rate", "num_blocks", "hidden_states_per_block"),
     [(1, 2, 1024, None), (4, 16, 128, None), (1, 2, 96, 64)],
 )
-def test_a_run_of_steps_in_one_event_changes_no_token(
+def test_simulation_with_several_steps_per_event_changes_no_token(
     strategy,
     num_instances,
     rate,
@@ -162,7 +172,7 @@ def test_a_run_of_steps_in_one_event_changes_no_token(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_what_has_ended_holds_nothing(strategy, make_config, make_latency, make_lengths):
+def test_simulation_that_ended_holds_no_cache(strategy, make_config, make_latency, make_lengths):
     """Though memory is short, so that some rest, and some that rest lose their caches."""
     config = make_config(strategy, num_blocks=64)
     cell = single_cell(InstanceSpec.known(config, make_latency()), 1)
@@ -172,7 +182,9 @@ def test_what_has_ended_holds_nothing(strategy, make_config, make_latency, make_
     assert cell.instances[0].kv_use == 0.0
 
 
-def test_the_same_again(make_config, make_latency, make_lengths, ends):
+def test_simulation_with_equal_seeds_gives_equal_results(
+    make_config, make_latency, make_lengths, ends
+):
     arrivals = poisson([20.0], 10.0, make_lengths(), Random(6))
     runs = []
     for _ in range(2):
@@ -182,7 +194,7 @@ def test_the_same_again(make_config, make_latency, make_lengths, ends):
     assert runs[0] == runs[1]
 
 
-def test_a_lone_request_takes_the_time_of_its_batches(make_config, make_latency, ends):
+def test_lone_request_takes_the_time_of_its_batches(make_config, make_latency, ends):
     latency = make_latency()
     single_cell(InstanceSpec.known(make_config(), latency), 1).serve([Arrival(3.0, 500, 4)])
     prefill_s = latency.prefill_s(500)
@@ -192,7 +204,7 @@ def test_a_lone_request_takes_the_time_of_its_batches(make_config, make_latency,
     assert last_s == pytest.approx(3.0 + prefill_s + sum(decodes_s))
 
 
-def test_urgent_requests_are_handed_to_the_high_priority_pool(
+def test_urgent_requests_are_offloaded_to_the_high_priority_pool(
     make_config, make_latency, make_lengths, ends, monkeypatch
 ):
     offloaded, moved = set(), []
@@ -221,7 +233,7 @@ def test_urgent_requests_are_handed_to_the_high_priority_pool(
     assert len(ends) == outcome.requests == len(arrivals), "none is lost on its way"
 
 
-def test_the_router_knows_what_the_instances_do_and_how_long_responses_get(
+def test_router_gets_the_status_of_instances_and_the_response_lengths(
     make_config, make_latency, monkeypatch
 ):
     routed = []
@@ -244,7 +256,9 @@ def test_the_router_knows_what_the_instances_do_and_how_long_responses_get(
     assert (after.num_running, after.finished) == (0, 2)
 
 
-def test_what_is_dropped_or_refused_has_missed(make_config, make_latency, make_lengths):
+def test_request_that_is_dropped_or_refused_misses_its_targets(
+    make_config, make_latency, make_lengths
+):
     arrivals = poisson([60.0], 10.0, make_lengths(), Random(8))
     config = make_config(drop_late=True)
     outcome = single_cell(InstanceSpec.known(config, make_latency()), 1).serve(arrivals)
@@ -276,7 +290,7 @@ def test_cell_with_a_response_beyond_the_model_ends_it_there(make_config, make_l
     assert [num_tokens for _, _, num_tokens in ends.values()] == [28]
 
 
-def test_each_target_that_is_missed_counts(make_config, make_latency):
+def test_request_that_misses_one_target_does_not_attain(make_config, make_latency):
     for slo in (Slo(ttft_s=1e-4, tpot_s=1.0), Slo(ttft_s=10.0, tpot_s=1e-4)):
         cell = single_cell(InstanceSpec.known(make_config(slo=slo), make_latency()), 1)
         assert cell.serve([Arrival(0.0, 100, 10), Arrival(1.0, 100, 10)]).attained == 0
@@ -284,7 +298,7 @@ def test_each_target_that_is_missed_counts(make_config, make_latency):
     assert cell.serve([Arrival(0.0, 100, 10), Arrival(1.0, 100, 10)]).attained == 2
 
 
-def test_the_first_arrivals_need_not_count(make_config, make_latency, make_lengths):
+def test_arrivals_of_the_warm_up_do_not_count(make_config, make_latency, make_lengths):
     arrivals = poisson([5.0], 10.0, make_lengths(), Random(9))
     outcome = single_cell(InstanceSpec.known(make_config(), make_latency()), 1).serve(
         arrivals, num_before=20
@@ -292,12 +306,12 @@ def test_the_first_arrivals_need_not_count(make_config, make_latency, make_lengt
     assert outcome.requests == len(arrivals) - 20
 
 
-def test_no_arrivals_are_all_attained(make_config, make_latency):
+def test_simulation_without_arrivals_attains_all(make_config, make_latency):
     outcome = single_cell(InstanceSpec.known(make_config(), make_latency()), 2).serve([])
     assert (outcome.requests, outcome.decided, outcome.attainment) == (0, True, 1.0)
 
 
-def test_a_goal_out_of_reach_ends_it(make_config, make_latency, make_lengths):
+def test_simulation_with_a_goal_out_of_reach_stops_early(make_config, make_latency, make_lengths):
     arrivals = poisson([60.0], 20.0, make_lengths(), Random(10))
     whole = single_cell(InstanceSpec.known(make_config(), make_latency()), 1)
     assert whole.serve(arrivals).attainment < 0.5
@@ -309,7 +323,7 @@ def test_a_goal_out_of_reach_ends_it(make_config, make_latency, make_lengths):
     assert in_reach.serve(arrivals[::60], stop=StopRule(goal=0.9)).decided
 
 
-def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_lengths):
+def test_simulation_stops_at_its_bound_of_iterations(make_config, make_latency, make_lengths):
     arrivals = poisson([20.0], 60.0, make_lengths(), Random(11))
     cell = single_cell(InstanceSpec.known(make_config(), make_latency()), 2)
     outcome = cell.serve(arrivals, max_iterations=300)
@@ -317,7 +331,7 @@ def test_the_number_of_iterations_has_a_bound(make_config, make_latency, make_le
     assert not outcome.decided and outcome.requests < len(arrivals)
 
 
-def test_a_request_finds_the_caches_as_full_as_tokens_are_in_them(make_config, make_latency):
+def test_kv_use_is_the_share_of_cache_tokens_at_each_arrival(make_config, make_latency):
     config = make_config("vllm")
     cell = single_cell(InstanceSpec.known(config, make_latency()), 2)
     arrivals = [Arrival(0.0, 1000, 200), Arrival(60.0, 10, 10)]

@@ -16,7 +16,7 @@ from macroserve.sim.results import as_aptserve, as_client, as_ecoserve
         (1.0, 2.01, False),
     ],
 )
-def test_both_targets_count(first_s, last_s, attained):
+def test_client_rule_needs_both_targets(first_s, last_s, attained):
     request = record()
     request.emit([first_s])
     request.emit([first_s + 0.1] * 3)
@@ -28,7 +28,7 @@ def test_both_targets_count(first_s, last_s, attained):
 
 
 @pytest.mark.parametrize("slo_rule", [as_client, as_ecoserve, as_aptserve])
-def test_a_single_token_has_no_pace(slo_rule):
+def test_single_token_meets_any_tpot(slo_rule):
     request = record(num_output=1)
     request.emit([1.9])
     assert request.ended and slo_rule(request)
@@ -41,7 +41,7 @@ def test_a_single_token_has_no_pace(slo_rule):
     ("decoding_s", "client", "ecoserve"),
     [(0.6, True, True), (1.9, False, True), (2.1, False, False)],
 )
-def test_ecoserve_counts_the_wait_for_decoding_to_the_first_token(decoding_s, client, ecoserve):
+def test_ecoserve_rule_counts_the_wait_for_decoding_as_ttft(decoding_s, client, ecoserve):
     request = record()
     request.emit([0.5])
     request.decoding_s = decoding_s
@@ -50,7 +50,7 @@ def test_ecoserve_counts_the_wait_for_decoding_to_the_first_token(decoding_s, cl
 
 
 @pytest.mark.parametrize(("num_slow", "attained"), [(0, True), (1, True), (2, False)])
-def test_aptserve_forgives_one_gap_in_a_hundred(num_slow, attained):
+def test_aptserve_rule_forgives_one_gap_in_a_hundred(num_slow, attained):
     request = record(num_output=101, slo=Slo(2.0, 0.1, 0.2))
     gaps_s = [0.5 if index < num_slow else 0.05 for index in range(100)]
     times = list(accumulate(gaps_s, initial=1.0))

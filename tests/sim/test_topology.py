@@ -9,7 +9,7 @@ from macroserve.sim.topology import KvTransfers, Topology
 FABRIC = Topology(2, Link("inside", 100.0, 0.5), Link("network", 10.0, 0.0))
 
 
-def test_within_a_node_only_its_instances_are_in_reach():
+def test_transfer_within_a_node_reaches_its_instances_alone():
     transfers = KvTransfers(FABRIC, Transfer.NODE)
     reach = {(a, b) for a in range(4) for b in range(4) if transfers.reaches(a, b)}
     assert reach == {(a, b) for a in range(4) for b in range(4) if a // 2 == b // 2}
@@ -17,7 +17,7 @@ def test_within_a_node_only_its_instances_are_in_reach():
     assert all(anywhere.reaches(a, b) for a in range(4) for b in range(4))
 
 
-def test_a_link_carries_one_cache_at_a_time():
+def test_link_carries_one_cache_at_a_time():
     transfers = KvTransfers(FABRIC, Transfer.NODE)
     assert transfers.end_s(0, 1, 200.0, now=1.0) == pytest.approx(1.0 + 2.0 + 0.5)
     assert transfers.end_s(1, 0, 100.0, now=1.0) == pytest.approx(3.0 + 1.0 + 0.5)
@@ -34,7 +34,7 @@ def test_a_link_carries_one_cache_at_a_time():
         ((4, 6), False),
     ],
 )
-def test_the_network_takes_a_link_at_either_end(second, waits):
+def test_network_transfer_occupies_the_link_of_both_nodes(second, waits):
     transfers = KvTransfers(FABRIC, Transfer.NETWORK)
     transfers.end_s(0, 2, 10.0, now=0.0)
     assert transfers.end_s(*second, 10.0, now=0.0) == pytest.approx(2.0 if waits else 1.0)

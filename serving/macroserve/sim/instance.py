@@ -48,7 +48,7 @@ class InstanceSpec:
 
     @staticmethod
     def known(config: InstanceConfig, latency: FixedLatencyModel) -> "InstanceSpec":
-        """Its schedulers know how long batches take."""
+        """Return instances whose schedulers know how long batches take."""
         return InstanceSpec(
             config, lambda *batch: latency.predict(latency.work(*batch)), lambda: latency
         )
@@ -118,17 +118,22 @@ class SimulatedInstance:
         self._num_kv_tokens = spec.config.num_blocks * spec.config.block_size
         self._max_run_steps = max_run_steps
         self._depth_s = 0.0
-        """How much later than the first stage the last one is done with a batch."""
+        """Seconds by which the last stage ends a batch later than the first one."""
         self._drained_s = 0.0
-        """When the last stage is done with the batch before."""
+        """Time at which the last stage ends the batch before."""
         self._records: dict[str, SimRequest] = {}
         self._streams = DecodingBatch()
         self._resting: dict[str, SimRequest] = {}
         self._arrived: list[SimRequest] = []
 
     @property
+    def num_requests(self) -> int:
+        """Return the number of requests that the instance holds, in whatever state."""
+        return len(self._records)
+
+    @property
     def kv_use(self) -> float:
-        """The share of its cache that holds tokens; what is only reserved does not."""
+        """Return the share of the KV cache that holds tokens; reserved room does not count."""
         streams, resting = self._streams, self._resting
         others = [r for i, r in self._records.items() if i not in streams and i not in resting]
         num_tokens = streams.num_tokens + sum(record.num_tokens for record in resting.values())
@@ -167,12 +172,12 @@ class SimulatedInstance:
             self.active.truncate()
 
     def send(self, record: SimRequest, now: float) -> None:
-        """Its KV cache has gone to another instance."""
+        """Drop a request whose KV cache has gone to another instance."""
         self.policy.finish(record.request.request_id, now)
         del self._records[record.request.request_id]
 
     def begin(self, now: float) -> list[tuple[SimRequest, HandBackReason]]:
-        """Decide the next batch and run it; what has to leave, and why."""
+        """Decide the next batch and run it; return the requests that leave, and why."""
         batch = self.policy.schedule(now)
         left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
         for request_id in batch.preempted:
@@ -244,7 +249,7 @@ class SimulatedInstance:
         self._resting.pop(request_id, None)
 
     def _choose(self, decodes: Sequence[str]) -> None:
-        """Let just these decode."""
+        """Set the requests that decode."""
         if len(decodes) == len(self._streams) and not self._resting:
             return
         for record in self._resting.values():
@@ -272,7 +277,7 @@ class SimulatedInstance:
         return list(accumulate(map(mul, steps_s, self._noise), initial=now))[1:]
 
     def _contents(self, batch: Batch) -> tuple[list[tuple[int, int]], int, int, int]:
-        """As ``ExecutionTimePredictor`` takes them."""
+        """Return the arguments of ``ExecutionTimePredictor`` for a batch."""
         prefills = [
             (p.num_tokens, self._records[p.request_id].num_computed) for p in batch.prefills
         ]

@@ -12,8 +12,8 @@ def test_rows_follow_from_the_readings():
     for growth in dynamic_scaling.GROWTHS.values():
         for index in range(28):
             at_s = 30.0 * (index + 1)
-            values[growth._point("attainment", at_s)] = 0.5 if index in (4, 5) else 1.0
-            values[growth._point("instances", at_s)] = 8 + (index > 5)
+            values[growth.point("attainment", at_s)] = 0.5 if index in (4, 5) else 1.0
+            values[growth.point("instances", at_s)] = 8 + (index > 5)
     rows = {
         row.metric: row.ours
         for row in dynamic_scaling.rows(values)

@@ -8,7 +8,7 @@ from macroserve.papers.unified.benchmarks import BENCHMARKS
 
 def test_every_variant_is_another_strategy():
     for benchmark in ablation.CASES:
-        scenarios = [each.scenario for each in ablation._variants(benchmark).values()]
+        scenarios = [each.scenario for each in ablation.variants_of(benchmark).values()]
         assert len({(each.strategy, each.high_priority_ratio) for each in scenarios}) == len(
             scenarios
         )

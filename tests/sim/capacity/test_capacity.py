@@ -37,14 +37,16 @@ def needed(
         (8.0, 4, 4, 2),
     ],
 )
-def test_what_a_steady_load_needs(rate, present, enough, survivors, make_design, make_load):
+def test_capacity_of_a_steady_load_is_as_expected(
+    rate, present, enough, survivors, make_design, make_load
+):
     found = needed(make_design(), make_load([rate] * 60), present)
     assert (found.enough, found.survivors) == (enough, survivors)
     assert found.requests_per_s == pytest.approx(rate)
     assert found.helps
 
 
-def test_what_is_enough_is_enough_and_one_fewer_is_not(make_design, make_load):
+def test_capacity_attains_the_goal_and_one_instance_fewer_does_not(make_design, make_load):
     instance_model, load = make_design(), make_load([16.0] * 60)
     found = needed(instance_model, load, 2)
     traffic = expected(load, 0)
@@ -53,7 +55,7 @@ def test_what_is_enough_is_enough_and_one_fewer_is_not(make_design, make_load):
     assert attainment(instance_model, traffic, found.enough - 1, GOAL).attainment < GOAL
 
 
-def test_survivors_stand_the_busiest_minute_and_one_fewer_would_not(make_design, make_load):
+def test_survivors_attain_in_the_busiest_minute_and_one_fewer_do_not(make_design, make_load):
     instance_model, load = make_design(), make_load([2.0] * 20 + [10.0] * 6 + [2.0] * 34)
     found = needed(instance_model, load, 4)
     traffic = busiest(load, 0, LONG_S)
@@ -63,21 +65,21 @@ def test_survivors_stand_the_busiest_minute_and_one_fewer_would_not(make_design,
     assert attainment(instance_model, traffic, found.survivors - 1, GOAL).attainment < GOAL
 
 
-def test_a_peak_is_forgotten_in_time(make_design, make_load):
+def test_capacity_after_a_peak_falls_in_time(make_design, make_load):
     """By as much as a person lets calm last before instances go."""
     load = make_load([16.0] * 30 + [1.0] * 12)
     assert needed(make_design(), load, 4, memory_s=180.0).survivors > 2
     assert needed(make_design(), load, 4, memory_s=120.0).survivors == 2
 
 
-def test_rising_demand_needs_more_before_it_is_there(make_design, make_load):
+def test_capacity_of_rising_demand_grows_in_advance(make_design, make_load):
     rising = make_load([1 + 0.25 * bucket for bucket in range(18)])
     present = rising.buckets[0].requests / 10
     assert needed(make_design(), make_load([present] * 60), 1).enough == 1
     assert needed(make_design(), rising, 1).enough == 2
 
 
-def test_a_queue_counts_though_the_rate_is_small(make_design, make_load):
+def test_capacity_with_a_queue_counts_it_at_a_small_rate(make_design, make_load):
     """What arrived in a burst and still waits: the rate of arrivals alone would not tell."""
     instance_model, load = make_design(strategy="vllm"), make_load([1.0] * 60)
     assert needed(instance_model, load, 2).survivors == 1
@@ -88,35 +90,37 @@ def test_a_queue_counts_though_the_rate_is_small(make_design, make_load):
 
 @pytest.mark.parametrize("rate", [1.0, 30.0])
 @pytest.mark.parametrize(("least", "most"), [(4, 4), (3, 5), (2, 16)])
-def test_bounds(rate, least, most, make_design, make_load):
+def test_capacity_stays_within_its_bounds(rate, least, most, make_design, make_load):
     found = needed(make_design(), make_load([rate] * 60), 4, least, most)
     assert least <= found.survivors <= found.enough <= most
 
 
 @pytest.mark.parametrize(("rate", "survivors"), [(2.0, 4), (40.0, 8)])
-def test_a_silent_minute_does_not_hide_the_busy_ones(rate, survivors, make_design, make_load):
+def test_survivors_after_a_silent_minute_still_stand_the_busy_ones(
+    rate, survivors, make_design, make_load
+):
     load = make_load([rate] * 54 + [0.0] * 6)
     found = needed(make_design(), load, 8, num_waiting=10 * int(rate))
     assert found == CapacityEstimate(0.0, 8, survivors)
 
 
-def test_what_waits_but_cannot_be_simulated_keeps_all(make_design, make_load):
+def test_capacity_of_a_queue_without_lengths_keeps_all_instances(make_design, make_load):
     silent = make_load([0.0] * 60)
     assert needed(make_design(), silent, 8, num_waiting=1) == CapacityEstimate(0.0, 8, 8)
 
 
-def test_nothing_asked_needs_the_fewest(make_design, make_load):
+def test_capacity_without_requests_is_the_fewest(make_design, make_load):
     found = needed(make_design(), make_load([0.0] * 60), 8, least=2)
     assert (found.requests_per_s, found.enough, found.survivors) == (0.0, 8, 4)
 
 
 @pytest.mark.parametrize("slo", [Slo(1e-3, 0.1), Slo(2.0, 1e-3)])
-def test_targets_that_no_number_can_meet_call_for_no_more(slo, make_design, make_load):
+def test_capacity_for_impossible_targets_adds_no_instance(slo, make_design, make_load):
     found = needed(make_design(slo=slo), make_load([2.0] * 60), 2)
     assert (found.enough, found.survivors, found.helps) == (2, 2, False)
 
 
-def test_targets_that_some_can_never_meet_call_for_what_the_others_need(make_design, make_load):
+def test_capacity_with_some_impossible_requests_is_that_of_the_others(make_design, make_load):
     """A fifth of the prompts are too long for their target, whoever prefills them."""
     lengths = ((100, 100),) * 4 + ((1900, 100),)
     instance_model = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1))
@@ -126,7 +130,7 @@ def test_targets_that_some_can_never_meet_call_for_what_the_others_need(make_des
     assert busy.helps and busy.enough > 2
 
 
-def test_uncertain_where_a_simulation_was_cut_short(make_design, make_load, monkeypatch):
+def test_capacity_of_a_truncated_simulation_is_uncertain(make_design, make_load, monkeypatch):
     load = make_load([4.0] * 60)
     assert needed(make_design(), load, 2).certain
     monkeypatch.setattr(scale_down_check, "MAX_ITERATIONS", 300)
@@ -134,7 +138,9 @@ def test_uncertain_where_a_simulation_was_cut_short(make_design, make_load, monk
 
 
 @pytest.mark.parametrize("alone", [1.0, 0.5])
-def test_what_was_cut_short_calls_for_no_more_instances(alone, make_design, make_load, monkeypatch):
+def test_capacity_of_a_truncated_simulation_adds_no_instance(
+    alone, make_design, make_load, monkeypatch
+):
     """alone: of requests with an instance each, surely; by it, the goal may be out of reach."""
 
     def estimate(instance_model, traffic, num_instances, goal=0.0):
@@ -149,7 +155,7 @@ def test_what_was_cut_short_calls_for_no_more_instances(alone, make_design, make
 
 
 @pytest.mark.parametrize("enough", [3, 4, 7, 11, 12])
-def test_the_fewest_are_found_in_few_tries(enough):
+def test_fewest_finds_the_number_in_few_tries(enough):
     tried = []
 
     def suffices(num):

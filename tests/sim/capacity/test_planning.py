@@ -55,7 +55,7 @@ def attainment(candidate, need, num_instances):
 
 
 @pytest.mark.parametrize("rate", [6.0, 12.0, 20.0])
-def test_the_fewest_devices_that_keep_the_goal(rate):
+def test_search_finds_the_fewest_devices_that_attain_the_goal(rate):
     need = Need(load(rate), 0.9, 8, 2)
     chosen, tried = find(need)
     assert chosen.num_instances is not None and chosen.num_instances * chosen.ranks <= 8
@@ -69,7 +69,7 @@ def test_the_fewest_devices_that_keep_the_goal(rate):
     assert (chosen.num_devices, chosen.attainment) == (best.num_devices, best.attainment)
 
 
-def test_the_whole_load_has_to_be_stood_not_only_its_busiest_stretch():
+def test_search_checks_the_whole_load_after_its_busiest_stretch():
     """The most tokens come late in few long prompts; what misses is the crowd at the start."""
     crowd = [Arrival(0.01 * i, 60, 60) for i in range(1500)]
     long = [Arrival(1000.0 + 3.0 * i, 4000, 1000) for i in range(50)]
@@ -84,13 +84,13 @@ def test_the_whole_load_has_to_be_stood_not_only_its_busiest_stretch():
     assert attainment(chosen, need, chosen.num_instances) >= 0.9
 
 
-def test_the_smallest_cells_that_do_are_taken():
+def test_search_takes_the_smallest_cells_that_attain_the_goal():
     chosen, _ = find(Need(load(60.0), 0.5, 16, 1), strategies=("vllm",))
     assert chosen.num_instances is not None and chosen.num_instances > 4
     assert chosen.upper_bound == 4
 
 
-def test_who_would_take_more_devices_than_the_best_is_looked_at_no_further():
+def test_search_stops_on_candidates_with_more_devices_than_the_best():
     chosen, tried = find(
         Need(load(12.0), 0.9, 8, 1), replace(SCENARIO, strategy=STRATEGIES["unified"])
     )
@@ -100,7 +100,7 @@ def test_who_would_take_more_devices_than_the_best_is_looked_at_no_further():
     assert {each.upper_bound for each in others} == {chosen.num_instances}
 
 
-def test_pieces_of_a_load_have_each_request_once_and_what_leads_in():
+def test_in_pieces_has_each_request_once_after_a_lead_in():
     arrivals = [Arrival(float(second), 10, 10) for second in range(2000)]
     pieces = in_pieces(arrivals, 4)
     assert [each.arrivals[each.num_before :] for each in pieces] == [
@@ -111,12 +111,12 @@ def test_pieces_of_a_load_have_each_request_once_and_what_leads_in():
 
 
 @pytest.mark.parametrize("num_seconds", [1, 299, 599])
-def test_a_short_load_is_one_piece(num_seconds):
+def test_in_pieces_of_a_short_load_is_one_piece(num_seconds):
     arrivals = [Arrival(float(second), 10, 10) for second in range(num_seconds)]
     assert in_pieces(arrivals, 4) == [Piece(arrivals, 0)]
 
 
-def test_pieces_together_attain_what_the_whole_does():
+def test_in_pieces_attain_together_as_the_whole_does():
     arrivals = load(4.0, 5.0, 6.0, stretch_s=400.0)
     scenario = replace(SCENARIO, cluster=replace(SCENARIO.cluster, num_instances=1))
     assert len(in_pieces(arrivals, 4)) == 3
@@ -125,7 +125,7 @@ def test_pieces_together_attain_what_the_whole_does():
     assert attained == pytest.approx(scenario.serve(arrivals).attainment, abs=0.01)
 
 
-def test_a_piece_ends_once_more_have_missed_than_may_in_all():
+def test_piece_ends_once_more_have_missed_than_may_in_all():
     arrivals = load(60.0)
     scenario = replace(SCENARIO, cluster=replace(SCENARIO.cluster, num_instances=1))
     whole = scenario.serve(arrivals)
@@ -135,7 +135,7 @@ def test_a_piece_ends_once_more_have_missed_than_may_in_all():
     assert cut.requests < whole.requests and cut.requests - cut.attained > num_missed / 2
 
 
-def test_the_busiest_stretch_starts_at_zero():
+def test_busiest_stretch_starts_at_zero():
     arrivals = [Arrival(float(i), 10 if i < 50 else 100, 1) for i in range(100)]
     stretch = busiest(arrivals, 20.0)
     assert len(stretch) == 20
@@ -151,12 +151,12 @@ def test_the_busiest_stretch_starts_at_zero():
         (Slo(0.001, 0.1), r"spec.slo.ttft of 0.001 s is less than the .* s that a prompt"),
     ],
 )
-def test_targets_that_nobody_keeps_are_named(slo, sentence):
+def test_search_with_impossible_targets_names_them(slo, sentence):
     with pytest.raises(InfeasibleError, match=sentence):
         find(Need(load(2.0), 0.9, 4, 2), replace(SCENARIO, slo=slo))
 
 
-def test_too_few_devices_are_told_with_how_much_they_hold():
+def test_search_with_too_few_devices_reports_the_load_they_hold():
     need = Need(load(60.0), 0.9, 1, 1)
     sentence = "no configuration on 1 devices keeps 90% .* with vllm they do if ([0-9]+)% as many"
     with pytest.raises(InfeasibleError, match=sentence) as raised:
@@ -166,7 +166,7 @@ def test_too_few_devices_are_told_with_how_much_they_hold():
     assert kept >= need.goal > lost
 
 
-def test_a_model_that_fits_nowhere_is_told():
+def test_search_with_a_model_that_fits_nowhere_says_so():
     big = replace(SCENARIO, cluster=replace(SCENARIO.cluster, model=MODELS["Qwen2-72B"]))
     with pytest.raises(ValueError, match="leave no memory"):
         find(Need(load(2.0), 0.9, 8, 2), big)

@@ -47,22 +47,22 @@ def find(monkeypatch, make_design, make_load):
         (0.5, {NONE: 0.5, THIRD: 0.4, 0.5: 0.5}, 0.5),
     ],
 )
-def test_the_share_that_serves_most(find, present, attainments, ratio):
+def test_best_ratio_is_the_one_that_serves_most(find, present, attainments, ratio):
     found, asked = find(present, attainments)
     assert found == ratio
     assert asked[0] == (present, 6)
 
 
-def test_what_attains_the_goal_is_not_changed(find):
+def test_best_ratio_that_attains_the_goal_is_not_changed(find):
     ratio, asked = find(THIRD, {NONE: 1.0, THIRD: GOAL})
     assert (ratio, asked) == (THIRD, [(THIRD, 6)])
 
 
-def test_what_was_cut_short_changes_nothing(find):
+def test_best_ratio_of_a_truncated_simulation_is_the_present_one(find):
     assert find(THIRD, {NONE: 0.9, THIRD: 0.5}, uncertain=[NONE])[0] == THIRD
 
 
-def test_who_waits_for_long_prompts_is_helped_by_a_pool(make_design, make_load):
+def test_best_ratio_behind_long_prompts_has_a_pool(make_design, make_load):
     """A tight target for the first token, and one prompt in four that takes most of it: where
     others may pass those elsewhere, they are in time."""
     lengths = ((100, 100),) * 6 + ((1500, 100),) * 2
@@ -74,7 +74,7 @@ def test_who_waits_for_long_prompts_is_helped_by_a_pool(make_design, make_load):
     assert best_ratio(instance_model, calm, 3, GOAL) == NONE
 
 
-def test_where_all_wait_alike_each_instance_takes_its_share(make_design, make_load):
+def test_best_ratio_of_equal_requests_has_no_pool(make_design, make_load):
     lengths = ((200, 400),) * 8
     instance_model = make_design(high_priority_ratio=THIRD)
     busy = expected(make_load([6.0] * 60, lengths), 0)

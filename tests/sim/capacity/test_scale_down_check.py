@@ -15,7 +15,7 @@ def steady(load, rate):
     return expected(load([rate] * 60), 0)
 
 
-def test_more_instances_attain_more_and_more_load_less(make_design, make_load):
+def test_attainment_rises_with_instances_and_falls_with_load(make_design, make_load):
     instance_model = make_design()
     by_number = [
         attainment(instance_model, steady(make_load, 14.0), n).attainment for n in (1, 2, 3, 6)
@@ -31,7 +31,7 @@ def test_more_instances_attain_more_and_more_load_less(make_design, make_load):
 
 
 @pytest.mark.parametrize("num_instances", [4, 6, 7, 20])
-def test_many_instances_are_judged_by_their_share(
+def test_attainment_of_many_instances_is_that_of_their_share(
     num_instances, make_design, make_load, monkeypatch
 ):
     sizes = []
@@ -50,14 +50,14 @@ def test_many_instances_are_judged_by_their_share(
     assert sizes == [MAX_SHARE, MAX_SHARE]
 
 
-def test_small_cells_are_simulated_as_small(make_design, make_load):
+def test_attainment_of_small_cells_is_simulated_with_their_size(make_design, make_load):
     """Four instances in cells of two: no HP instance of a cell of three stands in for them."""
     traffic = steady(make_load, 20.0)
     pairs = attainment(make_design(max_cell=2), traffic, 4)
     assert pairs == attainment(make_design(max_cell=2), steady(make_load, 10.0), 2)
 
 
-def test_what_waits_already_is_in_the_way(make_design, make_load):
+def test_attainment_with_a_queue_is_lower(make_design, make_load):
     load = make_load([3.0] * 60)
     free, behind = (
         attainment(make_design(strategy="vllm"), expected(load, n), 1) for n in (0, 200)
@@ -66,7 +66,7 @@ def test_what_waits_already_is_in_the_way(make_design, make_load):
     assert behind.attainment < free.attainment - 0.1
 
 
-def test_survivors_stand_the_busiest_minute(make_design, make_load):
+def test_attainment_of_survivors_holds_in_the_busiest_minute(make_design, make_load):
     """On average over ten minutes the one instance that is left would do."""
     calm, peak = [1.0] * 54, [12.0] * 6
     peaky = busiest(make_load([*calm[:30], *peak, *calm[30:]]), 0, LONG_S)
@@ -74,20 +74,20 @@ def test_survivors_stand_the_busiest_minute(make_design, make_load):
     assert attainment(make_design(), busiest(make_load(calm), 0, LONG_S), 1).attainment > 0.98
 
 
-def test_a_rare_request_is_simulated_often_enough(make_design, make_load):
+def test_attainment_of_rare_requests_repeats_the_traffic(make_design, make_load):
     rare = Traffic((0.02,), 60.0, [(100, 50)])
     estimate = attainment(make_design(slo=HOPELESS), rare, 1)
     assert (estimate.attainment, estimate.certain) == (0.0, True)
 
 
-def test_the_same_again_and_another_seed(make_design, make_load):
+def test_attainment_with_equal_seeds_is_equal(make_design, make_load):
     instance_model, traffic = make_design(), steady(make_load, 11.0)
     first, again, other = (attainment(instance_model, traffic, 2, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
     assert first.attainment == pytest.approx(other.attainment, abs=0.1)
 
 
-def test_a_simulation_that_was_cut_short_is_uncertain(make_design, make_load, monkeypatch):
+def test_attainment_of_a_truncated_simulation_is_uncertain(make_design, make_load, monkeypatch):
     traffic = steady(make_load, 8.0)
     assert attainment(make_design(), traffic, 1).certain
     monkeypatch.setattr(scale_down_check, "MAX_ITERATIONS", 1000)
@@ -96,7 +96,7 @@ def test_a_simulation_that_was_cut_short_is_uncertain(make_design, make_load, mo
     assert attainment(make_design(), steady(make_load, 0.5), 1).certain
 
 
-def test_early_misses_do_not_lose_a_goal(make_design, make_load, monkeypatch):
+def test_attainment_with_early_misses_does_not_lose_the_goal(make_design, make_load, monkeypatch):
     """Who misses is known at the first token, who attains at the last."""
     load = make_load([1.0] * 60, ((100, 400),) * 7 + ((1900, 400),))
     instance_model, traffic = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1)), expected(load, 0)

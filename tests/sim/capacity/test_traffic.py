@@ -8,25 +8,25 @@ from macroserve.sim.capacity.traffic import BUSY_S, HEADROOM, WARM_UP_S, Traffic
 LONG_S = 600.0
 
 
-def test_without_requests_there_is_no_traffic(make_load):
+def test_traffic_without_requests_is_none(make_load):
     for load in (make_load([]), make_load([0.0] * 60)):
         assert expected(load, 5) is None
         assert busiest(load, 5, LONG_S) is None
 
 
 @pytest.mark.parametrize(("num_waiting", "rate"), [(0, 4.0), (240, 8.0)])
-def test_what_is_expected_is_the_forecast_and_what_waits(num_waiting, rate, make_load):
+def test_expected_traffic_is_the_forecast_and_the_queue(num_waiting, rate, make_load):
     traffic = expected(make_load([4.0] * 60), num_waiting)
     assert traffic is not None
     assert (traffic.rates, traffic.duration_s) == ((rate,), BUSY_S)
 
 
-def test_what_waits_comes_beside_the_busiest_minute(make_load):
+def test_busiest_traffic_includes_the_queue(make_load):
     load = make_load([1.0] * 20 + [9.0] * 6 + [1.0] * 34)
     assert busiest(load, 120, LONG_S).rates == pytest.approx([HEADROOM * 9.0 + 2.0] * 6)
 
 
-def test_the_busiest_minute_is_the_one_with_the_most_tokens(make_load):
+def test_busiest_traffic_is_the_minute_with_the_most_tokens(make_load):
     many = make_load([1.0] * 20 + [9.0] * 6 + [1.0] * 34, [(10, 10)])
     long = make_load([5.0] * 6, [(1000, 200)])
     assert busiest(many, 0, LONG_S).rates == pytest.approx([HEADROOM * 9.0] * 6)
@@ -36,14 +36,14 @@ def test_the_busiest_minute_is_the_one_with_the_most_tokens(make_load):
     assert traffic.lengths == [(1000, 200)], "as long as they were in that minute"
 
 
-def test_what_came_before_is_not_looked_at_but_a_minute_always_is(make_load):
+def test_busiest_traffic_ignores_older_load_but_takes_one_minute(make_load):
     load = make_load([9.0] * 6 + [2.0] * 6 + [1.0] * 6)
     assert busiest(load, 0, 180.0).rates == pytest.approx([HEADROOM * 9.0] * 6)
     assert busiest(load, 0, 120.0).rates == pytest.approx([HEADROOM * 2.0] * 6)
     assert busiest(load, 0, 5.0).rates == pytest.approx([HEADROOM * 1.0] * 6)
 
 
-def test_the_shape_of_the_busiest_minute_is_kept_oldest_first():
+def test_busiest_traffic_keeps_the_shape_oldest_first():
     counts = [0, 0, 10, 20, 30, 0, 0, 0]
     buckets = [LoadBucket(10.0 * i, n, 100 * n, 50 * n) for i, n in enumerate(reversed(counts))]
     traffic = busiest(LoadReport(10.0, tuple(buckets), ((100, 50),)), 0, LONG_S)
@@ -51,12 +51,12 @@ def test_the_shape_of_the_busiest_minute_is_kept_oldest_first():
     assert rates == pytest.approx([1.0, 2.0, 3.0])
 
 
-def test_a_load_without_a_sample_of_lengths_has_those_of_its_sums():
+def test_traffic_without_a_sample_of_lengths_has_the_mean_ones():
     load = LoadReport(10.0, (LoadBucket(0.0, 10, 3000, 500),))
     assert expected(load, 0).lengths == [(300, 50)]
 
 
-def test_a_share_of_the_traffic_comes_after_what_warms_up():
+def test_arrivals_of_a_share_follow_the_warm_up():
     traffic = Traffic((8.0,), 60.0, [(5, 5)])
     arrivals, num_before = traffic.arrivals(0.25, 3, Random(0))
     times = [arrival.at_s for arrival in arrivals]

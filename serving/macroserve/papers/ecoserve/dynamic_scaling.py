@@ -19,15 +19,15 @@ RISING_RATES = (20.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0)
 RISE_EVERY_S = 120.0
 READ_EVERY_S = 30.0
 FEWEST, MOST = 8, 16
-"""Instances at first, and those that all devices make (section 4.3)."""
+"""Instances at first, and instances that all devices hold (section 4.3)."""
 
 GROWING_BOUNDS = Bounds(4, 16)
-"""The text has lost the paper's."""
+"""Bounds of a cell; the paper's text does not give its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class RisingRate:
-    """A fleet that grows under a rate that rises, read from time to time."""
+    """The measurement is a fleet that grows under a rising rate, read at intervals."""
 
     key: str
     scenario: Scenario
@@ -43,17 +43,18 @@ class RisingRate:
         Simulation(fleet, spec.config, growth=growth).serve(arrivals, slo_rule=scenario.slo_rule)
         found: dict[str, float] = {}
         for reading in growth.readings:
-            found[self._point("attainment", reading.at_s)] = reading.attainment
-            found[self._point("instances", reading.at_s)] = reading.num_instances
+            found[self.point("attainment", reading.at_s)] = reading.attainment
+            found[self.point("instances", reading.at_s)] = reading.num_instances
         return found
 
     def line(self, metric: str, values: Values) -> list[tuple[float, float]]:
-        """metric: 'attainment' or 'instances'. By seconds, while requests come."""
+        """Return the metric, 'attainment' or 'instances', by seconds, while requests come."""
         num = int(RISE_EVERY_S * len(RISING_RATES) / READ_EVERY_S)
         times_s = [READ_EVERY_S * (1 + index) for index in range(num)]
-        return [(at_s, values[self._point(metric, at_s)]) for at_s in times_s]
+        return [(at_s, values[self.point(metric, at_s)]) for at_s in times_s]
 
-    def _point(self, metric: str, at_s: float) -> str:
+    def point(self, metric: str, at_s: float) -> str:
+        """Return the key of a metric at a time; see ``line``."""
         return f"{self.key}, {metric} after {at_s:g} s"
 
 
@@ -68,7 +69,8 @@ def measurements() -> list[Measurement]:
 
 
 def rows(values: Values) -> list[Row]:
-    """The paper plots these: attainment falls with each rise, and comes back with an instance."""
+    """Return the readings. In the paper's plot, attainment falls with each rise of the rate and
+    recovers with each new instance."""
     name = "dynamic-scaling"
     rows: list[Row] = []
     for variant, growth in GROWTHS.items():

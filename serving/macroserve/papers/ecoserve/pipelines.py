@@ -16,7 +16,7 @@ from macroserve.papers.measurements import Goodput, Measurement, Values
 from macroserve.sim.experiment import Experiment
 
 TPOTS_S = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""Section 4.4: targets under which pipelines are tried, as they make no single step faster."""
+"""Section 4.4: TPOT targets in seconds; pipelines make no single step faster."""
 
 SHARED = "TP4"
 PIPELINED = "TP1, PP4"
@@ -25,10 +25,10 @@ COMPARED = ("ecoserve", "vllm", "sarathi", "unified")
 
 
 def measurements() -> list[Measurement]:
-    """Goodput of the same devices as pipelines, and with every layer shared."""
+    """Return the goodputs of the same devices as pipelines, and with every layer shared."""
     return [
         Goodput(
-            _key(variant, layout, tpot_s),
+            measurement_key(variant, layout, tpot_s),
             _laid_out(variant, layout, tpot_s),
             LEVELS["P90"],
             DURATION_S[SCALED.workload],
@@ -49,10 +49,10 @@ def _laid_out(variant: str, layout: str, tpot_s: float) -> Experiment:
 
 
 def rows(values: Values) -> list[Row]:
-    """The paper plots these, and prints no figure."""
+    """Return the goodputs, of which the paper plots curves and prints no figure."""
 
     def rate(variant: str, layout: str, tpot_s: float) -> float:
-        return values[_key(variant, layout, tpot_s)]
+        return values[measurement_key(variant, layout, tpot_s)]
 
     def over_shared(variant: str, tpot_s: float) -> float:
         least = LOWEST[SCALED.workload]
@@ -87,7 +87,7 @@ def rows(values: Values) -> list[Row]:
 def panels(values: Values) -> list[Panel]:
     lines = {
         f"{variant}, {layout}": [
-            (1e3 * tpot_s, values[_key(variant, layout, tpot_s)]) for tpot_s in TPOTS_S
+            (1e3 * tpot_s, values[measurement_key(variant, layout, tpot_s)]) for tpot_s in TPOTS_S
         ]
         for variant in COMPARED
         for layout in LAYOUTS
@@ -95,7 +95,8 @@ def panels(values: Values) -> list[Panel]:
     return [Panel("pipelines", "TPOT target in ms", "requests/s at P90", lines)]
 
 
-def _key(variant: str, layout: str, tpot_s: float) -> str:
+def measurement_key(variant: str, layout: str, tpot_s: float) -> str:
+    """Return the key of a goodput under a TPOT target."""
     return f"pipeline {variant} {layout} {tpot_s:g} s"
 
 

@@ -1,4 +1,4 @@
-"""What each part of ``unified`` gains, and what parts that were left out would."""
+"""The gain of each part of ``unified``, and of parts that it leaves out."""
 
 from dataclasses import replace
 from statistics import mean
@@ -38,11 +38,12 @@ def measurements() -> list[Measurement]:
     return [
         benchmark.search(variant, experiment)
         for benchmark in CASES
-        for variant, experiment in _variants(benchmark).items()
+        for variant, experiment in variants_of(benchmark).items()
     ]
 
 
-def _variants(benchmark: Benchmark) -> dict[str, Experiment]:
+def variants_of(benchmark: Benchmark) -> dict[str, Experiment]:
+    """Return the experiments with all parts, without each one and with each other one."""
     base = benchmark.experiment
     found = {"all parts": base}
     for part, strategy in WITHOUT.items():
@@ -53,7 +54,7 @@ def _variants(benchmark: Benchmark) -> dict[str, Experiment]:
 
 
 def rows(values: Values) -> list[Row]:
-    """Percent of the rate held: what is lost without a part, and won with one more."""
+    """Return the change of the goodput, in percent, without a part and with one more."""
 
     def held(benchmark: Benchmark, variant: str) -> float:
         return max(values[benchmark.key(variant)], benchmark.lowest)
