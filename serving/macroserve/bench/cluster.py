@@ -1,4 +1,4 @@
-"""A deployment for the length of a benchmark: fixed cells and instances, nothing reconciled."""
+"""A deployment of fixed cells and instances for a benchmark, without a reconciler."""
 
 import asyncio
 import socket
@@ -82,7 +82,7 @@ async def running(
 
 
 async def _adopt(admin: AdminClient, cell: str, handle: str) -> None:
-    """The ingress may have yet to learn of the cell."""
+    """Attach a handle to a cell, again and again until the ingress has learned of the cell."""
     for attempt in range(100):
         try:
             return await admin.adopt(cell, handle)

@@ -17,10 +17,10 @@ from macroserve.workload.arrivals import Arrival
 
 ROUNDS = 3
 BURST = [Arrival(0.0, 200, 60)] * 48
-"""Requests that come at once: many more than there is memory for."""
+"""Requests at once: many more than fit the memory."""
 
 POOL_BYTES = 76 << 20
-"""A hundred pages of the small OPT."""
+"""Bytes of the cache: a hundred pages of the small OPT."""
 
 NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
 
@@ -55,7 +55,7 @@ async def measure(settings: EngineSettings, num_rounds: int = ROUNDS) -> dict[st
 
 
 def at_a_time(answers: Sequence[Answer]) -> float:
-    """Requests between their first and last token, in the mean until the last one begins."""
+    """Return the mean number of requests between first and last token, until the last begins."""
     last_s = max(answer.tokens_s[0] for answer in answers)
     return sum(min(a.tokens_s[-1], last_s) - a.tokens_s[0] for a in answers) / last_s
 

@@ -44,7 +44,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 
 
 async def _move_about(cluster: BenchCluster) -> list[float]:
-    """The first instance, there and back: seconds of each move."""
+    """Migrate the first instance there and back; return the seconds of each move."""
     name = cluster.handles[0].name
     seconds: list[float] = []
     ways = itertools.cycle((CELLS, CELLS[::-1]))
@@ -71,7 +71,7 @@ async def _stream_until(
 
 
 async def _rerouted(http: aiohttp.ClientSession, private: str) -> int:
-    """Attempts that had to move to another instance, by the ingress's own count."""
+    """Return the attempts that moved to another instance, as the ingress counts them."""
     async with http.get(private + "/metrics") as response:
         lines = (await response.text()).splitlines()
     return sum(

@@ -122,5 +122,5 @@ async def _answers(http: aiohttp.ClientSession, url: str) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """One compute thread, as the instance beside it has."""
+    """Return an environment with one compute thread, as the instance beside it has."""
     return {**DEFAULTS, **os.environ, "OMP_NUM_THREADS": "1"}

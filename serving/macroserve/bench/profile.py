@@ -75,21 +75,21 @@ class Profile:
 
     @property
     def step_s(self) -> float:
-        """A decode step of one sequence."""
+        """Return the seconds of a decode step of one sequence."""
         return self.decode_s(1)
 
     def decode_s(self, num_decodes: int) -> float:
-        """A decode step of so many sequences with ``CONTEXT_TOKENS`` each."""
+        """Return the seconds of a decode step of sequences with ``CONTEXT_TOKENS`` each."""
         return self.seconds((), num_decodes, num_decodes * CONTEXT_TOKENS)
 
     def prefill_s(self, num_tokens: int) -> float:
-        """A prompt of so many tokens."""
+        """Return the seconds of a prompt of ``num_tokens``."""
         return self.seconds(((num_tokens, 0),), 0, 0)
 
     def seconds(
         self, prefills: Sequence[tuple[int, int]], num_decodes: int, context: int, hidden: int = 0
     ) -> float:
-        """Without churn. Arguments as those of ``LatencyModel.work``."""
+        """Return the seconds of a batch without churn; see ``LatencyModel.work``."""
         work = self.latency.work(prefills, num_decodes, context, hidden)
         seconds = self.latency.predict(work)
         if num_decodes:
@@ -100,7 +100,7 @@ class Profile:
         return seconds
 
     def engine(self, settings: EngineSettings) -> InstanceSpec:
-        """As the simulator has it."""
+        """Return the engine as the simulator describes it."""
         learned, block_size = self.latency, self.shape.block_size
         hidden_states_per_block = None
         if learned.rebuild_s_per_token is not None:
@@ -128,14 +128,14 @@ class Profile:
         )
 
     def serves_within_s(self, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
-        """When the last of them ends."""
+        """Return the time at which the last request ends."""
         engine = self.engine(replace(settings, strategy=PLAIN))
         results = single_cell(engine, 1).serve(arrivals, stop=AT_END).results
         return max(result.arrival_s + result.completion_s for result in results)
 
 
 async def measure(settings: EngineSettings) -> Profile:
-    """Of an engine with these settings, whatever their strategy. Starts it twice."""
+    """Profile an engine with these settings, whatever their strategy. It is started twice."""
     async with started(replace(settings, strategy=PLAIN)) as engine:
         profile = await measure_engine(engine, settings)
     async with started(replace(settings, strategy=HYBRID)) as engine:
@@ -147,7 +147,7 @@ async def measure(settings: EngineSettings) -> Profile:
 
 
 async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profile:
-    """What its latency model learns, and what it takes beyond that."""
+    """Return the engine's latency model and the time beyond it."""
     random = Random(0)
     longest = settings.max_model_len // 2
     at_once = _at_once(min(SHORT_PROMPT, longest), random)
@@ -187,7 +187,7 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
 
 
 async def _learned(engine: VllmEngine) -> FixedLatencyModel:
-    """The latency model of its scheduler."""
+    """Return the latency model of the engine's scheduler."""
     learned = await engine.command("latency")
     return FixedLatencyModel(
         ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
@@ -210,7 +210,7 @@ def _at_once(longest: int, random: Random) -> list[Arrival]:
 async def _gaps_s(
     engine: VllmEngine, settings: EngineSettings, num_streams: int, name: str
 ) -> list[float]:
-    """What streams that decode together wait for their tokens."""
+    """Return the gaps between tokens of streams that decode together, in seconds."""
     streams = [Arrival(0.0, PROMPT_TOKENS, OUTPUT_TOKENS)] * num_streams
     answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}-{name}")
     return [gap_s for answer in answers for gap_s in answer.gaps_s]
@@ -237,5 +237,5 @@ def _usual_s(rounds: Sequence[Sequence[float]]) -> float:
 
 
 def _between(points: Mapping[int, float], at: int) -> float:
-    """Between two points on their line, beyond them as at the last one."""
+    """Interpolate linearly between two points; beyond the last, return its value."""
     return float(np.interp(at, list(points), list(points.values())))

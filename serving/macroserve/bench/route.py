@@ -1,4 +1,4 @@
-"""How long one routing decision takes, in the worst case."""
+"""The time of one routing decision, in the worst case."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ SLO = Slo(ttft_s=1.0, tpot_s=0.1)
 
 
 def measure(sizes: Sequence[int] = (16, 64, 256)) -> dict[str, float]:
-    """Median microseconds of ``CellLedger.assign`` by number of instances, strategy unified."""
+    """Return the median microseconds of ``CellLedger.assign`` by number of instances."""
     return {f"route.{size}_us": _median_us(size) for size in sizes}
 
 

@@ -1,4 +1,4 @@
-"""How long one decision of the instance scheduler takes."""
+"""The time of one decision of the instance scheduler."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -75,7 +75,7 @@ def _median_decision_s(num_waiting: int, strategy_name: str, num_decisions: int)
 
 
 def _requests() -> Iterator[Callable[[float], Request]]:
-    """Prompts of mixed lengths that have waited for up to half their TTFT target."""
+    """Return prompts of mixed lengths that have waited for up to half their TTFT target."""
     for index in count():
         prompt = PROMPT_TOKENS[index % len(PROMPT_TOKENS)]
         age_s = SLO.ttft_s * (index % 31) / 62

@@ -36,7 +36,7 @@ def prepare() -> None:
 
 
 def _settings(architecture: str = "llama") -> EngineSettings:
-    """The quickstart's engine: one real vLLM on the CPU with the built-in model."""
+    """Return the settings of the quickstart's engine: vLLM on the CPU with the built-in model."""
     from macroserve.local.tiny_model import ensure_tiny_model
 
     return EngineSettings(

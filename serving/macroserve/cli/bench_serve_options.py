@@ -1,4 +1,4 @@
-"""From words on the command line to configuration: one sentence for whatever is wrong."""
+"""Parsers of the options of ``bench serve``, which raise ValueError with a sentence."""
 
 import math
 import os
@@ -10,25 +10,28 @@ from macroserve.cli.load_options import parse_duration
 
 DEFAULT_DURATION_S = 60.0
 _URL = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^][:/?#@\s]+)(:[0-9]+)?(/[^?#\s]*)?")
-"""Without user names, queries and fragments, which have no meaning here."""
+"""Pattern of an endpoint's URL, without user name, query and fragment."""
 
 
 def choose_duration(text: str | None, may_last: bool) -> float:
-    """How long to send, seconds; without end only where something else ends the load."""
+    """Return the duration of the arrivals in seconds; infinite only where the load itself ends."""
     if text is not None:
         return parse_duration("--duration", text)
     return math.inf if may_last else DEFAULT_DURATION_S
 
 
 def parse_url(text: str) -> str:
-    """The base of an endpoint, from an address with or without its ``/v1``."""
+    """Return the base URL of an endpoint, from a URL with or without ``/v1``."""
     if not _URL.fullmatch(text):
         raise ValueError(f"--url must be like http://127.0.0.1:8000, got {text!r}")
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def parse_api_key(text: str | None) -> str | None:
-    """Without the line end that keys read from files bring along. The key stays out of errors."""
+    """Return the key without the line end of a file that it was read from, or None for none.
+
+    Raises ValueError, without the key, for characters that no header can carry.
+    """
     key = (text or "").strip()
     if not (key.isascii() and key.isprintable()):
         raise ValueError("--api-key holds characters that no HTTP header can carry")
@@ -36,7 +39,7 @@ def parse_api_key(text: str | None) -> str | None:
 
 
 def check_outputs(json: Path | None, plot: Path | None) -> None:
-    """Raises ValueError now for what would fail after the run."""
+    """Raise ValueError, before the run, for an output that cannot be written after it."""
     for option, path in (("--json", json), ("--plot", plot)):
         if path is None:
             continue

@@ -17,13 +17,13 @@ from macroserve.serving.security.tls import TlsError, TlsSource
 log = get_logger(__name__)
 
 TERMINATION_LOG = Path("/dev/termination-log")
-"""What a container writes there, Kubernetes shows as the reason of its end."""
+"""Termination message file: Kubernetes shows its text as the reason of a container's end."""
 CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 CHECK_S = 1.0
 
 
 class PodError(Exception):
-    """What the pod was given cannot be used; the message is a sentence for people."""
+    """A file or an option of the pod cannot be used; the message is a sentence for people."""
 
 
 class Server(Protocol):
@@ -43,7 +43,7 @@ class Server(Protocol):
 
 
 async def serve(server: Server, what: str) -> None:
-    """Until SIGTERM or Ctrl-C, and then until what was accepted is finished. what: for the log."""
+    """Serve until SIGTERM or Ctrl-C, then finish accepted requests. ``what`` is for the log."""
     # There is nothing to finish yet, and loading a model holds the event loop for minutes.
     signal.signal(signal.SIGTERM, _end_now)
     await server.start()
@@ -121,12 +121,12 @@ def key_source(folder: Path, role: Role, tls: TlsSource | None = None) -> KeySou
 
 
 def use_cpu_limit() -> None:
-    """As many compute threads as the container has cores, unless somebody has said how many."""
+    """Set the compute threads to the container's cores, unless the environment sets them."""
     os.environ.setdefault("OMP_NUM_THREADS", str(_num_cpus()))
 
 
 def _num_cpus() -> int:
-    """Of the container's limit, rounded up (control groups, version 2); else those of the node."""
+    """Return the cores of the container's limit (cgroup v2), rounded up, or else the node's."""
     with contextlib.suppress(OSError, ValueError):
         quota, period = CGROUP_CPU_MAX.read_text().split()
         return math.ceil(int(quota) / int(period))

@@ -47,7 +47,7 @@ class Beyond(NamedTuple):
     """The requests that are longer than the model takes."""
 
     num_requests: int
-    """All requests."""
+    """Number of all requests."""
     num_refused: int
     """Requests whose prompt leaves no room for an output token."""
     num_cut: int

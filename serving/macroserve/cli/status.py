@@ -25,7 +25,7 @@ async def show_once(deployment: Deployment, console: Console) -> None:
 
 
 async def watch(deployment: Deployment, console: Console) -> None:
-    """Until cancelled."""
+    """Show the deployment again and again, until cancelled."""
     with Live(console=console, refresh_per_second=4, screen=False) as live:
         async for report in _reports(deployment):
             live.update(table(deployment.name, report))
@@ -50,7 +50,7 @@ def table(name: str, report: Report) -> Group:
 
 
 def _table(title: str) -> Table:
-    """So narrow that 80 columns show all of it: headings of several words wrap, names do not."""
+    """Return a table that fits 80 columns: headings of several words wrap, names do not."""
     return Table(
         title=title,
         title_justify="left",

@@ -31,7 +31,7 @@ class Row:
 
     @property
     def is_off(self) -> bool:
-        """By so much that it wants an explanation."""
+        """Return whether the ratio is so far from 1 that it needs an explanation."""
         return self.ratio is not None and abs(self.ratio - 1) > OFF
 
 

@@ -12,7 +12,7 @@ from macroserve.sim.goodput import PRECISION, goodput
 from macroserve.sim.results import AT_END, WHEN_DECIDED, RequestResult, RunResult, StopRule
 
 Values = Mapping[str, float]
-"""What was measured, by its keys."""
+"""Measured values, by their keys."""
 
 LOOKED_AT = (
     "attainment of the quarter with the fewest tokens",
@@ -72,7 +72,7 @@ class CloserLook:
         return {**held, **dict(zip(map(self._point, LOOKED_AT), found, strict=True))}
 
     def metrics(self, values: Values) -> Values:
-        """By the names of ``LOOKED_AT``."""
+        """Return the figures of a run, by the names of ``LOOKED_AT``."""
         return {metric: values[self._point(metric)] for metric in LOOKED_AT}
 
     def _point(self, metric: str) -> str:
@@ -251,7 +251,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """How the times to the first token and per token after it are distributed at a rate."""
+    """The measurement is the distribution of TTFT and TPOT at a rate."""
 
     key: str
     experiment: Experiment

@@ -91,7 +91,7 @@ class DecodingBatch:
         return request_id in self._records
 
     def add(self, record: SimRequest) -> None:
-        """From now on it has a token in each step."""
+        """Add a request, which gets a token in each step from now on."""
         self._records[record.request.request_id] = record
         self._num_added += 1
         record.as_of_step = len(self._ends_s)
@@ -133,7 +133,7 @@ class DecodingBatch:
 
     @property
     def num_steps_left(self) -> int:
-        """Until the first response ends, of which there is at least one."""
+        """Return the steps until the first response ends, of which there is at least one."""
         return self._next_end() - len(self._ends_s)
 
     def others(self, request_ids: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ class EventQueue(Generic[EventT]):
 
     @property
     def next_s(self) -> float:
-        """When the next one is due; infinite if there is none."""
+        """Return the time of the next event; infinite if there is none."""
         return self._heap[0][0] if self._heap else inf
 
     def put(self, at_s: float, event: EventT) -> None:

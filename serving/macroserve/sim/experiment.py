@@ -10,19 +10,20 @@ from macroserve.workload.arrivals import bursty, foreseen
 from macroserve.workload.datasets import Workload
 
 WARM_UP_S = 30.0
-"""Requests of so long come before those that count."""
+"""Seconds of requests before those that count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """variation: of the gaps between arrivals; 1 is a Poisson process.
-    foresight: share of the requests whose output's length is known beforehand, see
-        ``sim.arrivals.foreseen``; None where only the lengths of earlier ones tell."""
+    """An experiment serves a workload in a scenario, at any rate."""
 
     scenario: Scenario
     workload: Workload
     variation: float = 1.0
+    """Coefficient of variation of the gaps between arrivals; 1 is a Poisson process."""
     foresight: float | None = None
+    """Share of the requests whose output length is known beforehand, see
+    ``workload.arrivals.foreseen``; None: only the lengths of earlier requests tell."""
 
     def serve(
         self,
@@ -32,7 +33,7 @@ class Experiment:
         stop: StopRule = WHEN_DECIDED,
         seed: int = 0,
     ) -> RunResult:
-        """What comes of ``rate`` requests per second. The same seed gives the same outcome."""
+        """Return the result of ``rate`` requests per second; equal seeds give equal results."""
         random = Random(seed)
         lengths = self.workload.lengths(random)
         arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)
@@ -44,7 +45,7 @@ class Experiment:
     def goodput(
         self, level: float, duration_s: float, lowest: float, highest: float, seed: int = 0
     ) -> float:
-        """The most requests per second of which the share ``level`` is within the targets."""
+        """Return the highest rate, in requests per second, at which ``level`` of them attain."""
 
         def attains(rate: float) -> bool:
             outcome = self.serve(rate, duration_s, stop=StopRule(goal=level), seed=seed)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 GROWTH = 1.3
-"""From one rate to the next, on the way up."""
+"""Factor from one rate to the next, on the way up."""
 
 PATIENCE = 5
 """So many rates in a row have to fail, as attainment need not fall steadily. EcoServe pays for

@@ -38,7 +38,7 @@ class ResultCollector:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run has gone as far as its stop rule says."""
+        """Return whether the stop rule ends the run."""
         if self._stop.to_the_end:
             is_lost = self._normalised_s > self._stop.limit_s * self._num
             return is_lost or len(self._results) == self._num

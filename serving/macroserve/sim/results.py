@@ -19,11 +19,11 @@ class RequestResult(NamedTuple):
     num_prompt_tokens: int
     num_output_tokens: int
     wait_s: float
-    """From the arrival to the first token, or to the refusal."""
+    """Seconds from the arrival to the first token, or to the refusal."""
     tpot_s: float
-    """Mean time of the tokens after the first."""
+    """Mean seconds per token after the first."""
     tbt_s: float
-    """The 99th percentile (nearest rank) of the gaps between two tokens."""
+    """The 99th percentile (nearest rank) of the gaps between two tokens, in seconds."""
     refused: bool
     attained: bool
 
@@ -64,11 +64,12 @@ class RunResult:
     """Requests that are known to attain or to miss their targets."""
     attained: int
     decided: bool
-    """Whether all requests are known, or so many that the goal is missed."""
+    """True if all requests are known, or so many that the goal is missed."""
     results: tuple[RequestResult, ...] = ()
-    """One for each request that ended, in that order, where the run went to the end."""
+    """Results in the order in which requests ended; empty unless the run went to the end."""
     kv_use: float = 0.0
-    """There, the mean share of the KV caches that held tokens, as each request found them."""
+    """Mean share of the KV caches that held tokens as each request arrived, if the run went to the
+    end."""
 
     @property
     def attainment(self) -> float:
@@ -81,12 +82,12 @@ class RunResult:
 
     @property
     def normalised_latency_s(self) -> float:
-        """Mean normalized latency of the requests that were not refused. Needs a result."""
+        """Return the mean normalized latency of the requests not refused. Needs a result."""
         return mean([result.normalised_s for result in self.results if not result.refused])
 
     @property
     def completion_s(self) -> float:
-        """Mean completion time of the requests that were not refused. Needs a result."""
+        """Return the mean completion time of the requests not refused. Needs a result."""
         return mean([result.completion_s for result in self.results if not result.refused])
 
     @property

@@ -26,10 +26,10 @@ from macroserve.sim.trace import Trace
 from macroserve.workload.arrivals import Arrival
 
 MEMORY_SHARE = 0.9
-"""Of a device's memory, for weights, cache and activations (vLLM's default)."""
+"""Share of a device's memory for weights, cache and activations (vLLM's default)."""
 
 ACTIVATION_BYTES = 1e9
-"""Of each device, for the largest batch."""
+"""Bytes of each device for the activations of the largest batch."""
 
 BLOCK_SIZE = 16
 MAX_NUM_SEQS = 256
@@ -42,7 +42,7 @@ NOISE = 0.03
 """Standard deviation of a step's time, as a share of it."""
 
 NUM_NOISES = 4093
-"""Drawn once and used in turn."""
+"""Noise factors of steps, drawn once and used in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ClusterSpec:
 
     @property
     def num_devices(self) -> int:
-        """Of one instance."""
+        """Return the devices of one instance."""
         return self.ranks * self.stages
 
     @property
@@ -80,7 +80,10 @@ class ClusterSpec:
 
     @property
     def num_kv_tokens(self) -> int:
-        """What one instance's cache holds. Raises ValueError where the weights leave nothing."""
+        """Return the tokens that an instance's cache holds.
+
+        Raises ValueError where the weights leave no memory for it.
+        """
         num_tokens = self._num_kv_tokens
         if not self.has_memory:
             raise ValueError(
@@ -91,7 +94,7 @@ class ClusterSpec:
 
     @property
     def has_memory(self) -> bool:
-        """Whether the weights leave some for a cache."""
+        """Return whether the weights leave memory for a cache."""
         return self._num_kv_tokens >= self.block_size
 
     @property

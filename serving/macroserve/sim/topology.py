@@ -35,7 +35,7 @@ class KvTransfers:
         return self._topology.node(instance) if self._transfer is Transfer.NODE else 0
 
     def domain_size(self, num_instances: int) -> int:
-        """Instances of one domain, among so many."""
+        """Return the number of instances of one domain, among so many."""
         within_node = self._transfer is Transfer.NODE
         return self._topology.instances_per_node if within_node else num_instances
 
@@ -43,7 +43,7 @@ class KvTransfers:
         return self.domain(sender) == self.domain(receiver)
 
     def end_s(self, sender: int, receiver: int, num_bytes: float, now: float) -> float:
-        """When a cache that is sent now has arrived."""
+        """Return the time at which a cache that is sent now arrives."""
         topology = self._topology
         if self._transfer is Transfer.NODE:
             link, ways = topology.inside, [("inside", topology.node(sender))]

@@ -1,4 +1,4 @@
-"""Clients who did nothing wrong: streams, one after another, and what they noticed."""
+"""Bystanders: clients with valid streams, one after another, and the pauses that they notice."""
 
 import asyncio
 import time

@@ -162,7 +162,7 @@ BODIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 WEIGHTS = (5, 4, 4, 4, 2, 1)
-"""How often each path is taken, in the order of ``BODIES``."""
+"""Weight of each path, in the order of ``BODIES``."""
 
 PARTS: list[Any] = [
     {"type": "text", "text": "hi"},
@@ -262,7 +262,7 @@ async def _post(http: aiohttp.ClientSession, path: str, body: bytes) -> tuple[in
 
 
 def body_of(rnd: random.Random, model: str) -> tuple[str, bytes]:
-    """A path and a body for it."""
+    """Return a path and a body for it."""
     (path,) = rnd.choices(list(BODIES), WEIGHTS)
     valid, optional = BODIES[path]
     body = {"model": model, **copy.deepcopy(valid)}

@@ -42,7 +42,7 @@ class LossyPath:
 
 @asynccontextmanager
 async def lossy_path(target: str) -> AsyncIterator[LossyPath]:
-    """In front of the server at the base URL ``target``, until left."""
+    """Relay to the server at the base URL ``target``, until left."""
     path: LossyPath | None = None
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,7 +13,7 @@ from macroserve.engine.settings import EngineSettings
 FUZZ_SEED = 1
 FUZZ_CONCURRENCY = 16
 EMULATED_KV_CACHE_BYTES = 8 << 30
-"""The emulated model's cache is as large as that of the model that it stands for."""
+"""Cache of the emulated model, as large as that of the model that it stands for."""
 
 
 async def measure(

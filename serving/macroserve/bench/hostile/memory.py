@@ -16,7 +16,7 @@ MIB = 1 << 20
 REQUEST_TIMEOUT_S = 90.0
 SAMPLE_S = 0.05
 HOLD_S = 5.0
-"""How long a case of many connections keeps what it has sent."""
+"""Seconds that a case of many connections holds them after its last byte."""
 CHAT = "/v1/chat/completions"
 
 
@@ -95,7 +95,7 @@ def _one(path: str, body: Callable[[], object]) -> Callable[[Served], Awaitable[
 
 
 async def _long_header(deployment: Served) -> None:
-    """One socket, a header without an end."""
+    """Send a header without an end on one socket."""
     async with _connections(deployment, 1) as writers:
         writers[0].write(b"GET /health HTTP/1.1\r\nHost: a\r\nX-Long: ")
         with contextlib.suppress(OSError, TimeoutError):
@@ -113,7 +113,7 @@ async def _half_requests(deployment: Served) -> None:
 
 
 async def _slow_bodies(deployment: Served) -> None:
-    """Fifty bodies of nearly 8 MiB that lack their last byte."""
+    """Send fifty bodies of nearly 8 MiB that lack their last byte."""
     size = 8 * MIB - 1024
     head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
     async with _connections(deployment, 50) as writers:

@@ -77,7 +77,7 @@ async def measure(
 
 @contextmanager
 def faulty_engines() -> Iterator[dict[str, str]]:
-    """The environment under which engines have the fault."""
+    """Return the environment under which engines have the fault."""
     with tempfile.TemporaryDirectory(prefix="hostile-fault-") as folder:
         Path(folder, "sitecustomize.py").write_text(_FAULT)
         yield {"PYTHONPATH": os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))}

@@ -32,7 +32,7 @@ ENGINES: Mapping[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A deployment that serves. endpoint: base URL of the API. log: what it prints."""
+    """A served deployment has an API at the base URL ``endpoint`` and writes to ``log``."""
 
     endpoint: str
     process: psutil.Process
@@ -43,7 +43,7 @@ class Served:
         return self.endpoint + "/v1/completions"
 
     def pids(self, title: str) -> set[int]:
-        """Processes of this deployment that have ``title`` in their command line."""
+        """Return the processes of the deployment with ``title`` in their command line."""
         found: set[int] = set()
         for process in self.process.children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
@@ -56,11 +56,11 @@ class Served:
 
     @property
     def num_serving(self) -> int:
-        """Instances that have started and are not lost."""
+        """Return the number of instances that have started and are not lost."""
         return _num_serving(self.log)
 
     def ingress_mb(self) -> float:
-        """Memory of the largest ingress replica with its worker processes, which share pages."""
+        """Return the memory of the largest ingress replica with its workers, which share pages."""
         return max((_tree_mb(pid) for pid in self.pids("IngressDeployment")), default=0.0)
 
 
@@ -105,7 +105,7 @@ def _start(
 async def _ready(
     endpoint: str, process: subprocess.Popen[bytes], log: Path, instances: int
 ) -> None:
-    """Until every instance serves."""
+    """Wait until every instance serves."""
     async with aiohttp.ClientSession() as http:
         for _ in range(round(READY_TIMEOUT_S / POLL_S)):
             if process.poll() is not None:

@@ -30,7 +30,7 @@ that it closes would look like a failure of the endpoint."""
 
 PREFLIGHT_TIMEOUT_S = 15.0
 MAX_DETAIL = 300
-"""Characters kept of an error's text."""
+"""Characters of an error's text that are kept."""
 
 
 class EndpointError(Exception):
@@ -39,7 +39,7 @@ class EndpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An OpenAI endpoint. url: without the ``/v1``. timeout_s: bounds each request as a whole."""
+    """A target is an OpenAI endpoint: its URL without ``/v1``, and the time limit of a request."""
 
     url: str
     timeout_s: float
@@ -47,7 +47,7 @@ class Target:
 
 
 class LoadClient:
-    """An asynchronous context manager: one connection pool without limits for all its runs."""
+    """A load client sends runs over one connection pool without limits."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -66,7 +66,7 @@ class LoadClient:
         await self._session.close()
 
     async def find_model(self, wanted: str | None) -> str:
-        """``wanted``, or else the first model that the endpoint lists.
+        """Return ``wanted``, or else the first model that the endpoint lists.
 
         Raises EndpointError where the endpoint cannot be reached, refuses the key or lists none.
         """
@@ -98,7 +98,7 @@ class LoadClient:
         on_sent: Callable[[], None],
         on_done: Callable[[RequestRecord], None],
     ) -> list[RequestRecord]:
-        """Sends ``plan`` and returns the records of the requests that left, in order of arrival.
+        """Send ``plan`` and return the records of the requests that left, in order of arrival.
 
         ``stop``, once set, keeps back what has not left and interrupts what is in flight.
         """
@@ -178,7 +178,7 @@ class LoadClient:
         )
 
     def _without_key(self, text: str) -> str:
-        """Some endpoints quote the key that they refuse."""
+        """Remove the key from an error, as some endpoints quote it."""
         return text.replace(self._target.api_key, "***") if self._target.api_key else text
 
 

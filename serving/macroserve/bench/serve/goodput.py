@@ -27,7 +27,7 @@ class Goodput:
 
     @property
     def holds_below(self) -> bool:
-        """Attainment is not monotone in the load: a point below is checked, too."""
+        """Return whether a lower load attains the level, too: attainment is not monotone."""
         return self.lower_attainment is None or self.lower_attainment >= self.level
 
 

@@ -1,4 +1,4 @@
-"""From the records of a run to the figures of its report."""
+"""The figures of a run, computed from its records."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from macroserve.core.request import Slo
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of a latency, in seconds."""
+    """A distribution of a latency, in seconds."""
 
     mean: float
     p50: float
@@ -24,7 +24,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values: Sequence[float] | np.ndarray) -> Self | None:
-        """Percentiles with linear interpolation; None without values."""
+        """Return percentiles with linear interpolation; None without values."""
         if len(values) == 0:
             return None
         p50, p90, p95, p99 = np.percentile(values, (50, 90, 95, 99)).tolist()
@@ -81,7 +81,7 @@ class Summary:
 
 
 def summarise(records: Sequence[RequestRecord], slo: Slo) -> Summary:
-    """The figures of a run from its records, in any order."""
+    """Return the figures of a run from its records, in any order."""
     counted = [r for r in records if r.failure is not Failure.INTERRUPTED]
     succeeded = [r for r in counted if r.failure is None]
     elapsed_s = max((r.ended_s for r in records), default=0.0)
@@ -113,7 +113,7 @@ def summarise(records: Sequence[RequestRecord], slo: Slo) -> Summary:
 
 
 def _failures(counted: Iterable[RequestRecord]) -> tuple[FailureCount, ...]:
-    """Most frequent first."""
+    """Return the groups of failures, the most frequent first."""
     failed = [r for r in counted if r.failure is not None]
     details = {(r.failure, r.http_status): r.detail for r in reversed(failed)}
     counts = Counter((r.failure, r.http_status) for r in failed)

@@ -9,17 +9,17 @@ import numpy as np
 from macroserve.workload.arrivals import Arrival
 
 FIRST_TOKEN_ID = 10
-"""Ids below it are left out: many vocabularies begin with special tokens."""
+"""Smallest token id that prompts use: many vocabularies begin with special tokens."""
 
 _WORDS = ("time", "way", "year", "work", "day", "home", "place", "water", "night", "story", "study")
-"""Words that most tokenizers know as one token each."""
+"""Words, most of which are one token in most tokenizers."""
 
 
 class Endpoint(StrEnum):
     COMPLETIONS = "completions"
-    """Prompts of token ids: lengths are exact whatever the tokenizer."""
+    """Prompts are token ids: lengths are exact with any tokenizer."""
     CHAT = "chat"
-    """Prompts of words: lengths are about right."""
+    """Prompts are words: lengths are approximate."""
 
     @property
     def path(self) -> str:
@@ -40,7 +40,7 @@ class PayloadMaker:
             raise ValueError(f"the vocabulary must have more than {FIRST_TOKEN_ID} tokens")
 
     def body(self, index: int, request: Arrival) -> bytes:
-        """The JSON body of the run's request number ``index``."""
+        """Return the JSON body of the run's request number ``index``."""
         rng = np.random.default_rng((*self.seed, index))
         if self.endpoint is Endpoint.CHAT:
             words = rng.choice(_WORDS, request.num_prompt_tokens)

@@ -1,4 +1,4 @@
-"""Pictures of runs. Needs matplotlib, which the ``bench`` extra installs."""
+"""Plots of runs. Needs matplotlib, which the ``bench`` extra installs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ MAX_BINS = 40
 MIN_REQUESTS_PER_BIN = 10
 BIN_WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 LOG_SPAN = 20
-"""What lies further apart than by this factor is drawn on a logarithmic axis."""
+"""Ratio of largest to smallest value above which an axis is logarithmic."""
 
 
 def plot_run(path: Path, model: str, run: Run, slo: Slo) -> None:
@@ -42,7 +42,7 @@ def plot_run(path: Path, model: str, run: Run, slo: Slo) -> None:
 
 
 def plot_goodput(path: Path, result: Result, level: float, slo: Slo, unit: str) -> None:
-    """Attainment over load as a PNG file, with the level and the load that was found."""
+    """Plot attainment over load as a PNG file, with the level and the load that was found."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     goodput = result.goodput
@@ -69,7 +69,7 @@ def plot_goodput(path: Path, result: Result, level: float, slo: Slo, unit: str) 
 def _plot_shares(
     axes: Axes, name: str, values_s: Sequence[float], num_requests: int, target_s: float
 ) -> None:
-    """The share of all requests whose latency is at most x."""
+    """Plot the share of all requests whose latency is at most x."""
     _share_axis(axes, "share of requests")
     longest_s = max(*values_s, target_s) if values_s else target_s
     factor, unit = (1.0, "s") if longest_s >= 2 else (1e3, "ms")
@@ -89,7 +89,7 @@ def _plot_shares(
 def _plot_attainment(
     axes: Axes, records: Sequence[RequestRecord], edges: np.ndarray, slo: Slo, overall: float
 ) -> None:
-    """By the time of arrival."""
+    """Plot the attainment by the time of arrival."""
     arrived, _ = np.histogram([r.scheduled_s for r in records], edges)
     attained, _ = np.histogram([r.scheduled_s for r in records if r.meets(slo)], edges)
     centers = (edges[:-1] + edges[1:]) / 2

@@ -10,11 +10,11 @@ from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.core.request import Slo
 
 REFRESHES_PER_S = 2
-"""Drawing takes the interpreter from the client for milliseconds: seldom, then."""
+"""Refreshes per second: rare, since drawing takes milliseconds from the client."""
 
 
 class LiveView:
-    """Counts requests and shows the counts while it is entered."""
+    """The live view counts requests, and shows the counts while it is entered."""
 
     def __init__(self, console: Console, label: str, num_planned: int, slo: Slo) -> None:
         self._slo = slo

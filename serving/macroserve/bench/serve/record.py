@@ -1,4 +1,4 @@
-"""What became of one request."""
+"""The record of one request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from macroserve.core.request import Slo
 
 
 class Failure(StrEnum):
-    """Why a request did not come to its end."""
+    """The reason why a request failed."""
 
     CONNECT = "connect"
-    """No connection came about."""
+    """The connection could not be made."""
     HTTP = "http"
-    """Another status than 200."""
+    """The status was not 200."""
     STREAM = "stream"
     """The endpoint reported an error inside the stream."""
     MALFORMED = "malformed"
-    """The answer is no OpenAI stream."""
+    """The response is not an OpenAI stream."""
     TRUNCATED = "truncated"
-    """The stream ended before the answer did, or held no token."""
+    """The stream ended before the response did, or held no token."""
     DISCONNECT = "disconnect"
     """The connection broke."""
     TIMEOUT = "timeout"
-    """The answer was not complete in time."""
+    """The response was not complete in time."""
     INTERRUPTED = "interrupted"
-    """The run was stopped first. Says nothing about the endpoint and counts for nothing."""
+    """The run was stopped first; the request does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class RequestRecord:
 
     @property
     def send_lag_s(self) -> float:
-        """How late the client itself was."""
+        """Return the seconds by which the client sent the request late."""
         return self.sent_s - self.scheduled_s
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean time per output token after the first; None where there is no second."""
+        """Return the mean time per output token after the first; None without a second."""
         if self.ttft_s is None or self.e2e_s is None or self.num_tokens < 2:
             return None
         return (self.e2e_s - self.ttft_s) / (self.num_tokens - 1)
@@ -76,11 +76,11 @@ class RequestRecord:
         return self.failure is None and self.ttft_s is not None and self.ttft_s <= slo.ttft_s
 
     def meets_tpot(self, slo: Slo) -> bool:
-        """An answer of one token has no time per further token, and so meets any target."""
+        """Return whether TPOT is in its target, as it always is for a single token."""
         return self.failure is None and (self.tpot_s is None or self.tpot_s <= slo.tpot_s)
 
     def meets_tbt(self, slo: Slo) -> bool:
-        """The 99th percentile of its gaps counts."""
+        """Return whether the 99th percentile of the gaps is in the target for TBT."""
         is_steady = slo.is_steady(slo.num_slow(self.gaps_s), self.num_tokens - 1)
         return self.failure is None and is_steady
 

@@ -1,4 +1,4 @@
-"""How the figures of a run are told: tables for people, JSON for programs."""
+"""The report of a run: tables for people, JSON for programs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
@@ -18,11 +18,11 @@ from macroserve.core.request import Slo
 from macroserve.workload.arrivals import Arrival
 
 MAX_SEND_LAG_S = 0.05
-"""At the 99th percentile; a client later than this is itself the bottleneck."""
+"""Largest delay of sending at the 99th percentile; beyond, the client is the bottleneck."""
 
 
 def plan_sentence(planned: Sequence[Arrival]) -> str:
-    """What will be sent, in words."""
+    """Return a sentence about the load to send."""
     num_requests = len(planned)
     span_s = planned[-1].at_s
     rate = f" ({num_requests / span_s:.2f} req/s)" if span_s else ""
@@ -35,13 +35,13 @@ def plan_sentence(planned: Sequence[Arrival]) -> str:
 
 
 def run_report(run: Run, slo: Slo) -> RenderableType:
-    """The tables of one run."""
+    """Return the tables of one run."""
     remarks = (Text(remark, style="yellow") for remark in remarks_on(run))
     return Group(_latency_table(run.summary, slo), _totals_table(run), *remarks)
 
 
 def goodput_report(result: Result, unit: str) -> RenderableType:
-    """The table of the probed loads, and what the search found."""
+    """Return the table of the probed loads and the result of the search."""
     table = Table(title="Probes", title_justify="left")
     for name in (unit, "offered req/s", "requests", "failed", "TTFT p90", "TPOT p90", "attainment"):
         table.add_column(name, justify="right")
@@ -82,7 +82,7 @@ def goodput_sentence(goodput: Goodput | None, unit: str) -> str:
 
 
 def remarks_on(run: Run) -> list[str]:
-    """What the reader of the figures must know of: failures, and signs that they are not sound."""
+    """Return remarks on failures, and on signs that the figures are not sound."""
     summary = run.summary
     remarks = [
         f"{failed.count:,} failed: {failed.failure}"
@@ -104,7 +104,7 @@ def remarks_on(run: Run) -> list[str]:
 
 
 def write_json(path: Path, config: Mapping[str, object], result: Result, slo: Slo) -> None:
-    """Everything, for programs: ``{"config", "goodput", "runs": [{..., "summary", "requests"}]}``.
+    """Write all figures as JSON: ``{"config", "goodput", "runs": [{..., "summary", "requests"}]}``.
 
     Durations are in seconds, but each request's ``tbt_us`` is in whole microseconds.
     """

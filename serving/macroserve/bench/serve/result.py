@@ -1,4 +1,4 @@
-"""What a session of runs leaves behind."""
+"""The result of a session of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from macroserve.bench.serve.record import Failure, RequestRecord
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run and what came of it.
+    """A run and its result.
 
     intensity: of the load, see ``workload.Load``. client_cpu: share of one core that the client
         used.
@@ -24,7 +24,7 @@ class Run:
 
     @property
     def is_unreachable(self) -> bool:
-        """Not one connection came about."""
+        """Return whether no connection could be made."""
         kinds = {failed.failure for failed in self.summary.failures}
         return self.summary.num_succeeded == 0 and kinds == {Failure.CONNECT}
 

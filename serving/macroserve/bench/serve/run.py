@@ -1,4 +1,4 @@
-"""Runs a load against an endpoint: once, or as often as a search for goodput asks."""
+"""Runs of a load against an endpoint: one, or as many as a search for goodput asks for."""
 
 import asyncio
 import resource
@@ -25,7 +25,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What to measure. model: None for the first that the endpoint lists."""
+    """A bench is one measurement; without a model, the first that the endpoint lists."""
 
     target: Target
     model: str | None
@@ -41,7 +41,7 @@ Search = Generator[float, float, Goodput]
 
 
 async def run_bench(bench: Bench, search: Search | None, console: Console) -> Result:
-    """Runs the load as it is, or at the intensities that ``search`` asks for.
+    """Run the load as it is, or at the intensities that ``search`` asks for.
 
     SIGINT and SIGTERM end the run in progress; the result is what there is by then. Raises
     EndpointError where the endpoint cannot be used at all.
@@ -80,7 +80,7 @@ class _Runner:
     console: Console
 
     async def run(self, load: Load, number: int) -> Run:
-        """The run ``number`` of this session: its prompts differ from those of the others."""
+        """Run ``number`` of the session, whose prompts differ from those of the others."""
         bench = self.bench
         planned = plan(load, bench.limits, bench.seed)
         payloads = PayloadMaker(self.model, bench.endpoint, bench.vocab_size, (bench.seed, number))
@@ -95,7 +95,7 @@ class _Runner:
 
 
 def _allow_open_files() -> None:
-    """Open loop against a slow endpoint means many connections; the usual limit is 1024 files."""
+    """Raise the limit of open files: an open loop may need many connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -104,7 +104,7 @@ def _allow_open_files() -> None:
 
 @contextmanager
 def _stop_on_signal() -> Iterator[asyncio.Event]:
-    """An event that the first signal sets; a second one then acts as usual."""
+    """Yield an event that the first signal sets; a second signal acts as usual."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

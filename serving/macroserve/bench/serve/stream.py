@@ -1,4 +1,4 @@
-"""One streamed answer: which chunks carry tokens, and when they came."""
+"""The meter of one streamed response: which chunks carry tokens, and when they arrived."""
 
 from array import array
 
@@ -12,7 +12,7 @@ class StreamError(Exception):
 
 
 class MalformedStreamError(Exception):
-    """The stream holds something else than OpenAI's chunks."""
+    """The stream holds data other than OpenAI's chunks."""
 
 
 class _Delta(msgspec.Struct):
@@ -66,7 +66,7 @@ class StreamMeter:
         self._silent_end_s: float | None = None
 
     def feed(self, data: bytes, now: float) -> None:
-        """Raises StreamError or MalformedStreamError."""
+        """Read bytes that arrived at ``now``; raise StreamError or MalformedStreamError."""
         for payload in self._sse.feed(data):
             if payload == b"[DONE]":
                 self.complete = True
@@ -74,7 +74,7 @@ class StreamMeter:
                 self._read(payload, now)
 
     def close(self) -> None:
-        """Call once, after the last byte."""
+        """End the stream; called once, after the last byte."""
         # An ending chunk without text is the last token's in one engine (a special token) and
         # belongs to no token in another: the count tells.
         if self._silent_end_s is not None and self.num_tokens > self._num_token_chunks:
@@ -82,12 +82,12 @@ class StreamMeter:
 
     @property
     def num_prompt_tokens(self) -> int | None:
-        """As the endpoint counts them, None where it does not say."""
+        """Return the prompt tokens as the endpoint counts them, None where it does not."""
         return self._usage.prompt_tokens if self._usage else None
 
     @property
     def num_tokens(self) -> int:
-        """As the endpoint counts them; where it does not say, the chunks with tokens."""
+        """Return the output tokens as the endpoint counts them, or else the chunks with tokens."""
         return self._usage.completion_tokens if self._usage else self._num_token_chunks
 
     @property
@@ -119,5 +119,5 @@ class StreamMeter:
 
 
 def error_message(error: object) -> str:
-    """The sentence in OpenAI's error object, or the object itself."""
+    """Return the sentence in OpenAI's error object, or the object itself as text."""
     return str(error.get("message", error) if isinstance(error, dict) else error)

@@ -1,4 +1,4 @@
-"""What was tried and what is recommended: a table, a picture, a manifest."""
+"""The report of a plan: a table, a plot and a manifest."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -17,18 +17,20 @@ GPUS = "nvidia.com/gpu"
 """The resource of which an instance's pod claims as many as it has ranks."""
 
 MARKERS = {1: "o", 2: "s", 4: "^", 8: "D"}
-"""By ranks: points of one number of devices may lie too close together for words beside them."""
+"""Plot marker by ranks; points are too close together for words beside them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """rate: requests per second. price: of a device for an hour, None where nobody said."""
+    """The cost of a candidate follows from the load's rate and the price of a device."""
 
     rate: float
+    """Requests per second."""
     price: float | None
+    """Price of a device for an hour; None if none was given."""
 
     def device_hours(self, candidate: Candidate) -> float:
-        """For ``NUM_REQUESTS`` requests."""
+        """Return the device-hours of ``NUM_REQUESTS`` requests."""
         return (candidate.num_devices or 0) * NUM_REQUESTS / self.rate / 3600
 
     def money(self, candidate: Candidate) -> float | None:
@@ -89,7 +91,7 @@ def document(candidate: Candidate, cost: Cost) -> dict[str, Any]:
 
 
 def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
-    """The manifest with what was chosen, and what follows from it."""
+    """Return the manifest changed to the chosen candidate."""
     changed = deepcopy(manifest)
     spec, num = changed["spec"], chosen.num_instances or 1
     spec["instances"] = num
@@ -117,7 +119,7 @@ def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
 
 
 def plot(path: Path, tried: Sequence[Candidate], chosen: Candidate, goal: float) -> None:
-    """Devices and attainment of the candidates that keep the goal. Needs matplotlib."""
+    """Plot devices and attainment of the candidates that meet the goal. Needs matplotlib."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 

@@ -1,5 +1,4 @@
-"""What a reproduction ends with: a file of all figures, tables of those that a paper prints, and
-pictures."""
+"""The report of a reproduction: a JSON file of all figures, tables of printed ones, and plots."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,11 @@ from rich.table import Table
 from macroserve.papers.figure import Figure, Panel, Row
 
 Results = Mapping[str, tuple[Figure, Sequence[Row]]]
-"""By the figures' names."""
+"""Figures and their rows, by name."""
 
 
 def tables(paper: str, results: Results) -> RenderableType:
-    """One for each figure, with what explains that it is off, or not as the paper's curves are."""
+    """Return a table for each figure, with an explanation where it differs from the paper."""
     parts: list[RenderableType] = []
     for name, (figure, rows) in results.items():
         printed = [row for row in rows if row.paper is not None or row.is_summary]
@@ -66,7 +65,7 @@ def write(path: Path, results: Results) -> None:
 
 
 def draw(path: Path, panels: Sequence[Panel]) -> None:
-    """Side by side, with one legend. Needs matplotlib."""
+    """Draw the panels side by side, with one legend. Needs matplotlib."""
     from matplotlib.figure import Figure as Picture
     from matplotlib.ticker import PercentFormatter
 

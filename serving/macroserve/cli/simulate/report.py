@@ -1,4 +1,4 @@
-"""What came of a simulation, for people and for programs."""
+"""The report of a simulation: tables for people, JSON for programs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,19 +16,23 @@ from macroserve.sim.results import RunResult
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """attainment_by_size: of the quarter of the requests with the fewest tokens, and of each next
-    quarter; none of fewer than four requests. longest_wait_s: for a first token or a refusal.
-    tbt: of the 99th percentile of each response's gaps. num_devices: of all instances."""
+    """A report has the figures of one simulation."""
 
     num_requests: int
     num_refused: int
     num_devices: int
+    """Devices of all instances."""
     attainment: float
+    """Share of the requests within their targets."""
     attainment_by_size: tuple[float, ...]
+    """Attainment of each quarter of the requests, the one with the fewest tokens first; empty for
+    fewer than four requests."""
     longest_wait_s: float
+    """Longest time to a first token or a refusal."""
     ttft: Distribution | None
     tpot: Distribution | None
     tbt: Distribution | None
+    """Distribution of the 99th percentile of each response's gaps."""
 
     @classmethod
     def of(cls, outcome: RunResult, num_devices: int) -> Self:

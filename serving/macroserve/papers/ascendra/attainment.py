@@ -42,7 +42,7 @@ def measurements() -> list[Measurement]:
 
 
 def rows(values: Values) -> list[Row]:
-    """Of the same rate, what is served within the targets goes as the attainment does."""
+    """Return rows of the attainment, to which the goodput at one rate is proportional."""
 
     def gains(case: Case) -> list[float]:
         lines = {name: dict(curve.line(values)) for name, curve in CURVES[case].items()}

@@ -19,7 +19,7 @@ LOWEST = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One of table 2, with what section 8.2 says of it."""
+    """A case is a row of table 2, with the results of section 8.2."""
 
     model: str
     workload: str
@@ -62,5 +62,5 @@ def goodput(key: str, experiment: Experiment) -> Goodput:
 
 
 def percent(ours: float, theirs: float) -> float:
-    """By how many percent the rate `ours` is above `theirs`."""
+    """Return by how many percent the rate `ours` exceeds `theirs`."""
     return 100 * (ours / max(theirs, LOWEST) - 1)

@@ -25,7 +25,7 @@ ORDERS = (
     (SUMMARIES, "1 LP + 1 HP", "2 vllm"),
     (SUMMARIES, "1 LP + 1 HP", "2 sarathi"),
 )
-"""Which is better than which there."""
+"""Pairs of variants, the better one in the paper first."""
 
 
 def measurements() -> list[Measurement]:

@@ -28,7 +28,7 @@ ABLATED = {
     "ordered": NO_LENDING,
     "with all": WITH_ALL,
 }
-"""Each with one part more than the one before."""
+"""Variants, each with one part more than the one before."""
 
 PARTS = {
     "decoupling": ("decoupled", "coupled", 28.0),

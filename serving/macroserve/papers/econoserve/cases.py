@@ -89,13 +89,13 @@ VARIANTS = {
 
 
 DISTSERVE = Variant(replace(strategy("distserve"), transfer=Transfer.NETWORK))
-"""Between machines, of which one half prefills (section 2)."""
+"""DistServe, which sends caches between machines, half of which prefill (section 2)."""
 
 DEVICES_PER_NODE = 8
 
 
 def cluster(model: Model, num_instances: int = 1) -> ClusterSpec:
-    """On as few machines as may be, but on two at least as soon as there are two instances."""
+    """Return the instances on as few machines as hold them, but on two for two or more."""
     per_node = max(1, min(DEVICES_PER_NODE // model.ranks, num_instances // 2))
     return ClusterSpec(
         models.MODELS[model.name],

@@ -21,7 +21,7 @@ from macroserve.workload.datasets import WORKLOADS
 TRACE = TRACES[1]
 LEVEL = 0.9
 NUM_INSTANCES = 16
-"""Of DistServe. The paper has as many of OPT-13B, on two machines, and fewer of the others."""
+"""Instances of DistServe. The paper has as many of OPT-13B, on two machines, fewer of others."""
 
 SCALE = 2.0
 FEWER = {"OPT-13B": 73.0, "OPT-175B": 58.0, "Llama-33B": 67.0}

@@ -26,7 +26,7 @@ HIGHER = {
     "OPT-175B": {"distserve": 22.0, "sarathi": 12.0, "vllm": 21.0},
     "Llama-33B": {"distserve": 25.0, "sarathi": 13.0, "vllm": 22.0},
 }
-"""By how many points EconoServe's is, in the mean of all rates."""
+"""Points by which EconoServe's utilization is higher, in the mean of all rates."""
 
 CURVES = {
     model.name: {

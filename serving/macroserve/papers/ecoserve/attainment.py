@@ -6,7 +6,7 @@ from macroserve.papers.measurements import Curve, Measurement, Percentiles, Valu
 
 CURVE_RATES = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0)
 SPREAD_RATE = 15.0
-"""Where all but the disaggregated still keep most requests within their targets."""
+"""Rate at which all strategies but the disaggregated ones still attain most requests."""
 
 CURVES = {
     variant: Curve(

@@ -83,7 +83,10 @@ CASES = [
 def experiments(
     case: Case, variant: str, num_instances: int | None = None
 ) -> tuple[Experiment, ...]:
-    """Those of which the best counts. num_instances: instead of as many as there is room for."""
+    """Return the experiments of which the best counts.
+
+    num_instances: instances in place of as many as the devices hold.
+    """
     cluster = next(cluster for cluster in CLUSTERS if cluster.name == case.cluster)
     strategy, slo_rule = VARIANTS[variant]
     ranks = cluster.ranks[case.model]
@@ -119,4 +122,4 @@ def experiments(
 
 
 SCALED = Case("L20", "CodeLlama-34B", "ShareGPT")
-"""What the paper scales, and makes pipelines of (sections 4.3 and 4.4)."""
+"""Case that the paper scales and divides into pipelines (sections 4.3 and 4.4)."""

@@ -40,7 +40,7 @@ GAINS_BY_SET = {
 """P90, over the average of both NoDG systems, and of both FuDG systems."""
 
 OURS = ("ecoserve", BY_PERCENTILE)
-"""As the paper writes it, and as its figures can be understood."""
+"""EcoServe as the paper's text describes it, and as its figures can be understood."""
 
 
 def measurements() -> list[Measurement]:

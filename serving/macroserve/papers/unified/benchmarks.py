@@ -26,7 +26,7 @@ from macroserve.sim.results import as_client, as_ecoserve
 DURATION_S = 600.0
 
 CHUNKS = (128, 256, 512, 1024, 2048)
-"""Of Sarathi's, the best counts."""
+"""Token budgets of Sarathi, of which the best counts."""
 
 BASELINE = "vllm"
 ALONE = f"{BASELINE} alone"
@@ -60,7 +60,7 @@ class Benchmark:
         return f"{self.paper}, {self.name}: {variant}"
 
     def best_other(self) -> BestOf:
-        """Of all other strategies with all their knobs, the paper's own first."""
+        """Return the searches of all other strategies and settings, the paper's own first."""
         others = self._others()
         names = sorted(others, key=lambda name: name != self.own)
         searches = [self.search(name, others[name]) for name in names]
@@ -100,7 +100,7 @@ class Benchmark:
 
 
 def _in_turn(experiment: Experiment) -> Experiment:
-    """With a router that knows nothing of its instances."""
+    """Return the experiment with a router that ignores the state of its instances."""
     strategy = replace(experiment.scenario.strategy, route=ascendra_route, uses_pools=True)
     return with_scenario(experiment, strategy=strategy)
 
@@ -197,7 +197,7 @@ def _groups(benchmarks: Sequence[Benchmark]) -> Mapping[str, Sequence[Benchmark]
 
 
 def rates(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[Row]:
-    """Of the best other it is told which one that is."""
+    """Return the rates held, with the name of the best other strategy in its row."""
     rows: list[Row] = []
     for benchmark in benchmarks:
         winner = benchmark.best_other().winner(values).key.removeprefix(benchmark.key(""))

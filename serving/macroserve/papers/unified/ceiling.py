@@ -26,7 +26,7 @@ CHOSEN = [benchmark for benchmark in BENCHMARKS if benchmark.limit_s is None]
 
 
 def _ceilings(benchmark: Benchmark) -> Mapping[str, Ceiling]:
-    """Of those by which most ends where nothing is urgent: the best one counts."""
+    """Return the variants that end many requests where none is urgent; the best one counts."""
     patient = with_scenario(benchmark.experiment, slo=SERVED, high_priority_ratio=0.0)
     tried = {
         BASELINE: with_scenario(patient, strategy=STRATEGIES[BASELINE]),

@@ -64,16 +64,17 @@ class _GoalCheck:
         self._goal = goal
 
     def keeps(self, traffic: Traffic, num_instances: int) -> bool:
-        """Whether so many instances keep the attainment at the goal, as far as can be said."""
+        """Return whether so many instances attain the goal, as far as the simulation tells."""
         return self._estimate(traffic, num_instances).attainment >= self._goal
 
     def misses(self, traffic: Traffic, num_instances: int) -> bool:
-        """Whether they do not for certain: what was cut short calls for no more instances."""
+        """Return whether so many instances certainly miss the goal; a run that was cut short is not
+        certain, and calls for no more instances."""
         estimate = self._estimate(traffic, num_instances)
         return estimate.certain and estimate.attainment < self._goal
 
     def attainment_alone(self, traffic: Traffic) -> float:
-        """Of requests that have an instance for themselves: no number does better than that."""
+        """Return the attainment of requests with an instance each: more instances add nothing."""
         seldom = replace(traffic, rates=(RATE_ALONE,))
         return attainment(self._instance_model, seldom, 1).attainment
 

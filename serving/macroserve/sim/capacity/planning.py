@@ -67,7 +67,7 @@ class Candidate:
 
     @property
     def bounds(self) -> Bounds:
-        """Of its cells."""
+        """Bounds of the candidate's cells."""
         return _bounds(self.upper_bound)
 
     @property
@@ -169,7 +169,7 @@ def _of_strategy(scenario: Scenario, name: str) -> Scenario:
 
 
 def _sized(scenario: Scenario, need: Need) -> Candidate:
-    """With the fewest instances, in one cell."""
+    """Return the candidate with the fewest instances that attain the goal, in one cell."""
     most = need.most_instances(scenario)
     attainments: dict[int, float] = {}
 
@@ -184,7 +184,7 @@ def _sized(scenario: Scenario, need: Need) -> Candidate:
 
 
 def _percent_held(scenario: Scenario, need: Need) -> int:
-    """Of how much of the load all devices keep the goal."""
+    """Return the percentage of the load at which all devices attain the goal."""
 
     def is_lost(percent: int) -> bool:
         evenly = [each for i, each in enumerate(need.arrivals) if i * percent % 100 < percent]
@@ -197,7 +197,7 @@ def _percent_held(scenario: Scenario, need: Need) -> int:
 def _proved(
     candidate: Candidate, need: Need, run: Callable[..., Iterator[RunResult]], num_pieces: int
 ) -> Candidate | None:
-    """With as many more instances as the whole load takes, in the smallest cells that do."""
+    """Return the candidate with the instances that the whole load needs, in the smallest cells."""
     pieces = in_pieces(need.arrivals, num_pieces)
     # One more for rounding.
     most_missed = (1 - need.goal) * len(need.arrivals) + 1
@@ -251,7 +251,7 @@ def _with_cells(scenario: Scenario, num_instances: int, upper_bound: int) -> Sce
 
 
 def _bounds(upper: int) -> Bounds:
-    """With the highest lower bound that goes with the upper one."""
+    """Return bounds with the highest lower bound that the upper one allows."""
     return Bounds((upper + 1) // 2, upper)
 
 
@@ -261,7 +261,7 @@ def _cost(candidate: Candidate) -> tuple[float, float]:
 
 
 def _why_infeasible(scenarios: Sequence[Scenario], need: Need) -> str | None:
-    """What no instance can do, even for a request that it has for itself."""
+    """Return why no instance meets a target, even for a single request, or None if one does."""
     slo = scenarios[0].slo
     paces_s = {"tpot": slo.tpot_s, "tbt": inf if slo.tbt_s is None else slo.tbt_s}
     pace, pace_s = min(paces_s.items(), key=itemgetter(1))

@@ -13,7 +13,7 @@ GAIN = 0.05
 
 
 def other_ratios(present: float) -> list[float]:
-    """What to try instead of a share."""
+    """Return the shares to try in place of the present one."""
     return [ratio for ratio in RATIOS if ratio != present]
 
 

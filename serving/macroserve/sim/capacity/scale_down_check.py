@@ -11,7 +11,7 @@ from macroserve.sim.results import StopRule
 from macroserve.sim.simulation import single_cell
 
 MAX_SHARE = 3
-"""So many instances at most are simulated, under their share of the requests."""
+"""Largest number of simulated instances, which get their share of the requests."""
 
 MIN_REQUESTS = 100
 """Traffic is repeated until about as many requests count."""

@@ -1,4 +1,4 @@
-"""The traffic to simulate, made from what a deployment reports of its own."""
+"""The traffic to simulate, from the load that a deployment reports."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.workload.arrivals import Arrival, Lengths, poisson, scaled
 
 HORIZON_S = 60.0
-"""How far ahead to look: about what an instance takes to start."""
+"""Horizon of the forecast in seconds: about the time that an instance takes to start."""
 
 BUSY_S = 60.0
-"""So long is the busiest stretch of what came lately, and so long lasts what is expected."""
+"""Length of the busiest stretch, and of the expected traffic, in seconds."""
 
 HEADROOM = 1.15
-"""Survivors must stand so much more than the busiest stretch."""
+"""Factor on the busiest stretch that the remaining instances must withstand."""
 
 WARM_UP_S = 20.0
-"""Requests of so long come before those that count, so that the instances are at work by then."""
+"""Seconds of requests before those that count, so that the instances are busy by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """rates: requests per second, one for each ``stretch_s`` in turn, then again from the first.
-    lengths: of prompts and outputs, in tokens.
-    """
+    """Traffic is a load whose rate changes every ``stretch_s``."""
 
     rates: tuple[float, ...]
+    """Requests per second, one for each stretch in turn, then again from the first."""
     stretch_s: float
     lengths: Lengths
+    """Tokens of prompts and outputs."""
 
     @property
     def duration_s(self) -> float:
@@ -37,7 +37,7 @@ class Traffic:
 
     @property
     def num_expected(self) -> float:
-        """Requests of one round."""
+        """Requests of one round of all rates."""
         return self.stretch_s * sum(self.rates)
 
     @property
@@ -46,7 +46,10 @@ class Traffic:
         return mean_tokens * self.num_expected / self.duration_s
 
     def arrivals(self, share: float, num_rounds: int, random: Random) -> tuple[list[Arrival], int]:
-        """What a share of it may look like, and how many of the first arrivals do not count."""
+        """Draw arrivals of a share of the traffic.
+
+        Return them and how many of the first do not count.
+        """
         mean_rate = share * sum(self.rates) / len(self.rates)
         warm_up = poisson([mean_rate], WARM_UP_S, self.lengths, random)
         rates = [share * rate for rate in self.rates] * num_rounds
@@ -58,8 +61,7 @@ class Traffic:
 
 
 def expected(load: LoadReport, num_waiting: int) -> Traffic | None:
-    """What is forecast, and all that waits now, for that is to be served as well. None where
-    nothing was asked for."""
+    """Return the forecast traffic with the requests that wait now, or None without requests."""
     demand = forecast(load, HORIZON_S)
     if demand is None or not demand.requests:
         return None
@@ -68,8 +70,8 @@ def expected(load: LoadReport, num_waiting: int) -> Traffic | None:
 
 
 def busiest(load: LoadReport, num_waiting: int, within_s: float) -> Traffic | None:
-    """The busiest stretch of the last ``within_s``, by tokens, and some more, with all that waits
-    now. At least one stretch is looked at. None where nothing was asked for."""
+    """Return the busiest stretch of the last ``within_s``, by tokens, with some headroom and the
+    requests that wait now, or None without requests. At least one stretch is examined."""
     num = max(1, round(BUSY_S / load.bucket_s))
     buckets = load.buckets[: max(num, round(within_s / load.bucket_s))]
     stretches = [buckets[i : i + num] for i in range(max(1, len(buckets) - num + 1))]
@@ -96,7 +98,7 @@ def _demand(buckets: tuple[LoadBucket, ...], bucket_s: float) -> Demand:
 
 
 def _lengths(load: LoadReport, demand: Demand) -> Lengths:
-    """The sample that was reported, stretched to the tokens of just that demand."""
+    """Return the reported sample of lengths, scaled to the tokens of the demand."""
     sample = load.lengths or ((1, 1),)
     return scaled(
         sample, demand.prompt_tokens / demand.requests, demand.output_tokens / demand.requests

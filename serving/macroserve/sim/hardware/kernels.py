@@ -47,7 +47,7 @@ class MatrixProduct:
     spread: float
 
     def seconds(self, m: int, n: int, k: int, roof: Roof) -> float:
-        """Of an m x k matrix and a k x n one."""
+        """Return the seconds of the product of an m x k and a k x n matrix."""
         compute_s = 2 * m * n * k / (self.compute * roof.flops_per_s)
         moved = ELEMENT_BYTES * (m * k + n * k + m * n)
         tiles = max(1, m / TILE) * max(1, n / TILE) * max(1, k / TILE_DEPTH)
@@ -69,7 +69,7 @@ class PromptAttention:
     def seconds(
         self, num_tokens: int, before: int, heads: int, kv_heads: int, head_dim: int, roof: Roof
     ) -> float:
-        """Of ``num_tokens`` of one prompt, after ``before`` tokens of it."""
+        """Return the seconds for ``num_tokens`` of a prompt, after ``before`` tokens of it."""
         queries = max(num_tokens, QUERY_BLOCK)
         pairs = heads * num_tokens * (before + (queries + QUERY_BLOCK) / 2)
         tiles = heads * max(1, num_tokens / QUERY_BLOCK)

@@ -1,25 +1,30 @@
-"""What devices and nodes are joined by, at the rates that transfers reach and not the makers'."""
+"""Links between devices and between nodes, at the rates that transfers reach."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """bytes_per_s: one way. latency_s: of each message."""
+    """A link joins devices or nodes."""
 
     name: str
     bytes_per_s: float
+    """Bytes per second in one direction."""
     latency_s: float
+    """Latency of each message."""
 
     def all_reduce_s(self, num_bytes: float, num_devices: int) -> float:
-        """By a ring: each device sends all but its own share twice."""
+        """Return the seconds of an all-reduce by a ring.
+
+        Each device sends all but its own share twice.
+        """
         if num_devices == 1:
             return 0.0
         hops = 2 * (num_devices - 1)
         return hops * (self.latency_s + num_bytes / num_devices / self.bytes_per_s)
 
     def all_gather_s(self, num_bytes: float, num_devices: int) -> float:
-        """By a ring, until each device has all of ``num_bytes``, of which each had its share."""
+        """Return the seconds of an all-gather by a ring; each device has its share."""
         return self.all_reduce_s(num_bytes, num_devices) / 2
 
 

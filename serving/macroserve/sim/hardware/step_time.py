@@ -1,4 +1,4 @@
-"""How long a batch really takes: its kernels, its collectives and the host, one after another."""
+"""The true time of a batch: its kernels, its collectives and the host, one after another."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ NORM_MOVES = 8
 """Times that a layer's norms and residuals read or write a token's hidden state."""
 
 SCORE_BYTES = 4
-"""Of what a query and a hidden state make, in float32."""
+"""Bytes of an element of the product of a query and a hidden state, in float32."""
 
 COLLECTIVES = 2
 """All-reduces of a layer: after attention and after the feed-forward block."""
@@ -86,7 +86,7 @@ class StepTime:
         return self._model.num_layers * self._rebuild_s(TRIAL_TOKENS) / TRIAL_TOKENS
 
     def _layer_s(self, num_tokens: int) -> float:
-        """All of a layer but attention itself."""
+        """Return the seconds of a layer without attention."""
         found = self._by_tokens.get(num_tokens)
         if found is None:
             product, roof = self._device.kernels.product, self._device.roof
