@@ -10,10 +10,10 @@ from macroserve.core.request import Request
 
 
 class SimRequest:
-    """One request as its client sees it, and as the device holds it.
+    """A simulated request, as its client sees it and as the device holds it.
 
-    decoding_s: when its first decode began. gaps_s: between its tokens, until it is judged.
-    as_of_step, last_step: ``DecodingBatch``', while it decodes.
+    decoding_s: time at which its first decode began. gaps_s: gaps between its tokens, until it is
+        judged. as_of_step, last_step: kept by ``DecodingBatch`` while it decodes.
     """
 
     __slots__ = (

@@ -33,18 +33,17 @@ class FixedLatencyModel(LatencyModel):
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """What simulated instances are like.
-
-    execution_time_s: how long their batches take. latency: what each one's scheduler predicts with.
-    noise: by which factor each step in turn takes more or less than the truth.
-    pipeline: the stages of each one, where there are several.
-    """
+    """An instance spec describes simulated instances."""
 
     config: InstanceConfig
     execution_time_s: ExecutionTimePredictor
+    """True time of a batch in seconds."""
     latency: Callable[[], LatencyModel]
+    """Factory of the latency model with which each instance's scheduler predicts."""
     noise: Iterator[float] = field(default_factory=partial(repeat, 1.0))
+    """Factors on the true time of the steps, one after the other."""
     pipeline: Pipeline | None = None
+    """Stages of an instance; None: one stage."""
 
     @staticmethod
     def known(config: InstanceConfig, latency: FixedLatencyModel) -> "InstanceSpec":

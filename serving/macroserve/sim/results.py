@@ -45,7 +45,7 @@ class StopRule:
     goal: float = 0.0
     """An attainment; the run also stops as soon as it is out of reach."""
     to_the_end: bool = False
-    """Whether the run goes on until each request has ended, which takes longer than to know that a
+    """True: the run goes on until each request has ended, which takes longer than to know that a
     request is late. Only then are there results of single requests."""
     limit_s: float = inf
     """With ``to_the_end``: the run also stops once the mean normalized latency is sure to exceed

@@ -115,8 +115,8 @@ class ClusterSpec:
         drop_late: bool = False,
         seed: int = 0,
     ) -> InstanceSpec:
-        """Its instances, whose schedulers begin with a guess of how long batches take; only what
-        it takes to attend to hidden states is measured before (Apt-Serve, section 5).
+        """Return the spec of the instances. Their schedulers begin with a guess of how long batches
+        take; only the time to attend to hidden states is measured before (Apt-Serve, section 5).
         """
         num_blocks = self.num_kv_tokens // self.block_size
         config = InstanceConfig(
@@ -179,9 +179,9 @@ class Scenario:
         seed: int = 0,
         trace: Trace | None = None,
     ) -> RunResult:
-        """What comes of the arrivals, of which the first ``num_before`` do not count.
+        """Serve the arrivals, of which the first ``num_before`` do not count.
 
-        seed: of the noise. The rest is as for ``Simulation.serve``. Raises ValueError where the
+        seed: noise's seed. The rest is as for ``Simulation.serve``. Raises ValueError where the
         model does not fit, or nothing carries what the strategy moves.
         """
         spec = self.cluster.instance_spec(

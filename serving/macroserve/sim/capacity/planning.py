@@ -35,16 +35,15 @@ class InfeasibleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a load has to be served with.
-
-    goal: attainment. num_devices: there are at most. per_node: of them share a node, and an
-    instance stays within one.
-    """
+    """A need is a load, the attainment to reach and the devices to reach it with."""
 
     arrivals: Sequence[Arrival]
     goal: float
+    """Attainment to reach."""
     num_devices: int
+    """Maximum number of devices."""
     per_node: int
+    """Devices per node; an instance stays within one node."""
 
     def most_instances(self, scenario: Scenario) -> int:
         return self.num_devices // scenario.cluster.ranks
@@ -52,14 +51,15 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """scenario: of its instances. num_instances: the fewest that keep the goal, None where as many
-    as were tried do not, all in one cell. upper_bound: on a cell. attainment: at that number;
-    None where it is only known to be below the goal."""
+    """A candidate is a configuration that was simulated."""
 
     scenario: Scenario
     num_instances: int | None
+    """Fewest instances that attain the goal; None: as many as were tried, in one cell, do not."""
     upper_bound: int
+    """Maximum number of instances in a cell."""
     attainment: float | None
+    """Attainment at that number; None: it is only known to be below the goal."""
 
     @property
     def num_devices(self) -> int | None:

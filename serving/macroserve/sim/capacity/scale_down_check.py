@@ -22,23 +22,23 @@ MAX_ITERATIONS = 5000
 
 @dataclass(frozen=True, slots=True)
 class InstanceModel:
-    """What each instance is like, and how they form cells.
-
-    latency: fitted while serving, and taken for the truth. max_cell: upper bound on a cell.
-    """
+    """An instance model describes the instances of a deployment and how they form cells."""
 
     config: InstanceConfig
     latency: FixedLatencyModel
+    """Latency model, fitted while serving and taken for the truth."""
     high_priority_ratio: float
     max_cell: int
+    """Maximum number of instances in a cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttainmentEstimate:
-    """certain: whether the simulation came to its end, or far enough to miss the goal for sure."""
+    """An estimate is the attainment of a simulation."""
 
     attainment: float
     certain: bool
+    """True if the simulation came to its end, or far enough to miss the goal for sure."""
 
 
 def attainment(

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the engine's own work adds to a step while the device waits.
-
-    step_s: to schedule, and to prepare inputs. sequence_s: for each sequence in the batch.
-    """
+    """A host adds the time of the engine's own work to a step, while the device waits."""
 
     step_s: float = 2e-3
+    """Seconds to schedule a step and prepare its inputs."""
     sequence_s: float = 1e-5
+    """Seconds for each sequence of the batch."""
 
 
 VLLM_HOST = Host()
-"""A present vLLM's."""
+"""Host time of a present vLLM."""

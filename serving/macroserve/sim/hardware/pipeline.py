@@ -53,8 +53,11 @@ class Pipeline:
         decode_context: int,
         hidden_context: int = 0,
     ) -> float:
-        """From a batch to the next one like it. Decodes come back to the first stage when they
-        have passed the last, however few there are; prompts alone only pass it."""
+        """Return the seconds from a batch to the next one like it.
+
+        Decodes come back to the first stage when they have passed the last, however few there
+        are; prompts alone only pass it.
+        """
         stage_s = self.stage_s(prefills, num_decodes, decode_context, hidden_context)
         return stage_s * (self.num_stages if num_decodes else len(self._parts(prefills)))
 

@@ -22,7 +22,7 @@ TRIAL_TOKENS = 8192
 
 
 class StepTime:
-    """Of one instance: ``model.tensor_parallel`` devices that ``link`` joins share every layer."""
+    """Step time of an instance whose ``tensor_parallel`` devices share every layer by ``link``."""
 
     def __init__(
         self, model: ModelShape, device: Device, link: Link, host: Host = VLLM_HOST
@@ -81,8 +81,8 @@ class StepTime:
 
     @property
     def rebuild_s_per_token(self) -> float:
-        """By how much a token of which the hidden state is kept makes a decode batch longer:
-        Apt-Serve's rho (equation 6)."""
+        """Seconds that a token with a kept hidden state adds to a decode batch: Apt-Serve's rho
+        (equation 6)."""
         return self._model.num_layers * self._rebuild_s(TRIAL_TOKENS) / TRIAL_TOKENS
 
     def _layer_s(self, num_tokens: int) -> float:
@@ -99,8 +99,8 @@ class StepTime:
         return found
 
     def _rebuild_s(self, num_tokens: int) -> float:
-        """To attend to tokens of which the hidden states are kept, a layer, beside what their keys
-        and values would take to be read. Each rank has its part of a hidden state.
+        """Return the seconds per layer to attend to tokens with kept hidden states, beyond those to
+        read their keys and values. Each rank has its part of a hidden state.
 
         With rotary embedding the ranks gather the whole ones and make keys and values of them
         (Apt-Serve, section 3.1). Without, queries take the keys' projection in, so that each head
