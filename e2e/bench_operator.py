@@ -21,26 +21,36 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-import lightkube
 import msgspec
 import psutil
 from aiohttp import web
 from cluster import ApiCluster
-from lightkube.config.kubeconfig import KubeConfig
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.apps_v1 import Deployment, DeploymentStatus
-from lightkube.resources.core_v1 import Namespace, Pod, PodStatus
-from lightkube.types import PatchType
+from kubernetes.aio.client import (
+    AppsV1Api,
+    CoreV1Api,
+    CustomObjectsApi,
+    V1Deployment,
+    V1Namespace,
+    V1ObjectMeta,
+    V1Pod,
+)
+from kubernetes.aio.config import new_client_from_config
+from kubernetes.aio.watch import Watch
 
 from macroserve.api.messages import CellReport, HeadReport, InstanceReport
 from macroserve.bench.figures import report
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.k8s import names
-from macroserve.operator.k8s.kinds import MACROINSTANCE
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "bench"
 INSTANCES = 3
+MACROINSTANCES = {
+    "group": names.GROUP,
+    "version": names.VERSION,
+    "plural": names.PLURAL,
+    "namespace": NAMESPACE,
+}
 READY_TIMEOUT_S = 240
 SETTLE_S = 45
 """Rounds have become as rare as they get."""
@@ -81,10 +91,11 @@ class Addresses:
 class Pods:
     """Plays kubelets, schedulers and heads."""
 
-    def __init__(self, client: lightkube.AsyncClient) -> None:
-        self._client = client
+    def __init__(self, core: CoreV1Api, apps: AppsV1Api) -> None:
+        self._core = core
+        self._apps = apps
         self._addresses = Addresses()
-        self._instances: dict[str, dict[str, Pod]] = {}
+        self._instances: dict[str, dict[str, V1Pod]] = {}
         self._added: dict[str, asyncio.Future[float]] = {}
 
     def added(self, pod: str) -> asyncio.Future[float]:
@@ -97,9 +108,10 @@ class Pods:
             tasks.create_task(self._watch_deployments())
 
     async def _watch_pods(self) -> None:
-        async for change, pod in self._client.watch(Pod, namespace=NAMESPACE):
+        async for event in Watch().stream(self._core.list_namespaced_pod, NAMESPACE):
+            pod = event["object"]
             labels = pod.metadata.labels
-            if change == "ADDED":
+            if event["type"] == "ADDED":
                 self.added(pod.metadata.name).set_result(time.perf_counter())
                 if labels[names.COMPONENT] == "instance":
                     of_one = self._instances.setdefault(labels[names.MACROINSTANCE], {})
@@ -112,33 +124,30 @@ class Pods:
             "podIP": self._addresses.of(pod),
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        await self._client.patch(
-            PodStatus, pod, {"status": status}, namespace=NAMESPACE, patch_type=PatchType.MERGE
-        )
+        await self._core.patch_namespaced_pod_status(pod, NAMESPACE, {"status": status})
 
     async def _watch_deployments(self) -> None:
-        async for change, deployment in self._client.watch(Deployment, namespace=NAMESPACE):
-            if change == "ADDED":
+        async for event in Watch().stream(self._apps.list_namespaced_deployment, NAMESPACE):
+            if event["type"] == "ADDED":
+                deployment = event["object"]
                 labels = deployment.metadata.labels
                 if labels[names.COMPONENT] == "head":
                     await self._make_head(labels[names.MACROINSTANCE], deployment)
                 ready = deployment.spec.replicas
                 status = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), ready)
                 status["observedGeneration"] = deployment.metadata.generation
-                await self._client.patch(
-                    DeploymentStatus,
-                    deployment.metadata.name,
-                    {"status": status},
-                    namespace=NAMESPACE,
-                    patch_type=PatchType.MERGE,
+                await self._apps.patch_namespaced_deployment_status(
+                    deployment.metadata.name, NAMESPACE, {"status": status}
                 )
 
-    async def _make_head(self, macroinstance: str, deployment: Deployment) -> None:
+    async def _make_head(self, macroinstance: str, deployment: V1Deployment) -> None:
         name = names.head(macroinstance)
         self._addresses.heads[self._addresses.of(name)] = macroinstance
         template = deployment.spec.template
-        metadata = ObjectMeta(name=name, namespace=NAMESPACE, labels=template.metadata.labels)
-        await self._client.create(Pod(metadata=metadata, spec=template.spec))
+        metadata = V1ObjectMeta(name=name, labels=template.metadata.labels)
+        await self._core.create_namespaced_pod(
+            NAMESPACE, V1Pod(metadata=metadata, spec=template.spec)
+        )
 
     @asynccontextmanager
     async def heads(self) -> AsyncIterator[None]:
@@ -199,11 +208,11 @@ def operator(kubeconfig: Path, log: Path) -> Iterator[psutil.Process]:
             process.wait(30)
 
 
-async def wait_until_ready(client: lightkube.AsyncClient, count: int) -> None:
+async def wait_until_ready(custom: CustomObjectsApi, count: int) -> None:
     give_up = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < give_up:
-        found = [one async for one in client.list(MACROINSTANCE, namespace=NAMESPACE)]
-        if sum(is_ready(one) for one in found) == count:
+        found = await custom.list_namespaced_custom_object(**MACROINSTANCES)
+        if sum(is_ready(one) for one in found["items"]) == count:
             return
         await asyncio.sleep(1)
     raise TimeoutError(f"not all {count} MacroInstances are ready after {READY_TIMEOUT_S} s")
@@ -229,15 +238,14 @@ async def cost(process: psutil.Process) -> dict[str, float]:
     }
 
 
-async def reaction_s(client: lightkube.AsyncClient, pods: Pods, index: int) -> float:
+async def reaction_s(custom: CustomObjectsApi, pods: Pods, index: int) -> float:
     """From before one instance more is asked for until its pod is seen."""
     started = time.perf_counter()
-    await client.patch(
-        MACROINSTANCE,
-        f"bench-{index}",
-        {"spec": {"instances": INSTANCES + 1}},
-        namespace=NAMESPACE,
-        patch_type=PatchType.MERGE,
+    await custom.patch_namespaced_custom_object(
+        **MACROINSTANCES,
+        name=f"bench-{index}",
+        body={"spec": {"instances": INSTANCES + 1}},
+        _content_type="application/merge-patch+json",
     )
     pod = names.pod(f"bench-{index}", f"instance-{INSTANCES}")
     async with asyncio.timeout(REACTION_TIMEOUT_S):
@@ -245,21 +253,24 @@ async def reaction_s(client: lightkube.AsyncClient, pods: Pods, index: int) -> f
 
 
 async def measure(kubeconfig: Path, process: psutil.Process, count: int) -> dict[str, float]:
-    client = lightkube.AsyncClient(KubeConfig.from_file(kubeconfig), field_manager="bench")
-    pods = Pods(client)
-    await client.create(Namespace(metadata=ObjectMeta(name=NAMESPACE)))
-    async with pods.heads():
-        playing = asyncio.create_task(pods.play())
-        try:
-            for index in range(count):
-                await client.create(MACROINSTANCE(manifest(index)))
-            await wait_until_ready(client, count)
-            await asyncio.sleep(SETTLE_S)
-            figures = await cost(process)
-            reactions = [await reaction_s(client, pods, index) for index in range(count)]
-        finally:
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
+    async with await new_client_from_config(str(kubeconfig)) as client:
+        core, custom = CoreV1Api(client), CustomObjectsApi(client)
+        pods = Pods(core, AppsV1Api(client))
+        await core.create_namespace(V1Namespace(metadata=V1ObjectMeta(name=NAMESPACE)))
+        async with pods.heads():
+            playing = asyncio.create_task(pods.play())
+            try:
+                for index in range(count):
+                    await custom.create_namespaced_custom_object(
+                        **MACROINSTANCES, body=manifest(index)
+                    )
+                await wait_until_ready(custom, count)
+                await asyncio.sleep(SETTLE_S)
+                figures = await cost(process)
+                reactions = [await reaction_s(custom, pods, index) for index in range(count)]
+            finally:
+                playing.cancel()
+                await asyncio.gather(playing, return_exceptions=True)
     figures["operator.react_p99_s"] = quantiles(reactions, n=100)[98]
     return figures
 

@@ -129,6 +129,6 @@ def test_the_operator_starts(containers: dict[str, Container]) -> None:
 
 def test_the_operator_has_no_engine(containers: dict[str, Container]) -> None:
     unwanted = ("ray", "vllm", "torch", "transformers")
-    names = (*unwanted, "kopf", "lightkube", "macroserve.operator.handlers")
+    names = (*unwanted, "kopf", "kubernetes.aio", "macroserve.operator.handlers")
     found = output(containers["operator"], "python", "-c", IS_INSTALLED, *names)
-    assert found.split() == ["kopf", "lightkube", "macroserve.operator.handlers"]
+    assert found.split() == ["kopf", "kubernetes.aio", "macroserve.operator.handlers"]

@@ -1,7 +1,7 @@
 """A Kubernetes API server in memory, as far as the operator uses one, for tests without a cluster.
 
-It takes the place of ``operator.api.Api``. What a real one makes of the same calls, the tests on a
-real API server show.
+It takes the place of ``operator.k8s.client.Api``. What a real one makes of the same calls, the
+tests on a real API server show.
 """
 
 import base64
@@ -83,7 +83,7 @@ class FakeApiServer:
         found = self._objects.get((kind, namespace, name))
         if found is None:
             return
-        if kind.__name__ == "Pod" and grace_s != 0:
+        if kind.name == "Pod" and grace_s != 0:
             metadata = found["metadata"]
             metadata.setdefault("deletionTimestamp", _now())
             metadata.setdefault("deletionGracePeriodSeconds", grace_s or OWN_GRACE_S)
@@ -115,7 +115,7 @@ class FakeApiServer:
             self.on_change(kind, found, True)
 
     def _called(self, verb: str, kind: Kind, name: str = "") -> None:
-        self.calls.append(f"{verb} {kind.__name__} {name}".strip())
+        self.calls.append(f"{verb} {kind.name} {name}".strip())
         self.before_call(verb)
 
     def _check_version(self, kind: Kind, name: str, metadata: Mapping[str, Any]) -> None:

@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import lightkube
-from lightkube.config.kubeconfig import KubeConfig
-from lightkube.core.exceptions import ApiError
-from lightkube.resources.core_v1 import ConfigMap, Pod, PodStatus, Secret
-from lightkube.types import PatchType
+from kubernetes.client import ApiException, CoreV1Api
+from kubernetes.config import new_client_from_config
 from support.deployment import MACROSERVE
 from support.pods import Service
 
@@ -40,7 +37,8 @@ class FakeKubelet:
     """network: the first three numbers of all addresses."""
 
     def __init__(self, kubeconfig: Path, folder: Path, namespace: str, network: str) -> None:
-        self._client = lightkube.Client(KubeConfig.from_file(kubeconfig), namespace)
+        self._client = CoreV1Api(new_client_from_config(str(kubeconfig)))
+        self._namespace = namespace
         self._folder = folder
         self._network = network
         self._running: dict[str, _Running] = {}
@@ -85,7 +83,10 @@ class FakeKubelet:
 
     def _run(self) -> None:
         while not self._over.wait(EVERY_S):
-            pods = {pod.metadata.name: pod for pod in self._client.list(Pod)}
+            pods = {
+                pod.metadata.name: pod
+                for pod in self._client.list_namespaced_pod(self._namespace).items
+            }
             # A pod may be made anew under the name of one that has just gone.
             uids = {pod.metadata.uid for pod in pods.values()}
             for name in [n for n, running in self._running.items() if running.uid not in uids]:
@@ -119,7 +120,7 @@ class FakeKubelet:
             self._head.backend = address, names.HEAD_PORT
         if component == "ingress":
             args += ["--listen", address]
-        env = {e.name: _value(e, labels, address, self._client.namespace) for e in container.env}
+        env = {e.name: _value(e, labels, address, self._namespace) for e in container.env}
         # Caches of this machine, so that nothing is fetched twice.
         env = {
             key: value for key, value in env.items() if not key.startswith(("HOME", "XDG", "HF"))
@@ -128,8 +129,8 @@ class FakeKubelet:
             process = subprocess.Popen(
                 [*MACROSERVE, *args], env={**os.environ, **env}, stdout=log, stderr=log
             )
-        probe = container.readinessProbe.httpGet
-        (port,) = [port.containerPort for port in container.ports if port.name == probe.port]
+        probe = container.readiness_probe.http_get
+        (port,) = [port.container_port for port in container.ports if port.name == probe.port]
         scheme = (probe.scheme or "HTTP").lower()
         url = f"{scheme}://{address}:{port}{probe.path}"
         self._running[name] = _Running(pod.metadata.uid, process, address, url)
@@ -139,13 +140,15 @@ class FakeKubelet:
         labels = pod.metadata.labels
         macroinstance = labels[names.MACROINSTANCE]
         folder = self._folder / f"files-{name}"
-        manifest = self._client.get(ConfigMap, names.config_map(macroinstance))
-        secret = self._client.get(Secret, names.secret(macroinstance))
+        manifest = self._client.read_namespaced_config_map(
+            names.config_map(macroinstance), self._namespace
+        )
+        secret = self._secret(names.secret(macroinstance))
         (volume,) = [volume.secret for volume in pod.spec.volumes if volume.name == "tokens"]
         tokens = {item.path: (secret.data or {})[item.key] for item in volume.items}
         parts = {"manifest": manifest.data or {}, "tokens": tokens}
         if labels.get(names.TLS):
-            certificate = self._client.get(Secret, names.tls_secret(macroinstance))
+            certificate = self._secret(names.tls_secret(macroinstance))
             parts["tls"] = {key: (certificate.data or {})[key] for key in TLS_FILES}
         for part, data in parts.items():
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -156,6 +159,9 @@ class FakeKubelet:
                 made.write_bytes(content)
                 made.replace(folder / part / key)
         return folder
+
+    def _secret(self, name: str) -> Any:
+        return self._client.read_namespaced_secret(name, self._namespace)
 
     def _probe(self, name: str) -> None:
         running = self._running[name]
@@ -182,9 +188,9 @@ class FakeKubelet:
             ],
         }
         try:
-            self._client.patch(PodStatus, name, {"status": status}, patch_type=PatchType.MERGE)
-        except ApiError as error:
-            if error.status.code != httpx.codes.NOT_FOUND:
+            self._client.patch_namespaced_pod_status(name, self._namespace, {"status": status})
+        except ApiException as error:
+            if error.status != httpx.codes.NOT_FOUND:
                 raise
 
 
@@ -195,9 +201,9 @@ def _replaced(text: str, replaced: dict[str, str]) -> str:
 
 
 def _value(env: Any, labels: dict[str, str], address: str, namespace: str) -> str:
-    if env.valueFrom is None:
+    if env.value_from is None:
         return env.value
-    path = env.valueFrom.fieldRef.fieldPath
+    path = env.value_from.field_ref.field_path
     fields = {"status.podIP": address, "metadata.namespace": namespace}
     fields |= {f"metadata.labels['{label}']": value for label, value in labels.items()}
     return fields[path]

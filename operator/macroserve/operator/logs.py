@@ -7,7 +7,7 @@ import logging
 
 from macroserve.operator.k8s.names import Key
 
-_QUIET = ("aiohttp.access", "httpx2", "kopf.activities.probe", "kopf.objects")
+_QUIET = ("aiohttp.access", "kopf.activities.probe", "kopf.objects")
 """They tell of every call, every probe and every event."""
 
 

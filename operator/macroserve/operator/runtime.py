@@ -10,7 +10,7 @@ import aiohttp
 from prometheus_client import start_http_server
 
 from macroserve.operator.k8s.cache import Store
-from macroserve.operator.k8s.client import Api
+from macroserve.operator.k8s.client import connected
 from macroserve.operator.k8s.kinds import (
     BUDGET,
     BUDGET_BETA,
@@ -55,8 +55,7 @@ class Runtime:
     async def start(self) -> None:
         """Raises ApiError when the cluster does not know MacroInstances."""
         options = self._options
-        api = Api()
-        self._open.push_async_callback(api.close)
+        api = await self._open.enter_async_context(connected())
         heads = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
         http = await self._open.enter_async_context(aiohttp.ClientSession(connector=heads))
         somewhere = self._namespaces[0]
@@ -81,8 +80,7 @@ class Runtime:
         self._open.callback(server.server_close)
         self._open.callback(server.shutdown)
         # Its own way in, so that no number of other calls keeps it from renewing the Lease.
-        lease_api = Api()
-        self._open.push_async_callback(lease_api.close)
+        lease_api = await self._open.enter_async_context(connected())
         leader = Leader(lease_api, options.namespace, options.identity)
         self._task = asyncio.create_task(leader.run(self._lead), name="leader")
 

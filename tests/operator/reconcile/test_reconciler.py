@@ -28,7 +28,7 @@ from macroserve.operator.reconcile.reconciler import Requeue
 def test_a_macroinstance_gets_its_objects_and_owns_them() -> None:
     fake, _ = settled(resource())
     made = {
-        (kind.__name__, obj["metadata"]["name"])
+        (kind.name, obj["metadata"]["name"])
         for kind in (CONFIG_MAP, SECRET, SERVICE, DEPLOYMENT, BUDGET)
         for obj in fake.api.all(kind)
     }

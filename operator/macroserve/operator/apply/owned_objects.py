@@ -53,7 +53,7 @@ class OwnedObjects:
                 continue
             if found is None:
                 found = await api.get(child.kind, key.namespace, child.name)
-            what = f"{child.kind.__name__} {child.name}"
+            what = f"{child.kind.name} {child.name}"
             if found is not None and not is_owned(found, self._context.uid):
                 message = f"{what} exists already, and belongs to something else."
                 problems.append(Problem("NameTaken", message))

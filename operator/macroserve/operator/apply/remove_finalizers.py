@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from macroserve.operator.apply.deletion import has_finalizer, remove_finalizer
-from macroserve.operator.k8s.client import Api, ApiError
+from macroserve.operator.k8s.client import Api, ApiError, connected
 from macroserve.operator.k8s.kinds import MACROINSTANCE
 from macroserve.operator.options import namespaces
 
@@ -33,11 +33,8 @@ async def release(api: Api, namespaces: Sequence[str] = ("*",)) -> None:
 
 
 async def main() -> None:
-    api = Api()
-    try:
+    async with connected() as api:
         await release(api, namespaces() or ("*",))
-    finally:
-        await api.close()
 
 
 if __name__ == "__main__":

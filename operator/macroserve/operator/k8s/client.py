@@ -7,23 +7,27 @@ field manager, so that other writers' fields of the same object stay theirs.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any
 
-import httpx2
-import lightkube
-from lightkube.config.kubeconfig import KubeConfig
-from lightkube.types import PatchType
+import aiohttp
+import msgspec
+from kubernetes.aio.client import ApiClient, ApiException, Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.dynamic import DynamicClient
 
 from macroserve.operator import metrics
 from macroserve.operator.k8s import names
-from macroserve.operator.k8s.kinds import MACROINSTANCE_STATUS, Kind, Object, api_version
+from macroserve.operator.k8s.kinds import MACROINSTANCE, Kind, Object
 
 CALL_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 MAX_CALLS = 16
 """At once, so that a start with hundreds of MacroInstances does not flood the API server."""
 LIST_CHUNK = 500
+_MERGE_PATCH = "application/merge-patch+json"
+_SERVER_SIDE_APPLY = "application/apply-patch+yaml"
 _PASSING = (
     HTTPStatus.CONFLICT,
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -34,9 +38,11 @@ _PASSING = (
 
 
 class ApiError(Exception):
-    """The API server refused a call (status: HTTP's), or did not answer it (None).
+    """The API server refused a call, or did not answer it.
 
-    reason: CamelCase, as the API server has it.
+    Attributes:
+        status: Code of the HTTP response; None if there was none.
+        reason: CamelCase word from the API server, such as ``NotFound``.
     """
 
     def __init__(self, status: int | None, message: str, reason: str = "") -> None:
@@ -58,22 +64,30 @@ class ApiError(Exception):
         return self.status == HTTPStatus.NOT_FOUND
 
 
-class Api:
-    """config: by default of the pod's service account, else of ``KUBECONFIG``."""
+@contextlib.asynccontextmanager
+async def connected() -> AsyncIterator["Api"]:
+    """Connect as the pod's service account or, outside a cluster, as ``KUBECONFIG`` says."""
+    # A watch holds its connection: there is one for each kind and namespace.
+    configuration = Configuration(connection_pool_maxsize=0)
+    try:
+        load_incluster_config(configuration)
+    except ConfigException:
+        await load_kube_config(client_configuration=configuration)
+    async with ApiClient(configuration) as client:
+        yield Api(client)
 
-    def __init__(self, config: KubeConfig | None = None) -> None:
-        self._client = lightkube.AsyncClient(
-            config, timeout=httpx2.Timeout(CALL_TIMEOUT_S), field_manager=names.MANAGER
-        )
+
+class Api:
+    """Calls of one API server. Each raises ApiError when it fails."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = DynamicClient(client)
         self._calls = asyncio.Semaphore(MAX_CALLS)
 
-    async def close(self) -> None:
-        await self._client.close()
-
     async def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+        """Return an object, or None if there is none of that name."""
         try:
-            async with self._call("get"):
-                return await self._client.get(kind, name, namespace=namespace)
+            return await self._call("get", "GET", kind.path(namespace, name))
         except ApiError as error:
             if error.is_absence:
                 return None
@@ -82,13 +96,22 @@ class Api:
     async def list(
         self, kind: Kind, labels: Mapping[str, str], namespace: str = "*"
     ) -> tuple[str, list[dict[str, Any]]]:
-        """What is there, and as of which resource version."""
-        async with self._call("list"):
-            found = self._client.list(
-                kind, namespace=namespace, labels=dict(labels), chunk_size=LIST_CHUNK
+        """Return the objects with these labels, and their resource version as a whole."""
+        items: list[dict[str, Any]] = []
+        rest: str | None = None
+        while True:
+            page = await self._call(
+                "list",
+                "GET",
+                kind.path(namespace),
+                label_selector=_selector(labels),
+                limit=LIST_CHUNK,
+                _continue=rest,
             )
-            items: list[dict[str, Any]] = [item async for item in found]
-            return found.resourceVersion, items
+            items += page["items"]
+            rest = page["metadata"].get("continue")
+            if not rest:
+                return page["metadata"]["resourceVersion"], items
 
     async def watch(
         self,
@@ -98,74 +121,64 @@ class Api:
         server_timeout_s: int,
         namespace: str = "*",
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Event types and objects after a resource version, until an ApiError or for ever."""
+        """Yield types of events and objects after a resource version, until an ApiError."""
+        # The library's own Watch makes another ApiClient each time, which blocks for 40 ms.
         metrics.API_CALLS.labels("watch").inc()
-        events = self._client.watch(
-            kind,
-            namespace=namespace,
-            labels=dict(labels),
-            server_timeout=server_timeout_s,
-            resource_version=since,
-        )
-        try:
-            async for event in events:
-                yield event
-        except httpx2.HTTPError as error:
-            _raise(error)
+        with _api_errors():
+            response = await self._client.request(
+                "GET",
+                kind.path(namespace),
+                serialize=False,
+                watch=True,
+                label_selector=_selector(labels),
+                resource_version=since,
+                timeout_seconds=server_timeout_s,
+                _request_timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S),
+            )
+            async with response:
+                async for line in response.content:
+                    event = msgspec.json.decode(line)
+                    if event["type"] == "ERROR":
+                        raise _refusal(event["object"].get("code"), event["object"])
+                    yield event["type"], event["object"]
+        raise ApiError(None, "the API server ended the watch")
 
     async def create(self, kind: Kind, obj: Object) -> dict[str, Any]:
-        async with self._call("create"):
-            return await self._client.create(_typed(kind, obj))
+        path = kind.path(obj["metadata"]["namespace"])
+        return await self._call("create", "POST", path, _typed(kind, obj))
 
     async def replace(self, kind: Kind, obj: Object) -> dict[str, Any]:
-        """A conflict if it has changed since the resource version that it carries."""
-        async with self._call("update"):
-            return await self._client.replace(_typed(kind, obj))
+        """Write an object whole. Conflicts if it has changed since its resource version."""
+        return await self._call("update", "PUT", _path(kind, obj), _typed(kind, obj))
 
     async def apply(self, kind: Kind, obj: Object) -> dict[str, Any]:
-        """Server-side: creates the object, or changes it and takes over the fields that differ."""
-        async with self._call("apply"):
-            return await self._client.apply(_typed(kind, obj), force=True)
+        """Create the object, or change it and take over the fields that differ."""
+        return await self._apply(_path(kind, obj), _typed(kind, obj))
 
     async def apply_status(self, namespace: str, name: str, status: Object) -> None:
-        """Of a MacroInstance."""
-        resource = MACROINSTANCE_STATUS._api_info.resource
-        body = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "status": status,
-        }
-        async with self._call("apply"):
-            await self._client.patch(
-                MACROINSTANCE_STATUS,
-                name,
-                body,
-                namespace=namespace,
-                patch_type=PatchType.APPLY,
-                force=True,
-            )
+        """Apply the status of a MacroInstance."""
+        metadata = {"name": name, "namespace": namespace}
+        body = _typed(MACROINSTANCE, {"metadata": metadata, "status": status})
+        await self._apply(f"{_path(MACROINSTANCE, body)}/status", body)
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]:
-        """A merge patch; nulls remove. A resource version in it must be the present one."""
-        async with self._call("patch"):
-            return await self._client.patch(
-                kind, name, dict(patch), namespace=namespace, patch_type=PatchType.MERGE
-            )
+        """Merge a patch, whose nulls remove. A resource version in it must be the present one."""
+        path = kind.path(namespace, name)
+        return await self._call("patch", "PATCH", path, patch, content_type=_MERGE_PATCH)
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, grace_s: int | None = None
     ) -> None:
-        """Does nothing when it is gone already. grace_s: instead of the object's own."""
+        """Delete an object if it is there; `grace_s` replaces the object's own grace period."""
         try:
-            async with self._call("delete"):
-                await self._client.delete(kind, name, namespace=namespace, grace_period=grace_s)
+            path = kind.path(namespace, name)
+            await self._call("delete", "DELETE", path, grace_period_seconds=grace_s)
         except ApiError as error:
             if not error.is_absence:
                 raise
 
     async def serves(self, kind: Kind, namespace: str = "*") -> bool:
-        """Whether the API server knows the kind. namespace: where it may be listed."""
+        """Return whether the API server knows the kind. `namespace`: where it may be listed."""
         try:
             await self.list(kind, {names.MACROINSTANCE: "none"}, namespace)
         except ApiError as error:
@@ -174,26 +187,57 @@ class Api:
             raise
         return True
 
-    @contextlib.asynccontextmanager
-    async def _call(self, verb: str) -> AsyncIterator[None]:
+    async def _apply(self, path: str, body: Object) -> dict[str, Any]:
+        return await self._call(
+            "apply", "PATCH", path, body, content_type=_SERVER_SIDE_APPLY, force_conflicts=True
+        )
+
+    async def _call(
+        self, verb: str, method: str, path: str, body: Object | None = None, **params: Any
+    ) -> dict[str, Any]:
+        """Send one request and return the JSON of its response; metrics count it under `verb`."""
         metrics.API_CALLS.labels(verb).inc()
         async with self._calls:
-            try:
-                yield
-            except httpx2.HTTPError as error:
-                _raise(error)
+            with _api_errors():
+                return await self._client.request(
+                    method,
+                    path,
+                    body=body,
+                    field_manager=names.MANAGER if body else None,
+                    serializer=lambda client, obj: obj,
+                    _request_timeout=aiohttp.ClientTimeout(CALL_TIMEOUT_S),
+                    **params,
+                )
 
 
-def _typed(kind: Kind, obj: Object) -> Any:
-    typed = kind()
-    typed.update(obj, apiVersion=api_version(kind), kind=kind._api_info.resource.kind)
-    return typed
+def _selector(labels: Mapping[str, str]) -> str | None:
+    return ",".join(f"{name}={value}" for name, value in labels.items()) or None
 
 
-def _raise(error: httpx2.HTTPError) -> NoReturn:
-    if isinstance(error, lightkube.ApiError):
-        status = error.status
-        raise ApiError(status.code, status.message or str(error), status.reason or "") from error
-    if isinstance(error, httpx2.HTTPStatusError):
-        raise ApiError(error.response.status_code, str(error)) from error
-    raise ApiError(None, f"the API server does not answer: {error!r}") from error
+def _path(kind: Kind, obj: Object) -> str:
+    return kind.path(obj["metadata"]["namespace"], obj["metadata"]["name"])
+
+
+def _typed(kind: Kind, obj: Object) -> dict[str, Any]:
+    return {**obj, "apiVersion": kind.api_version, "kind": kind.name}
+
+
+@contextlib.contextmanager
+def _api_errors() -> Iterator[None]:
+    """Raise ApiError for each way in which a call can fail."""
+    try:
+        yield
+    except ApiException as error:
+        try:
+            answer = msgspec.json.decode(error.body or "")
+        except msgspec.DecodeError:
+            answer = None
+        raise _refusal(error.status, answer, str(error.reason)) from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ApiError(None, f"the API server does not answer: {error!r}") from error
+
+
+def _refusal(code: int | None, answer: Any, otherwise: str = "") -> ApiError:
+    """The error that a ``Status`` of the API server describes; proxies answer other things."""
+    status = answer if isinstance(answer, dict) else {}
+    return ApiError(code, status.get("message") or otherwise, status.get("reason") or "")

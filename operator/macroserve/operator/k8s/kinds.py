@@ -1,59 +1,48 @@
-"""The kinds of object that the operator reads and writes, all as plain mappings.
-
-lightkube has typed models of them as well; they double the operator's memory and add nothing here.
-"""
+"""The kinds of object that the operator reads and writes, all as plain mappings."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from lightkube.core.resource import ApiInfo, ResourceDef
-from lightkube.generic_resource import GenericNamespacedResource, GenericNamespacedStatus
 
 from macroserve.operator.k8s import names
 
-Kind = type[GenericNamespacedResource]
 
-_VERBS = ["get", "list", "global_list", "watch", "global_watch", "post", "patch", "put", "delete"]
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A namespaced kind of the Kubernetes API; the core group's name is empty."""
+
+    group: str
+    version: str
+    name: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str, name: str = "") -> str:
+        """Return the path of an object, or of all in the namespace; ``*``: in all namespaces."""
+        root = "/apis" if self.group else "/api"
+        scope = "" if namespace == "*" else f"/namespaces/{namespace}"
+        leaf = f"/{name}" if name else ""
+        return f"{root}/{self.api_version}{scope}/{self.plural}{leaf}"
 
 
-def _kind(group: str, version: str, kind: str, plural: str) -> Kind:
-    info = ApiInfo(ResourceDef(group, version, kind), plural, _VERBS)
-    return type(kind, (GenericNamespacedResource,), {"_api_info": info})
-
-
-POD = _kind("", "v1", "Pod", "pods")
-SERVICE = _kind("", "v1", "Service", "services")
-CONFIG_MAP = _kind("", "v1", "ConfigMap", "configmaps")
-SECRET = _kind("", "v1", "Secret", "secrets")
-EVENT = _kind("", "v1", "Event", "events")
-DEPLOYMENT = _kind("apps", "v1", "Deployment", "deployments")
-REPLICA_SET = _kind("apps", "v1", "ReplicaSet", "replicasets")
-LEASE = _kind("coordination.k8s.io", "v1", "Lease", "leases")
-NETWORK_POLICY = _kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
-CERTIFICATE = _kind("cert-manager.io", "v1", "Certificate", "certificates")
-BUDGET = _kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
-BUDGET_BETA = _kind("policy", "v1beta1", "PodDisruptionBudget", "poddisruptionbudgets")
+POD = Kind("", "v1", "Pod", "pods")
+SERVICE = Kind("", "v1", "Service", "services")
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SECRET = Kind("", "v1", "Secret", "secrets")
+EVENT = Kind("", "v1", "Event", "events")
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+CERTIFICATE = Kind("cert-manager.io", "v1", "Certificate", "certificates")
+BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+BUDGET_BETA = Kind("policy", "v1beta1", "PodDisruptionBudget", "poddisruptionbudgets")
 """Before Kubernetes 1.21."""
 
-MACROINSTANCE = _kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
-MACROINSTANCE_STATUS: type[GenericNamespacedStatus] = type(
-    f"{names.KIND}Status",
-    (GenericNamespacedStatus,),
-    {
-        "_api_info": ApiInfo(
-            MACROINSTANCE._api_info.resource,
-            names.PLURAL,
-            ["patch"],
-            parent=MACROINSTANCE._api_info.resource,
-            action="status",
-        )
-    },
-)
-
-
-def api_version(kind: Kind) -> str:
-    return kind._api_info.resource.api_version
-
+MACROINSTANCE = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 
 Object = Mapping[str, Any]
 

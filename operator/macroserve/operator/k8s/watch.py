@@ -52,9 +52,9 @@ async def watch(
             retry_s = MIN_RETRY_S
             continue
         except ApiError as error:
-            log.info("The watch of %s begins again: %s", kind.__name__, error)
+            log.info("The watch of %s begins again: %s", kind.name, error)
         except Exception:
-            log.exception("The watch of %s begins again.", kind.__name__)
+            log.exception("The watch of %s begins again.", kind.name)
         version = None
         metrics.ERRORS.labels("watch").inc()
         await asyncio.sleep(retry_s * random.uniform(0.5, 1.5))

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from lightkube.utils.quantity import parse_quantity
-
 from macroserve.operator.k8s import names
+from macroserve.operator.k8s.quantities import parsed
 
 OTHER_CONTAINERS_MEMORY = "4Gi"
 """Limit of each container that a template adds."""
@@ -56,12 +55,9 @@ def _bounded_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _larger(one: Any, other: Any) -> Any:
-    """The one where either is no quantity, which the API server then says."""
+    """Return the larger quantity. A text that is not one counts as 0: the API server refuses it."""
     return other if _bytes(one) < _bytes(other) else one
 
 
 def _bytes(quantity: Any) -> Decimal:
-    try:
-        return parse_quantity(str(quantity)) or Decimal(0)
-    except ValueError:
-        return Decimal(0)
+    return parsed(str(quantity)) or Decimal(0)
