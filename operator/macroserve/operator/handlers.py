@@ -1,4 +1,4 @@
-"""Where kopf calls in: ``python -m kopf run -A -m macroserve.operator.handlers``.
+"""kopf calls these handlers: ``python -m kopf run -A -m macroserve.operator.handlers``.
 
 kopf watches MacroInstances, serves the admission webhook and answers liveness probes. It keeps
 nothing in the cluster: no annotations, no finalizers, no peering.

@@ -1,4 +1,4 @@
-"""What the operator logs: its own words, each with the MacroInstance that it is about.
+"""The operator logs its own events, each with the MacroInstance that it is about.
 
 kopf prints them, as JSON with ``--log-format=json``.
 """
@@ -17,6 +17,6 @@ def configure() -> None:
 
 
 def about(key: Key, name: str) -> logging.LoggerAdapter[logging.Logger]:
-    """The logger of that name, for what concerns one MacroInstance."""
+    """Return the logger of that name for events about one MacroInstance."""
     extra = {"namespace": key.namespace, "macroinstance": key.name}
     return logging.LoggerAdapter(logging.getLogger(name), extra)

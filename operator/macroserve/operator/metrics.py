@@ -1,4 +1,4 @@
-"""The operator's own metrics."""
+"""The operator exports these metrics about itself."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

@@ -1,4 +1,4 @@
-"""What the operator is told by its environment; the chart sets it."""
+"""The operator reads its options from the environment, which the chart sets."""
 
 import os
 import socket
@@ -38,7 +38,9 @@ class OperatorOptions:
 
     @staticmethod
     def from_env(env: Mapping[str, str] = os.environ) -> "OperatorOptions":
-        """Raises ValueError when the engine's image is not named, or a policy cannot be read."""
+        """Read the options. Raise ValueError if the engine's image is absent or a policy is not
+        valid.
+        """
         image = env.get("MACROSERVE_ENGINE_IMAGE", "")
         if not image:
             raise ValueError("MACROSERVE_ENGINE_IMAGE must name the image of the engines' pods")
@@ -60,7 +62,7 @@ class OperatorOptions:
 
 
 def namespaces(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The only ones that the operator has rights in; none: it has them in all."""
+    """Return the namespaces in which the operator has rights; an empty result means all."""
     return tuple(filter(None, env.get("MACROSERVE_NAMESPACES", "").split(",")))
 
 

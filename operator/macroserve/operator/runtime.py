@@ -1,4 +1,4 @@
-"""The running operator: what one replica has open, and what it does while it leads."""
+"""The runtime holds what one replica of the operator has open, and runs its work while it leads."""
 
 import asyncio
 import itertools
@@ -41,7 +41,7 @@ KEEPALIVE_S = 60.0
 
 
 class Runtime:
-    """Runs from ``start`` to ``stop``, on one event loop."""
+    """The runtime runs from ``start`` to ``stop``, on one event loop."""
 
     def __init__(self, options: OperatorOptions) -> None:
         self._options = options
@@ -53,7 +53,9 @@ class Runtime:
         self._loops = WorkQueue(self._reconciler, self._forget)
 
     async def start(self) -> None:
-        """Raises ApiError when the cluster does not know MacroInstances."""
+        """Open the connections and join the leader election. Raise ApiError, or RuntimeError if the
+        cluster lacks a kind.
+        """
         options = self._options
         api = await self._open.enter_async_context(connected())
         heads = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
@@ -100,7 +102,7 @@ class Runtime:
         await self._open.aclose()
 
     def check(self) -> None:
-        """Raises what ended the operator's own work, if that has ended."""
+        """Raise the error that ended the operator's work, if it has ended."""
         if self._task.done():
             self._task.result()
             raise RuntimeError("The operator's work has ended.")
@@ -112,12 +114,13 @@ class Runtime:
         self._loops.gone(resource)
 
     def resource(self, key: Key) -> Object | None:
-        """A MacroInstance as it was seen last; None for one that was not."""
+        """Return a MacroInstance as last seen, or None."""
         return self._loops.resource(key)
 
     async def _lead(self) -> None:
-        """Rounds begin once every watch has listed what there is: what is not known to be there
-        would be made."""
+        """Reconcile once every watch has listed its objects: objects that are not known would be
+        created again.
+        """
         world = self._world
         kinds = (
             POD,

@@ -1,1 +1,1 @@
-"""Admission: which specs and pod templates are taken."""
+"""The admission rules decide which specs and pod templates are accepted."""

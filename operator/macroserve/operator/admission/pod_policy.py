@@ -1,4 +1,4 @@
-"""What a pod template may ask for: a decision table over the pod as it would be rendered, pure.
+"""The policy decides what a pod template may set: a pure decision table over the pod as rendered.
 
 The rules are those of Kubernetes' Pod Security Standard "restricted", and what that standard leaves
 to other tools: service accounts, Secrets, the node, system priorities. Fields that are not listed
@@ -43,7 +43,8 @@ class Allowance(StrEnum):
 
 
 class PodPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What templates may ask for beyond the restricted standard; the chart's ``podPolicy``.
+    """The policy lists what templates may set beyond the restricted standard (``podPolicy`` of the
+    chart).
 
     service_accounts: names whose identity and token a pod may have. secrets: patterns (``*``) of
     names that a template may read. capabilities: those that a container may add.
@@ -56,7 +57,7 @@ class PodPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     @staticmethod
     def from_json(text: str) -> "PodPolicy":
-        """Raises ValueError."""
+        """Parse the policy. Raise ValueError if the text is not one."""
         return msgspec.json.decode(text, type=PodPolicy)
 
 
@@ -64,7 +65,9 @@ RESTRICTED = PodPolicy()
 
 
 def violations(template: Mapping[str, Any], policy: PodPolicy) -> tuple[str, ...]:
-    """Why pods of this template are not made, a sentence each with the path of a field."""
+    """Return why pods of this template are refused: one sentence for each, with the path of the
+    field.
+    """
     confined = {
         "spec": {
             **_NO_TOKEN,
@@ -77,7 +80,7 @@ def violations(template: Mapping[str, Any], policy: PodPolicy) -> tuple[str, ...
 
 @dataclass(frozen=True, slots=True)
 class _Review:
-    """of one pod."""
+    """The review collects the violations of one pod."""
 
     policy: PodPolicy
 

@@ -1,5 +1,5 @@
-"""Which writes to a MacroInstance are let through: pure, asked by the webhook before the API server
-stores anything.
+"""Admission decides which writes to a MacroInstance are accepted. It is pure; the webhook calls it
+before the API server stores anything.
 
 The CRD's schema and its CEL rules have refused most of what is wrong by then. Here is what they
 cannot say, and all of it once more, for API servers that do not know such rules.
@@ -33,7 +33,8 @@ def review(
     subresource: str,
     policy: PodPolicy = RESTRICTED,
 ) -> tuple[str, ...]:
-    """Why the write is refused, a sentence each; none: it is let through.
+    """Return why the write is refused, one sentence for each reason; the write is accepted if there
+    is none.
 
     operation: CREATE, UPDATE or DELETE. old, new: the MacroInstance before and after; for the
     subresource ``scale`` the MacroInstance as it is and the ``Scale`` wished for. policy: what
@@ -54,7 +55,9 @@ def review(
 
 
 def admitted(resource: Object, policy: PodPolicy) -> Manifest:
-    """The manifest of a MacroInstance of which pods may be made. Raises ManifestError."""
+    """Return the manifest of a MacroInstance whose pods may be created. Raise ManifestError
+    otherwise.
+    """
     manifest = manifest_of(resource)
     if problems := violations(manifest.spec.template or {}, policy):
         raise ManifestError(problems)
@@ -62,7 +65,7 @@ def admitted(resource: Object, policy: PodPolicy) -> Manifest:
 
 
 def manifest_of(resource: Object) -> Manifest:
-    """The manifest in a MacroInstance as the API server has it.
+    """Return the manifest of a MacroInstance as stored in the API server.
 
     Raises ManifestError with all problems, also of what cannot run on Kubernetes.
     """
@@ -98,7 +101,7 @@ def _impossible(manifest: Manifest) -> Iterator[str]:
 
 
 def _gpus(template: Object) -> int | None:
-    """What an instance is given; None where the template does not say it in a number."""
+    """Return the number of GPUs of an instance, or None if the template does not give a number."""
     containers = (template.get("spec") or {}).get("containers") or ()
     for container in containers:
         if isinstance(container, Mapping) and container.get("name") == names.CONTAINER:

@@ -1,1 +1,1 @@
-"""Apply: carry out actions, and keep the objects that a MacroInstance owns."""
+"""This package carries out actions and keeps the objects that a MacroInstance owns."""

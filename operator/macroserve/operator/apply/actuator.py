@@ -1,4 +1,4 @@
-"""Carries out the actions of a fleet's plan on pods and cells.
+"""The actuator carries out the actions of a fleet's plan on pods and cells.
 
 Each action may be repeated. One that fails is tried again in the next round, and holds up only what
 needs it: the same instance's other actions, and the end of cells that something was to leave.
@@ -51,14 +51,16 @@ DRAINED_GRACE_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """done: what was carried out. problems: why the rest was not."""
+    """The effect lists the actions that were carried out (`done`), and why the others were not
+    (`problems`).
+    """
 
     done: tuple[Action, ...]
     problems: tuple[Problem, ...]
 
 
 class _TakenError(Exception):
-    """A pod of that name belongs to something else."""
+    """The name of the pod is taken by an object of another owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,9 @@ class Actuator:
     tls: Tls | None = None
 
     async def carry_out(self, actions: Iterable[Action | RepairAction]) -> Effect:
-        """In order. Raises ApiError when the API server does not answer or meets a conflict."""
+        """Carry out the actions in order. Raise ApiError if the API server does not answer or there
+        is a conflict.
+        """
         done: list[Action] = []
         problems: list[Problem] = []
         failed: set[str] = set()
@@ -163,7 +167,9 @@ class Actuator:
         await self._label(name, cell, pool)
 
     async def _drain(self, name: str, cell: str) -> None:
-        """The mark on the pod comes first: what it says is ordered again until it is done."""
+        """Mark the pod, then order the drain. A marked pod's drain is ordered again until it is
+        complete.
+        """
         pod = self._pod(name)
         found = located(self.observation, pod)
         status = found[1].status if found else None
@@ -207,7 +213,7 @@ class Actuator:
 
 
 def _subject(action: Action | RepairAction) -> str:
-    """What fails with the action: an instance, or a cell that was to begin or to end."""
+    """Return the subject of an action: an instance, or the cell that the action adds or removes."""
     return action.cell if isinstance(action, DeployCell | DeleteCell) else action.instance
 
 

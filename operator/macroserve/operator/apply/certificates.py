@@ -1,4 +1,5 @@
-"""The certificate of one MacroInstance's parts, and the authority that signs it: what is due when.
+"""This module decides when the certificate of a MacroInstance's parts, and the authority that signs
+it, are created and renewed.
 
 Pods read the authority's certificate again within minutes of a change, some later than others. A
 new authority is therefore trusted first, beside the former one, and signs only when the next
@@ -56,7 +57,9 @@ def certificates(data: Mapping[str, str], name: str, now: datetime) -> Mapping[s
 
 
 def _held(data: Mapping[str, str]) -> _Held | None:
-    """None where something is missing, or a key is not the certificate's."""
+    """Return the parsed data, or None if an item is missing or a key does not match its
+    certificate.
+    """
     try:
         held = _Held(
             x509.load_pem_x509_certificates(data[AUTHORITY].encode()),
@@ -71,7 +74,7 @@ def _held(data: Mapping[str, str]) -> _Held | None:
 
 
 def _private(text: str) -> ec.EllipticCurvePrivateKey:
-    """Raises ValueError or TypeError."""
+    """Parse a private key. Raise ValueError or TypeError."""
     key = serialization.load_pem_private_key(text.encode(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError("it is no key of an elliptic curve")

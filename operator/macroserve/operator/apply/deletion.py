@@ -1,4 +1,5 @@
-"""The end of a MacroInstance: accepted requests first, then everything else.
+"""A MacroInstance is deleted in two phases: its accepted requests end first, then its objects are
+deleted.
 
 The ingress goes before what it stands on, and has the time to finish what it has accepted. Then
 the other pods go, and what is left follows the MacroInstance, which owns it.
@@ -25,7 +26,7 @@ PATIENCE = timedelta(seconds=ingress.GRACE_S + 30)
 
 
 async def finalize(api: Api, store: Store, resource: Object, waited: timedelta) -> bool:
-    """One step towards the end; whether it is reached. Raises ApiError.
+    """Take one step of the deletion; return whether it is complete. Raise ApiError.
 
     waited: since the first such step. Before it nobody told the ingress to end.
     """
@@ -52,12 +53,16 @@ async def _delete(api: Api, store: Store, key: Key, deployment: str) -> None:
 
 
 async def add_finalizer(api: Api, resource: Object) -> bool:
-    """Whether the resource is still there. Raises ApiError, a conflict if it has changed."""
+    """Add the finalizer; return whether the resource still exists. Raise ApiError, a conflict if it
+    has changed.
+    """
     return await _set_finalizers(api, resource, [*_finalizers(resource), names.FINALIZER])
 
 
 async def remove_finalizer(api: Api, resource: Object) -> None:
-    """Raises ApiError, a conflict if the resource has changed; one that is gone is as well."""
+    """Remove the finalizer. Raise ApiError, a conflict if the resource has changed; an absent
+    resource is no error.
+    """
     left = [finalizer for finalizer in _finalizers(resource) if finalizer != names.FINALIZER]
     if left != _finalizers(resource):
         await _set_finalizers(api, resource, left)
@@ -72,7 +77,7 @@ def _finalizers(resource: Object) -> list[str]:
 
 
 async def _set_finalizers(api: Api, resource: Object, finalizers: list[str]) -> bool:
-    """Whether there was anything to set them on."""
+    """Write the finalizers; return whether the resource exists."""
     metadata = resource["metadata"]
     patch = {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}
     try:

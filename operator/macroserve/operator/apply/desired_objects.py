@@ -1,4 +1,4 @@
-"""What follows from one generation of a MacroInstance alone."""
+"""The desired objects follow from one generation of a MacroInstance alone."""
 
 from macroserve.operator.admission.spec import admitted
 from macroserve.operator.apply.owned_objects import OwnedObjects
@@ -9,7 +9,8 @@ from macroserve.operator.render.context import RenderContext
 
 
 class DesiredObjects:
-    """Raises ManifestError for a spec that cannot be used, or whose template the policy refuses.
+    """The desired objects of one generation. Raise ManifestError if the spec is not valid, or the
+    policy refuses its template.
 
     budget: the kind of disruption budget of this cluster.
     """

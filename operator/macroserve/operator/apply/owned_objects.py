@@ -1,4 +1,4 @@
-"""Makes and keeps the objects of one MacroInstance as they should be."""
+"""This module creates the objects of a MacroInstance and keeps them as desired."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,8 @@ class _Child:
 
 
 class OwnedObjects:
-    """of one form of a MacroInstance. While all are as they should be, nothing is asked of the API.
+    """The objects of one generation of a MacroInstance. If all are as desired, `ensure` sends no
+    call to the API server.
 
     A child that somebody changes is put right again; that it was changed is seen by a fingerprint
     of it, which a new operator takes as it finds it.
@@ -41,7 +42,8 @@ class OwnedObjects:
     async def ensure(
         self, api: Api, store: Store, key: Key, num_instances: int
     ) -> tuple[Problem, ...]:
-        """Why some cannot be made. Raises ApiError where trying again may help.
+        """Apply the objects that differ; return why some could not be created. Raise ApiError where
+        a retry may help.
 
         num_instances: how many there should be.
         """
@@ -74,7 +76,9 @@ class OwnedObjects:
 
 
 def refused(what: str, error: ApiError) -> Problem:
-    """The problem in an object that the API server does not take; raises other errors again."""
+    """Return the problem of an object that the API server refuses. Raise the error again if it is
+    transient.
+    """
     if error.is_passing:
         raise error
     return refusal(what, {"reason": error.reason, "message": str(error)})

@@ -1,5 +1,5 @@
-"""Takes the operator's finalizer off all MacroInstances, so that none hangs once it is uninstalled:
-``python -m macroserve.operator.apply.remove_finalizers``.
+"""This command removes the operator's finalizer from all MacroInstances, so that none hangs once
+the operator is uninstalled: ``python -m macroserve.operator.apply.remove_finalizers``.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ MAX_ROUNDS = 10
 
 
 async def release(api: Api, namespaces: Sequence[str] = ("*",)) -> None:
-    """Raises ApiError. namespaces: those to look at; ``*``: all.
+    """Remove the finalizers in these namespaces (``*``: all). Raise ApiError.
 
-    One that somebody changes meanwhile is read and tried again."""
+    One that somebody changes meanwhile is read and tried again.
+    """
     for _ in range(MAX_ROUNDS):
         listed = [await api.list(MACROINSTANCE, {}, namespace) for namespace in namespaces]
         resources = [resource for _, found in listed for resource in found]

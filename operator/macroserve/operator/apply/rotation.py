@@ -1,4 +1,4 @@
-"""How the keys of a deployment follow its secret when a person changes that: pure.
+"""The keys of a deployment follow its secret when a person changes it. This module is pure.
 
 The pods' files show a change of the Secret up to some minutes apart. Until all must have it, keys
 of the former secret stay behind those of the new one: everything is signed with both, and who has
@@ -27,7 +27,7 @@ class Rotation:
 
 
 def rotated(secrets: Iterable[str], held: Keys, since: datetime | None, now: datetime) -> Rotation:
-    """What follows from a deployment's secrets (the newest first) and the keys that it has."""
+    """Return the keys that follow from the secrets (the newest first) and from the present keys."""
     given = tuple(secrets)
     newest = {p: tuple(derived_key(secret, p) for secret in given) for p in SHARED}
     former = {p: tuple(k for k in held.get(p, ()) if k not in newest[p]) for p in SHARED}

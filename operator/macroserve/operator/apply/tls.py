@@ -1,4 +1,6 @@
-"""The Secret with the certificate of one MacroInstance's parts, and how the operator calls them."""
+"""This module keeps the Secret with the certificate of a MacroInstance's parts, and the operator's
+TLS client.
+"""
 
 import base64
 import binascii
@@ -25,19 +27,21 @@ class Tls:
 
     @staticmethod
     def of(name: str, data: Mapping[str, str]) -> "Tls":
-        """Raises ssl.SSLError or ValueError where there is no certificate of an authority."""
+        """Build the TLS state. Raise ssl.SSLError or ValueError if the data has no certificate of
+        an authority.
+        """
         context = client_context()
         context.load_verify_locations(cadata=data.get(AUTHORITY, ""))
         return Tls(data, TlsPeer(name, context))
 
 
 class CertificateError(Exception):
-    """There is no certificate that can be used; the message is a sentence."""
+    """No usable certificate exists; the message is a sentence."""
 
 
 async def tls(api: Api, render_context: RenderContext, known: Tls | None, now: datetime) -> Tls:
-    """What the MacroInstance's Secret says; makes it where there is none, of ``known`` if it is
-    lost, and renews it.
+    """Return the TLS state of the MacroInstance's Secret. Create the Secret if it is absent (from
+    ``known`` if it was lost), and renew it.
 
     A Secret that is not the operator's is taken as it is: cert-manager's, or one that a person has
     made. Raises ApiError and CertificateError.
@@ -73,7 +77,7 @@ async def _kept(
     former: Mapping[str, str],
     now: datetime,
 ) -> Mapping[str, str]:
-    """The data of the operator's own Secret, once it is as it should be."""
+    """Return the data of the operator's own Secret after it is brought up to date."""
     name = tls_name(render_context.namespace, render_context.name)
     if found is None:
         data = certificates(former, name, now)
@@ -91,7 +95,7 @@ async def _kept(
 
 
 def _text(secret: Object) -> dict[str, str]:
-    """Its data, without what is no text."""
+    """Return the data of a Secret, without the items that are not text."""
     texts = {}
     for key, encoded in (secret.get("data") or {}).items():
         try:

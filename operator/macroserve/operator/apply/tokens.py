@@ -1,4 +1,6 @@
-"""The keys and tokens by which the parts of one MacroInstance know each other, and the operator."""
+"""This module keeps the keys and tokens by which the parts of a MacroInstance and the operator know
+each other.
+"""
 
 import base64
 import binascii
@@ -20,7 +22,9 @@ from macroserve.operator.render.pods import ADMIN_TOKEN, key_name
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What the Secret holds. former_admins: tokens that a head may still have instead."""
+    """The tokens hold the content of the Secret. `former_admins` are tokens that a head may still
+    accept instead.
+    """
 
     data: Mapping[str, str] = field(repr=False)
     former_admins: tuple[str, ...] = field(default=(), repr=False)
@@ -31,14 +35,14 @@ class Tokens:
 
     @property
     def ring(self) -> KeyRing:
-        """What the operator calls with."""
+        """Return the tokens with which the operator calls the parts."""
         control = parse_keys(self.data[key_name(Purpose.CONTROL)])
         admin = KeyRing.derived((self.admin, *self.former_admins), [Purpose.ADMIN])
         return KeyRing({**admin.keys, Purpose.CONTROL: control})
 
 
 class TokensError(Exception):
-    """The Secret does not hold what it should, or is lost; the message is a sentence."""
+    """The Secret is lost or its content is not valid; the message is a sentence."""
 
 
 async def tokens(
@@ -48,7 +52,8 @@ async def tokens(
     known: Tokens | None,
     now: datetime,
 ) -> Tokens:
-    """What the MacroInstance's Secret holds; makes it where there is none, of ``known`` if it is.
+    """Return the content of the MacroInstance's Secret. Create the Secret if it is absent, from
+    ``known`` if that is given.
 
     One that a person made beforehand is as good, and a secret that a person has changed is taken
     over. Raises ApiError and TokensError, also while ``pods`` run with keys that nobody knows any
@@ -79,8 +84,9 @@ async def tokens(
 async def _with_keys(
     api: Api, render_context: RenderContext, found: Object, now: datetime
 ) -> Mapping[str, str]:
-    """The Secret's data, once its keys follow from its secret. Raises ApiError, and whatever shows
-    that there is no secret and no admin token."""
+    """Return the data of the Secret after its keys follow from its secret. Raise ApiError, and any
+    error that shows that the Secret has no secret and no admin token.
+    """
     raw = found.get("data") or {}
     data = {key: base64.b64decode(raw[key]).decode() for key in shared.TOKEN_KEYS}
     parse_keys(data[ADMIN_TOKEN])
@@ -97,7 +103,9 @@ async def _with_keys(
 
 
 def _held(encoded: str | None) -> tuple[str, ...]:
-    """None for what nobody can have made of a secret: it is made anew."""
+    """Return the parsed content, or None if it was not made from a secret: the Secret is then
+    created again.
+    """
     try:
         return parse_keys(base64.b64decode(encoded or "").decode())
     except (KeysError, binascii.Error, UnicodeDecodeError):
@@ -105,7 +113,7 @@ def _held(encoded: str | None) -> tuple[str, ...]:
 
 
 def _former_admins(known: Tokens | None, data: Mapping[str, str]) -> tuple[str, ...]:
-    """The last token before this one: a head takes over a new one some minutes later."""
+    """Return the previous token: a head accepts a new one after some minutes."""
     if known is None:
         return ()
     is_same = known.admin == data[ADMIN_TOKEN].strip()

@@ -1,1 +1,1 @@
-"""The Kubernetes API: client, watches, cache, Lease and the names of objects."""
+"""This package talks to the Kubernetes API: client, watches, cache, Lease and names of objects."""

@@ -1,4 +1,4 @@
-"""The objects that belong to MacroInstances, as watches show them: what rounds read."""
+"""The cache holds the objects that belong to MacroInstances, as watches report them."""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,18 +26,18 @@ _CONTAINER = ("name", "resources")
 
 
 class Store:
-    """on_change: told whose object has changed."""
+    """The store calls `on_change` with the key of each MacroInstance whose objects change."""
 
     def __init__(self, on_change: Callable[[Key], None]) -> None:
         self._on_change = on_change
         self._objects: dict[Kind, dict[Key, dict[str, Object]]] = {}
 
     def of(self, kind: Kind, key: Key) -> Mapping[str, Object]:
-        """By name."""
+        """Return the objects of a kind that belong to a MacroInstance, by name."""
         return self._objects.get(kind, {}).get(key, {})
 
     def replace(self, kind: Kind, objects: Iterable[Object], namespace: str = "*") -> None:
-        """These are all that there are in the namespace; ``*``: in all."""
+        """Replace all objects of a kind in the namespace; ``*``: in all namespaces."""
         before = self._objects.get(kind, {})
         after: dict[Key, dict[str, Object]] = {
             key: found for key, found in before.items() if namespace not in ("*", key.namespace)
@@ -70,13 +70,15 @@ class Store:
 
 
 def owner(obj: Object) -> Key | None:
-    """The MacroInstance that the labels name."""
+    """Return the MacroInstance that the labels name."""
     name = labels(obj).get(names.MACROINSTANCE)
     return Key(obj["metadata"]["namespace"], name) if name else None
 
 
 def slim(obj: Object) -> Object:
-    """What rounds look at: of hundreds of pods, the rest would be most of the operator's memory."""
+    """Return the fields that a reconcile reads. The rest of hundreds of pods would take most of the
+    operator's memory.
+    """
     spec = obj.get("spec") or {}
     if "containers" in spec:
         containers = [_picked(container, _CONTAINER) for container in spec["containers"]]
@@ -92,7 +94,9 @@ def slim(obj: Object) -> Object:
 
 
 def fingerprint(obj: Object) -> int:
-    """Of what a person may have changed in an object that is not a pod."""
+    """Return a checksum of the fields of an object, other than a pod, that a person may have
+    changed.
+    """
     return zlib.crc32(msgspec.json.encode((obj.get("spec"), obj.get("data"))))
 
 

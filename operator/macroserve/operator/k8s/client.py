@@ -1,5 +1,5 @@
-"""The Kubernetes API as the operator uses it: every call bounded in time, counted, and alike in how
-it fails.
+"""The client bounds every call to the Kubernetes API in time, counts it and reports its failure as
+ApiError.
 
 Objects are plain mappings. What the operator owns is written by server-side apply under its own
 field manager, so that other writers' fields of the same object stay theirs.
@@ -56,7 +56,7 @@ class ApiError(Exception):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same call may well succeed a moment later."""
+        """Return whether the same call may succeed a moment later."""
         return self.status in (None, *_PASSING)
 
     @property
@@ -78,7 +78,7 @@ async def connected() -> AsyncIterator["Api"]:
 
 
 class Api:
-    """Calls of one API server. Each raises ApiError when it fails."""
+    """The client calls one API server. Each call raises ApiError when it fails."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = DynamicClient(client)
@@ -238,6 +238,6 @@ def _api_errors() -> Iterator[None]:
 
 
 def _refusal(code: int | None, answer: Any, otherwise: str = "") -> ApiError:
-    """The error that a ``Status`` of the API server describes; proxies answer other things."""
+    """Return the error that a ``Status`` describes. Proxies send other content."""
     status = answer if isinstance(answer, dict) else {}
     return ApiError(code, status.get("message") or otherwise, status.get("reason") or "")

@@ -1,4 +1,4 @@
-"""The kinds of object that the operator reads and writes, all as plain mappings."""
+"""The operator reads and writes objects of these kinds, all as plain mappings."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from macroserve.operator.k8s import names
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A namespaced kind of the Kubernetes API; the core group's name is empty."""
+    """A kind is a namespaced resource of the Kubernetes API; `group` is empty for the core."""
 
     group: str
     version: str
@@ -69,5 +69,5 @@ def annotations(obj: Object) -> Mapping[str, str]:
 
 
 def excluded_nodes(pod: Object) -> frozenset[str]:
-    """Return the nodes that its affinity was made to exclude."""
+    """Return the nodes that the pod's affinity excludes."""
     return frozenset(filter(None, annotations(pod).get(names.EXCLUDED_NODES, "").split(",")))

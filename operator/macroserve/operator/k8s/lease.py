@@ -1,4 +1,4 @@
-"""Which of the operator's replicas reconciles: the one that holds a Lease.
+"""The replica of the operator that holds a Lease is the leader; the others wait.
 
 As Kubernetes' own components do it: the holder renews the Lease, the others watch whether it does.
 A Lease has expired when it was not renewed for its duration on the watcher's own clock, so clocks
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Leader:
-    """clock: seconds, monotonic."""
+    """The leader election of one replica. `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Leader:
         self._seen_at = clock()
 
     async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Whenever this replica holds the Lease, runs ``lead``, and cancels it once it does not.
+        """Run ``lead`` while this replica holds the Lease, and cancel it when the Lease is lost.
 
-        Until cancelled, and then gives the Lease back; or until ``lead`` fails.
+        End when cancelled, after giving the Lease back, or when ``lead`` fails.
         """
         while True:
             await self._acquire()
@@ -73,7 +73,7 @@ class Leader:
             held = await self.hold()
 
     async def hold(self) -> bool:
-        """Take the Lease if it is free, or renew it; whether this replica has it now."""
+        """Take the Lease if it is free, or renew it. Return whether this replica holds it now."""
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 lease = await self._read()
@@ -89,7 +89,7 @@ class Leader:
         return True
 
     async def _hold_while(self, leading: asyncio.Task[None]) -> None:
-        """Returns when the Lease is lost or ``leading`` has ended."""
+        """Renew the Lease until it is lost or ``leading`` has ended."""
         held_at = self._clock()
         while (left_s := held_at + GIVE_UP_S - self._clock()) > 0:
             await asyncio.wait([leading], timeout=min(RENEW_EVERY_S, left_s))
@@ -106,7 +106,7 @@ class Leader:
         log.warning("The Lease could not be renewed for %g s.", GIVE_UP_S)
 
     async def _release(self) -> None:
-        """So that another replica need not wait until it expires."""
+        """Give the Lease back, so that another replica need not wait until it expires."""
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 lease = await self._read()
@@ -114,7 +114,7 @@ class Leader:
                     await self._write(lease, "", 1)
 
     async def _read(self) -> dict[str, Any]:
-        """Raises ApiError."""
+        """Return the Lease; create it if it is absent. Raise ApiError."""
         lease = await self._api.get(LEASE, self._namespace, names.MANAGER)
         if lease is None:
             metadata = {"name": names.MANAGER, "namespace": self._namespace}
@@ -130,7 +130,7 @@ class Leader:
         return _holder(lease) in ("", self._identity) or has_expired
 
     async def _write(self, lease: Object, holder: str, duration_s: float) -> None:
-        """Raises ApiError, a conflict if another replica was faster."""
+        """Write the Lease. Raise ApiError, a conflict if another replica was faster."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = dict(lease.get("spec", {}))
         if _holder(lease) != holder:

@@ -1,4 +1,4 @@
-"""What the objects of a MacroInstance are called, and the labels that tell them apart."""
+"""This module defines the names and labels of a MacroInstance's objects."""
 
 from typing import NamedTuple
 
@@ -52,7 +52,7 @@ CONTROL_PORT = 8001
 
 
 class Key(NamedTuple):
-    """Which MacroInstance."""
+    """The key identifies a MacroInstance."""
 
     namespace: str
     name: str
@@ -62,7 +62,7 @@ class Key(NamedTuple):
 
 
 def labels(macroinstance: str, component: str | None = None) -> dict[str, str]:
-    """Of every object that belongs to a MacroInstance."""
+    """Return the labels of every object that belongs to a MacroInstance."""
     own = {
         "app.kubernetes.io/name": "macroserve",
         "app.kubernetes.io/managed-by": MANAGER,
@@ -100,6 +100,7 @@ def secret(macroinstance: str) -> str:
 
 
 def tls_secret(macroinstance: str) -> str:
-    """Return the name of the Secret with the certificate, and of cert-manager's Certificate. An
-    Ingress's certificate is often called NAME-tls."""
+    """Return the name of the Secret with the certificate, and of cert-manager's Certificate.
+    NAME-tls is often the name of an Ingress's certificate.
+    """
     return f"{macroinstance}-served-tls"

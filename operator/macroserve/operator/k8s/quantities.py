@@ -1,4 +1,4 @@
-"""Quantities as Kubernetes writes them, such as ``1.5Gi``."""
+"""This module parses quantities as Kubernetes writes them, such as ``1.5Gi``."""
 
 from decimal import Decimal
 

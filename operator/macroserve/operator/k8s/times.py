@@ -1,4 +1,4 @@
-"""Times as Kubernetes writes them."""
+"""This module formats and parses times as Kubernetes writes them."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,9 @@ def rfc3339(time: datetime) -> str:
 
 
 def parsed(text: str) -> datetime | None:
-    """None also for what is no time with a zone: others may write annotations, too."""
+    """Return the time, or None for a text that is not a time with a zone. Others may write
+    annotations, too.
+    """
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

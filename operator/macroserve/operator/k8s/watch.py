@@ -1,4 +1,4 @@
-"""Watches that cannot go deaf.
+"""A watch keeps the store up to date and notices when it gets no events any more.
 
 A watch may stop telling anything without an error: a proxy that forgot the connection, an API
 server that hangs. So each one is given up after a while, and the next goes on from the last change

@@ -1,1 +1,1 @@
-"""Observe: what is there, read from the API and from the head."""
+"""This package reads the present state from the API server and from the head."""

@@ -1,4 +1,5 @@
-"""A MacroInstance and all that belongs to it, as one round of reconciling finds it: plain data.
+"""An observation is plain data: a MacroInstance and all that belongs to it, as one reconcile finds
+it.
 
 What is planned, reported and told follows from an Observation alone, so it can be tested without a
 cluster.
@@ -72,7 +73,7 @@ class FailedStart:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A Deployment of ours: the head's or the ingresses'.
+    """A Deployment of a MacroInstance: the head's or the ingresses'.
 
     ready: its pods that serve, of whatever template. rolled_out: all are of the present template.
     """
@@ -113,7 +114,7 @@ class Observation:
     status: Mapping[str, Any]
 
     def located(self, instance: str) -> tuple[CellReport, InstanceReport] | None:
-        """The cell that holds the instance, and what it says of it."""
+        """Return the cell that holds the instance, and the cell's report of it."""
         for cell in self.report.cells if self.report else ():
             for found in cell.instances:
                 if found.name == instance:

@@ -1,4 +1,4 @@
-"""From objects as the API server has them to the parts of an Observation: pure."""
+"""These pure functions build the parts of an Observation from objects of the API server."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,8 +24,8 @@ from macroserve.operator.observe.starts import failed_start
 def instance_pods(
     pods: Iterable[Object], uid: str, calls_tls: bool = False
 ) -> tuple[InstancePod, ...]:
-    """Return the instances' pods in the order of their numbers. One of an earlier MacroInstance of
-    that name is going.
+    """Return the instances' pods in the order of their numbers. Pods of an earlier MacroInstance of
+    the same name count as terminating.
 
     calls_tls: whether the other parts know a certificate.
     """
@@ -47,7 +47,7 @@ def server(deployment: Object | None, pods: Iterable[Object]) -> Server | None:
 
 
 def _is_rolled_out(deployment: Object) -> bool:
-    """As ``kubectl rollout status`` sees it."""
+    """Return whether the rollout is complete, by the rules of ``kubectl rollout status``."""
     status = deployment.get("status", {})
     is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     num_present = status.get("updatedReplicas", 0)
@@ -61,7 +61,7 @@ def head_address(
     deployment: Object | None,
     uid: str,
 ) -> str | None:
-    """Of the pod that answers as the head; an address, for DNS may be a minute behind.
+    """Return the address of the pod that runs the head. DNS may be a minute behind.
 
     It gets the admin token, so its labels are not enough: it must be of a ReplicaSet of the head's
     Deployment, and that of the MacroInstance with this uid.
@@ -88,12 +88,12 @@ def is_ready(pod: Object) -> bool:
 
 
 def is_being_set_up(pod: Object) -> bool:
-    """Whether its node fetches its image, or what it mounts."""
+    """Return whether the pod's node still pulls its image or mounts its volumes."""
     return any(state.get("waiting", {}).get("reason") in STARTS for state in _states(pod))
 
 
 def has_started(pod: Object) -> bool:
-    """Whether a container of it runs, and has read what the pod mounts."""
+    """Return whether a container of the pod runs, and so has read the mounted files."""
     return any("running" in state for state in _states(pod))
 
 
@@ -130,7 +130,9 @@ def _instance_pod(pod: Object, uid: str, calls_tls: bool) -> InstancePod:
 
 
 def _seconds(text: str) -> float:
-    """The longest budget for what is none, so that nothing is cut off for it."""
+    """Parse a budget. A text that is not a number gives the longest budget, so that no request is
+    cut off.
+    """
     with suppress(ValueError):
         if 0 <= (seconds := float(text)) <= MAX_BUDGET_S:
             return seconds

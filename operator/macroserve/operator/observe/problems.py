@@ -1,4 +1,5 @@
-"""Why a pod or a Deployment does not run, from its raw status: the cause that a person can act on.
+"""These functions find why a pod or a Deployment does not run, from its raw status, in words that a
+person can act on.
 
 Messages are stable: while a cause lasts its message stays the same, so that a crash loop is one
 problem and not one for each of its turns. What varies (back-off times, retries) is left out.
@@ -24,7 +25,7 @@ STARTS = ("ContainerCreating", "PodInitializing")
 
 
 def pod_problem(pod: Object) -> Problem | None:
-    """None for a pod that runs, that is on its way, or that was told to go."""
+    """Return the problem of a pod, or None if the pod runs, starts or was told to terminate."""
     status = pod.get("status", {})
     if lost := _lost_node(pod):
         return lost
@@ -39,7 +40,7 @@ def pod_problem(pod: Object) -> Problem | None:
 
 
 def deployment_problem(deployment: Object, pods: Sequence[Object]) -> Problem | None:
-    """Of its pods, which are in ``pods``, or of making them at all."""
+    """Return the problem of a Deployment's pods (`pods`), or of creating them."""
     for pod in pods:
         if problem := pod_problem(pod):
             return problem
@@ -50,7 +51,7 @@ def deployment_problem(deployment: Object, pods: Sequence[Object]) -> Problem | 
 
 
 def refusal(what: str, status: Object) -> Problem:
-    """The API server does not take an object of ours.
+    """Return the problem of an object that the API server refuses.
 
     what: such as ``pod llama-instance-0``. status: the ``Status`` that it answered with.
     """
@@ -59,7 +60,7 @@ def refusal(what: str, status: Object) -> Problem:
 
 
 def missing_secret(field: str, name: str) -> Problem:
-    """A pod that mounts such a Secret waits for it without a word in its status."""
+    """Return the problem of a pod that mounts an absent Secret; its status does not mention it."""
     return Problem("SecretNotFound", f"{field} is {name!r}, but there is no such Secret.")
 
 
@@ -78,7 +79,9 @@ def _lost_node(pod: Object) -> Problem | None:
 
 
 def _failed(status: Object) -> Problem:
-    """Ended for good: evicted, refused by the node, or past its deadline."""
+    """Return the problem of a pod that has failed for good: evicted, refused by the node or past
+    its deadline.
+    """
     reason = status.get("reason") or "Failed"
     if not status.get("message"):
         ended = [
@@ -128,7 +131,7 @@ def _container(pod: Object, container: Object) -> Problem | None:
 
 
 def _ended(container: Object) -> Object | None:
-    """How the container ended last, until it is ready again."""
+    """Return how the container ended last, until it is ready again."""
     if container.get("ready"):
         return None
     state, last = container.get("state", {}), container.get("lastState", {})
@@ -171,7 +174,7 @@ def _condition(status: Object, kind: str) -> Object:
 
 
 def _cause(said: Object) -> str:
-    """What another component says, on one line and with a full stop."""
+    """Return the message of another component on one line, with a full stop."""
     return sentence(" ".join(said.get("message", "").split()) or "no reason is given")
 
 
@@ -181,6 +184,6 @@ def _last_line(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """No longer than MAX_CAUSE_CHARS, and with a full stop."""
+    """Return the text with a full stop and at most MAX_CAUSE_CHARS characters."""
     short = text if len(text) <= MAX_CAUSE_CHARS else f"{text[:MAX_CAUSE_CHARS]}..."
     return short if short.endswith((".", "!", "?")) else f"{short}."

@@ -1,4 +1,4 @@
-"""How an instance's last start failed, from its pod's raw status."""
+"""This module finds how the last start of an instance failed, from the raw status of its pod."""
 
 from datetime import datetime, timedelta
 
@@ -15,7 +15,9 @@ in less than this."""
 
 
 def failed_start(pod: Object) -> FailedStart | None:
-    """None where the engine's container has never ended, is ready, or served before it ended."""
+    """Return the failed start, or None if the engine's container never ended, is ready, or served
+    before it ended.
+    """
     status = pod.get("status", {})
     container = _engine(status)
     state = container.get("state", {})
@@ -40,7 +42,7 @@ def _engine(status: Object) -> Object:
 
 
 def _served_until(status: Object) -> datetime | None:
-    """When the pod was Ready last; None for one that never was.
+    """Return when the pod was last Ready, or None if it never was.
 
     Ready turns False when a kubelet takes the pod up, and after that only when it was True.
     """
@@ -54,7 +56,9 @@ def _served_until(status: Object) -> datetime | None:
 
 
 def _device_error(ended: Object) -> str:
-    """The line of the termination message, which may be the end of a log, that names one."""
+    """Return the line of the termination message, which may be the end of a log, that names a
+    device error.
+    """
     if ended.get("reason") == "OOMKilled":
         return ""
     lines = (ended.get("message") or "").splitlines()

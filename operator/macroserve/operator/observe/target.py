@@ -1,4 +1,6 @@
-"""How many instances a MacroInstance should have now, and why."""
+"""The scaling target is the number of instances that a MacroInstance should have now, and the
+reason.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +12,9 @@ from macroserve.api.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One entry of ``status.scalingHistory``; from_instances is ``from`` there."""
+    """A change is one entry of ``status.scalingHistory``; `from_instances` is called ``from``
+    there.
+    """
 
     time: datetime
     from_instances: int
@@ -38,5 +42,5 @@ class ScalingTarget:
 
 
 def last_desired_instances(status: Mapping[str, Any], manifest: Manifest) -> int:
-    """Return the number of the last reconcile; before the first one that of ``spec``."""
+    """Return the number of the last reconcile; before the first one, the number of ``spec``."""
     return status.get("targetInstances", manifest.spec.instances)

@@ -1,1 +1,1 @@
-"""Plan: how many instances there should be, and the next actions towards them."""
+"""This package decides how many instances there should be, and the next actions towards them."""

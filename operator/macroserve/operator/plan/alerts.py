@@ -1,4 +1,4 @@
-"""Where Alertmanager calls: ``POST /alerts`` with its webhook JSON, version 4, and a token.
+"""Alertmanager calls this server: ``POST /alerts`` with its webhook JSON, version 4, and a token.
 
 Only the replica that leads takes alerts. The others answer 503 and close the connection, whereupon
 Alertmanager tries again, on a new connection, which the Service may take to the leader.
@@ -46,7 +46,7 @@ class _Webhook(msgspec.Struct):
 
 
 def decode(body: bytes) -> tuple[Alert, ...]:
-    """The alerts of a webhook call. Raises ValueError with a sentence for what is not one."""
+    """Return the alerts of a webhook call. Raise ValueError if the body is not one."""
     try:
         webhook = msgspec.json.decode(body, type=_Webhook)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -84,8 +84,9 @@ class AlertServer:
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self, port: int, host: str | None = None) -> int:
-        """On all addresses unless ``host`` is one; returns the port, which may be asked for as 0.
-        Raises OSError if it cannot be had."""
+        """Listen on all addresses, or on ``host``; return the port, which may be requested as 0.
+        Raise OSError if the port is not available.
+        """
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         return self._runner.addresses[0][1]

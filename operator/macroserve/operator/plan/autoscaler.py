@@ -1,5 +1,5 @@
-"""How many instances each MacroInstance should have, and which share of them in the HP pool,
-between two rounds of its reconciling.
+"""The autoscaler decides how many instances each MacroInstance should have, and which share of them
+is in the HP pool. It keeps its state between reconciles.
 
 With ``spec.autoscaling`` the target lives in ``status.targetInstances``: alerts, a forecast of the
 load and simulations of it move it, as ``core.scaling.autoscale`` decides. Without, it is
@@ -45,7 +45,7 @@ METRICS_MISSING = "MacroserveMetricsMissing"
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What a simulation of a load tells. need: None where the number is not ours to change."""
+    """The result of a simulated load. `need` is None if autoscaling does not control the number."""
 
     need: CapacityEstimate | None
     high_priority_ratio: float
@@ -57,7 +57,8 @@ def needs_load(manifest: Manifest, report: Report) -> bool:
 
 
 class Autoscaler:
-    """All MacroInstances' memory of alerts and of what was simulated; lost with the process.
+    """The autoscaler keeps the alerts and simulation results of all MacroInstances; they are lost
+    with the process.
 
     wake: called as ``wake(namespace, name)`` when the answer of ``target`` may differ from now on:
         an alert has come, a simulation has ended. Called on the event loop.
@@ -75,12 +76,12 @@ class Autoscaler:
         self._scalings: dict[Key, Scaling] = {}
 
     def record_alert(self, alert: Alert) -> None:
-        """Of a MacroInstance that is there, or of none in particular."""
+        """Record an alert about a MacroInstance that exists, or about none in particular."""
         if self._book.note(alert) and alert.about:
             self._wake(*alert.about)
 
     async def target(self, observation: Observation, load: LoadReport | None) -> ScalingTarget:
-        """What to plan for in this round; it never waits for a simulation.
+        """Return the target of this reconcile; never wait for a simulation.
 
         load: as the head reports it now, None when it does not answer. It need not be asked for
             unless ``needs_load``.
@@ -101,7 +102,7 @@ class Autoscaler:
         return target
 
     def forget(self, namespace: str, name: str) -> None:
-        """The MacroInstance is gone."""
+        """Drop the state of a MacroInstance that was deleted."""
         key = Key(namespace, name)
         self._scalings.pop(key, None)
         self._simulations.forget(key)
@@ -111,7 +112,7 @@ class Autoscaler:
                 gauge.remove(*key)
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Stop the simulations that run."""
         await self._simulations.stop()
 
     def _autoscaled(

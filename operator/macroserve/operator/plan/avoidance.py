@@ -1,4 +1,4 @@
-"""Nodes on which an instance cannot start because of their devices are left alone for an hour.
+"""The operator avoids a node for an hour if an instance cannot start there because of its devices.
 
 What was counted and decided is in the status, so it outlives the operator. A node gets no new
 instances once the status says so: a pod that is made then excludes it, and pods that run stay.
@@ -59,7 +59,7 @@ class AvoidedNode:
 
 @dataclass(frozen=True, slots=True)
 class CountedStarts:
-    """Failed starts of one instance on one node.
+    """The count of failed starts of one instance on one node.
 
     pod: uid of the last pod that was looked at. num_ended: how often its container had ended.
     device_errors: how many starts failed with one, over all pods. time: of the last one counted.
@@ -96,14 +96,14 @@ class CountedStarts:
 
 @dataclass(frozen=True, slots=True)
 class Avoidance:
-    """The lists that the status has after a round, the newest last."""
+    """The lists that the status has after a reconcile, the newest last."""
 
     nodes: tuple[AvoidedNode, ...]
     starts: tuple[CountedStarts, ...]
 
 
 def avoided_nodes(observation: Observation) -> tuple[AvoidedNode, ...]:
-    """Return those that the status names, and whose hour is not over: pods exclude these."""
+    """Return the nodes in the status whose hour is not over. New pods exclude these nodes."""
     entries = map(AvoidedNode.from_status, observation.status.get("avoidedNodes", ()))
     return tuple(
         entry
@@ -117,7 +117,7 @@ def node_names(nodes: Sequence[AvoidedNode]) -> frozenset[str]:
 
 
 def avoidance(observation: Observation) -> Avoidance:
-    """Return what is avoided and counted once this round's pods are looked at."""
+    """Return the avoided nodes and counted starts after this reconcile's pods are examined."""
     nodes = {entry.node: entry for entry in avoided_nodes(observation)}
     starts = {(entry.instance, entry.node): entry for entry in _counted(observation)}
     for pod in observation.pods:
@@ -152,7 +152,9 @@ def _counted(observation: Observation) -> Iterator[CountedStarts]:
 def _recounted(
     before: CountedStarts | None, pod: InstancePod, start: FailedStart, now: datetime
 ) -> CountedStarts:
-    """Count what has failed since. Starts that nobody watched count as the last one does."""
+    """Count the starts that failed since the last reconcile. Starts between two observations count
+    as the last one does.
+    """
     if before and start.served_until and start.served_until > before.time:
         before = None
     if before and before.pod == pod.uid:
@@ -168,7 +170,7 @@ def _recounted(
 
 
 def misplaced(observation: Observation, pod: InstancePod) -> str | None:
-    """Why the pod is to be made anew, a sentence; None for one that may stay.
+    """Return why the pod must be replaced, as a sentence, or None if it may stay.
 
     A pod's affinity cannot be changed: one that waits for a node is made again when the nodes that
     it excludes are no longer the ones to avoid.

@@ -1,4 +1,6 @@
-"""Which alerts fire for which MacroInstance, as Alertmanager last said."""
+"""This module keeps the alerts that fire for each MacroInstance, as Alertmanager last reported
+them.
+"""
 
 import time
 from collections.abc import Callable
@@ -33,7 +35,7 @@ class FiringAlerts:
         self._firing: dict[Key, dict[tuple[str, str], float]] = {}
 
     def note(self, alert: Alert) -> bool:
-        """Whether it is news."""
+        """Record an alert; return whether it is new."""
         if alert.name == HEARTBEAT:
             self._heartbeat_at = self._clock() if alert.firing else None
             return False
@@ -49,11 +51,11 @@ class FiringAlerts:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the heartbeat is missing, so that an alert that fires might not have come."""
+        """Return whether the heartbeat is missing, so that alerts may be lost."""
         return self._heartbeat_at is None or self._is_over(self._heartbeat_at)
 
     def firing(self, about: Key) -> frozenset[str]:
-        """The names of the alerts that fire for a MacroInstance."""
+        """Return the names of the alerts that fire for a MacroInstance."""
         noted = self._firing.get(about, {})
         for over in [which for which, heard_at in noted.items() if self._is_over(heard_at)]:
             del noted[over]

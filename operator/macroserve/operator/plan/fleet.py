@@ -1,4 +1,5 @@
-"""The fleet that an Observation shows, for ``core`` to plan with, and what in it needs repair.
+"""This module converts an Observation to the fleet that ``core`` plans with, and finds what must be
+repaired.
 
 A lost node needs no knowledge of nodes: Kubernetes takes Ready from its pods and deletes them, each
 is replaced under another name, and the object that only its kubelet would remove is erased. Where
@@ -18,8 +19,9 @@ from macroserve.operator.plan.avoidance import misplaced
 
 
 def fleet(observation: Observation) -> Fleet:
-    """An instance that serves counts as joined while the cells cannot all be asked: what is not
-    known to be outside of a cell is not touched."""
+    """Return the fleet. A serving instance counts as joined while the cells cannot all be reached:
+    only an instance known to be outside a cell is changed.
+    """
     cells = _cells(observation)
     return Fleet(tuple(_member(observation, pod, cells) for pod in observation.pods), cells)
 
@@ -35,7 +37,7 @@ class RetryDrain:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """Take out of a cell what is no pod of ours any more, or is in another cell as well."""
+    """Remove from a cell an instance that has no pod any more, or is also in another cell."""
 
     instance: str
     cell: str
@@ -43,7 +45,7 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class ForceDelete:
-    """Remove the object of a pod that was told to end on a node that does not answer."""
+    """Delete the object of a terminating pod whose node does not respond."""
 
     instance: str
 
@@ -53,8 +55,9 @@ RepairAction = Relabel | RetryDrain | Detach | ForceDelete
 
 
 def repair_actions(observation: Observation) -> Iterator[RepairAction]:
-    """What an earlier round left undone, or others did. Such as a move after which the operator
-    was killed."""
+    """Return the actions that repair what an earlier reconcile or another writer left: such as a
+    move during which the operator was killed.
+    """
     pods = {pod.instance: pod for pod in observation.pods}
     for cell in observation.report.cells if observation.report else ():
         for found in cell.instances:
@@ -76,7 +79,7 @@ def repair_actions(observation: Observation) -> Iterator[RepairAction]:
 
 
 def located(observation: Observation, pod: InstancePod) -> tuple[CellReport, InstanceReport] | None:
-    """The cell that holds this very pod, not one that had its name before."""
+    """Return the cell that holds this very pod, not an earlier one of the same name."""
     found = observation.located(pod.instance)
     return found if found and _is_same(pod, found[1]) else None
 
@@ -117,7 +120,9 @@ def _state(pod: InstancePod, misplaced: str | None) -> State:
 
 
 def _draining(pod: InstancePod, found: tuple[CellReport, InstanceReport] | None) -> bool:
-    """By its own account, too: the mark of the last round may not be seen yet."""
+    """Return whether the instance drains, by its mark or by its own report: the cache may not show
+    the mark yet.
+    """
     if found is None:
         return pod.draining_since is not None
     return pod.draining_since is not None or pod.deleting or found[1].draining
@@ -129,7 +134,9 @@ def _drained(
     found: tuple[CellReport, InstanceReport] | None,
     cells: frozenset[str] | None,
 ) -> bool:
-    """Idle and known to be left alone, or let go by its cell, or past its budget."""
+    """Return whether the instance is idle and known to get no requests, is released by its cell, or
+    is past its budget.
+    """
     if found is not None and found[1].draining and found[1].idle:
         return True
     if pod.draining_since is None:

@@ -1,4 +1,4 @@
-"""What one round knows of a MacroInstance's load, as far as scaling depends on it."""
+"""These functions derive the load signals for scaling from one reconcile's observation."""
 
 from macroserve.api.manifest import Manifest
 from macroserve.api.messages import Report
@@ -17,7 +17,7 @@ FEWEST_FINISHED = 10
 
 
 def unknown(observation: Observation, load: LoadReport | None) -> str | None:
-    """Why the load is not known, a sentence; None if it is."""
+    """Return why the load is not known, as a sentence, or None if it is known."""
     if observation.report is None:
         return "The head does not answer, so that the load is not known."
     if load is None:
@@ -30,14 +30,14 @@ def unknown(observation: Observation, load: LoadReport | None) -> str | None:
 
 
 def is_idle(observation: Observation, load: LoadReport) -> bool:
-    """Nothing was asked for in the minutes that ``load`` tells of, and nothing is being done."""
+    """Return whether no requests came in the minutes of ``load``, and none run now."""
     num_asked = sum(bucket.requests for bucket in load.buckets)
     cells = [report.cell for report in observation.report.cells] if observation.report else []
     return not num_asked and not any(cell.num_waiting or cell.num_running for cell in cells)
 
 
 def is_below_target(manifest: Manifest, report: Report | None) -> bool:
-    """Of the last minute's requests fewer than wished were within their targets."""
+    """Return whether the attainment of the last minute was below the target."""
     cells = report.cells if report else ()
     finished = sum(cell.recent_finished for cell in cells)
     attained = sum(cell.recent_attained for cell in cells)
@@ -46,7 +46,7 @@ def is_below_target(manifest: Manifest, report: Report | None) -> bool:
 
 
 def num_waiting(observation: Observation) -> int:
-    """Requests that wait for their prefill."""
+    """Return the number of requests that wait for their prefill."""
     cells = observation.report.cells if observation.report else ()
     return sum(report.cell.num_waiting for report in cells)
 
@@ -59,13 +59,13 @@ def num_ready(observation: Observation) -> int:
 
 
 def present_ratio(observation: Observation) -> float:
-    """The share of HP instances that is in force."""
+    """Return the share of HP instances that is in force."""
     auto_ratio = observation.status.get("highPriorityRatio")
     return observation.manifest.desired_fleet(auto_ratio=auto_ratio).high_priority_ratio
 
 
 def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
-    """What instances are like, by their own account; None before one has given it."""
+    """Return the design of the instances by their own report, or None before the first report."""
     cells = observation.report.cells if observation.report else ()
     statuses = [instance.status for cell in cells for instance in cell.instances]
     known = [status for status in statuses if status.num_blocks]

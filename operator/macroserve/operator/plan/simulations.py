@@ -1,4 +1,4 @@
-"""Simulations of MacroInstances' loads, one after another, beside the event loop."""
+"""The simulations of MacroInstances' loads run one after another, beside the event loop."""
 
 import asyncio
 import logging
@@ -48,7 +48,8 @@ class Simulations(Generic[T]):
         self._running: dict[Key, asyncio.Task[None]] = {}
 
     def latest(self, key: Key, simulate: Callable[[], T | None]) -> T | None:
-        """What was found out last, None if nothing yet; begins to find out again when it is time.
+        """Return the last result, or None if there is none yet. Start a new simulation when it is
+        due.
 
         simulate: runs in another thread, so it must not touch what this one changes.
         """
@@ -59,13 +60,13 @@ class Simulations(Generic[T]):
         return found.what if found and now - found.at <= STALE_S else None
 
     def forget(self, key: Key) -> None:
-        """What was found out does not hold any more, nor will what is being found out."""
+        """Discard the last result and the result of a simulation that runs now."""
         self._found.pop(key, None)
         if task := self._running.pop(key, None):
             task.cancel()
 
     async def stop(self) -> None:
-        """A simulation that has begun runs on for its second or two."""
+        """Stop waiting for results. A simulation that runs takes another second or two to end."""
         tasks = list(self._running.values())
         for key in list(self._running):
             self.forget(key)

@@ -1,1 +1,1 @@
-"""Reconcile: the work queue, and one reconcile of one MacroInstance."""
+"""This package has the work queue, and the reconcile of one MacroInstance."""

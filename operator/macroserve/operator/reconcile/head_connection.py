@@ -1,4 +1,4 @@
-"""What a MacroInstance's head has to say, if it answers."""
+"""The head connection requests the report of a MacroInstance's head."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class HeadConnection:
     async def tokens(
         self, render_context: RenderContext, pods: Sequence[Object], now: datetime
     ) -> Tokens:
-        """Makes them if there are none. Raises ApiError and TokensError.
+        """Return the tokens; create them if they are absent. Raise ApiError and TokensError.
 
         pods: all that need them. While one is being set up, their Secret is looked at in every
         round: without it a pod waits for ever.

@@ -1,4 +1,4 @@
-"""One loop for each MacroInstance, woken when something of it changes.
+"""The work queue has one loop for each MacroInstance; a change of its objects wakes the loop.
 
 A round that fails is logged, counted and tried again later; it holds up no other MacroInstance.
 """
@@ -38,7 +38,7 @@ class WorkQueue:
         self._leading = False
 
     def changed(self, resource: Object) -> None:
-        """It is there, in this form."""
+        """Record the present form of a MacroInstance that exists."""
         key = _key(resource)
         before = self._resources.get(key)
         if before and _uid(before) != _uid(resource):
@@ -52,7 +52,7 @@ class WorkQueue:
             self._loops[key].wake(is_change=True)
 
     def gone(self, resource: Object) -> None:
-        """Not one that has come under its name since."""
+        """Record that a MacroInstance was deleted, unless another of its name exists since."""
         key = _key(resource)
         found = self._resources.get(key)
         if found and _uid(found) == _uid(resource):
@@ -70,11 +70,11 @@ class WorkQueue:
         return self._leading
 
     def resource(self, key: Key) -> Object | None:
-        """As it was seen last, also by a replica that does not lead."""
+        """Return a MacroInstance as last seen, also in a replica that does not lead."""
         return self._resources.get(key)
 
     async def lead(self) -> None:
-        """Look after all MacroInstances, until cancelled; then no round is left running."""
+        """Reconcile all MacroInstances until cancelled; no reconcile runs after that."""
         self._leading = True
         try:
             for key in self._resources:
@@ -151,7 +151,7 @@ class _Worker:
                 pass
 
     async def _round(self, resource: Object) -> Requeue | None:
-        """None when it failed."""
+        """Reconcile once; return None if that failed."""
         metrics.ROUNDS.inc()
         try:
             with metrics.ROUND_SECONDS.time():
@@ -182,7 +182,9 @@ def _uid(resource: Object) -> str:
 
 
 def _essence(resource: Object) -> tuple[object, ...]:
-    """What of a resource calls for a round: not the status, which rounds write."""
+    """Return the fields whose change requires a reconcile: all but the status, which reconciles
+    write.
+    """
     metadata = resource["metadata"]
     return (
         metadata["uid"],

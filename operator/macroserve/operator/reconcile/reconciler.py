@@ -1,4 +1,4 @@
-"""One round of a MacroInstance: observe, plan, apply, report.
+"""One reconcile of a MacroInstance has four phases: observe, plan, apply, report.
 
 Level-triggered: a round looks at what is there, takes the next actions, each of which may be
 repeated, and leaves the rest to the rounds that follow. What must outlive this process is in the
@@ -72,7 +72,7 @@ class OperatorContext:
 
 
 class Reconciler:
-    """Reconciles one MacroInstance; keeps what is expensive to build between reconciles."""
+    """The reconciler of one MacroInstance keeps what is expensive to build between reconciles."""
 
     def __init__(self, context: OperatorContext, resource: Object) -> None:
         metadata = resource["metadata"]
@@ -163,7 +163,7 @@ class Reconciler:
         return self._requeue(current, effect)
 
     def _desired_objects(self, resource: Object) -> DesiredObjects:
-        """Raises ManifestError."""
+        """Return the desired objects of the present generation. Raise ManifestError."""
         if self._desired is None or self._desired.generation != resource["metadata"]["generation"]:
             self._desired = DesiredObjects(resource, self._context.options, self._context.budget)
         return self._desired
@@ -203,7 +203,9 @@ class Reconciler:
         return list(self._context.store.of(POD, self._key).values())
 
     async def _missing(self, desired: DesiredObjects, observation: Observation) -> list[Problem]:
-        """Pods wait without a word for a Secret that is not there."""
+        """Return the problems of pods that wait for an absent Secret; their status does not mention
+        it.
+        """
         secret = desired.manifest.spec.ingress.api_keys_secret
         servers = observation.ingress
         if secret is None or (servers and servers.complete):
@@ -213,7 +215,9 @@ class Reconciler:
         return [missing_secret("spec.ingress.apiKeysSecret", secret)]
 
     def _requeue(self, current: Fleet, effect: Effect) -> Requeue:
-        """Soon after an action, while something drains, and while members change."""
+        """Return when to reconcile again: soon after an action, during a drain and while members
+        change.
+        """
         members = tuple(replace(member, remaining_tokens=0) for member in current.members)
         seen, self._fleet = self._fleet, replace(current, members=members)
         drains = any(member.draining for member in members)

@@ -1,4 +1,6 @@
-"""The objects of a MacroInstance, from its manifest alone: pure builders of plain mappings."""
+"""These pure functions build the objects of a MacroInstance, as plain mappings, from its manifest
+alone.
+"""
 
 from macroserve.operator.k8s.kinds import (
     CERTIFICATE,
@@ -13,8 +15,8 @@ from macroserve.operator.render.context import Object, RenderContext
 
 
 def children(context: RenderContext, budget: Kind) -> list[tuple[Kind, Object]]:
-    """All that is the same for any number of instances but the Secrets, in the order in which to
-    make them.
+    """Return the objects that do not depend on the number of instances, except the Secrets, in the
+    order of creation.
 
     budget: the kind of disruption budget that the cluster has.
     """

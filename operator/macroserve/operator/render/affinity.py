@@ -1,4 +1,4 @@
-"""Keeps a pod off nodes, on top of what its template says of nodes.
+"""This module keeps a pod off nodes, in addition to the node affinity of its template.
 
 By the nodes' names (``matchFields``), not by the label ``kubernetes.io/hostname``: that is the
 kubelet's own host name, which on some clouds is not the name that a pod's ``nodeName`` tells.
@@ -11,7 +11,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def excluding(spec: Mapping[str, Any], nodes: Collection[str]) -> dict[str, Any]:
-    """A pod's spec that also keeps it off the nodes, whichever of its terms a node meets."""
+    """Return the spec of a pod with an affinity that excludes the nodes in each of its terms."""
     if not nodes:
         return dict(spec)
     # An API server takes one name in each requirement; all of them hold.
@@ -33,7 +33,7 @@ def excluding(spec: Mapping[str, Any], nodes: Collection[str]) -> dict[str, Any]
 
 
 def _with(term: Mapping[str, Any], off: list[dict[str, Any]]) -> dict[str, Any]:
-    """A term that asks for nothing is met by no node, and stays so."""
+    """Return a term with the exclusion. An empty term matches no node, and stays empty."""
     fields = term.get("matchFields") or []
     if not fields and not term.get("matchExpressions"):
         return dict(term)

@@ -1,4 +1,4 @@
-"""How much memory and disk a served pod may take, where its template does not say it.
+"""This module limits the memory and disk of a served pod where its template sets no limit.
 
 A limit is no reservation: it keeps a pod that grows without end from taking its node with it.
 """
@@ -17,7 +17,7 @@ OTHER_FOLDERS_SIZE = "10Gi"
 
 
 def bounded(pod: Mapping[str, Any], memory_limit: str) -> dict[str, Any]:
-    """A pod in which every container has a memory limit and every ``emptyDir`` a size limit.
+    """Return a pod in which every container has a memory limit and every ``emptyDir`` a size limit.
 
     memory_limit: of the engine's container; a larger request of the template's raises it.
     """
@@ -46,7 +46,9 @@ def _bounded_container(container: Mapping[str, Any], memory_limit: str) -> dict[
 
 
 def _bounded_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
-    """A volume without a source is an ``emptyDir`` to the API server."""
+    """Return the volume with a size limit. A volume without a source is an ``emptyDir`` to the API
+    server.
+    """
     sources = {kind for kind, source in volume.items() if kind != "name" and source is not None}
     folder = volume.get("emptyDir") or {}
     if not sources <= {"emptyDir"} or folder.get("sizeLimit") is not None:

@@ -1,4 +1,4 @@
-"""How every served pod is confined unless the operator's policy lets a template say otherwise."""
+"""This module confines every served pod, unless the operator's policy permits its template less."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the objects of a MacroInstance are built from."""
+"""The render context holds the inputs of a MacroInstance's objects."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ class RenderContext:
 
     @property
     def template(self) -> Mapping[str, Any]:
-        """Of the instances' pods, as the person wrote it."""
+        """Return the template of the instances' pods as the person wrote it."""
         return self.manifest.spec.template or {}
 
     def metadata(self, name: str, component: str | None = None, **more: Object) -> Object:
@@ -61,7 +61,8 @@ class RenderContext:
         }
 
     def revision(self, rendered: Object, *, serves_api: bool = False) -> str:
-        """Of a pod: of how it is rendered, and of what it reads of the manifest when it starts.
+        """Return the hash of how a pod is rendered, and of the part of the manifest that it reads
+        at start.
 
         Fields at their defaults do not count: a version that adds one replaces no pod. serves_api:
         the pod reads all of ``spec.api``; an engine reads the reasoning parser alone.
@@ -78,6 +79,6 @@ class RenderContext:
 
 
 def digest(obj: object) -> str:
-    """The same for equal objects, ten hexadecimal digits."""
+    """Return ten hexadecimal digits, the same for equal objects."""
     text = json.dumps(obj, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -1,4 +1,4 @@
-"""The head: the pod in which the cell schedulers run, and the way to it."""
+"""The head is the pod in which the cell schedulers run; a Service leads to it."""
 
 from macroserve.operator.k8s import names
 from macroserve.operator.render import pods, template
@@ -15,7 +15,9 @@ SIZES = pods.FolderSizes(tmp="4Gi", cache="4Gi", shm="1Gi")
 
 
 def deployment(context: RenderContext) -> Object:
-    """Of one pod, which ends before the next one begins: two heads would give two verdicts."""
+    """Return a Deployment of one pod, which ends before the next one starts: two heads would make
+    conflicting decisions.
+    """
     name = names.head(context.name)
     pod = pods.pod(
         context,

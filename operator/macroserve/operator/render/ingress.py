@@ -1,4 +1,6 @@
-"""The ingress: where clients come in. Its replicas are equal, each on its own node if it can be."""
+"""The ingress takes the clients' requests. Its replicas are equal, each on its own node if
+possible.
+"""
 
 from macroserve.operator.k8s import names
 from macroserve.operator.render import pods, template
@@ -15,7 +17,7 @@ SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
 
 
 def deployment(context: RenderContext) -> Object:
-    """During a rollout no replica goes before another one has come."""
+    """Return the Deployment. A rollout removes a replica only after its replacement is ready."""
     name = names.ingress(context.name)
     selector = names.selector(context.name, "ingress")
     pod = pods.pod(
@@ -70,7 +72,7 @@ def deployment(context: RenderContext) -> Object:
 
 
 def service(context: RenderContext) -> Object:
-    """What ``status.endpoint`` names."""
+    """Return the Service that ``status.endpoint`` names."""
     return {
         "metadata": context.metadata(context.name, "ingress"),
         "spec": {

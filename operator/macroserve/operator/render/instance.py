@@ -1,4 +1,4 @@
-"""An instance: a bare pod of its own, named after it, so that the one to end can be chosen."""
+"""An instance is a bare pod of its own, so that the operator can choose which one to delete."""
 
 import math
 from typing import Any
@@ -55,12 +55,12 @@ def pod(
 
 
 def revision(context: RenderContext) -> str:
-    """What an instance's pod carries if it is made now."""
+    """Return the revision of an instance's pod that is created now."""
     return context.revision(_rendered(context))
 
 
 def _rendered(context: RenderContext) -> Object:
-    """Without what tells one instance from another."""
+    """Return the pod without the fields that tell one instance from another."""
     emulated = context.manifest.spec.engine.type == "Emulated"
     pod = pods.pod(
         context,
@@ -91,7 +91,9 @@ def _memory_limit(context: RenderContext) -> str:
 
 
 def service(context: RenderContext) -> Object:
-    """A DNS name with the addresses of all instances, ready or not: who restarts finds them."""
+    """Return a headless Service with the addresses of all instances, ready or not, so that a
+    restarted part finds them.
+    """
     return {
         "metadata": context.metadata(names.instances_service(context.name), "instance"),
         "spec": {

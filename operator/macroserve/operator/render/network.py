@@ -1,4 +1,4 @@
-"""Network policies of a MacroInstance: which pods reach which ports of its pods.
+"""Network policies of a MacroInstance say which pods reach which ports of its pods.
 
 They narrow what comes in. What goes out stays open: ingresses and instances fetch models from
 wherever ``spec.model`` and ``spec.template`` say. Probes come from a pod's own node, and a pod

@@ -1,4 +1,4 @@
-"""What all pods of a MacroInstance have in common."""
+"""This module renders what all pods of a MacroInstance have in common."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +43,7 @@ def pod(
     sizes: FolderSizes,
     env: dict[str, Object] | None = None,
 ) -> Object:
-    """A pod's ``metadata`` (labels) and ``spec``.
+    """Return the ``metadata`` (labels) and ``spec`` of a pod.
 
     ports: by name; the first one is probed. readiness: path that answers 200 when requests may
     come. start_s: after which a start counts as hung. sizes: of what it may write.
@@ -120,7 +120,7 @@ def _mount_certificate(context: RenderContext, spec: Object) -> None:
 
 
 def key_name(purpose: Purpose) -> str:
-    """Under which the tokens' Secret has a purpose's keys."""
+    """Return the name of a purpose's keys in the tokens' Secret."""
     return f"key-{purpose}"
 
 
@@ -144,7 +144,7 @@ def _env() -> dict[str, Object]:
 
 
 def of_field(path: str) -> Object:
-    """The value of an environment variable that is a field of the pod."""
+    """Return an environment variable whose value is a field of the pod."""
     return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
@@ -153,7 +153,7 @@ def of_label(label: str) -> Object:
 
 
 def _probe(path: str, port: str, scheme: str, period_s: int, failures: int) -> Object:
-    """A kubelet asks by TLS without a look at the certificate."""
+    """Return a probe. A kubelet does not verify the certificate when it probes by TLS."""
     way = {} if scheme == "HTTP" else {"scheme": scheme}
     return {
         "httpGet": {"path": path, "port": port, **way},
@@ -179,7 +179,7 @@ def _leaves(state: str) -> Object:
 
 
 def on_other_nodes(selector: dict[str, str]) -> Object:
-    """An affinity that spreads pods over nodes where there are several."""
+    """Return an affinity that spreads pods over nodes if there are several."""
     term: dict[str, Any] = {
         "labelSelector": {"matchLabels": selector},
         "topologyKey": "kubernetes.io/hostname",

@@ -1,4 +1,4 @@
-"""Who may reach the served pods: what the operator is told of the cluster."""
+"""These options say who may reach the served pods."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PROMETHEUS: Peer = {
 
 
 class ServedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The chart's ``networkPolicy.served``.
+    """The options under ``networkPolicy.served`` of the chart.
 
     enabled: without it the policies let everything through. clients_from: who may call the public
     port; empty: everybody. metrics_from: who may scrape ingresses and instances.
@@ -27,7 +27,7 @@ class ServedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 
     @staticmethod
     def from_json(text: str) -> "ServedNetwork":
-        """Raises ValueError."""
+        """Parse the options. Raise ValueError."""
         return msgspec.json.decode(text, type=ServedNetwork)
 
 

@@ -1,10 +1,10 @@
-"""The choice whether served pods talk over TLS, and who signs their certificates."""
+"""These options say whether served pods use TLS, and who signs their certificates."""
 
 import msgspec
 
 
 class ServedTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The chart's ``servedTls``.
+    """The options under ``servedTls`` of the chart.
 
     issuer_ref: cert-manager's issuer, ``{name, kind, group}``; empty: the operator signs.
     """
@@ -14,12 +14,12 @@ class ServedTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     @staticmethod
     def from_json(text: str) -> "ServedTls":
-        """Raises ValueError."""
+        """Parse the options. Raise ValueError."""
         return msgspec.json.decode(text, type=ServedTls)
 
     @property
     def issued(self) -> bool:
-        """Whether cert-manager makes the certificates."""
+        """Return whether cert-manager issues the certificates."""
         return self.enabled and bool(self.issuer_ref)
 
     @property

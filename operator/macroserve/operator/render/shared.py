@@ -1,4 +1,6 @@
-"""What pods of a MacroInstance read: its manifest, its keys, its tokens and its certificate."""
+"""This module renders what pods of a MacroInstance read: its manifest, keys, tokens and
+certificate.
+"""
 
 import json
 import secrets
@@ -34,7 +36,7 @@ def key_data(keys: Mapping[Purpose, Iterable[str]]) -> dict[str, str]:
 
 
 def tokens(context: RenderContext, data: Mapping[str, str] | None = None) -> Object:
-    """A Secret with this content, or with new random tokens and the keys that follow from them."""
+    """Return a Secret with this content, or with new random tokens and their keys."""
     if data is None:
         data = {key: secrets.token_urlsafe(32) for key in TOKEN_KEYS}
         data |= key_data(KeyRing.derived([data[SECRET]], SHARED).keys)
@@ -46,7 +48,7 @@ def tokens(context: RenderContext, data: Mapping[str, str] | None = None) -> Obj
 
 
 def certificates(context: RenderContext, data: Mapping[str, str]) -> Object:
-    """A Secret with the certificate of ``operator.certificates``."""
+    """Return a Secret with the certificate of ``operator.certificates``."""
     return {
         "metadata": context.metadata(names.tls_secret(context.name)),
         "type": "kubernetes.io/tls",
@@ -55,7 +57,7 @@ def certificates(context: RenderContext, data: Mapping[str, str]) -> Object:
 
 
 def certificate(context: RenderContext) -> Object:
-    """cert-manager's, which makes that Secret."""
+    """Return the Certificate from which cert-manager creates that Secret."""
     name = names.tls_secret(context.name)
     return {
         "metadata": context.metadata(name),

@@ -1,4 +1,6 @@
-"""A person's pod template on top of the operator's pod, as a strategic merge would have it."""
+"""This module merges a person's pod template into the operator's pod as a strategic merge patch
+would.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +29,7 @@ _FRONTEND_CONTAINER_PARTS = ("env", "envFrom", "volumeMounts")
 
 
 def merged(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a pod and a template, both with ``metadata`` and ``spec``.
+    """Merge a pod and a template, both with ``metadata`` and ``spec``.
 
     A null in the template removes. Labels and annotations of the operator stay as they are.
     """
@@ -43,7 +45,7 @@ def merged(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_confined_sidecars(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The containers that the template adds, confined as far as it does not say otherwise."""
+    """Confine the containers that the template adds, as far as it sets nothing else."""
     result = dict(spec)
     for field in _MERGED:
         containers = result.get(field)
@@ -64,13 +66,16 @@ def _confined(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def for_head(template: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an instances' template the head takes over: where it may run, not on what device."""
+    """Return the part of an instances' template that applies to the head: node placement, but no
+    devices.
+    """
     return {"spec": _only(template.get("spec") or {}, _SHARED_POD_PARTS)}
 
 
 def for_ingress(template: Mapping[str, Any]) -> dict[str, Any]:
-    """What an ingress takes over: as the head, and how to come by the model, whose tokenizer it
-    loads."""
+    """Return the part of a template that applies to an ingress: as for the head, and the access to
+    the model, whose tokenizer the ingress loads.
+    """
     spec = template.get("spec") or {}
     part = _only(spec, _FRONTEND_POD_PARTS)
     for container in spec.get("containers") or ():
@@ -102,7 +107,9 @@ def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
 def _merged_list(
     base: list[Any], patch: list[Any], keys: tuple[str, ...], merges: bool
 ) -> list[dict[str, Any]]:
-    """The base's order, then what is new, also two of one name: one key's taints of two values."""
+    """Return the base's items in order, then the new ones, including two of one name: taints with
+    one key and two values.
+    """
     result = list(base)
     for item in patch:
         same = [i for i, there in enumerate(base) if _is_namesake(there, item, keys)]

@@ -1,1 +1,1 @@
-"""Report: conditions, events and status, computed from one reconcile."""
+"""This package computes conditions, events and status from one reconcile."""

@@ -1,4 +1,4 @@
-"""What is said of a MacroInstance as a whole: its conditions, from one round.
+"""The conditions summarize the state of a MacroInstance after one reconcile.
 
 They name states, not events. Nothing in them changes while nothing happens: no ages, no rates; a
 status that stays the same is not written.
@@ -59,7 +59,7 @@ _ConditionDraft = tuple[Kind, bool | None, str, str]
 
 
 def conditions(found: ReconcileResult) -> list[dict[str, Any]]:
-    """All of them, in the order of ``Kind``."""
+    """Return all conditions, in the order of ``Kind``."""
     said = (_ready(found), _progressing(found), _degraded(found), _able(found), _metrics(found))
     observation = found.observation
     return _dated(
@@ -73,7 +73,8 @@ def conditions(found: ReconcileResult) -> list[dict[str, Any]]:
 def invalid(
     problems: Sequence[str], before: Sequence[Object], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """Of a spec that cannot be used: what runs goes on as it is, so what was said before stays.
+    """Return the conditions of a spec that is not valid: the pods keep running, so most conditions
+    stay.
 
     problems: one sentence each. before: the conditions so far.
     """
@@ -93,7 +94,7 @@ def invalid(
 
 
 def condition(of: Iterable[Object], kind: Kind) -> Object:
-    """The one of that kind; an unknown one if there is none yet."""
+    """Return the condition of that kind; one with status Unknown if there is none yet."""
     unknown = {"type": kind, "status": "Unknown", "reason": "", "message": ""}
     return next((found for found in of if found["type"] == kind), unknown)
 
@@ -189,7 +190,9 @@ def _metrics(found: ReconcileResult) -> _ConditionDraft:
 def _dated(
     said: Iterable[_ConditionDraft], before: Sequence[Object], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """As Kubernetes has them. A status that stays keeps the time at which it came."""
+    """Return the conditions with their transition times. A condition whose status stays keeps its
+    time.
+    """
     result = []
     for kind, status, reason, message in said:
         text = "Unknown" if status is None else str(status)

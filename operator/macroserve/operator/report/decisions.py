@@ -1,4 +1,4 @@
-"""What was decided, when and why: the newest of it stays in ``status.decisions``."""
+"""The newest decisions, with time and reason, stay in ``status.decisions``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class DecisionRecord:
 
 
 def decisions(plan: FleetPlan, now: datetime) -> tuple[DecisionRecord, ...]:
-    """What a plan decides: its decisions, and which instances a rollout replaces."""
+    """Return the decisions of a plan, and the instances that a rollout replaces."""
     time = rfc3339(now)
     removed = {decision.instance for decision in plan.decisions if isinstance(decision, Remove)}
     return (

@@ -1,4 +1,4 @@
-"""What is told of a MacroInstance as Kubernetes Events: each thing once, when it happens.
+"""The recorder turns changes of a MacroInstance into Kubernetes Events, each once, when it happens.
 
 ``Recorder`` remembers what was decided and told; it makes event objects and sends nothing. What
 is told again and again within the hour for which an API server keeps events is one event with a
@@ -26,7 +26,7 @@ MAX_MESSAGE_CHARS = 1000
 
 
 class EventDraft(NamedTuple):
-    """One thing to tell."""
+    """A draft holds the fields of one Event."""
 
     reason: str
     message: str
@@ -41,7 +41,7 @@ class _SeenEvent:
 
 
 class Recorder:
-    """Of one MacroInstance, for as long as this process looks after it.
+    """The recorder of one MacroInstance lives as long as this process reconciles it.
 
     resource: the MacroInstance as the API server has it; its status tells what an earlier process
     decided, so that a restart repeats nothing.
@@ -65,11 +65,11 @@ class Recorder:
 
     @property
     def decisions(self) -> tuple[DecisionRecord, ...]:
-        """The newest, last."""
+        """Return the newest decisions, the newest last."""
         return tuple(self._kept)
 
     def decide(self, plan: FleetPlan, now: datetime) -> tuple[DecisionRecord, ...]:
-        """Keeps and returns what is new: a plan decides the same until it is carried out."""
+        """Record and return the new decisions; a plan repeats each until it is carried out."""
         planned = {decision.what: decision for decision in decisions(plan, now)}
         new = tuple(planned[what] for what in planned if what not in self._planned)
         self._planned = set(planned)
@@ -147,7 +147,7 @@ class Recorder:
                 )
 
     def _event(self, news: EventDraft, now: datetime) -> dict[str, Any]:
-        """As ``v1`` has it. Told again, it has its earlier name and is to replace it."""
+        """Return the Event as ``v1`` has it. A repeated Event keeps its name and is replaced."""
         recent = {n: t for n, t in self._told.items() if now - t.last < KEPT_FOR}
         told = recent.get(news)
         told = _SeenEvent(told.first, now, told.count + 1) if told else _SeenEvent(now, now, 1)

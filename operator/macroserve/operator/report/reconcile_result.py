@@ -1,4 +1,4 @@
-"""One round of reconciling as its report needs it: what was found, wished, planned and done."""
+"""The result of one reconcile holds what its report needs: observed, desired, planned and done."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,9 @@ from macroserve.operator.plan.avoidance import Avoidance, avoidance
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """A problem and whose it is: ``instance-2``, ``The head``; empty where the problem says it."""
+    """An issue is a problem and its subject (``instance-2``, ``The head``); the subject is empty if
+    the problem names it.
+    """
 
     about: str
     problem: Problem
@@ -40,7 +42,7 @@ class ReconcileResult:
 
     @cached_property
     def serving(self) -> tuple[InstancePod, ...]:
-        """Ready, taking requests, and in a cell as far as that is known."""
+        """Return the instances that are ready, take requests, and are in a cell as far as known."""
         joined = {m.name for m in self.fleet.members if m.joined}
         return tuple(pod for pod in self._staying if pod.ready and pod.instance in joined)
 
@@ -61,7 +63,7 @@ class ReconcileResult:
 
     @property
     def outdated(self) -> tuple[InstancePod, ...]:
-        """Made from an earlier form of the manifest."""
+        """Return the pods that were created from an earlier form of the manifest."""
         return tuple(pod for pod in self._staying if pod.revision != self.observation.revision)
 
     @cached_property
@@ -70,13 +72,13 @@ class ReconcileResult:
 
     @property
     def min_serving(self) -> int:
-        """Instances that must serve for Ready: what the person asked for, or what is left of it
-        by autoscaling. What autoscaling adds is extra."""
+        """Return how many instances must serve for Ready: the number in ``spec``, or fewer if
+        autoscaling lowers it. Instances that autoscaling adds are extra."""
         return min(self.target.desired_instances, self.observation.manifest.spec.instances)
 
     @property
     def issues(self) -> tuple[Issue, ...]:
-        """All that is wrong, what concerns most first."""
+        """Return all issues, the most important first."""
         observation = self.observation
         servers = (("The head", observation.head), ("The ingress", observation.ingress))
         return (

@@ -1,4 +1,4 @@
-"""Tells how a MacroInstance stands: its status, and Kubernetes Events."""
+"""The reporter writes the status of a MacroInstance, and its Kubernetes Events."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,8 +23,9 @@ Status = Mapping[str, Any]
 
 
 class Reporter:
-    """Of one MacroInstance. It writes what has changed, and remembers what it wrote: the API
-    server may show that a moment later."""
+    """The reporter of one MacroInstance writes changes alone. It remembers its last write: the API
+    server may show that a moment later.
+    """
 
     def __init__(self, api: Api, resource: Object) -> None:
         metadata = resource["metadata"]
@@ -41,21 +42,21 @@ class Reporter:
         return self._status
 
     def decide(self, plan: FleetPlan, now: datetime) -> tuple[DecisionRecord, ...]:
-        """What is newly decided with the plan."""
+        """Record and return the new decisions of the plan."""
         return self._recorder.decide(plan, now)
 
     async def report(self, found: ReconcileResult, decided: Sequence[DecisionRecord]) -> None:
-        """Raises ApiError when the status cannot be written."""
+        """Write the status and the Events. Raise ApiError if the status cannot be written."""
         new = status(found, self._recorder.decisions)
         await self._tell(new, self._recorder.events(found, decided, new), found.observation.now)
 
     async def report_invalid(self, problems: Sequence[str], generation: int, now: datetime) -> None:
-        """Raises ApiError when the status cannot be written."""
+        """Report a spec that is not valid. Raise ApiError if the status cannot be written."""
         new = invalid_status(self._status, problems, generation, now)
         await self._tell(new, self._recorder.invalid(problems, new, now), now)
 
     async def _tell(self, new: Status, events: Iterable[Object], now: datetime) -> None:
-        """Events after the status; they outlast rounds in which it cannot be written."""
+        """Write the Events after the status; they wait while the status cannot be written."""
         self._untold |= {event["metadata"]["name"]: event for event in events}
         await self._write(new, now)
         untold, self._untold = self._untold, {}
@@ -71,7 +72,7 @@ class Reporter:
         self._status, self._written = new, now
 
     async def _post(self, events: Iterable[Object]) -> None:
-        """An event that cannot be told holds nothing up: the status says the same."""
+        """Write one Event. A failure is not raised, because the status says the same."""
         for event in events:
             try:
                 await self._api.apply(EVENT, event)

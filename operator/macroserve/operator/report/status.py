@@ -1,4 +1,4 @@
-"""``status`` of a MacroInstance, whole, from one round.
+"""This module computes the whole ``status`` of a MacroInstance from one reconcile.
 
 Equal rounds give equal statuses, so that an idle MacroInstance costs no writes.
 """
@@ -49,7 +49,7 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
 def invalid_status(
     before: Mapping[str, Any], problems: Sequence[str], generation: int, now: datetime
 ) -> dict[str, Any]:
-    """Of a spec that cannot be used, which changes nothing but what is said of it.
+    """Return the status of a spec that is not valid: only conditions change.
 
     problems: a sentence each.
     """
@@ -63,7 +63,9 @@ def _selector(name: str) -> str:
 
 
 def _cells(observation: Observation) -> list[dict[str, Any]]:
-    """As their schedulers report them; by the pods' labels while the head does not answer."""
+    """Return the cells as their schedulers report them, or by the pods' labels while the head does
+    not answer.
+    """
     if observation.report:
         cells = [_reported(report) for report in observation.report.cells]
     else:
@@ -98,7 +100,9 @@ def _labelled(observation: Observation) -> list[dict[str, Any]]:
 
 
 def _attainment(cells: Iterable[CellReport]) -> str | None:
-    """Of the last minute, rounded down, so that only 1.00 is all; None when nothing ended."""
+    """Return the attainment of the last minute, rounded down so that only 1.00 means all, or None
+    if no request ended.
+    """
     reports = tuple(cells)
     finished = sum(report.recent_finished for report in reports)
     if not finished:
@@ -108,7 +112,9 @@ def _attainment(cells: Iterable[CellReport]) -> str | None:
 
 
 def _hybrid_cache(cells: Iterable[CellReport]) -> str | None:
-    """As the instances say, which are alike; None before one says anything."""
+    """Return the cache by the report of the instances, which are alike, or None before the first
+    report.
+    """
     said = {instance.hybrid_cache for cell in cells for instance in cell.instances}
     return "; ".join(sorted(said - {""})) or None
 
