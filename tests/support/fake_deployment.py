@@ -1,6 +1,6 @@
 """All that stands around the operator, in memory: kubelets, a head with its cells, engines.
 
-The operator's own code runs against it unchanged, from a round of a Reconciler down to the
+The operator's own code runs against it unchanged, from a reconcile down to the
 requests that it makes.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, cast
 import aiohttp
 import msgspec
 from support.fake_api_server import OWN_GRACE_S, FakeApiServer, Raw
+from support.fake_processes import Answer, Engine
 
 from macroserve.api.access_token import AccessTokenError, Audience, check
 from macroserve.api.keys import KeyRing, Purpose
@@ -53,35 +54,6 @@ def resource(instances: int = 3, **spec: Any) -> Raw:
             **spec,
         },
     }
-
-
-@dataclass
-class Engine:
-    """A process. cell: the one that adopted it last. tokens: what it still owes."""
-
-    name: str
-    address: str
-    pool: Pool
-    cell: str | None = None
-    draining: bool = False
-    tokens: int = 0
-    tls: bool = False
-
-    @property
-    def url(self) -> str:
-        """Of its tokens."""
-        return f"{'https' if self.tls else 'http'}://{self.address}:{names.INSTANCE_PORT}"
-
-
-@dataclass
-class Answer:
-    """As of aiohttp."""
-
-    status: int
-    body: bytes
-
-    async def read(self) -> bytes:
-        return self.body
 
 
 @dataclass

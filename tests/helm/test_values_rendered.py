@@ -290,13 +290,13 @@ FIELDS: list[tuple[str, object, str, str, object]] = [
 ]
 
 
-def test_the_chart_passes_helms_own_checks() -> None:
+def test_chart_in_helms_strict_lint_has_no_errors() -> None:
     report = helm.lint(CHART, strict=True)
     assert report["errors"] == []
     assert [found["error"] for found in report["messages"]] == ["icon is recommended"]
 
 
-def test_it_is_the_projects_version() -> None:
+def test_chart_and_images_have_the_projects_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     metadata = chart().metadata
     assert metadata["appVersion"] == metadata["version"] == project["version"]
@@ -306,31 +306,31 @@ def test_it_is_the_projects_version() -> None:
     assert image["spec"]["containers"][0]["image"] == f"macroserve/engine:{project['version']}-gpu"
 
 
-def test_by_default() -> None:
+def test_chart_with_default_values_renders_the_default_objects() -> None:
     assert set(render().objects) == DEFAULT
 
 
 @pytest.mark.parametrize(("path", "value", "added", "removed"), PRESENCE)
-def test_which_objects_there_are(
+def test_value_that_switches_objects_adds_and_removes_them(
     path: str, value: object, added: set[str], removed: set[str]
 ) -> None:
     assert set(render(nested(path, value)).objects) == (DEFAULT | added) - removed
 
 
 @pytest.mark.parametrize(("path", "value", "key", "where", "expected"), FIELDS)
-def test_where_a_value_goes(
+def test_value_that_sets_a_field_is_rendered_there(
     path: str, value: object, key: str, where: str, expected: object
 ) -> None:
     assert at(render(nested(path, value))[key], where) == expected
 
 
 @pytest.mark.parametrize("path", value_paths())
-def test_every_value_is_tried_above(path: str) -> None:
+def test_every_value_of_the_chart_is_in_a_table_above(path: str) -> None:
     tried = [nested(at_path, value) for at_path, value, *_ in (*PRESENCE, *FIELDS)]
     assert any(_has(values, path) for values in tried)
 
 
-def test_everything_at_once() -> None:
+def test_chart_with_every_value_changed_renders() -> None:
     """Other than by default, in every value that does not exclude another."""
     values: Object = {}
     for path, value, *_ in (*FIELDS, *PRESENCE):
@@ -341,120 +341,6 @@ def test_everything_at_once() -> None:
         "AlertmanagerConfig/macroserve-operator",
         "ServiceMonitor/macroserve-operator",
     }
-
-
-@pytest.mark.parametrize(
-    "served_tls", [{}, {"issuerRef": ISSUER}, {"enabled": True}], ids=["none", "off", "own"]
-)
-def test_only_with_an_issuer_may_the_operator_ask_cert_manager(served_tls: Object) -> None:
-    rules = render({"servedTls": served_tls})["ClusterRole/macroserve-operator"]["rules"]
-    assert not any("cert-manager.io" in rule["apiGroups"] for rule in rules)
-
-
-def test_prometheus_asks_each_instance_as_its_pod_says() -> None:
-    for enabled in (False, True):
-        rendered = render({"monitoring": {"serving": True}, "servedTls": {"enabled": enabled}})
-        for component in ("ingress", "instance"):
-            (endpoint,) = rendered[f"PodMonitor/macroserve-{component}"]["spec"][
-                "podMetricsEndpoints"
-            ]
-            schemes = [r for r in endpoint["relabelings"] if r["targetLabel"] == "__scheme__"]
-            by_label = "__meta_kubernetes_pod_label_macroserve_io_tls"
-            is_asked = enabled and component == "instance"
-            assert [r["sourceLabels"] for r in schemes] == ([[by_label]] if is_asked else [])
-            assert [r["regex"] for r in schemes] == (["true"] if is_asked else [])
-            assert ("tlsConfig" in endpoint) is is_asked
-
-
-def test_namespaced_objects_are_in_the_releases_namespace() -> None:
-    every = {"operator": True, "serving": True, "rules": True, "dashboard": {"enabled": True}}
-    rendered = render({"monitoring": {**every, "alertmanagerConfig": {"enabled": True}}})
-    for key, found in rendered.objects.items():
-        is_of_cluster = key.startswith(("ClusterRole", "ValidatingWebhook"))
-        assert found["metadata"].get("namespace") == (None if is_of_cluster else NAMESPACE), key
-
-
-def test_selectors_find_the_operators_pods_and_no_others() -> None:
-    rendered = render({"monitoring": {"operator": True}})
-    pods = {
-        key: found["metadata"]["labels"]
-        if found["kind"] == "Pod"
-        else found["spec"]["template"]["metadata"]["labels"]
-        for key, found in rendered.objects.items()
-        if found["kind"] in ("Deployment", "Job", "Pod")
-    }
-    selectors = [
-        rendered[OPERATOR]["spec"]["selector"]["matchLabels"],
-        rendered["Service/macroserve-operator"]["spec"]["selector"],
-        rendered["PodDisruptionBudget/macroserve-operator"]["spec"]["selector"]["matchLabels"],
-        rendered[POLICY]["spec"]["podSelector"]["matchLabels"],
-    ]
-    for selector in selectors:
-        assert [key for key, labels in pods.items() if selector.items() <= labels.items()] == [
-            OPERATOR
-        ]
-    monitor = rendered["ServiceMonitor/macroserve-operator"]["spec"]["selector"]["matchLabels"]
-    service = rendered["Service/macroserve-operator"]["metadata"]["labels"]
-    assert monitor.items() <= service.items()
-
-
-def test_ports_that_are_named_are_the_containers() -> None:
-    rendered = render({"monitoring": {"operator": True}})
-    names = {port["name"] for port in at(rendered[OPERATOR], f"{CONTAINER}.ports")}
-    service = rendered["Service/macroserve-operator"]["spec"]["ports"]
-    assert {port["targetPort"] for port in service} <= names
-    ingress = rendered[POLICY]["spec"]["ingress"]
-    assert {port["port"] for rule in ingress for port in rule.get("ports", [])} <= names
-    container = at(rendered[OPERATOR], CONTAINER)
-    for probe, action in (
-        ("startupProbe", "httpGet"),
-        ("livenessProbe", "httpGet"),
-        ("readinessProbe", "tcpSocket"),
-    ):
-        assert container[probe][action]["port"] in names
-    (endpoint,) = rendered["ServiceMonitor/macroserve-operator"]["spec"]["endpoints"]
-    assert endpoint["port"] in {port["name"] for port in service}
-
-
-def test_ports_name_their_protocol() -> None:
-    """Before Kubernetes 1.21 server-side apply, which Helm 4 uses, takes no others."""
-    rendered = render()
-    assert all("protocol" in port for port in at(rendered[OPERATOR], f"{CONTAINER}.ports"))
-    ports = rendered["Service/macroserve-operator"]["spec"]["ports"]
-    assert all("protocol" in port for port in ports)
-
-
-def test_hooks_take_the_finalizers_off_in_order() -> None:
-    rendered = render()
-    hooks = {
-        key: found["metadata"]["annotations"]
-        for key, found in rendered.objects.items()
-        if "helm.sh/hook" in found["metadata"].get("annotations", {})
-    }
-    assert set(hooks) == RELEASE | {"Pod/macroserve-test"}
-    weights = {key: int(hooks[key]["helm.sh/hook-weight"]) for key in RELEASE}
-    assert {hooks[key]["helm.sh/hook"] for key in RELEASE} == {"post-delete"}
-    assert weights.pop("Job/macroserve-release") > max(weights.values())
-    job = rendered["Job/macroserve-release"]["spec"]["template"]["spec"]
-    (account,) = rendered["ClusterRoleBinding/macroserve-release"]["subjects"]
-    assert account["name"] == job["serviceAccountName"] == "macroserve-release"
-    assert account["namespace"] == NAMESPACE
-
-
-def test_the_notes_tell_what_is_next() -> None:
-    notes = render().notes
-    commands = [line.strip() for line in notes.splitlines() if line.startswith("  kubectl")]
-    assert len(commands) >= 3
-    for line in commands:
-        for word in line.split():
-            if word.startswith("manifests/"):
-                assert (CHART.parents[1] / word).exists()
-    assert "--server-side" not in notes
-    assert "--server-side" in render(is_upgrade=True, is_install=False).notes
-    # What is printed as Alertmanager's configuration is one.
-    (block,) = notes.split("label macroserve=")[1].split("\n\n")[1:2]
-    (receiver,) = yaml.safe_load(block)["receivers"]
-    assert receiver["webhook_configs"][0]["url"].endswith(".svc:9095/alerts")
 
 
 def _has(tree: Object, path: str) -> bool:
