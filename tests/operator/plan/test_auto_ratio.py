@@ -6,7 +6,7 @@ from support.scaled_deployment import AUTOSCALED, World, load_of, told
 
 from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import CapacityEstimate
-from macroserve.operator.plan import load_signals as evidence
+from macroserve.operator.plan import load_signals
 from macroserve.operator.plan.autoscaler import needs_load
 
 MISSED = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=50)),))
@@ -23,18 +23,18 @@ def open_world(request):
     return found
 
 
-async def test_what_is_left_open_is_as_simulated_and_stays_so(open_world):
+async def test_automatic_ratio_is_as_simulated_and_stays(open_world):
     world = open_world
     world.report = Report((told(cell("cell-0", 0, 1, 2)),))
-    assert (await world.round()).high_priority_ratio == pytest.approx(1 / 3)
+    assert (await world.reconcile()).high_priority_ratio == pytest.approx(1 / 3)
     world.oracle.forgotten = 0
     world.report = MISSED
-    assert (await world.round()).high_priority_ratio == 0.0
+    assert (await world.reconcile()).high_priority_ratio == 0.0
     assert world.oracle.forgotten, "what was simulated with HP instances says nothing of none"
     world.report = Report((told(cell("cell-0", 0, 1, 2)),))
     world.oracle.ratio = 0.5
     world.start()
-    assert (await world.round()).high_priority_ratio == 0.0, "targets are met, so it may stay"
+    assert (await world.reconcile()).high_priority_ratio == 0.0, "targets are met, so it may stay"
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,15 @@ async def test_a_ratio_that_is_given_or_useless_is_not_looked_for(spec, ratio):
     )
     world.report = MISSED
     world.oracle.ratio = 0.9
-    assert (await world.round()).high_priority_ratio == ratio
+    assert (await world.reconcile()).high_priority_ratio == ratio
     assert not world.oracle.asked
     assert not needs_load(world.manifest, MISSED)
 
 
 async def test_a_ratio_is_kept_while_the_load_is_not_known(open_world):
-    for world_load in (None, load_of(num_buckets=0), load_of(age_s=evidence.STALE_S + 1)):
+    for world_load in (None, load_of(num_buckets=0), load_of(age_s=load_signals.STALE_S + 1)):
         open_world.load = world_load
-        assert (await open_world.round()).high_priority_ratio == pytest.approx(1 / 3)
+        assert (await open_world.reconcile()).high_priority_ratio == pytest.approx(1 / 3)
 
 
 def test_the_load_is_asked_for_only_where_something_follows_from_it():
@@ -74,7 +74,7 @@ def test_the_load_is_asked_for_only_where_something_follows_from_it():
 
 async def test_the_ratio_is_simulated_only_while_targets_are_missed(open_world):
     """What takes a second of computing is not done to change nothing."""
-    await open_world.round()
+    await open_world.reconcile()
     missed = observation(manifest=open_world.manifest, report=MISSED)
     met = observation(manifest=open_world.manifest, report=Report((told(cell("cell-0", 0, 1, 2)),)))
     simulate, (_, load) = open_world.oracle.simulate.func, open_world.oracle.simulate.args

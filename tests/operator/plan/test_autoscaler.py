@@ -1,4 +1,4 @@
-"""The autoscaler between two rounds: what it reads, what it remembers, what it lets happen."""
+"""The autoscaler between two reconciles: what it reads, what it remembers, what it lets happen."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ from support.scaled_deployment import (
 from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import SETTLE_S
 from macroserve.operator.observe.target import Change
-from macroserve.operator.plan import load_signals as evidence
+from macroserve.operator.plan import load_signals
 from macroserve.operator.plan.autoscaler import METRICS_MISSING
 
 
@@ -35,121 +35,121 @@ def world():
 async def test_without_autoscaling_the_spec_decides_and_nothing_is_asked():
     world = World(manifest(instances=5))
     world.load = None
-    first = await world.round(report=None)
+    first = await world.reconcile(report=None)
     assert (first.desired_instances, first.able, first.metrics_available) == (5, True, None)
     assert first.change is None, "the first number is no change"
     assert not world.oracle.asked
     world.alert()
-    assert (await world.round()).desired_instances == 5
+    assert (await world.reconcile()).desired_instances == 5
 
 
 async def test_kubectl_scale_and_an_hpa_make_a_change():
     world = World(manifest(instances=5))
-    await world.round()
+    await world.reconcile()
     world.manifest = manifest(instances=2)
-    target = await world.round()
+    target = await world.reconcile()
     reason = "spec.instances asks for 2."
     assert target.change == Change(world.now, 5, 2, reason)
-    assert (await world.round()).change is None
+    assert (await world.reconcile()).change is None
 
 
 async def test_taking_autoscaling_away_goes_back_to_the_spec(world):
     world.status = {"targetInstances": 7}
-    assert (await world.round()).desired_instances == 7
+    assert (await world.reconcile()).desired_instances == 7
     world.manifest = manifest(instances=3)
-    assert (await world.round()).change.to_instances == 3
+    assert (await world.reconcile()).change.to_instances == 3
 
 
 # -- with it
 
 
-async def test_it_starts_from_the_spec_and_goes_on_from_the_status(world):
-    assert (await world.round()).desired_instances == 3
+async def test_target_starts_from_the_spec_and_goes_on_from_the_status(world):
+    assert (await world.reconcile()).desired_instances == 3
     world.status = {"targetInstances": 6}
     world.start()
-    assert (await world.round()).desired_instances == 6
+    assert (await world.reconcile()).desired_instances == 6
 
 
 async def test_spec_instances_changes_nothing_once_there_is_a_target(world):
-    await world.round()
+    await world.reconcile()
     world.manifest = manifest(instances=7, autoscaling={"minInstances": 2, "maxInstances": 8})
-    assert (await world.round()).desired_instances == 3
+    assert (await world.reconcile()).desired_instances == 3
 
 
 async def test_new_bounds_hold_at_once(world):
-    await world.round()
+    await world.reconcile()
     world.manifest = manifest(instances=5, autoscaling={"minInstances": 5, "maxInstances": 8})
-    target = await world.round()
+    target = await world.reconcile()
     assert (target.desired_instances, target.change.from_instances) == (5, 3)
 
 
 @pytest.mark.parametrize("name", [LOW, "MacroserveQueuesLate"])
-async def test_an_alert_adds_an_instance_in_the_next_round(world, name):
-    await world.round()
+async def test_alert_adds_an_instance_in_the_next_reconcile(world, name):
+    await world.reconcile()
     world.oracle.forgotten = 0
     world.alert(name)
     assert world.woken == [LLAMA]
-    target = await world.round(0.1)
+    target = await world.reconcile(0.1)
     assert (target.desired_instances, target.change.from_instances) == (4, 3)
     assert name in target.reason
     assert target.change == Change(world.now, 3, 4, target.reason)
     assert world.oracle.forgotten, "what was simulated for three says nothing of four"
 
 
-async def test_another_alert_adds_none(world):
-    await world.round()
+async def test_second_alert_adds_no_instance(world):
+    await world.reconcile()
     for name in ("MacroserveUnderused", METRICS_MISSING, "Else"):
         world.alert(name)
-    assert (await world.round()).desired_instances == 3
+    assert (await world.reconcile()).desired_instances == 3
 
 
-async def test_an_alert_that_is_over_adds_none(world):
-    await world.round()
+async def test_resolved_alert_adds_no_instance(world):
+    await world.reconcile()
     world.alert()
     world.alert(firing=False)
-    assert (await world.round()).desired_instances == 3
+    assert (await world.reconcile()).desired_instances == 3
     world.alert()
     world.now += timedelta(seconds=121)
-    assert (await world.round()).desired_instances == 3, "it was not repeated"
+    assert (await world.reconcile()).desired_instances == 3, "it was not repeated"
 
 
 async def test_the_next_instance_waits_until_the_last_can_have_helped(world):
-    await world.round()
+    await world.reconcile()
     world.alert()
-    assert (await world.round()).desired_instances == 4
+    assert (await world.reconcile()).desired_instances == 4
     world.ready = 4
     world.start()  # a restart must not forget when it was added
     world.alert()
-    assert (await world.round(SETTLE_S - 10)).desired_instances == 4
+    assert (await world.reconcile(SETTLE_S - 10)).desired_instances == 4
     world.alert()
-    assert (await world.round(SETTLE_S)).desired_instances == 5
+    assert (await world.reconcile(SETTLE_S)).desired_instances == 5
 
 
-async def test_what_simulations_find_out_is_done(world):
-    await world.round()
+async def test_target_follows_the_simulation(world):
+    await world.reconcile()
     world.oracle.answer = wanted(6)
-    assert (await world.round()).desired_instances == 6
+    assert (await world.reconcile()).desired_instances == 6
     world.oracle.answer = wanted(1, 4)
     for _ in range(DOWN_S // 5 - 1):
-        target = await world.round()
+        target = await world.reconcile()
         assert (target.desired_instances, target.able) == (6, False)
-    assert (await world.round()).desired_instances == 4
+    assert (await world.reconcile()).desired_instances == 4
 
 
-async def test_idle_it_shrinks_to_the_fewest_without_a_simulation(world):
+async def test_idle_macroinstance_shrinks_to_the_minimum_without_a_simulation(world):
     world.load = load_of(0)
     for _ in range(DOWN_S // 5):
-        assert (await world.round()).desired_instances == 3
-    assert (await world.round()).desired_instances == 2
+        assert (await world.reconcile()).desired_instances == 3
+    assert (await world.reconcile()).desired_instances == 2
     assert not world.oracle.asked
 
 
 @pytest.mark.parametrize("field", ["num_waiting", "num_running"])
-async def test_what_still_runs_is_not_idle(world, field):
+async def test_macroinstance_with_running_requests_is_not_idle(world, field):
     world.load = load_of(0)
     world.report = Report((cell("cell-0", 0, **{field: 1}),))
     for _ in range(2 * DOWN_S // 5):
-        assert (await world.round()).desired_instances == 3
+        assert (await world.reconcile()).desired_instances == 3
 
 
 # -- what is not known
@@ -159,7 +159,7 @@ async def every_hold(world, **differs):
     """The target must stay for as long as it is so, even after the window, and it must be told."""
     world.oracle.answer = wanted(1, 2)
     for _ in range(3 * DOWN_S // 5):
-        target = await world.round(**differs)
+        target = await world.reconcile(**differs)
         assert target.desired_instances == 3
     assert (target.able, target.metrics_available) == (False, False)
     return target.reason
@@ -176,9 +176,9 @@ async def test_no_answer_from_the_head_holds_even_under_an_alert(world):
 async def test_a_load_that_was_not_counted_lately_holds(world):
     world.load = load_of(num_buckets=0)
     assert "yet to be counted" in await every_hold(world)
-    world.load = load_of(age_s=evidence.STALE_S + 1)
+    world.load = load_of(age_s=load_signals.STALE_S + 1)
     assert "too long ago" in await every_hold(world)
-    world.load = load_of(0, age_s=evidence.STALE_S + 1)
+    world.load = load_of(0, age_s=load_signals.STALE_S + 1)
     await every_hold(world)
 
 
@@ -193,72 +193,72 @@ async def test_missing_metrics_hold(world):
     for _ in range(3 * DOWN_S // 5):
         world.alert(METRICS_MISSING)
         world.oracle.answer = wanted(1, 2)
-        target = await world.round()
+        target = await world.reconcile()
         assert (target.desired_instances, target.metrics_available) == (3, False)
     assert METRICS_MISSING in target.reason
 
 
-async def test_silence_does_not_keep_what_is_needed_away(world):
+async def test_silence_of_alertmanager_does_not_hold_up_growth(world):
     world.start()
     world.oracle.answer = wanted(5)
-    assert (await world.round(heard=False)).desired_instances == 5
+    assert (await world.reconcile(heard=False)).desired_instances == 5
 
 
 async def test_when_metrics_come_back_a_whole_window_has_to_pass(world):
     world.oracle.answer = wanted(1, 2)
     for _ in range(DOWN_S // 5 - 1):
-        await world.round()
+        await world.reconcile()
     world.load = None
-    await world.round()
+    await world.reconcile()
     world.load = load_of()
     for _ in range(DOWN_S // 5 - 1):
-        target = await world.round()
+        target = await world.reconcile()
         assert (target.desired_instances, target.metrics_available) == (3, True)
-    assert [(await world.round()).desired_instances for _ in range(2)][-1] == 2
+    assert [(await world.reconcile()).desired_instances for _ in range(2)][-1] == 2
 
 
-async def test_a_restart_waits_for_a_whole_window(world):
+async def test_restarted_autoscaler_waits_for_a_whole_window(world):
     world.oracle.answer = wanted(1, 2)
     for _ in range(DOWN_S // 5 - 1):
-        await world.round()
+        await world.reconcile()
     world.start()
     for _ in range(DOWN_S // 5):
-        assert (await world.round()).desired_instances == 3
-    assert [(await world.round()).desired_instances for _ in range(2)][-1] == 2
+        assert (await world.reconcile()).desired_instances == 3
+    assert [(await world.reconcile()).desired_instances for _ in range(2)][-1] == 2
 
 
 async def test_misses_of_the_last_minute_keep_all(world):
     world.oracle.answer = wanted(1, 2)
     world.report = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=89)),))
     for _ in range(2 * DOWN_S // 5):
-        target = await world.round()
+        target = await world.reconcile()
         assert (target.desired_instances, target.metrics_available) == (3, True)
     world.report = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=90)),))
     for _ in range(2 * DOWN_S // 5):
-        target = await world.round()
+        target = await world.reconcile()
     assert target.desired_instances == 2
 
 
-async def test_a_few_misses_may_be_chance(world):
+async def test_few_misses_keep_no_instances(world):
     world.oracle.answer = wanted(1, 2)
     world.report = Report((told(cell("cell-0", 0, 1, 2, finished=9, attained=0)),))
     for _ in range(2 * DOWN_S // 5):
-        target = await world.round()
+        target = await world.reconcile()
     assert target.desired_instances == 2
 
 
 async def test_a_status_that_could_not_be_written_is_the_truth(world):
-    await world.round()
+    await world.reconcile()
     before = world.status
     world.alert()
-    assert (await world.round()).desired_instances == 4
+    assert (await world.reconcile()).desired_instances == 4
     world.status = before
-    target = await world.round()
+    target = await world.reconcile()
     assert target.change.from_instances == 3
     assert target.desired_instances == 4, "decided anew, not added to"
     world.status = before
     world.alert(firing=False)
-    target = await world.round()
+    target = await world.reconcile()
     assert (target.desired_instances, target.change) == (3, None)
 
 
@@ -266,11 +266,11 @@ async def test_a_status_that_could_not_be_written_is_the_truth(world):
 
 
 async def test_the_simulation_is_that_of_this_deployment(world):
-    await world.round()
+    await world.reconcile()
     need = world.oracle.simulate().need
     assert need.requests_per_s == pytest.approx(10.0)
     assert need.enough == 3 and 2 <= need.survivors <= 3
-    found = evidence.design(observation(manifest=AUTOSCALED, report=world.report), world.load)
+    found = load_signals.design(observation(manifest=AUTOSCALED, report=world.report), world.load)
     assert found is not None
     config, spec = found.config, AUTOSCALED.spec
     assert (config.slo, config.strategy.name) == (AUTOSCALED.slo, "unified")
@@ -284,24 +284,24 @@ async def test_the_simulation_is_that_of_this_deployment(world):
     pooled = observation(
         manifest=manifest(priority={"highPriorityRatio": 0.25}), report=world.report
     )
-    found = evidence.design(pooled, world.load)
+    found = load_signals.design(pooled, world.load)
     assert found is not None and found.high_priority_ratio == 0.25
 
 
 async def test_without_an_instances_account_nothing_is_simulated(world):
-    await world.round()
+    await world.reconcile()
     silent = Report((cell("cell-0", 0, 1, 2),))
     observed = observation(manifest=AUTOSCALED, report=silent)
-    assert evidence.design(observed, world.load) is None
+    assert load_signals.design(observed, world.load) is None
     observed = observation(manifest=AUTOSCALED, report=world.report)
     for field in ("coefficients", "model", "device"):
-        assert evidence.design(observed, load_of(**{field: None})) is None
+        assert load_signals.design(observed, load_of(**{field: None})) is None
     world.load = load_of(coefficients=None)
-    await world.round()
+    await world.reconcile()
     assert world.oracle.simulate() is None
 
 
-def test_who_counts_as_ready():
+def test_pod_that_drains_or_fails_does_not_count_as_ready():
     pods = (
         pod(0),
         pod(1, ready=False),
@@ -310,7 +310,7 @@ def test_who_counts_as_ready():
         pod(4, failed=True),
         pod(5),
     )
-    assert evidence.num_ready(observation(pods=pods)) == 2
+    assert load_signals.num_ready(observation(pods=pods)) == 2
 
 
 # -- what is told
@@ -322,7 +322,7 @@ async def test_target_and_ready_are_metrics_until_it_is_gone(world):
         return REGISTRY.get_sample_value(f"macroserve_operator_{name}", labels)
 
     world.ready = 2
-    await world.round()
+    await world.reconcile()
     assert (value("target_instances"), value("ready_instances")) == (3.0, 2.0)
     world.autoscaler.forget(*LLAMA)
     assert (value("target_instances"), value("ready_instances")) == (None, None)
@@ -330,11 +330,11 @@ async def test_target_and_ready_are_metrics_until_it_is_gone(world):
 
 
 async def test_a_macroinstance_that_is_gone_leaves_nothing_behind(world):
-    await world.round()
+    await world.reconcile()
     world.alert()
     world.autoscaler.forget(*LLAMA)
     world.status = {}
-    assert (await world.round()).desired_instances == 3, "one of that name that is made anew"
+    assert (await world.reconcile()).desired_instances == 3, "one of that name that is made anew"
 
 
 async def test_a_reason_does_not_change_while_nothing_does(world):
@@ -342,5 +342,5 @@ async def test_a_reason_does_not_change_while_nothing_does(world):
     world.oracle.answer = wanted(3)
     for load in (world.load, None, load_of(num_buckets=0), load_of(age_s=100.0)):
         world.load = load
-        first, second = await world.round(), await world.round()
+        first, second = await world.reconcile(), await world.reconcile()
         assert first.reason == second.reason

@@ -32,7 +32,7 @@ from macroserve.operator import metrics
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Observation
 from macroserve.operator.observe.target import Change, ScalingTarget, last_desired_instances
-from macroserve.operator.plan import load_signals as evidence
+from macroserve.operator.plan import load_signals
 from macroserve.operator.plan.firing_alerts import Alert, FiringAlerts
 from macroserve.operator.plan.simulations import Simulations
 from macroserve.sim.capacity.capacity import need
@@ -94,11 +94,11 @@ class Autoscaler:
         else:
             target = self._autoscaled(key, autoscaling, observation, load)
         target = replace(target, high_priority_ratio=self._ratio(key, observation, load))
-        if target.change or target.high_priority_ratio != evidence.present_ratio(observation):
+        if target.change or target.high_priority_ratio != load_signals.present_ratio(observation):
             # It was of other instances.
             self._simulations.forget(key)
         metrics.DESIRED_INSTANCES.labels(*key).set(target.desired_instances)
-        metrics.READY_INSTANCES.labels(*key).set(evidence.num_ready(observation))
+        metrics.READY_INSTANCES.labels(*key).set(load_signals.num_ready(observation))
         return target
 
     def forget(self, namespace: str, name: str) -> None:
@@ -139,34 +139,34 @@ class Autoscaler:
 
     def _signals(self, key: Key, observation: Observation, load: LoadReport | None) -> LoadSignals:
         firing = self._book.firing(key)
-        ready = evidence.num_ready(observation)
+        ready = load_signals.num_ready(observation)
         alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
         alerts_missing = None
         if METRICS_MISSING in firing:
             alerts_missing = f"{METRICS_MISSING} fires."
         elif self._book.is_silent:
             alerts_missing = "Nothing is heard from Alertmanager."
-        unknown = evidence.unknown(observation, load)
+        unknown = load_signals.unknown(observation, load)
         if unknown or load is None:
             return LoadSignals(
                 ready=ready, alert=alert, unknown=unknown, alerts_missing=alerts_missing
             )
-        is_idle = evidence.is_idle(observation, load)
+        is_idle = load_signals.is_idle(observation, load)
         findings = None if is_idle else self._findings(key, observation, load)
         return LoadSignals(
             ready=ready,
             alert=alert,
             need=findings.need if findings else None,
             idle=is_idle,
-            below_target=evidence.is_below_target(observation.manifest, observation.report),
+            below_target=load_signals.is_below_target(observation.manifest, observation.report),
             alerts_missing=alerts_missing,
         )
 
     def _ratio(self, key: Key, observation: Observation, load: LoadReport | None) -> float:
-        findings, is_known = None, not evidence.unknown(observation, load)
+        findings, is_known = None, not load_signals.unknown(observation, load)
         if load and is_known and _asks_for_ratio(observation.manifest, observation.report):
             findings = self._findings(key, observation, load)
-        return findings.high_priority_ratio if findings else evidence.present_ratio(observation)
+        return findings.high_priority_ratio if findings else load_signals.present_ratio(observation)
 
     def _findings(
         self, key: Key, observation: Observation, load: LoadReport
@@ -175,13 +175,13 @@ class Autoscaler:
 
 
 def _simulate(observation: Observation, load: LoadReport) -> SimulationResult | None:
-    """None before an instance has told what it is like."""
-    design = evidence.design(observation, load)
+    """Simulate the load; return None before an instance has reported its design."""
+    design = load_signals.design(observation, load)
     if design is None:
         return None
     spec = observation.manifest.spec
     held = last_desired_instances(observation.status, observation.manifest)
-    num_waiting = evidence.num_waiting(observation)
+    num_waiting = load_signals.num_waiting(observation)
     found = None
     if spec.autoscaling:
         limits = _limits(spec.autoscaling)
@@ -202,7 +202,7 @@ def _simulate(observation: Observation, load: LoadReport) -> SimulationResult | 
 
 
 def _asks_for_ratio(manifest: Manifest, report: Report | None) -> bool:
-    return leaves_ratio_open(manifest) and evidence.is_below_target(manifest, report)
+    return leaves_ratio_open(manifest) and load_signals.is_below_target(manifest, report)
 
 
 def _as_specified(observation: Observation) -> ScalingTarget:

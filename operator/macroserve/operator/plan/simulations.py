@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -46,6 +46,11 @@ class Simulations(Generic[T]):
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="simulation")
         self._found: dict[Key, _Found[T]] = {}
         self._running: dict[Key, asyncio.Task[None]] = {}
+
+    @property
+    def running(self) -> Mapping[Key, asyncio.Task[None]]:
+        """Return the simulations that run or wait, by MacroInstance."""
+        return self._running
 
     def latest(self, key: Key, simulate: Callable[[], T | None]) -> T | None:
         """Return the last result, or None if there is none yet. Start a new simulation when it is
