@@ -53,7 +53,7 @@ MACROINSTANCES = {
 }
 READY_TIMEOUT_S = 240
 SETTLE_S = 45
-"""Rounds have become as rare as they get."""
+"""Reconciles have become as rare as they get."""
 IDLE_S = 60
 REACTION_TIMEOUT_S = 30
 

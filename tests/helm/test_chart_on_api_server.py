@@ -165,7 +165,9 @@ def test_macroinstances_outlive_the_operator(cluster: ApiCluster, config: helm.C
         assert get(cluster, kind, "macroserve-operator") is None
 
 
-def test_what_the_operator_may(cluster: ApiCluster, release: helm.Config) -> None:
+def test_operator_with_its_service_account_may_do_what_it_needs_alone(
+    cluster: ApiCluster, release: helm.Config
+) -> None:
     for verb, resource, namespace, allowed in RIGHTS:
         assert may(cluster, verb, resource, namespace) is allowed, f"{verb} {resource}"
 

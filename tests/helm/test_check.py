@@ -7,7 +7,7 @@ import sys
 from support.chart import CHART
 
 
-def test_it_fails_when_nothing_answers() -> None:
+def test_check_without_an_answer_fails() -> None:
     # An address of this machine where nobody listens on any port.
     env = {**os.environ, "OPERATOR_HOST": "127.77.77.77"}
     ended = subprocess.run(

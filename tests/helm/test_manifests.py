@@ -23,13 +23,13 @@ def documents(name: str) -> dict[str, Object]:
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
 
 
-def test_it_is_what_the_chart_renders_now() -> None:
+def test_plain_yaml_equals_what_the_chart_renders() -> None:
     """Else: make manifests."""
     for name, text in files().items():
         assert (FOLDER / name).read_text() == text, f"{name} is stale"
 
 
-def test_nothing_of_the_chart_is_left_out() -> None:
+def test_plain_yaml_has_every_object_of_the_chart() -> None:
     plain = documents("operator.yaml") | documents("monitoring.yaml") | documents("release.yaml")
     helms_own = {"Pod/macroserve-test"}
     made_elsewhere = {"Secret/macroserve-operator-webhook", "Secret/macroserve-operator-alerts"}
@@ -37,7 +37,7 @@ def test_nothing_of_the_chart_is_left_out() -> None:
     assert plain.keys() == rendered - helms_own - made_elsewhere
 
 
-def test_it_names_neither_helm_nor_a_secret() -> None:
+def test_plain_yaml_names_neither_helm_nor_a_secret() -> None:
     for name in files():
         text = (FOLDER / name).read_text()
         assert "helm.sh" not in text

@@ -23,7 +23,7 @@ from macroserve.operator.render.context import RenderContext
 from macroserve.serving.ingress.metrics import IngressMetrics, cell_page
 
 RULE_FILES = sorted(CHART.glob("rules/*.yaml"))
-assert operator_metrics.ROUNDS  # importing the module registers them
+assert operator_metrics.RECONCILES  # importing the module registers them
 BOARD = json.loads((CHART / "dashboards" / "macroserve.json").read_text())
 METRIC = re.compile(r"\b(?:macroserve|vllm)[a-z0-9_:]*")
 LABEL_SETS = re.compile(r"\{[^}]*\}|\b(?:by|on|ignoring|group_left) \([^)]*\)")

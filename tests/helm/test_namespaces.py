@@ -23,7 +23,7 @@ def test_the_operator_has_rights_in_these_namespaces_alone(rendered: Rendered) -
     assert everywhere == {"ClusterRole/macroserve-view", "ClusterRole/macroserve-edit"}
 
 
-def test_the_rights_are_those_that_it_has_in_the_whole_cluster() -> None:
+def test_roles_of_namespaces_have_the_rules_of_the_cluster_role() -> None:
     everywhere = render()["ClusterRole/macroserve-operator"]["rules"]
     release = render()["ClusterRole/macroserve-release"]["rules"]
     text = render({"operator": {"namespaces": TEAMS}})
@@ -42,7 +42,7 @@ def test_the_rights_are_those_that_it_has_in_the_whole_cluster() -> None:
     assert at(text["Role/macroserve-operator"], "metadata.namespace") == NAMESPACE
 
 
-def test_the_operator_and_its_release_are_told_of_them(rendered: Rendered) -> None:
+def test_operator_and_release_job_get_the_namespaces(rendered: Rendered) -> None:
     pod = "spec.template.spec.containers.0"
     args = at(rendered["Deployment/macroserve-operator"], f"{pod}.args")
     assert args[0] == "--namespace=team-a"
@@ -52,7 +52,7 @@ def test_the_operator_and_its_release_are_told_of_them(rendered: Rendered) -> No
     assert told in at(rendered["Job/macroserve-release"], f"{pod}.env")
 
 
-def test_only_their_macroinstances_are_reviewed_and_scraped(rendered: Rendered) -> None:
+def test_webhook_and_monitors_select_these_namespaces_alone(rendered: Rendered) -> None:
     own = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": TEAMS}
     for webhook in rendered["ValidatingWebhookConfiguration/macroserve-operator"]["webhooks"]:
         assert webhook["namespaceSelector"] == {

@@ -156,7 +156,7 @@ def test_every_install_has_its_own_secrets() -> None:
     assert len(token) == 48
 
 
-def test_what_is_reviewed(rendered: Rendered) -> None:
+def test_webhook_reviews_writes_to_macroinstances_and_their_scale(rendered: Rendered) -> None:
     webhooks = rendered["ValidatingWebhookConfiguration/macroserve-operator"]["webhooks"]
     reviewed = {
         webhook["rules"][0]["resources"][0]: (

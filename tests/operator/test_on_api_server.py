@@ -107,7 +107,7 @@ def _instance_pods(team: Team) -> list[dict[str, Any]]:
     ]
 
 
-def test_what_is_deleted_comes_back(operator: OperatorProcess, team: Team) -> None:
+def test_deleted_objects_are_created_again(operator: OperatorProcess, team: Team) -> None:
     team.apply(emulated("llama"))
     team.wait_for_instances("llama", 3)
     wait_for(lambda: len(team.names("poddisruptionbudget")) == 2, "its budgets")
@@ -128,7 +128,7 @@ def test_what_is_deleted_comes_back(operator: OperatorProcess, team: Team) -> No
         wait_for(came_back, f"{what} again")
 
 
-def test_what_somebody_changes_is_put_right_and_their_own_fields_stay(
+def test_changed_object_is_restored_and_foreign_fields_stay(
     operator: OperatorProcess, team: Team
 ) -> None:
     team.apply(emulated("llama"))
@@ -158,7 +158,7 @@ def test_a_foreign_service_of_the_same_name_is_left_alone(
     wait_for(lambda: team.condition("llama", "Degraded")["status"] == "False", "no issue")
 
 
-def test_while_nothing_happens_nothing_is_asked(
+def test_operator_without_changes_sends_few_calls(
     cluster: ApiCluster, operator: OperatorProcess, team: Team
 ) -> None:
     team.apply(emulated("llama"))
@@ -261,13 +261,13 @@ def test_a_second_one_of_the_same_name_begins_anew(operator: OperatorProcess, te
     wait_for(begins_anew, "two pods of the second one", 60)
 
 
-def test_it_lives_and_counts(operator: OperatorProcess, team: Team) -> None:
+def test_operator_answers_probes_and_exports_metrics(operator: OperatorProcess, team: Team) -> None:
     team.apply(emulated("llama"))
     team.wait_for_instances("llama", 3)
     assert operator.lives
     for metric in (
-        "macroserve_operator_rounds_total",
-        "macroserve_operator_round_seconds_count",
+        "macroserve_operator_reconciles_total",
+        "macroserve_operator_reconcile_seconds_count",
         'macroserve_operator_api_calls_total{verb="create"}',
         "macroserve_operator_macroinstances",
         "macroserve_operator_reaction_seconds_bucket",

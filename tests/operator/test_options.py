@@ -10,7 +10,7 @@ from macroserve.operator.render.served_network import ServedNetwork
 from macroserve.operator.render.served_tls import ServedTls
 
 
-def test_what_the_chart_sets() -> None:
+def test_options_from_the_charts_environment_are_read() -> None:
     options = OperatorOptions.from_env(
         {
             "MACROSERVE_ENGINE_IMAGE": "registry.local/engine:1",
@@ -39,7 +39,7 @@ def test_what_the_chart_sets() -> None:
     )
 
 
-def test_outside_of_a_cluster_an_image_is_enough() -> None:
+def test_options_outside_a_cluster_need_the_image_alone() -> None:
     options = OperatorOptions.from_env({"MACROSERVE_ENGINE_IMAGE": "e"})
     assert options.identity
     assert options.namespace == "default"
@@ -47,6 +47,6 @@ def test_outside_of_a_cluster_an_image_is_enough() -> None:
     assert options.webhook_cert_dir is options.alert_token_file is None
 
 
-def test_without_an_image_it_does_not_start() -> None:
+def test_options_without_an_image_raise() -> None:
     with pytest.raises(ValueError, match="MACROSERVE_ENGINE_IMAGE must name"):
         OperatorOptions.from_env({})

@@ -71,7 +71,7 @@ def test_an_outage_of_the_api_server_is_survived(alone: ApiCluster, tmp_path: Pa
         assert "/healthz" not in process.log, "every probe is told"
 
 
-def test_uninstalled_it_lets_everything_go(alone: ApiCluster, tmp_path: Path) -> None:
+def test_macroinstance_after_an_uninstall_can_be_deleted(alone: ApiCluster, tmp_path: Path) -> None:
     team = Team(alone)
     with OperatorProcess(alone.kubeconfig, tmp_path):
         team.apply(emulated("llama"))

@@ -159,7 +159,7 @@ LOW_CASES = {
 
 
 @pytest.mark.parametrize("case", LOW_CASES)
-def test_attainment(case, tmp_path):
+def test_attainment_alert_fires_below_the_target(case, tmp_path):
     series, alerts = LOW_CASES[case]
     firing(tmp_path, series | operator() | cells(), "10m", *alerts)
 
@@ -182,7 +182,7 @@ def test_few_requests_that_are_well_again_end_it_before_five_minutes_are_over(tm
     firing(tmp_path, series, "14m15s")
 
 
-def test_another_macroinstance_is_another_matter(tmp_path):
+def test_alert_names_the_macroinstance_it_is_about(tmp_path):
     bad = requests(growing(60), growing(20))
     others = {name.replace("llama", "qwen"): values for name, values in bad.items()}
     series = FINE | others
@@ -208,7 +208,9 @@ def test_queues_are_late_where_all_cells_are(late, alerts, tmp_path):
     ("busy", "instances", "alerts"),
     [(0.1, 3, [UNDERUSED]), (0.25, 3, []), (0.1, 1, [])],
 )
-def test_underused(busy, instances, alerts, tmp_path):
+def test_underused_alert_needs_idle_cells_and_more_than_one_instance(
+    busy, instances, alerts, tmp_path
+):
     series = FINE | cells(busy=busy, instances=instances)
     firing(tmp_path, series, "5m")
     firing(tmp_path, series, "25m", *alerts)
@@ -243,7 +245,7 @@ def test_metrics_are_missing_where_the_operator_runs_what_nobody_scrapes(tmp_pat
         (3, "16m", []),
     ],
 )
-def test_instances_that_are_not_ready(ready, at, alerts, tmp_path):
+def test_alert_fires_while_instances_stay_unready(ready, at, alerts, tmp_path):
     firing(tmp_path, FINE | operator(ready=ready), at, *alerts)
 
 
@@ -252,13 +254,13 @@ def test_a_replica_that_led_before_is_not_listened_to(tmp_path):
     firing(tmp_path, FINE | stale, "20m")
 
 
-def test_an_operator_without_a_leader(tmp_path):
+def test_alert_fires_while_no_operator_leads(tmp_path):
     firing(tmp_path, FINE | operator(leads=0), "1m")
     firing(tmp_path, FINE | operator(leads=0), "3m", NO_OPERATOR)
     firing(tmp_path, without("macroserve_operator"), "3m", NO_OPERATOR)
 
 
-def test_what_is_recorded(tmp_path):
+def test_recording_rules_give_the_expected_series(tmp_path):
     series = FINE | requests(growing(60), growing(30), late=growing(30), ingress="b")
     run(
         tmp_path,

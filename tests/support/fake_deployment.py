@@ -137,12 +137,12 @@ class FakeDeployment:
         assert found is not None
         return Reconciler(self.world, found)
 
-    async def round(self, reconciler: Reconciler) -> Requeue:
+    async def reconcile(self, reconciler: Reconciler) -> Requeue:
         found = self.resource()
         assert found is not None
         self.in_round = True
         try:
-            return await reconciler.round(found)
+            return await reconciler.reconcile(found)
         finally:
             self.in_round = False
 

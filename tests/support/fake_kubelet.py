@@ -94,10 +94,18 @@ class FakeKubelet:
                 ended.send_signal(signal.SIGTERM)
                 self._ending.append(ended)
             for name, pod in pods.items():
-                if name not in self._running:
-                    self._start(name, pod)
-                self._mounted(name, pod)
-                self._probe(name)
+                try:
+                    self._sync(name, pod)
+                except ApiException as error:
+                    # What a pod mounts, or the pod itself, may be deleted meanwhile.
+                    if error.status != httpx.codes.NOT_FOUND:
+                        raise
+
+    def _sync(self, name: str, pod: Any) -> None:
+        if name not in self._running:
+            self._start(name, pod)
+        self._mounted(name, pod)
+        self._probe(name)
 
     def _start(self, name: str, pod: Any) -> None:
         labels = pod.metadata.labels
@@ -187,11 +195,7 @@ class FakeKubelet:
                 }
             ],
         }
-        try:
-            self._client.patch_namespaced_pod_status(name, self._namespace, {"status": status})
-        except ApiException as error:
-            if error.status != httpx.codes.NOT_FOUND:
-                raise
+        self._client.patch_namespaced_pod_status(name, self._namespace, {"status": status})
 
 
 def _replaced(text: str, replaced: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Rounds of a fake deployment, and what they come to."""
+"""Reconciles of a fake deployment, and what they come to."""
 
 import asyncio
 from datetime import timedelta
@@ -10,16 +10,16 @@ from macroserve.operator.k8s.kinds import EVENT
 from macroserve.operator.reconcile.reconciler import Reconciler
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
-MAX_ROUNDS = 60
+MAX_RECONCILES = 60
 
 
 async def settle(fake: FakeDeployment, reconciler: Reconciler) -> None:
-    """Rounds and nodes take turns until there is nothing to do, also when budgets are over."""
+    """Reconciles and nodes take turns until there is nothing to do, also when budgets are over."""
     idle = 0
-    for _ in range(MAX_ROUNDS):
+    for _ in range(MAX_RECONCILES):
         fake.api.calls.clear()
         fake.requests.clear()
-        await fake.round(reconciler)
+        await fake.reconcile(reconciler)
         fake.kubelets()
         fake.restarted()
         fake.now += timedelta(seconds=60)
@@ -31,10 +31,10 @@ async def settle(fake: FakeDeployment, reconciler: Reconciler) -> None:
 
 
 def fewest_staying(fake: FakeDeployment, reconciler: Reconciler) -> int:
-    """Return how many pods at least were not about to end, over MAX_ROUNDS rounds of a minute."""
+    """Return how many pods at least were not about to end, over reconciles of a minute each."""
     fewest = len(fake.pods())
-    for _ in range(MAX_ROUNDS):
-        asyncio.run(fake.round(reconciler))
+    for _ in range(MAX_RECONCILES):
+        asyncio.run(fake.reconcile(reconciler))
         staying = [p for p in fake.pods().values() if "deletionTimestamp" not in p["metadata"]]
         fewest = min(fewest, len(staying))
         fake.kubelets()

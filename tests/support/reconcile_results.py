@@ -1,4 +1,4 @@
-"""Rounds of reconciling as tests need them: three instances that serve, and what differs."""
+"""Reconciles of reconciling as tests need them: three instances that serve, and what differs."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""An autoscaler between two rounds of one MacroInstance, with a clock and simulations fake."""
+"""An autoscaler between two reconciles of one MacroInstance, with a clock and simulations fake."""
 
 from dataclasses import replace
 from datetime import UTC, timedelta
@@ -77,7 +77,7 @@ class Oracle:
 
 
 class World:
-    """Rounds of one MacroInstance; its status is written as the operator would."""
+    """Reconciles of one MacroInstance; its status is written as the operator would."""
 
     def __init__(self, document=AUTOSCALED):
         self.manifest = document
@@ -104,7 +104,7 @@ class World:
     def alert(self, name=LOW, firing=True):
         self.autoscaler.record_alert(Alert(name, LLAMA, firing))
 
-    async def round(self, after_s=5.0, *, heard=True, **differs):
+    async def reconcile(self, after_s=5.0, *, heard=True, **differs):
         self.now += timedelta(seconds=after_s)
         if heard:
             self.hear()

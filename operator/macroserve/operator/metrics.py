@@ -4,10 +4,10 @@ from prometheus_client import Counter, Gauge, Histogram
 
 _PREFIX = "macroserve_operator_"
 
-ROUNDS = Counter(f"{_PREFIX}rounds", "Rounds of reconciling.")
-ROUND_SECONDS = Histogram(
-    f"{_PREFIX}round_seconds",
-    "Duration of a round.",
+RECONCILES = Counter(f"{_PREFIX}reconciles", "Reconciles of MacroInstances.")
+RECONCILE_SECONDS = Histogram(
+    f"{_PREFIX}reconcile_seconds",
+    "Duration of a reconcile.",
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120),
 )
 ERRORS = Counter(f"{_PREFIX}errors", "What went wrong, and was tried again.", ["kind"])

@@ -24,7 +24,7 @@ def scale(replicas: int | None) -> dict[str, Any]:
     return {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": spec}
 
 
-def test_what_is_good_is_let_through() -> None:
+def test_good_manifest_is_accepted() -> None:
     assert review("CREATE", None, LLAMA, "") == ()
     assert review("UPDATE", LLAMA, merged(LLAMA, {"spec": {"instances": 2}}), "") == ()
 
@@ -45,7 +45,7 @@ def test_bad_manifests_are_refused(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", refused_by("cel", "schema", "strict"), ids=str)
-def test_so_is_what_a_crd_without_its_rules_would_take(case: Case) -> None:
+def test_manifest_that_breaks_a_cel_rule_is_refused(case: Case) -> None:
     """All but bounds that only protect the cluster."""
     if case.scale is not None:
         sentences = review("UPDATE", case.before, scale(case.scale), "scale")
@@ -59,7 +59,7 @@ def test_so_is_what_a_crd_without_its_rules_would_take(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", refused_by("Degraded"), ids=str)
-def test_what_only_the_cluster_knows_is_let_through(case: Case) -> None:
+def test_manifest_that_only_the_cluster_can_judge_is_accepted(case: Case) -> None:
     assert review("CREATE", None, crd.defaulted(case.document), "") == ()
 
 
@@ -80,7 +80,7 @@ def test_what_only_the_cluster_knows_is_let_through(case: Case) -> None:
         ),
     ],
 )
-def test_the_model_and_the_engine_stay(path: str, value: object, sentence: str) -> None:
+def test_change_of_model_or_engine_is_refused(path: str, value: object, sentence: str) -> None:
     assert review("UPDATE", LLAMA, merged(LLAMA, {"spec": {path: value}}), "") == (sentence,)
 
 
@@ -95,11 +95,11 @@ ROLLED_OUT = [
 
 
 @pytest.mark.parametrize("change", ROLLED_OUT, ids=str)
-def test_what_can_be_rolled_out_may_change(change: dict[str, Any]) -> None:
+def test_change_that_can_be_rolled_out_is_accepted(change: dict[str, Any]) -> None:
     assert review("UPDATE", LLAMA, merged(LLAMA, {"spec": change}), "") == ()
 
 
-def test_every_problem_has_its_sentence() -> None:
+def test_manifest_with_several_problems_gets_a_sentence_for_each() -> None:
     bad = merged(LLAMA, {"spec": {"instances": 0, "slo": {"ttft": "5"}}})
     assert len(review("CREATE", None, bad, "")) == 2
     assert len(review("UPDATE", LLAMA, bad, "")) == 2
@@ -118,7 +118,7 @@ def test_an_earlier_versions_object_can_still_be_labelled_and_deleted() -> None:
     ("operation", "new", "subresource"),
     [("DELETE", None, ""), ("DELETE", {}, ""), ("UPDATE", {"spec": {}}, "status")],
 )
-def test_what_is_not_asked_about_is_let_through(
+def test_write_to_another_subresource_is_accepted(
     operation: str, new: dict[str, Any] | None, subresource: str
 ) -> None:
     assert review(operation, LLAMA, new, subresource) == ()

@@ -62,7 +62,7 @@ def namespace(cluster: ApiCluster) -> Namespace:
 
 
 @pytest.mark.parametrize("case", refused_by("schema", "cel", "strict"), ids=str)
-def test_the_crd_refuses_it(namespace: Namespace, case: Case) -> None:
+def test_crd_refuses_a_bad_manifest(namespace: Namespace, case: Case) -> None:
     if case.before:
         namespace.create(case.before)
     before = namespace.items()
@@ -81,13 +81,13 @@ def test_only_cel_refuses_what_is_said_to_be_refused_by_it() -> None:
 
 
 @pytest.mark.parametrize("case", refused_by("admission", "Degraded"), ids=str)
-def test_the_crd_takes_what_others_refuse(namespace: Namespace, case: Case) -> None:
+def test_crd_accepts_what_the_webhook_refuses(namespace: Namespace, case: Case) -> None:
     if case.before:
         namespace.create(case.before)
     namespace.attempt(case)
 
 
-def test_what_is_good_is_stored_with_its_defaults(namespace: Namespace) -> None:
+def test_good_manifest_is_stored_with_its_defaults(namespace: Namespace) -> None:
     namespace.create(GOOD)
     (stored,) = namespace.items()
     assert stored["spec"] == crd.defaulted(GOOD)["spec"]
@@ -109,7 +109,7 @@ def test_scaling_changes_the_spec_and_nothing_else(namespace: Namespace) -> None
     assert stored["spec"] == {**crd.defaulted(GOOD)["spec"], "instances": 3}
 
 
-def test_columns_tell_how_it_stands(namespace: Namespace) -> None:
+def test_printer_columns_show_the_status(namespace: Namespace) -> None:
     namespace.create(GOOD)
     status = {
         "ready": "2/3",

@@ -171,12 +171,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("template", GOOD, ids=str)
-def test_what_is_restricted_is_let_through(template: dict[str, Any]) -> None:
+def test_restricted_template_is_accepted(template: dict[str, Any]) -> None:
     assert violations(template, RESTRICTED) == ()
 
 
 @pytest.mark.parametrize(("template", "path", "allowance"), ALLOWED_BY, ids=str)
-def test_what_needs_an_allowance_is_refused_without_it(
+def test_template_that_needs_an_allowance_is_refused_without_it(
     template: dict[str, Any], path: str, allowance: Allowance
 ) -> None:
     (sentence,) = violations(template, RESTRICTED)

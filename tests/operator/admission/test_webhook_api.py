@@ -110,7 +110,7 @@ def refusal(cluster: ApiCluster, namespace: str, document: dict[str, Any]) -> st
 
 
 @pytest.mark.parametrize("case", refused_by("admission"), ids=str)
-def test_the_webhook_refuses_it(cluster: ApiCluster, case: Case) -> None:
+def test_webhook_refuses_a_bad_manifest(cluster: ApiCluster, case: Case) -> None:
     namespace = f"case-{next(NUMBERS)}"
     cluster.kubectl("create", "namespace", namespace)
     if case.before:
@@ -120,7 +120,7 @@ def test_the_webhook_refuses_it(cluster: ApiCluster, case: Case) -> None:
     assert case.missing_in(refused.value.stderr) == [], refused.value.stderr
 
 
-def test_what_is_good_may_be_made_scaled_and_changed(cluster: ApiCluster) -> None:
+def test_webhook_accepts_create_scale_and_change_of_a_good_manifest(cluster: ApiCluster) -> None:
     cluster.kubectl("create", "namespace", "good")
     create(cluster.kubectl, "good", GOOD)
     cluster.kubectl("-n", "good", "scale", "mi", "case", "--replicas=3")
@@ -128,7 +128,7 @@ def test_what_is_good_may_be_made_scaled_and_changed(cluster: ApiCluster) -> Non
     cluster.kubectl("-n", "good", "patch", "mi", "case", "--type=merge", "-p", patch)
 
 
-def test_a_condition_tells_what_got_past_the_webhook(cluster: ApiCluster) -> None:
+def test_manifest_that_passed_no_webhook_gets_a_condition(cluster: ApiCluster) -> None:
     def degraded() -> dict[str, Any]:
         found = json.loads(cluster.kubectl("-n", "old", "get", "mi", "case", "-o", "json"))
         conditions = found.get("status", {}).get("conditions", ())

@@ -48,7 +48,7 @@ def fake() -> FakeDeployment:
 
 
 async def carry_out(fake: FakeDeployment, actions: Iterable[Action | RepairAction]) -> Effect:
-    """In a round that observes what is there now."""
+    """In a reconcile that observes what is there now."""
     found = fake.resource()
     assert found is not None
     world, key = fake.world, Key(NAMESPACE, "llama")
@@ -135,7 +135,7 @@ def test_the_same_instances_other_steps_wait(fake: FakeDeployment) -> None:
     assert effect.done == (actions[0], actions[3])
 
 
-def test_nor_are_they_taken_after_a_refusal_of_the_api_server(fake: FakeDeployment) -> None:
+def test_actions_after_a_refusal_of_the_api_server_wait(fake: FakeDeployment) -> None:
     joined(fake, 2)
 
     def refuse(verb: str) -> None:
@@ -159,7 +159,7 @@ def test_an_order_that_a_cell_refuses_has_failed(fake: FakeDeployment) -> None:
     assert "HTTP 404: there is no such cell" in effect.problems[0].message
 
 
-def test_what_needs_a_cell_that_does_not_start_waits(fake: FakeDeployment) -> None:
+def test_action_on_a_cell_that_does_not_start_waits(fake: FakeDeployment) -> None:
     joined(fake, 1)
     fake.before_request = failing("/admin/v1/cells/cell-1")
     actions = [
@@ -199,7 +199,7 @@ def test_without_a_head_pods_are_still_made(fake: FakeDeployment) -> None:
     assert [problem.message for problem in effect.problems] == ["The head does not answer."]
 
 
-def test_whoever_answers_at_an_old_address_is_not_adopted(fake: FakeDeployment) -> None:
+def test_instance_of_another_name_at_an_old_address_is_not_adopted(fake: FakeDeployment) -> None:
     actions = [DeployCell("cell-0"), Attach("instance-0", "cell-0")]
     fake.engines["llama-instance-0"].name = "instance-9"
     effect = asyncio.run(carry_out(fake, actions))
@@ -211,7 +211,7 @@ def grace_s(fake: FakeDeployment, instance: str) -> int:
     return fake.pods()[instance]["metadata"]["deletionGracePeriodSeconds"]
 
 
-def test_only_what_has_drained_is_ended_in_a_hurry(fake: FakeDeployment) -> None:
+def test_pod_that_has_drained_is_deleted_without_grace(fake: FakeDeployment) -> None:
     joined(fake, 1)
     asyncio.run(carry_out(fake, [Drain("instance-0", "cell-0", "")]))
     asyncio.run(carry_out(fake, [Stop("instance-0", ""), Stop("instance-1", "")]))
@@ -238,7 +238,7 @@ def test_a_drain_is_marked_before_it_is_ordered(fake: FakeDeployment) -> None:
     assert marks[names.DRAIN_BUDGET] == "30"
 
 
-def test_a_refusal_is_a_problem_and_an_outage_ends_the_round(fake: FakeDeployment) -> None:
+def test_refusal_is_a_problem_and_an_outage_ends_the_reconcile(fake: FakeDeployment) -> None:
     def refuse(verb: str) -> None:
         if verb == "create":
             raise ApiError(403, "the quota is used up", "Forbidden")

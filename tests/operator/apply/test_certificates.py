@@ -101,7 +101,9 @@ def test_a_new_authority_waits_while_a_certificate_is_about_to_be_renewed() -> N
 
 @pytest.mark.parametrize("key", [CERTIFICATE, KEY, AUTHORITY, AUTHORITY_KEY])
 @pytest.mark.parametrize("change", [None, "", "nonsense", "another's"])
-def test_what_is_missing_or_does_not_fit_is_made_anew(key: str, change: str | None) -> None:
+def test_certificate_with_missing_or_wrong_parts_is_created_again(
+    key: str, change: str | None
+) -> None:
     data = dict(certificates({}, NAME, NOW))
     other = certificates({}, NAME, NOW)
     if change is None:

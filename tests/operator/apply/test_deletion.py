@@ -17,7 +17,7 @@ from macroserve.operator.reconcile.reconciler import Requeue
 def test_the_ingress_ends_before_what_it_stands_on() -> None:
     fake, reconciler = settled(resource())
     fake.delete()
-    assert asyncio.run(fake.round(reconciler)) is Requeue.SOON
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.SOON
     assert [obj["metadata"]["name"] for obj in fake.api.all(DEPLOYMENT)] == ["llama-head"]
     assert not any("deletionTimestamp" in pod["metadata"] for pod in fake.pods().values())
     assert condition(fake, "Progressing")["reason"] == "Deleting"
@@ -26,63 +26,63 @@ def test_the_ingress_ends_before_what_it_stands_on() -> None:
     assert found and found["metadata"]["finalizers"] == [names.FINALIZER]
 
     fake.kubelets()
-    assert asyncio.run(fake.round(reconciler)) is Requeue.STOP
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.STOP
     assert list(fake.api.all(DEPLOYMENT)) == []
     assert all("deletionTimestamp" in pod["metadata"] for pod in fake.pods().values())
     found = fake.resource()
     assert found and found["metadata"]["finalizers"] == []
 
 
-def test_the_end_does_not_wait_for_ever() -> None:
+def test_deletion_with_requests_that_do_not_end_completes() -> None:
     fake, reconciler = settled(resource())
     fake.delete()
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     fake.now += PATIENCE - timedelta(seconds=1)
-    assert asyncio.run(fake.round(reconciler)) is Requeue.SOON
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.SOON
     fake.now += timedelta(seconds=2)
-    assert asyncio.run(fake.round(reconciler)) is Requeue.STOP
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.STOP
 
 
-def test_one_that_no_operator_looked_after_ends_in_order_all_the_same() -> None:
+def test_macroinstance_without_an_operator_is_deleted_in_order() -> None:
     fake, _ = settled(resource())
     fake.delete()
     fake.now += 10 * PATIENCE
     reconciler = fake.reconciler()
-    assert asyncio.run(fake.round(reconciler)) is Requeue.SOON
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.SOON
     assert [obj["metadata"]["name"] for obj in fake.api.all(DEPLOYMENT)] == ["llama-head"]
     assert not any("deletionTimestamp" in pod["metadata"] for pod in fake.pods().values())
     fake.now += PATIENCE
-    assert asyncio.run(fake.round(reconciler)) is Requeue.STOP
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.STOP
 
 
-def test_one_that_is_gone_before_its_first_round_is_not_looked_after() -> None:
+def test_macroinstance_deleted_before_its_first_reconcile_is_left_alone() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     reconciler, gone = fake.reconciler(), fake.resource()
     assert gone is not None
     fake.api.remove(MACROINSTANCE, gone)
-    assert asyncio.run(reconciler.round(gone)) is Requeue.STOP
+    assert asyncio.run(reconciler.reconcile(gone)) is Requeue.STOP
     assert not fake.pods()
 
 
-def test_one_whose_end_another_replica_saw_to_is_gone() -> None:
+def test_macroinstance_finalized_by_another_replica_is_gone() -> None:
     fake, reconciler = settled(resource())
     fake.delete()
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     fake.kubelets()
     seen = fake.resource()
     assert seen is not None
     fake.api.remove(MACROINSTANCE, seen)
-    assert asyncio.run(reconciler.round(seen)) is Requeue.STOP
+    assert asyncio.run(reconciler.reconcile(seen)) is Requeue.STOP
 
 
-def test_one_with_a_spec_that_cannot_be_used_can_be_deleted() -> None:
+def test_macroinstance_with_an_invalid_spec_can_be_deleted() -> None:
     fake, reconciler = settled(resource())
     fake.apply(resource(mitosis={"lowerBound": 4, "upperBound": 4}))
     fake.delete()
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     fake.kubelets()
-    assert asyncio.run(fake.round(reconciler)) is Requeue.STOP
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.STOP
 
 
 def test_a_namespace_that_ends_refuses_what_is_told_and_lets_it_go() -> None:
@@ -95,19 +95,19 @@ def test_a_namespace_that_ends_refuses_what_is_told_and_lets_it_go() -> None:
 
     fake.api.before_call = refuse
     with pytest.raises(ApiError):
-        asyncio.run(fake.round(reconciler))
+        asyncio.run(fake.reconcile(reconciler))
     fake.kubelets()
-    assert asyncio.run(fake.round(reconciler)) is Requeue.STOP
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.STOP
 
 
-def test_one_that_is_gone_unseen_is_not_looked_after_any_more() -> None:
+def test_macroinstance_deleted_unseen_is_not_reconciled_any_more() -> None:
     fake, reconciler = settled(resource())
     gone = fake.resource()
     assert gone is not None
     gone["metadata"]["generation"] += 1
     gone["spec"]["instances"] = 4
     fake.api.remove(MACROINSTANCE, gone)
-    assert asyncio.run(reconciler.round(gone)) is Requeue.STOP
+    assert asyncio.run(reconciler.reconcile(gone)) is Requeue.STOP
 
 
 def test_pods_of_an_earlier_macroinstance_of_that_name_are_not_taken_over() -> None:
@@ -117,5 +117,5 @@ def test_pods_of_an_earlier_macroinstance_of_that_name_are_not_taken_over() -> N
     for kind in (CONFIG_MAP, SERVICE, DEPLOYMENT, BUDGET):
         for obj in fake.api.all(kind):
             fake.api.remove(kind, obj)
-    asyncio.run(fake.round(fake.reconciler()))
+    asyncio.run(fake.reconcile(fake.reconciler()))
     assert set(fake.pods()) == {"instance-0", "instance-1", "instance-2", "instance-3"}

@@ -21,7 +21,7 @@ def finalizers(api: FakeApiServer) -> dict[str, Any]:
     return {o["metadata"]["name"]: o["metadata"]["finalizers"] for o in api.all(MACROINSTANCE)}
 
 
-def test_only_ours_is_taken_off() -> None:
+def test_release_removes_the_operators_finalizer_alone() -> None:
     api = FakeApiServer()
     put(api, "a", [names.FINALIZER])
     put(api, "b", ["theirs", names.FINALIZER])
@@ -30,7 +30,7 @@ def test_only_ours_is_taken_off() -> None:
     assert finalizers(api) == {"a": [], "b": ["theirs"], "c": ["theirs"]}
 
 
-def test_other_namespaces_are_left_alone() -> None:
+def test_release_of_one_namespace_leaves_the_others() -> None:
     api = FakeApiServer()
     put(api, "a", [names.FINALIZER])
     asyncio.run(release(cast(Api, api), ("other",)))
@@ -39,7 +39,7 @@ def test_other_namespaces_are_left_alone() -> None:
     assert finalizers(api) == {"a": []}
 
 
-def test_one_that_changes_meanwhile_is_tried_again() -> None:
+def test_release_after_a_conflict_tries_again() -> None:
     api = FakeApiServer()
     put(api, "a", [names.FINALIZER])
     left = [3]
@@ -54,7 +54,7 @@ def test_one_that_changes_meanwhile_is_tried_again() -> None:
     assert finalizers(api) == {"a": []}
 
 
-def test_a_refusal_is_raised() -> None:
+def test_release_after_a_refusal_raises() -> None:
     api = FakeApiServer()
     put(api, "a", [names.FINALIZER])
 

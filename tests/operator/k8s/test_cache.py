@@ -71,7 +71,7 @@ def test_a_list_replaces_all_and_tells_only_what_differs() -> None:
     assert store.of(POD, LLAMA) == {}
 
 
-def test_what_names_no_macroinstance_is_left_out() -> None:
+def test_object_that_names_no_macroinstance_is_not_kept() -> None:
     store, changed = stored()
     stray = {"metadata": {"name": "a", "namespace": "team"}, "spec": {}}
     store.put(POD, stray)
@@ -80,7 +80,7 @@ def test_what_names_no_macroinstance_is_left_out() -> None:
     assert changed == []
 
 
-def test_little_is_kept_of_a_pod() -> None:
+def test_pod_in_the_store_keeps_few_fields() -> None:
     full = obj("a", status={"phase": "Running"})
     full["metadata"]["managedFields"] = [{"manager": "somebody"}]
     full["spec"] = {
@@ -181,7 +181,7 @@ def test_a_silent_watch_is_renewed_and_goes_on_where_it_was() -> None:
     run(main())
 
 
-def test_where_a_watch_cannot_go_on_a_list_comes_first() -> None:
+def test_watch_that_cannot_resume_lists_again() -> None:
     async def main() -> None:
         fake = FakeWatch([[obj("a")], [obj("b")]])
         fake.events = [("ADDED", obj("c")), ApiError(410, "too old")]
@@ -194,7 +194,7 @@ def test_where_a_watch_cannot_go_on_a_list_comes_first() -> None:
     run(main())
 
 
-def test_failures_are_survived_and_tried_again_ever_more_rarely() -> None:
+def test_watch_that_fails_is_tried_again_with_backoff() -> None:
     async def main() -> None:
         down: list[Any] = [ApiError(None, "no answer")] * 10
         fake = FakeWatch([*down, ValueError("nonsense"), [obj("a")]])

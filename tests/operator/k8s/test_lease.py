@@ -73,7 +73,7 @@ def lease(api: FakeApiServer) -> dict[str, Any]:
     return found["spec"]
 
 
-def test_one_leads_and_the_other_waits() -> None:
+def test_second_replica_waits_while_the_first_leads() -> None:
     async def scene() -> None:
         api = FakeApiServer()
         first = Replica(api, "first")
@@ -88,7 +88,7 @@ def test_one_leads_and_the_other_waits() -> None:
     run(scene())
 
 
-def test_two_that_begin_together_do_not_both_lead() -> None:
+def test_replicas_that_start_together_have_one_leader() -> None:
     async def scene() -> None:
         api = FakeApiServer()
         replicas = [Replica(api, f"replica-{number}") for number in range(5)]
@@ -134,7 +134,7 @@ def test_a_leader_that_is_stopped_gives_the_lease_back() -> None:
 
 @pytest.mark.parametrize("fails_after_s", [0.0, 0.8, 1.4, 3600.0])
 @pytest.mark.parametrize("cut_at", [20.0, 20.7, 21.3, 21.9])
-def test_one_that_cannot_renew_stops_before_another_begins(
+def test_leader_that_cannot_renew_stops_before_another_begins(
     fails_after_s: float, cut_at: float
 ) -> None:
     async def scene() -> None:
@@ -158,7 +158,7 @@ def test_one_that_cannot_renew_stops_before_another_begins(
     run(scene())
 
 
-def test_time_counts_from_before_a_renewal_for_others_may_have_seen_it_then() -> None:
+def test_leader_counts_its_time_from_before_a_renewal() -> None:
     async def scene() -> None:
         api = FakeApiServer()
         way = Cut(api)
@@ -179,7 +179,7 @@ def test_time_counts_from_before_a_renewal_for_others_may_have_seen_it_then() ->
     run(scene())
 
 
-def test_one_that_finds_another_holder_stops() -> None:
+def test_leader_that_finds_another_holder_stops() -> None:
     async def scene() -> None:
         api = FakeApiServer()
         first = Replica(api, "first")
@@ -209,7 +209,7 @@ def test_a_restarted_container_takes_its_own_lease_back_at_once() -> None:
     run(scene())
 
 
-def test_conflicts_cost_a_try_and_no_more() -> None:
+def test_leader_after_a_conflict_tries_again_and_leads_on() -> None:
     async def scene() -> None:
         api = FakeApiServer()
         calls = [0]
@@ -228,7 +228,7 @@ def test_conflicts_cost_a_try_and_no_more() -> None:
     run(scene())
 
 
-def test_what_fails_while_leading_is_raised() -> None:
+def test_error_while_leading_is_raised() -> None:
     async def scene() -> None:
         async def lead() -> None:
             raise RuntimeError("a bug")

@@ -1,4 +1,4 @@
-"""From raw objects to what a round observes of them."""
+"""From raw objects to what a reconcile observes of them."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -45,7 +45,7 @@ def ready(address: str = "10.0.0.5", status: str = "True") -> dict[str, Any]:
     [({}, False, (False, False)), ({}, True, (False, False))]
     + [({names.TLS: "true"}, calls, (True, not calls)) for calls in (False, True)],
 )
-def test_who_serves_with_tls_is_foreign_to_parts_that_know_no_certificate(
+def test_pod_with_tls_is_foreign_to_parts_without_a_certificate(
     labels: dict[str, str], calls_tls: bool, expected: tuple[bool, bool]
 ) -> None:
     pod = raw(labels=labels, annotations={names.PROTOCOL: names.PROTOCOL_VERSION})
@@ -85,7 +85,7 @@ def test_an_instances_pod() -> None:
         (raw(status=ready(), ownerReferences=None), (True, False, True)),
     ],
 )
-def test_ready_failed_deleting(pod: dict[str, Any], expected: tuple[bool, ...]) -> None:
+def test_pods_flags_follow_its_status(pod: dict[str, Any], expected: tuple[bool, ...]) -> None:
     (found,) = instance_pods([pod], UID)
     assert (found.ready, found.failed, found.deleting) == expected
 
@@ -101,14 +101,14 @@ def test_ready_failed_deleting(pod: dict[str, Any], expected: tuple[bool, ...]) 
         ({names.DRAIN_BUDGET: "-1"}, None, MAX_BUDGET_S),
     ],
 )
-def test_what_others_make_of_a_drains_marks(
+def test_drain_marks_that_others_write_are_read_with_care(
     notes: dict[str, str], since: datetime | None, budget_s: float
 ) -> None:
     (found,) = instance_pods([raw(annotations=notes)], UID)
     assert (found.draining_since, found.drain_budget_s) == (since, budget_s)
 
 
-def test_only_what_was_told_to_end_is_terminating() -> None:
+def test_server_counts_pods_with_a_deletion_timestamp_as_terminating() -> None:
     ending = raw(deletionTimestamp="2026-01-01T00:00:00Z")
     another = raw(ownerReferences=[{"uid": "uid-first"}])
     found = [instance_pods([pod], UID)[0] for pod in (raw(), ending, another)]

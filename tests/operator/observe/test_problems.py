@@ -92,7 +92,7 @@ FINE = [
 
 
 @pytest.mark.parametrize("raw", FINE)
-def test_nothing_is_wrong(raw: dict[str, Any]) -> None:
+def test_pod_that_runs_or_starts_has_no_problem(raw: dict[str, Any]) -> None:
     assert pod_problem(raw) is None
 
 
@@ -194,7 +194,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("raw", "reason", "message"), CASES)
-def test_the_cause_is_named(raw: dict[str, Any], reason: str, message: str) -> None:
+def test_pod_that_cannot_run_names_its_cause(
+    raw: dict[str, Any], reason: str, message: str
+) -> None:
     assert pod_problem(raw) == Problem(reason, message)
 
 
@@ -250,7 +252,7 @@ def test_a_deployment_has_its_pods_problems(
     assert deployment_problem(deployment, pods) == expected
 
 
-def test_what_the_api_server_refuses_is_told_in_its_words() -> None:
+def test_refusal_keeps_the_words_of_the_api_server() -> None:
     status = {"reason": "Forbidden", "message": "exceeded quota: pods=2", "code": 403}
     assert refusal("pod llama-instance-0", status) == Problem(
         "Forbidden", "The API server refuses pod llama-instance-0: exceeded quota: pods=2."
@@ -260,7 +262,7 @@ def test_what_the_api_server_refuses_is_told_in_its_words() -> None:
     )
 
 
-def test_a_secret_that_is_not_there() -> None:
+def test_absent_secret_is_a_problem_that_names_its_field() -> None:
     assert missing_secret("spec.ingress.apiKeysSecret", "keys") == Problem(
         "SecretNotFound", "spec.ingress.apiKeysSecret is 'keys', but there is no such Secret."
     )

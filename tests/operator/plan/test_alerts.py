@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from prometheus_client import REGISTRY
 
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.plan.alerts import ALERTS, MAX_BODY_BYTES, REFUSALS, AlertServer, decode
+from macroserve.operator.plan.alerts import MAX_BODY_BYTES, AlertServer, decode
 from macroserve.operator.plan.firing_alerts import Alert
 
 TOKEN = "correct horse"
@@ -60,8 +61,8 @@ class World:
         server = AlertServer(
             self.token_file, lambda: self.leads, self.known.__contains__, self.noted.append
         )
-        port = await server.start(0, "127.0.0.1")
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        self.port = await server.start(0, "127.0.0.1")
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{self.port}") as http:
             yield http
         await server.stop()
 
@@ -81,8 +82,8 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-def count(counter, label):
-    return counter.labels(label)._value.get()
+def count(name, **labels):
+    return REGISTRY.get_sample_value(f"macroserve_operator_{name}_total", labels) or 0.0
 
 
 async def test_firing_and_resolved_alerts_are_noted(world):
@@ -98,11 +99,14 @@ async def test_firing_and_resolved_alerts_are_noted(world):
 
 
 async def test_an_unknown_macroinstance_is_counted_and_harms_no_other(world):
-    before = count(ALERTS, "unknown"), count(ALERTS, "noted")
+    before = count("alerts", outcome="unknown"), count("alerts", outcome="noted")
     status, _, _ = await world.post(webhook(alert(macroinstance="gone"), alert()))
     assert status == 200
     assert [noted.about for noted in world.noted] == [Key("ns", "llama")]
-    assert (count(ALERTS, "unknown"), count(ALERTS, "noted")) == (before[0] + 1, before[1] + 1)
+    assert (count("alerts", outcome="unknown"), count("alerts", outcome="noted")) == (
+        before[0] + 1,
+        before[1] + 1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,19 +121,18 @@ async def test_an_unknown_macroinstance_is_counted_and_harms_no_other(world):
         pytest.param({"Authorization": f"Bearer {TOKEN[:-1]}"}, id="shorter"),
     ],
 )
-async def test_without_the_token_nothing_is_taken(world, headers):
-    before = count(REFUSALS, "unauthorized")
+async def test_alert_without_the_token_is_refused(world, headers):
+    before = count("alert_refusals", reason="unauthorized")
     status, text, answered = await world.post(webhook(alert()), headers)
     assert (status, world.noted) == (401, [])
     assert answered["WWW-Authenticate"] == "Bearer"
     assert TOKEN not in text
-    assert count(REFUSALS, "unauthorized") == before + 1
+    assert count("alert_refusals", reason="unauthorized") == before + 1
 
 
 async def test_a_token_that_is_no_text_is_wrong(world):
-    async with world.server() as http:
-        assert http._base_url is not None
-        reader, writer = await asyncio.open_connection("127.0.0.1", http._base_url.port)
+    async with world.server():
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(b"POST /alerts HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\n\r\n")
         assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
         writer.close()
@@ -141,7 +144,7 @@ async def test_a_new_token_holds_at_once(world):
     assert (await world.post(webhook(alert()), {"Authorization": "bearer another"}))[0] == 200
 
 
-async def test_no_token_lets_nobody_in(world):
+async def test_alert_while_no_token_is_configured_is_refused(world):
     world.token_file.write_text("\n")
     assert (await world.post(webhook(alert()), {"Authorization": "Bearer "}))[0] == 401
     world.token_file.unlink()
@@ -166,12 +169,12 @@ async def test_no_token_lets_nobody_in(world):
         b'{"version": "4", "alerts": [], "more": ' + b"[" * 100_000,
     ],
 )
-async def test_what_is_not_a_webhook_call_gets_a_sentence(world, body):
-    before = count(REFUSALS, "malformed")
+async def test_body_that_is_no_webhook_call_gets_a_sentence(world, body):
+    before = count("alert_refusals", reason="malformed")
     status, text, _ = await world.post(body)
     assert (status, world.noted) == (400, [])
     assert json.loads(text)["message"].startswith("This is not Alertmanager's webhook JSON")
-    assert count(REFUSALS, "malformed") == before + 1
+    assert count("alert_refusals", reason="malformed") == before + 1
 
 
 async def test_a_body_that_is_too_large_is_not_read(world):
@@ -185,7 +188,7 @@ async def test_only_alerts_are_served(world):
         assert response.status == 405
 
 
-async def test_one_that_does_not_lead_sends_alertmanager_elsewhere(world):
+async def test_replica_that_does_not_lead_refuses_alerts_as_unavailable(world):
     world.leads = False
     status, _, headers = await world.post(webhook(alert()))
     assert (status, world.noted) == (503, [])

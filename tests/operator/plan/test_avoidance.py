@@ -35,7 +35,7 @@ def failed(num_ended: int, device_error: str = ECC, served_until: Any = None) ->
 
 
 def looked_at(*looks: tuple[InstancePod, ...], gap: timedelta = timedelta(minutes=1)) -> Avoidance:
-    """After rounds that each find these pods, and the status of the round before."""
+    """After reconciles that each find these pods, and the status of the one before."""
     found = Avoidance((), ())
     for number, pods in enumerate(looks):
         seen = observation(pods=pods, now=NOW + number * gap, status=written(found))

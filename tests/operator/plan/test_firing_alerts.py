@@ -42,7 +42,7 @@ def test_an_alert_fires_until_it_is_resolved(book):
     assert book.firing(LLAMA) == frozenset()
 
 
-def test_only_what_changes_is_news(book):
+def test_repeated_alert_is_not_new(book):
     assert [book.note(fires(LOW)) for _ in range(3)] == [True, False, False]
     assert book.note(fires(LATE))
     assert [book.note(ends(LOW)) for _ in range(2)] == [True, False]
@@ -57,7 +57,7 @@ def test_alerts_of_one_name_end_each_on_its_own(book):
     assert book.note(ends(LOW, fingerprint="b"))
 
 
-def test_what_is_not_repeated_is_over(book, clock):
+def test_alert_that_is_not_repeated_ends(book, clock):
     book.note(fires(LOW))
     clock.now += STALE_S
     assert book.firing(LLAMA) == {LOW}

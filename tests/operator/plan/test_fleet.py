@@ -82,7 +82,7 @@ def member(found: Observation) -> Member:
         (pod(deleting=True, failed=True), State.LEAVING),
     ],
 )
-def test_states(of: InstancePod, state: State) -> None:
+def test_state_of_a_member_follows_its_pod(of: InstancePod, state: State) -> None:
     assert member(observation(of, cells={"cell-0": []})).state is state
 
 
@@ -99,7 +99,7 @@ def test_a_cell_is_where_its_scheduler_says_and_else_where_labels_say() -> None:
     assert (found.cell, found.pool, found.joined) == ("cell-0", Pool.LP, False)
 
 
-def test_whoever_had_the_name_before_has_not_joined() -> None:
+def test_earlier_pod_of_the_same_name_has_not_joined() -> None:
     found = member(observation(pod(), cells={"cell-0": [reported(address="10.0.0.4")]}))
     assert not found.joined
 
@@ -124,7 +124,7 @@ def test_cells_are_known_when_all_that_run_answer(
     assert only.joined is not known, "what serves is taken for a member while nobody can tell"
 
 
-def test_outdated_is_what_carries_another_revision() -> None:
+def test_member_of_another_revision_is_outdated() -> None:
     assert not member(observation(pod(), cells={})).outdated
     assert member(observation(pod(revision="before"), cells={})).outdated
 
@@ -166,7 +166,7 @@ LATE = replace(DRAINING, drain_budget_s=59.0)
         "it works, and its mark is not seen",
     ],
 )
-def test_drained(
+def test_member_that_is_idle_released_or_past_its_budget_has_drained(
     of: InstancePod, cells: dict[str, list[InstanceReport]] | None, drained: bool
 ) -> None:
     assert member(observation(of, cells=cells)).drained is drained
@@ -191,7 +191,7 @@ def test_drained(
         "something else ends it, in no cell",
     ],
 )
-def test_draining(
+def test_member_with_a_mark_or_by_its_report_drains(
     of: InstancePod, cells: dict[str, list[InstanceReport]] | None, draining: bool
 ) -> None:
     assert member(observation(of, cells=cells)).draining is draining
@@ -252,7 +252,7 @@ ENDING: dict[str, Any] = {"deleting": True, "terminating": True}
         "nobody can tell",
     ],
 )
-def test_repairs(
+def test_fleet_that_an_earlier_reconcile_left_gets_repairs(
     of: list[InstancePod], cells: dict[str, list[InstanceReport]] | None, repair: list[object]
 ) -> None:
     assert list(repair_actions(observation(*of, cells=cells))) == repair

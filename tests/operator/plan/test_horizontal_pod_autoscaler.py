@@ -49,7 +49,7 @@ def cluster() -> Iterator[ApiCluster]:
         yield cluster
 
 
-def test_it_scales_up_and_down(cluster: ApiCluster, tmp_path: Path) -> None:
+def test_horizontal_pod_autoscaler_scales_up_and_down(cluster: ApiCluster, tmp_path: Path) -> None:
     team = Team(cluster)
     with (
         OperatorProcess(cluster.kubeconfig, tmp_path),

@@ -2,13 +2,18 @@ import asyncio
 import threading
 
 import pytest
+from prometheus_client import REGISTRY
 
 from macroserve.core.scaling.autoscale import CapacityEstimate
-from macroserve.operator import metrics
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.plan.simulations import EVERY_S, PAUSES, STALE_S, Simulations
 
 LLAMA, QWEN = Key("ns", "llama"), Key("ns", "qwen")
+
+
+def errors():
+    labels = {"kind": "simulation"}
+    return REGISTRY.get_sample_value("macroserve_operator_errors_total", labels) or 0.0
 
 
 class World:
@@ -31,7 +36,7 @@ class World:
 
     async def idle(self):
         async with asyncio.timeout(5):
-            await asyncio.gather(*self.simulations._running.values())
+            await asyncio.gather(*self.simulations.running.values())
 
 
 @pytest.fixture
@@ -41,14 +46,14 @@ async def world():
     await world.simulations.stop()
 
 
-async def test_what_was_found_out_is_there_the_next_time(world):
+async def test_result_of_a_simulation_is_there_the_next_time(world):
     assert world.need(3) is None, "nobody waits for it"
     assert await world.told() == LLAMA
     assert world.need(99) == CapacityEstimate(1.0, 3, 3)
     assert world.need(99, QWEN) is None
 
 
-async def test_it_is_found_out_again_when_it_is_time(world):
+async def test_simulation_runs_again_when_it_is_due(world):
     world.need(3)
     await world.told()
     world.now += EVERY_S - 0.1
@@ -61,7 +66,7 @@ async def test_it_is_found_out_again_when_it_is_time(world):
     assert world.need(4).enough == 4
 
 
-async def test_the_same_again_wakes_nobody(world):
+async def test_simulation_with_an_equal_result_notifies_nobody(world):
     world.need(3)
     await world.told()
     world.now += EVERY_S
@@ -70,19 +75,19 @@ async def test_the_same_again_wakes_nobody(world):
     assert world.found.empty()
 
 
-async def test_what_takes_long_is_found_out_less_often(world):
+async def test_simulation_that_takes_long_runs_less_often(world):
     world.need(3, took_s=10.0)
     await world.told()
     world.now += PAUSES * 10 - 0.1
     world.need(4)
-    assert not world.simulations._running
+    assert not world.simulations.running
     world.now += 0.1
     world.need(4)
-    assert world.simulations._running
+    assert world.simulations.running
     await world.told()
 
 
-async def test_what_was_found_out_long_ago_is_not_known(world):
+async def test_result_of_long_ago_is_not_used(world):
     world.need(3)
     await world.told()
     world.now += STALE_S + 0.1
@@ -113,7 +118,7 @@ async def test_the_event_loop_runs_on_and_one_is_simulated_after_another(world):
     assert (most, times) == (1, 2)
 
 
-async def test_what_was_forgotten_meanwhile_is_not_taken_in(world):
+async def test_result_for_a_forgotten_macroinstance_is_discarded(world):
     go_on = threading.Event()
 
     def simulate():
@@ -132,15 +137,14 @@ async def test_what_was_forgotten_meanwhile_is_not_taken_in(world):
     assert world.need(7).enough == 7
 
 
-async def test_one_that_fails_is_counted_and_tried_again(world, caplog):
+async def test_simulation_that_fails_is_counted_and_tried_again(world, caplog):
     def fail():
         raise ZeroDivisionError
 
-    errors = metrics.ERRORS.labels("simulation")
-    before = errors._value.get()
+    before = errors()
     world.simulations.latest(LLAMA, fail)
     await world.told()
-    assert errors._value.get() == before + 1
+    assert errors() == before + 1
     assert "ns/llama" in caplog.text
     assert world.need(3) is None
     await world.idle()
@@ -150,8 +154,8 @@ async def test_one_that_fails_is_counted_and_tried_again(world, caplog):
     assert world.need(3).enough == 3
 
 
-async def test_stopping_ends_what_waits(world):
+async def test_stop_cancels_the_simulations_that_wait(world):
     world.need(1)
     world.need(2, QWEN)
     await world.simulations.stop()
-    assert not world.simulations._running
+    assert not world.simulations.running

@@ -1,4 +1,4 @@
-"""What a MacroInstance's rounds do about a node on which no instance can start."""
+"""What a MacroInstance's reconciles do about a node on which no instance can start."""
 
 import asyncio
 from datetime import timedelta
@@ -37,10 +37,10 @@ def fail_starts(fake: FakeDeployment, pod: Raw, node: str, times: int) -> None:
     fake.api.put(POD, {**pod, "spec": spec, "status": status})
 
 
-def rounds(fake: FakeDeployment, reconciler: Reconciler, number: int) -> None:
+def reconcile(fake: FakeDeployment, reconciler: Reconciler, number: int) -> None:
     async def go() -> None:
         for _ in range(number):
-            await fake.round(reconciler)
+            await fake.reconcile(reconciler)
 
     asyncio.run(go())
 
@@ -75,9 +75,9 @@ def test_instance_goes_to_another_node_and_others_stay() -> None:
 
 def test_node_is_told_of_once_also_by_the_next_operator() -> None:
     fake, reconciler = with_a_broken_node()
-    rounds(fake, reconciler, 3)
+    reconcile(fake, reconciler, 3)
     fake.now += timedelta(minutes=1)
-    rounds(fake, fake.reconciler(), 3)
+    reconcile(fake, fake.reconciler(), 3)
     (told,) = [event for event in fake.api.all(EVENT) if event["reason"] == "NodeAvoided"]
     assert (told["count"], told["type"]) == (1, "Warning")
     assert "gpu-7" in told["message"] and ECC in told["message"] and "instance-1" in told["message"]
@@ -89,11 +89,11 @@ def test_node_is_told_of_once_also_by_the_next_operator() -> None:
 def test_pod_ends_only_after_the_status_has_the_node() -> None:
     """An operator that dies in between leaves the next one all that it needs."""
     fake, reconciler = with_a_broken_node()
-    rounds(fake, reconciler, 1)
+    reconcile(fake, reconciler, 1)
     assert "deletionTimestamp" not in fake.pods()["instance-1"]["metadata"]
     found = fake.resource()
     assert found and [entry["node"] for entry in found["status"]["avoidedNodes"]] == ["gpu-7"]
-    rounds(fake, fake.reconciler(), 1)
+    reconcile(fake, fake.reconciler(), 1)
     assert "deletionTimestamp" in fake.pods()["instance-1"]["metadata"]
 
 
@@ -101,7 +101,7 @@ def test_node_has_instances_again_after_an_hour() -> None:
     fake, reconciler = with_a_broken_node()
     asyncio.run(settle(fake, reconciler))
     fake.now += timedelta(hours=1)
-    rounds(fake, reconciler, 1)
+    reconcile(fake, reconciler, 1)
     found = fake.resource()
     assert found and found["status"]["avoidedNodes"] == []
     assert condition(fake, "Degraded")["status"] == "False"
@@ -114,7 +114,7 @@ def test_node_has_instances_again_after_an_hour() -> None:
 def test_only_node_is_avoided_until_its_hour_is_over_and_the_condition_says_so() -> None:
     fake, reconciler = settled(resource(1))
     fail_starts(fake, fake.pods()["instance-0"], "gpu-7", 3)
-    rounds(fake, reconciler, 2)
+    reconcile(fake, reconciler, 2)
     for pod in list(fake.pods().values()):
         if "deletionTimestamp" in pod["metadata"]:
             fake.end(pod)
@@ -123,7 +123,7 @@ def test_only_node_is_avoided_until_its_hour_is_over_and_the_condition_says_so()
     scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     status = {"phase": "Pending", "conditions": [{**scheduled, "message": cause}]}
     fake.api.put(POD, {**waiting, "status": status})
-    rounds(fake, reconciler, 3)
+    reconcile(fake, reconciler, 3)
     (same,) = fake.pods().values()
     assert same["metadata"]["uid"] == waiting["metadata"]["uid"]
     message = condition(fake, "Degraded")["message"]

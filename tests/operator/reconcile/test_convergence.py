@@ -46,7 +46,7 @@ def _time_passes(fake: FakeDeployment) -> None:
 
 
 def _break(after: int) -> Act:
-    """The call so many calls from now fails, and the next round finds what that left."""
+    """The call so many calls from now fails, and the next reconcile finds what that left."""
 
     def broken(fake: FakeDeployment) -> None:
         left = [after]
@@ -87,10 +87,10 @@ acts = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(acts, st.booleans()), max_size=25), st.integers(1, 8))
-def test_the_wish_is_reached_and_no_work_is_cut_off(
+def test_fleet_after_any_history_converges_and_cuts_no_request_off(
     history: list[tuple[Act, bool]], wanted: int
 ) -> None:
-    """history: what happens between rounds, and whether the operator is killed after the round."""
+    """history: what happens between reconciles, and whether the operator is killed after one."""
     fake = FakeDeployment()
     fake.apply(resource(3))
 
@@ -99,7 +99,7 @@ def test_the_wish_is_reached_and_no_work_is_cut_off(
         for act, is_killed in history:
             act(fake)
             try:
-                await fake.round(reconciler)
+                await fake.reconcile(reconciler)
             except ApiError:
                 is_killed = True
             if is_killed:

@@ -41,7 +41,7 @@ def test_an_object_of_somebody_else_is_not_taken_over() -> None:
     fake.apply(resource())
     theirs = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": {"theirs": True}}
     fake.api.put(SERVICE, theirs)
-    asyncio.run(fake.round(fake.reconciler()))
+    asyncio.run(fake.reconcile(fake.reconciler()))
     found = next(obj for obj in fake.api.all(SERVICE) if obj["metadata"]["name"] == NAME)
     assert found["spec"] == {"theirs": True}
     degraded = condition(fake, "Degraded")
@@ -56,7 +56,7 @@ def test_a_pod_of_somebody_else_is_not_taken_over() -> None:
     theirs = {"metadata": {"name": "llama-instance-1", "namespace": NAMESPACE, "labels": {}}}
     fake.api.put(POD, {**theirs, "spec": {"containers": []}})
     fake.pods = lambda component="instance": {}  # type: ignore[method-assign]
-    asyncio.run(fake.round(fake.reconciler()))
+    asyncio.run(fake.reconcile(fake.reconciler()))
     assert condition(fake, "Degraded")["reason"] == "NameTaken"
 
 
@@ -69,7 +69,7 @@ def test_a_pod_that_is_refused_holds_up_nothing_else() -> None:
             raise ApiError(422, "spec.containers[0].image: Required value", "Invalid")
 
     fake.api.before_call = refuse
-    asyncio.run(fake.round(fake.reconciler()))
+    asyncio.run(fake.reconcile(fake.reconciler()))
     assert set(fake.pods()) == {"instance-0", "instance-2"}
     degraded = condition(fake, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "Invalid")
@@ -89,14 +89,14 @@ def test_tokens_that_a_person_made_are_used() -> None:
 
 def test_tokens_that_a_head_refuses_are_read_again() -> None:
     fake, reconciler = settled(resource())
-    asyncio.run(fake.round(reconciler))  # which has just looked
+    asyncio.run(fake.reconcile(reconciler))  # which has just looked
     (secret,) = fake.api.all(SECRET)
     secret["data"]["admin-token"] = base64.b64encode(b"another").decode()
     fake.api.put(SECRET, secret)
     fake.head_token = "another"
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert condition(fake, "Progressing")["status"] == "True"
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert condition(fake, "Progressing")["status"] == "False"
 
 
@@ -109,7 +109,7 @@ def test_a_head_that_has_yet_to_take_over_an_admin_token_is_spoken_to_with_eithe
     for token in (fake.head_token, "the next"):
         fake.head_token = token
         fake.now += timedelta(seconds=10)
-        asyncio.run(fake.round(reconciler))
+        asyncio.run(fake.reconcile(reconciler))
         assert condition(fake, "Progressing")["status"] == "False"
 
 
@@ -124,7 +124,7 @@ def test_tokens_that_somebody_makes_at_the_same_time_are_used() -> None:
             fake.api.put(SECRET, {"metadata": metadata, "data": data})
 
     fake.api.before_call = overtake
-    asyncio.run(fake.round(fake.reconciler()))
+    asyncio.run(fake.reconcile(fake.reconciler()))
     assert len(fake.pods()) == 3
     (secret,) = fake.api.all(SECRET)
     assert data.items() <= secret["data"].items()
@@ -142,7 +142,7 @@ def test_tokens_that_are_deleted_are_there_again_at_once_when_a_pod_needs_them(
     fake.api.remove(SECRET, before)
     in_state(fake, state)
     fake.now += timedelta(seconds=waited_s)
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     (after,) = fake.api.all(SECRET)
     assert after["data"] == before["data"]
 
@@ -153,14 +153,14 @@ def test_a_changed_secrets_keys_stand_before_the_former_ones_for_ten_minutes() -
     former = keys(before)
     fake.api.put(SECRET, before | {"data": before["data"] | {"secret": encoded("new")}})
     fake.now += timedelta(seconds=10)
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     new = derived_key("new", Purpose.HANDLES)
     assert keys(next(fake.api.all(SECRET))) == [new, *former]
     # Another operator goes on from there.
     reconciler = fake.reconciler()
     for minutes, expected in ((9, [new, *former]), (2, [new])):
         fake.now += timedelta(minutes=minutes)
-        asyncio.run(fake.round(reconciler))
+        asyncio.run(fake.reconcile(reconciler))
         assert keys(next(fake.api.all(SECRET))) == expected
     assert condition(fake, "Ready")["status"] == "True"
 
@@ -195,7 +195,7 @@ def test_tokens_that_nobody_knows_any_more_are_made_anew_once_no_pod_has_them() 
     (before,) = fake.api.all(SECRET)
     fake.api.remove(SECRET, before)
     reconciler = fake.reconciler()
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     degraded = condition(fake, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "TokensUnusable")
     assert "The Secret llama-tokens is gone" in degraded["message"]
@@ -219,7 +219,7 @@ def test_tokens_that_cannot_be_used_are_told_of() -> None:
     fake.apply(resource())
     metadata = {"name": "llama-tokens", "namespace": NAMESPACE}
     fake.api.put(SECRET, {"metadata": metadata, "data": {"secret": "czE="}})
-    asyncio.run(fake.round(fake.reconciler()))
+    asyncio.run(fake.reconcile(fake.reconciler()))
     degraded = condition(fake, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "TokensUnusable")
     assert not fake.pods()
@@ -232,11 +232,11 @@ def test_missing_api_keys_are_told_of_while_earlier_ingresses_serve() -> None:
     asyncio.run(settle(fake, reconciler))
     wanted = resource(ingress={"replicas": 2, "apiKeysSecret": "keys"})
     fake.apply(wanted)
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     ingress = next(d for d in fake.api.all(DEPLOYMENT) if "ingress" in d["metadata"]["name"])
     status = {"replicas": 3, "updatedReplicas": 1, "readyReplicas": 2}
     fake.api.put(DEPLOYMENT, {**ingress, "status": status})
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert condition(fake, "Degraded")["reason"] == "SecretNotFound"
 
 
@@ -245,7 +245,7 @@ def test_missing_api_keys_are_told_of_until_they_are_there() -> None:
     fake = FakeDeployment()
     fake.apply(wanted)
     reconciler = fake.reconciler()
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert condition(fake, "Degraded")["reason"] == "SecretNotFound"
     fake.api.put(SECRET, {"metadata": {"name": "keys", "namespace": NAMESPACE}})
     asyncio.run(settle(fake, reconciler))

@@ -10,7 +10,7 @@ from support.virtual_time import run
 
 from macroserve.operator.k8s.client import ApiError
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.reconcile.queue import MAX_WAIT_S, ROUND_TIMEOUT_S, WorkQueue
+from macroserve.operator.reconcile.queue import MAX_WAIT_S, RECONCILE_TIMEOUT_S, WorkQueue
 from macroserve.operator.reconcile.reconciler import Reconciler, Requeue
 
 LLAMA, QWEN = Key("team", "llama"), Key("team", "qwen")
@@ -34,8 +34,8 @@ def the_same_waits_each_time() -> None:
     random.seed(1)
 
 
-class Rounds:
-    """Stands for a Reconciler. outcome: what its next rounds come to."""
+class FakeReconciler:
+    """Stands for a Reconciler. outcome: what its next reconciles come to."""
 
     def __init__(self, resource: Any) -> None:
         self.uid = resource["metadata"]["uid"]
@@ -44,7 +44,7 @@ class Rounds:
         self.outcome: Callable[[], Any] = lambda: Requeue.LATER
         self.takes_s = 0.0
 
-    async def round(self, resource: Any) -> Requeue:
+    async def reconcile(self, resource: Any) -> Requeue:
         self.times.append(asyncio.get_running_loop().time())
         self.seen.append(resource)
         await asyncio.sleep(self.takes_s)
@@ -57,7 +57,7 @@ class Rounds:
 
 class Scene:
     def __init__(self) -> None:
-        self.made: dict[str, Rounds] = {}
+        self.made: dict[str, FakeReconciler] = {}
         self.forgotten: list[Key] = []
         self.on_forget: Callable[[], None] = lambda: None
         self.loops = WorkQueue(self._make, self._forget)
@@ -72,8 +72,8 @@ class Scene:
         return scene
 
     def _make(self, resource: Any) -> Reconciler:
-        rounds = self.made[resource["metadata"]["name"]] = Rounds(resource)
-        return cast(Reconciler, rounds)
+        reconciler = self.made[resource["metadata"]["name"]] = FakeReconciler(resource)
+        return cast(Reconciler, reconciler)
 
     def _forget(self, key: Key) -> None:
         self.forgotten.append(key)
@@ -95,7 +95,7 @@ def raising(error: BaseException) -> Callable[[], Any]:
     return outcome
 
 
-def test_only_the_leader_looks() -> None:
+def test_queue_reconciles_only_while_it_leads() -> None:
     async def main() -> None:
         scene = Scene()
         scene.loops.changed(resource())
@@ -112,7 +112,7 @@ def test_only_the_leader_looks() -> None:
     run(main())
 
 
-def test_it_looks_rarely_when_nothing_happens() -> None:
+def test_queue_without_changes_reconciles_rarely() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(300)
@@ -123,17 +123,17 @@ def test_it_looks_rarely_when_nothing_happens() -> None:
     run(main())
 
 
-def test_it_looks_every_second_while_something_is_under_way() -> None:
+def test_queue_during_an_action_reconciles_every_second() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(300)
-        rounds = scene.made["llama"]
-        rounds.outcome = lambda: Requeue.SOON
+        reconciler = scene.made["llama"]
+        reconciler.outcome = lambda: Requeue.SOON
         scene.loops.wake(LLAMA)
         await asyncio.sleep(1)
-        rounds.times.clear()
+        reconciler.times.clear()
         await asyncio.sleep(60)
-        assert all(0.8 <= wait <= 1.4 for wait in rounds.waits)
+        assert all(0.8 <= wait <= 1.4 for wait in reconciler.waits)
 
     run(main())
 
@@ -149,7 +149,7 @@ def test_it_looks_every_second_while_something_is_under_way() -> None:
         ({"annotations": {"a": "b"}}, False),
     ],
 )
-def test_a_change_wakes_it_at_once_but_its_own_status_does_not(
+def test_change_wakes_the_queue_and_the_own_status_does_not(
     change: dict[str, Any], wakes: bool
 ) -> None:
     async def main() -> None:
@@ -168,31 +168,31 @@ def test_a_change_wakes_it_at_once_but_its_own_status_does_not(
     run(main())
 
 
-def test_many_wakes_are_few_rounds() -> None:
+def test_many_changes_cause_few_reconciles() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(300)
-        rounds = scene.made["llama"]
-        rounds.times.clear()
+        reconciler = scene.made["llama"]
+        reconciler.times.clear()
         for _ in range(100):
             scene.loops.wake(LLAMA)
             await asyncio.sleep(0.005)
-        assert 1 <= len(rounds.times) <= 6
+        assert 1 <= len(reconciler.times) <= 6
 
     run(main())
 
 
-def test_a_change_during_a_round_is_looked_at_after_it() -> None:
+def test_change_during_a_reconcile_causes_another() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(300)
-        rounds = scene.made["llama"]
-        rounds.takes_s = 5
+        reconciler = scene.made["llama"]
+        reconciler.takes_s = 5
         scene.loops.wake(LLAMA)
         await asyncio.sleep(2)
         scene.loops.changed(resource(generation=2))
         await asyncio.sleep(4)
-        assert rounds.seen[-1]["metadata"]["generation"] == 2
+        assert reconciler.seen[-1]["metadata"]["generation"] == 2
 
     run(main())
 
@@ -200,7 +200,7 @@ def test_a_change_during_a_round_is_looked_at_after_it() -> None:
 @pytest.mark.parametrize(
     "error", [ApiError(409, "conflict"), ApiError(None, "no answer"), ValueError("a bug")]
 )
-def test_one_that_fails_goes_on_and_holds_up_no_other(error: Exception) -> None:
+def test_reconcile_that_fails_is_repeated_and_holds_up_no_other(error: Exception) -> None:
     async def main() -> None:
         scene = Scene()
         scene.loops.changed(resource())
@@ -223,55 +223,55 @@ def test_one_that_fails_goes_on_and_holds_up_no_other(error: Exception) -> None:
     run(main())
 
 
-def test_its_own_events_do_not_make_a_failing_one_busy() -> None:
+def test_own_changes_of_a_failing_reconcile_do_not_skip_its_backoff() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(1)
-        rounds = scene.made["llama"]
-        rounds.outcome = raising(ApiError(409, "conflict"))
+        reconciler = scene.made["llama"]
+        reconciler.outcome = raising(ApiError(409, "conflict"))
         for _ in range(1000):
             scene.loops.wake(LLAMA)
             await asyncio.sleep(0.01)
-        assert len(rounds.times) < 30
+        assert len(reconciler.times) < 30
 
     run(main())
 
 
-def test_a_round_that_hangs_is_given_up() -> None:
+def test_reconcile_that_hangs_is_cancelled() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(30)
-        rounds = scene.made["llama"]
-        rounds.takes_s = 1e9
+        reconciler = scene.made["llama"]
+        reconciler.takes_s = 1e9
         scene.loops.wake(LLAMA)
         await asyncio.sleep(1)
-        rounds.takes_s = 0
-        rounds.times.clear()
-        await asyncio.sleep(ROUND_TIMEOUT_S + 40)
-        assert rounds.times
+        reconciler.takes_s = 0
+        reconciler.times.clear()
+        await asyncio.sleep(RECONCILE_TIMEOUT_S + 40)
+        assert reconciler.times
 
     run(main())
 
 
-def test_one_that_is_gone_is_not_looked_at_any_more() -> None:
+def test_deleted_macroinstance_is_not_reconciled_any_more() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(1)
-        rounds = scene.made["llama"]
-        rounds.outcome = lambda: Requeue.STOP
+        reconciler = scene.made["llama"]
+        reconciler.outcome = lambda: Requeue.STOP
         await asyncio.sleep(60)
-        count = len(rounds.times)
+        count = len(reconciler.times)
         assert scene.forgotten == [LLAMA]
         assert scene.loops.resource(LLAMA) is None
         scene.loops.gone(resource())
         await asyncio.sleep(60)
-        assert len(rounds.times) == count
+        assert len(reconciler.times) == count
         assert scene.forgotten == [LLAMA]
 
     run(main())
 
 
-def test_one_that_comes_again_under_its_name_begins_anew() -> None:
+def test_macroinstance_created_again_under_its_name_starts_anew() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(1)
@@ -286,7 +286,7 @@ def test_one_that_comes_again_under_its_name_begins_anew() -> None:
     run(main())
 
 
-def test_the_end_of_an_earlier_one_does_not_end_the_one_that_has_its_name() -> None:
+def test_deletion_of_an_earlier_macroinstance_keeps_the_one_of_its_name() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(1)
@@ -302,7 +302,7 @@ def test_the_end_of_an_earlier_one_does_not_end_the_one_that_has_its_name() -> N
     run(main())
 
 
-def test_one_that_comes_again_during_its_last_round_is_looked_after() -> None:
+def test_macroinstance_created_again_during_its_last_reconcile_is_reconciled() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(30)
@@ -317,12 +317,12 @@ def test_one_that_comes_again_during_its_last_round_is_looked_after() -> None:
     run(main())
 
 
-def test_one_that_comes_again_just_after_its_last_round_is_looked_after() -> None:
+def test_macroinstance_created_again_after_its_last_reconcile_is_reconciled() -> None:
     async def main() -> None:
         scene = Scene.of_one()
         await asyncio.sleep(30)
         scene.made["llama"].outcome = lambda: Requeue.STOP
-        # Told from within the round's end: its task is not known to be done then.
+        # Told from within the reconcile's end: its task is not known to be done then.
         scene.on_forget = lambda: scene.loops.changed(resource(uid="uid-second"))
         scene.loops.wake(LLAMA)
         await asyncio.sleep(10)
@@ -331,7 +331,7 @@ def test_one_that_comes_again_just_after_its_last_round_is_looked_after() -> Non
     run(main())
 
 
-def test_whoever_leads_again_knows_what_came_meanwhile() -> None:
+def test_queue_that_leads_again_knows_the_changes_meanwhile() -> None:
     async def main() -> None:
         scene = Scene()
         scene.lead()

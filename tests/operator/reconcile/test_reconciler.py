@@ -1,4 +1,4 @@
-"""Rounds of a MacroInstance: what they make, how soon they look again, what they tell."""
+"""Reconciles of a MacroInstance: what they make, how soon they look again, what they tell."""
 
 import asyncio
 import json
@@ -53,13 +53,13 @@ def test_a_macroinstance_gets_its_objects_and_owns_them() -> None:
     assert condition(fake, "Ready")["status"] == "True"
 
 
-def test_a_round_with_nothing_to_do_asks_the_api_server_for_the_secret_now_and_then() -> None:
+def test_reconcile_with_nothing_to_do_reads_the_secret_now_and_then() -> None:
     fake, reconciler = settled(resource())
     for seconds, calls in ((60, ["get Secret llama-tokens"]), (9, [])):
         fake.now += timedelta(seconds=seconds)
         fake.api.calls.clear()
         fake.requests.clear()
-        assert asyncio.run(fake.round(reconciler)) is Requeue.LATER
+        assert asyncio.run(fake.reconcile(reconciler)) is Requeue.LATER
         assert fake.api.calls == calls
         assert fake.requests == ["GET /admin/v1/cells"]
 
@@ -114,7 +114,7 @@ def test_spec_is_never_written() -> None:
     assert not [call for call in fake.api.calls if call.startswith(("replace M", "apply M"))]
 
 
-def test_what_follows_from_the_spec_follows_its_changes() -> None:
+def test_objects_after_a_change_of_the_spec_follow_it() -> None:
     fake, reconciler = settled(resource(3))
 
     def applied() -> dict[str, object]:
@@ -138,7 +138,7 @@ def test_what_follows_from_the_spec_follows_its_changes() -> None:
     assert len(revisions) == 1, "every instance was replaced"
 
 
-def test_of_the_instances_that_should_be_there_one_may_be_missing() -> None:
+def test_disruption_budget_allows_one_instance_to_be_missing() -> None:
     fake, reconciler = settled(resource(3))
 
     def least() -> int:
@@ -161,11 +161,11 @@ def test_of_the_instances_that_should_be_there_one_may_be_missing() -> None:
 
 
 # -- how soon to look again, and what is told
-def test_it_looks_again_soon_while_something_is_under_way() -> None:
+def test_reconcile_during_an_action_is_requeued_soon() -> None:
     fake, reconciler = settled(resource(3))
 
     async def paces() -> list[Requeue]:
-        return [await fake.round(reconciler) for _ in range(3)]
+        return [await fake.reconcile(reconciler) for _ in range(3)]
 
     assert asyncio.run(paces()) == [Requeue.LATER] * 3
     fake.apply(resource(4))
@@ -191,13 +191,13 @@ def test_figures_of_the_load_are_told_now_and_then() -> None:
         for tokens in range(1, 31):
             fake.engines["llama-instance-0"].tokens = tokens % 2
             fake.now += timedelta(seconds=1)
-            await fake.round(reconciler)
+            await fake.reconcile(reconciler)
 
     asyncio.run(watched())
     assert 2 <= fake.api.calls.count("apply_status MacroInstance llama") <= 4
 
 
-def test_what_cannot_be_told_holds_nothing_up() -> None:
+def test_event_that_cannot_be_written_holds_nothing_up() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_told_holds_nothing_up() -> None:
     assert condition(fake, "Ready")["status"] == "True"
 
 
-def test_what_happened_is_told_once_the_status_can_be_written() -> None:
+def test_events_wait_until_the_status_can_be_written() -> None:
     fake, reconciler = settled(resource(3))
     for event in fake.api.all(EVENT):
         fake.api.remove(EVENT, event)
@@ -222,10 +222,10 @@ def test_what_happened_is_told_once_the_status_can_be_written() -> None:
 
     fake.api.before_call = refuse
     with pytest.raises(ApiError, match="no answer"):
-        asyncio.run(fake.round(reconciler))
+        asyncio.run(fake.reconcile(reconciler))
     assert "instance-3" in fake.pods()
     fake.api.before_call = lambda verb: None
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert {"InstanceAdded", "ScaledUp"} <= events(fake)
 
 
@@ -235,7 +235,7 @@ def test_a_spec_that_cannot_be_used_changes_nothing_but_the_status() -> None:
     before = set(fake.pods())
     fake.apply(resource(5, mitosis={"lowerBound": 4, "upperBound": 4}))
     fake.api.calls.clear()
-    assert asyncio.run(fake.round(reconciler)) is Requeue.LATER
+    assert asyncio.run(fake.reconcile(reconciler)) is Requeue.LATER
     assert set(fake.pods()) == before
     assert Counter(call.split()[0] for call in fake.api.calls) == {"apply_status": 1, "apply": 1}
     degraded = condition(fake, "Degraded")

@@ -17,14 +17,14 @@ def test_a_working_instance_is_drained_before_it_is_deleted() -> None:
 
     async def shrink() -> None:
         fake.apply(resource(2))
-        await fake.round(reconciler)
+        await fake.reconcile(reconciler)
         (victim,) = (e for e in fake.engines.values() if e.draining)
         pod = fake.pods()[victim.name]
         assert names.DRAINING_SINCE in pod["metadata"]["annotations"]
-        await fake.round(reconciler)
+        await fake.reconcile(reconciler)
         assert "deletionTimestamp" not in fake.pods()[victim.name]["metadata"]
         victim.tokens = 0
-        await fake.round(reconciler)
+        await fake.reconcile(reconciler)
         assert "deletionTimestamp" in fake.pods()[victim.name]["metadata"]
         assert victim.name not in fake.cells["cell-0"]
 
@@ -39,12 +39,12 @@ def test_a_drain_ends_with_its_budget() -> None:
 
     async def shrink() -> None:
         fake.apply(resource(2))
-        await fake.round(reconciler)
+        await fake.reconcile(reconciler)
         fake.now += timedelta(seconds=69)  # 30 s and 4 * 100 tokens * 0.1 s
-        await fake.round(reconciler)
+        await fake.reconcile(reconciler)
         assert not any("deletionTimestamp" in p["metadata"] for p in fake.pods().values())
         fake.now += timedelta(seconds=2)
-        await fake.round(reconciler)
+        await fake.reconcile(reconciler)
         assert any("deletionTimestamp" in p["metadata"] for p in fake.pods().values())
 
     asyncio.run(shrink())
@@ -54,7 +54,7 @@ def test_a_pod_that_somebody_else_deletes_takes_no_new_requests_and_is_replaced(
     fake, reconciler = settled(resource(3))
     leaving = fake.pods()["instance-1"]
     asyncio.run(fake.api.delete(POD, NAMESPACE, leaving["metadata"]["name"]))
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert fake.cells["cell-0"]["instance-1"].draining
     assert "instance-3" in fake.pods()
 
@@ -62,7 +62,7 @@ def test_a_pod_that_somebody_else_deletes_takes_no_new_requests_and_is_replaced(
 def test_a_pod_on_a_lost_node_is_replaced_and_erased() -> None:
     fake, reconciler = settled(resource(3))
     fake.lose(fake.pods()["instance-1"], kubelet_only=False)
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert set(fake.pods()) == {"instance-0", "instance-2", "instance-3"}
 
 
@@ -71,13 +71,13 @@ def test_where_only_the_kubelet_is_dead_the_instance_finishes_first() -> None:
     engine = fake.engines["llama-instance-1"]
     engine.tokens = 10
     fake.lose(fake.pods()["instance-1"], kubelet_only=True)
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert engine.draining
     assert {"instance-1", "instance-3"} <= set(fake.pods())
     engine.tokens = 0
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert "instance-1" not in fake.pods()
-    asyncio.run(fake.round(reconciler))
+    asyncio.run(fake.reconcile(reconciler))
     assert "instance-1" not in fake.cells["cell-0"]
 
 
@@ -88,7 +88,7 @@ def test_instances_that_serve_are_left_alone_while_the_head_is_away() -> None:
     fake.head_answers = False
     fake.apply(resource(2))
     for _ in range(5):
-        asyncio.run(fake.round(reconciler))
+        asyncio.run(fake.reconcile(reconciler))
     assert not any("deletionTimestamp" in pod["metadata"] for pod in fake.pods().values())
     assert condition(fake, "Progressing")["status"] == "True"
 

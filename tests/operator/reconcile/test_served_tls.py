@@ -116,7 +116,7 @@ def test_a_certificate_that_cannot_be_used_is_told_of(authority: str | None) -> 
         del own["stringData"][AUTHORITY]
     fake.api.put(SECRET, own)
     fake.apply(resource())
-    asyncio.run(fake.round(fake.reconciler()))
+    asyncio.run(fake.reconcile(fake.reconciler()))
     degraded = condition(fake, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "CertificateUnusable")
     assert "The Secret llama-served-tls must have under the key ca.crt" in degraded["message"]
@@ -128,7 +128,7 @@ def test_with_an_issuer_cert_manager_makes_the_secret() -> None:
     fake.apply(resource())
     reconciler = fake.reconciler()
     for _ in range(3):
-        asyncio.run(fake.round(reconciler))
+        asyncio.run(fake.reconcile(reconciler))
         fake.now += timedelta(seconds=60)
     (wanted,) = fake.api.all(CERTIFICATES)
     assert wanted["spec"]["secretName"] == wanted["metadata"]["name"] == "llama-served-tls"

@@ -45,7 +45,9 @@ def memory(*names: str, **quantities: str) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_memory_limit_of_the_engine(given: dict[str, Any] | None, expected: dict[str, Any]) -> None:
+def test_engine_without_a_memory_limit_gets_one(
+    given: dict[str, Any] | None, expected: dict[str, Any]
+) -> None:
     assert bounded(pod(given), "8Gi")["spec"]["containers"][0]["resources"] == expected
 
 
@@ -69,6 +71,8 @@ def test_every_other_container_has_a_memory_limit() -> None:
         ({"configMap": {"name": "c"}}, {"configMap": {"name": "c"}}),
     ],
 )
-def test_size_limit_of_folders(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_empty_dir_without_a_size_limit_gets_one(
+    given: dict[str, Any], expected: dict[str, Any]
+) -> None:
     volumes = bounded(pod(volumes=({"name": "v", **given},)), "8Gi")["spec"]["volumes"]
     assert volumes == [{"name": "v", **expected}]

@@ -101,7 +101,9 @@ TABLE: list[tuple[str, int, set[str]]] = [
 
 
 @pytest.mark.parametrize(("component", "port", "expected"), TABLE)
-def test_who_reaches_a_port(component: str, port: int, expected: set[str]) -> None:
+def test_port_of_a_part_is_reached_by_these_pods_alone(
+    component: str, port: int, expected: set[str]
+) -> None:
     sources = {name: own(name) for name in ("ingress", "head", "instance")}
     sources |= {"operator": OPERATOR, "prometheus": PROMETHEUS}
     found = {name for name, pod in sources.items() if reaches(pod, component, port)}
@@ -127,7 +129,7 @@ def test_without_monitoring_only_the_parts_reach_the_private_ports() -> None:
 
 
 @pytest.mark.parametrize("component", ["head", "ingress", "instance"])
-def test_turned_off_everything_is_let_through(component: str) -> None:
+def test_policies_that_are_turned_off_let_everything_through(component: str) -> None:
     assert reaches(STRANGER, component, RAY, ServedNetwork(enabled=False))
 
 

@@ -305,7 +305,7 @@ def test_a_template_replaces_only_the_pods_that_it_changes(
     assert {component for component in before if before[component] != after[component]} == replaced
 
 
-def test_rollouts_of_the_servers() -> None:
+def test_servers_roll_out_without_a_gap_and_the_head_without_a_twin() -> None:
     of = context(ingress={"replicas": 3})
     assert head.deployment(of)["spec"]["strategy"] == {"type": "Recreate"}
     spec = ingress.deployment(of)["spec"]
@@ -348,7 +348,7 @@ def test_tokens_are_random_and_of_no_use_to_guess() -> None:
     assert all(len(value) >= 40 for value in values)
 
 
-def test_everything_is_owned_and_labelled() -> None:
+def test_every_object_has_an_owner_and_labels() -> None:
     for kind, obj in children(context(), BUDGET):
         metadata = obj["metadata"]
         (owner,) = metadata["ownerReferences"]

@@ -107,7 +107,9 @@ def container(pod: dict[str, Any], name: str = "engine") -> dict[str, Any]:
         ),
     ],
 )
-def test_fields_of_the_pod(template: dict[str, Any], path: str, expected: object) -> None:
+def test_template_sets_fields_of_the_pod(
+    template: dict[str, Any], path: str, expected: object
+) -> None:
     assert merged(POD, template)["spec"].get(path) == expected
 
 
@@ -163,7 +165,9 @@ def test_fields_of_the_pod(template: dict[str, Any], path: str, expected: object
         ),
     ],
 )
-def test_fields_of_the_container(fields: dict[str, Any], path: str, expected: object) -> None:
+def test_template_sets_fields_of_the_container(
+    fields: dict[str, Any], path: str, expected: object
+) -> None:
     assert container(merged(POD, engine(**fields)))[path] == expected
 
 

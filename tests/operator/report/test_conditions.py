@@ -1,4 +1,4 @@
-"""What conditions say of a round, and when they change."""
+"""What conditions say of a reconcile, and when they change."""
 
 from dataclasses import replace
 from datetime import timedelta, timezone
@@ -105,7 +105,9 @@ READY = [
 
 
 @pytest.mark.parametrize(("found", "status", "reason", "message"), READY)
-def test_ready(found: ReconcileResult, status: str, reason: str, message: str) -> None:
+def test_ready_condition_follows_the_serving_instances(
+    found: ReconcileResult, status: str, reason: str, message: str
+) -> None:
     assert said(found, Kind.READY) == (status, reason, message)
 
 
@@ -170,7 +172,9 @@ PROGRESSING = [
 
 
 @pytest.mark.parametrize(("found", "status", "reason", "message"), PROGRESSING)
-def test_progressing(found: ReconcileResult, status: str, reason: str, message: str) -> None:
+def test_progressing_condition_follows_the_actions_under_way(
+    found: ReconcileResult, status: str, reason: str, message: str
+) -> None:
     assert said(found, Kind.PROGRESSING) == (status, reason, message)
 
 
@@ -210,7 +214,9 @@ DEGRADED = [
 
 
 @pytest.mark.parametrize(("found", "status", "reason", "message"), DEGRADED)
-def test_degraded(found: ReconcileResult, status: str, reason: str, message: str) -> None:
+def test_degraded_condition_names_the_worst_problem(
+    found: ReconcileResult, status: str, reason: str, message: str
+) -> None:
     assert said(found, Kind.DEGRADED) == (status, reason, message)
 
 
@@ -253,7 +259,7 @@ SCALING = [
 @pytest.mark.parametrize(
     ("found", "able", "able_why", "able_text", "known", "known_why", "known_text"), SCALING
 )
-def test_able_to_scale_and_metrics_available(
+def test_scaling_conditions_follow_autoscaling_and_metrics(
     found: ReconcileResult,
     able: str,
     able_why: str,
@@ -266,7 +272,7 @@ def test_able_to_scale_and_metrics_available(
     assert said(found, Kind.METRICS_AVAILABLE) == (known, known_why, known_text)
 
 
-def test_all_five_are_there_with_the_generation_they_are_about() -> None:
+def test_conditions_are_five_with_their_generation() -> None:
     found = conditions(RECONCILED)
     assert [one["type"] for one in found] == [
         "Ready",
@@ -279,7 +285,7 @@ def test_all_five_are_there_with_the_generation_they_are_about() -> None:
     assert {one["lastTransitionTime"] for one in found} == {"2026-03-01T12:00:00Z"}
 
 
-def test_times_are_utc() -> None:
+def test_transition_time_is_in_utc() -> None:
     found = reconcile_result(observation(now=NOW.astimezone(timezone(timedelta(hours=5)))))
     assert {one["lastTransitionTime"] for one in conditions(found)} == {"2026-03-01T12:00:00Z"}
 
@@ -364,7 +370,7 @@ STATES = st.fixed_dictionaries(
     knows_cells=st.booleans(),
     wanted=st.integers(1, 6),
 )
-def test_what_any_round_says_fits_together(
+def test_conditions_of_any_reconcile_agree(
     states: list[dict[str, Any]], head: Server | None, knows_cells: bool, wanted: int
 ) -> None:
     pods = tuple(replace(pod(number), **state) for number, state in enumerate(states))

@@ -56,7 +56,7 @@ def settled() -> Recorder:
 
 
 def told(to: Recorder, found: ReconcileResult) -> list[tuple[str, str, str]]:
-    """Of one round: type, reason and message of its events."""
+    """Of one reconcile: type, reason and message of its events."""
     decided = to.decide(found.plan, found.observation.now)
     events = to.events(found, decided, status(found, to.decisions))
     return [(event["type"], event["reason"], event["message"]) for event in events]
@@ -66,7 +66,7 @@ def reasons(to: Recorder, found: ReconcileResult) -> list[str]:
     return [reason for _, reason, _ in told(to, found)]
 
 
-def test_nothing_is_told_while_nothing_happens() -> None:
+def test_reconcile_without_a_change_has_no_events() -> None:
     to = settled()
     assert told(to, reconcile_result()) == []
     assert told(to, reconcile_result(observation(now=NOW + timedelta(days=1)))) == []
@@ -262,7 +262,7 @@ def test_a_plan_is_one_decision_for_as_long_as_it_lasts() -> None:
     assert len(to.decisions) == 4
 
 
-def test_what_an_earlier_process_decided_is_not_decided_again() -> None:
+def test_decision_of_an_earlier_process_is_not_repeated() -> None:
     first = settled()
     plan = FleetPlan((SPLIT,), ())
     told(first, reconcile_result(plan=plan))
@@ -323,7 +323,7 @@ def test_an_event_is_what_the_api_server_wants() -> None:
     }
 
 
-def test_what_is_told_again_is_one_event_with_a_count() -> None:
+def test_repeated_event_is_one_with_a_count() -> None:
     to = settled()
     times = [NOW, NOW + timedelta(minutes=40), NOW + timedelta(minutes=80)]
     events = [to.events(move_at(now), (), status(reconcile_result(), ()))[0] for now in times]
@@ -333,7 +333,7 @@ def test_what_is_told_again_is_one_event_with_a_count() -> None:
     assert events[-1]["lastTimestamp"] == "2026-03-01T13:20:00Z"
 
 
-def test_after_an_hour_it_is_another_event() -> None:
+def test_event_repeated_after_an_hour_is_a_new_one() -> None:
     to = settled()
     times = [NOW, NOW + timedelta(minutes=61)]
     first, second = (

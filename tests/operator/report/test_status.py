@@ -1,4 +1,4 @@
-"""The whole status of a round, and that it stays the same while nothing happens."""
+"""The whole status of a reconcile, and that it stays the same while nothing happens."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -104,7 +104,7 @@ def test_the_crd_takes_every_field_of_it(found: Any) -> None:
     assert crd.refused(resource) == []
 
 
-def test_what_instances_found_of_the_hybrid_cache_is_said_once() -> None:
+def test_status_has_the_hybrid_cache_once() -> None:
     assert status(BUSY, ())["hybridCache"] == HYBRID_CACHE
     assert "hybridCache" not in status(NEW, ())
 
@@ -126,7 +126,9 @@ def test_the_crd_has_no_field_that_is_never_told() -> None:
         (tuple(pod(n) for n in range(5)), ("5/3", 5, 5)),
     ],
 )
-def test_counts(pods: tuple[Any, ...], expected: tuple[str, int, int]) -> None:
+def test_status_counts_instances_by_state(
+    pods: tuple[Any, ...], expected: tuple[str, int, int]
+) -> None:
     found = status(reconcile_result(observation(pods=pods)), ())
     assert (found["ready"], found["instances"], found["readyInstances"]) == expected
 
@@ -206,7 +208,7 @@ def test_the_newest_decisions_are_kept() -> None:
 
 
 @pytest.mark.parametrize("found", [reconcile_result(), BUSY, NEW])
-def test_nothing_changes_while_nothing_happens(found: Any) -> None:
+def test_status_without_a_change_stays_equal(found: Any) -> None:
     first = status(found, [DECISION])
     later = replace(found.observation, now=NOW + timedelta(hours=2), status=first)
     calm = replace(found.target, change=None)

@@ -1,7 +1,7 @@
 """The actuator carries out the actions of a fleet's plan on pods and cells.
 
-Each action may be repeated. One that fails is tried again in the next round, and holds up only what
-needs it: the same instance's other actions, and the end of cells that something was to leave.
+Each action may be repeated. One that fails is tried again in the next reconcile, and holds up only
+the actions that need it: the same instance's, and the end of cells that an instance was to leave.
 """
 
 import contextlib
@@ -139,7 +139,7 @@ class Actuator:
         except ApiError as error:
             if not error.is_conflict:
                 raise
-            # Made by an earlier round that has not seen it yet, or by somebody else.
+            # Made by an earlier reconcile that has not seen it yet, or by somebody else.
             full_name = names.pod(self.render_context.name, name)
             found = await self.api.get(POD, self.render_context.namespace, full_name)
             if found and not is_owned(found, self.render_context.uid):

@@ -10,7 +10,7 @@ from macroserve.operator.k8s.client import Api, ApiError, connected
 from macroserve.operator.k8s.kinds import MACROINSTANCE
 from macroserve.operator.options import namespaces
 
-MAX_ROUNDS = 10
+MAX_TRIES = 10
 
 
 async def release(api: Api, namespaces: Sequence[str] = ("*",)) -> None:
@@ -18,7 +18,7 @@ async def release(api: Api, namespaces: Sequence[str] = ("*",)) -> None:
 
     One that somebody changes meanwhile is read and tried again.
     """
-    for _ in range(MAX_ROUNDS):
+    for _ in range(MAX_TRIES):
         listed = [await api.list(MACROINSTANCE, {}, namespace) for namespace in namespaces]
         resources = [resource for _, found in listed for resource in found]
         held = [resource for resource in resources if has_finalizer(resource)]
@@ -30,7 +30,7 @@ async def release(api: Api, namespaces: Sequence[str] = ("*",)) -> None:
             except ApiError as error:
                 if not error.is_conflict:
                     raise
-    raise ApiError(None, f"MacroInstances still have the finalizer after {MAX_ROUNDS} rounds.")
+    raise ApiError(None, f"MacroInstances still have the finalizer after {MAX_TRIES} tries.")
 
 
 async def main() -> None:

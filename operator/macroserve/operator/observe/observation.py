@@ -95,7 +95,7 @@ class Observation:
 
     head, ingress: None where there is no Deployment yet.
     report: None when the head does not answer. running_cells: schedulers that run, None likewise.
-    status: as the resource had it before this round.
+    status: as the resource had it before this reconcile.
     """
 
     now: datetime

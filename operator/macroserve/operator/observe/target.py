@@ -29,7 +29,7 @@ class ScalingTarget:
     able: whether it may be changed just now; a hold (no metrics, a window not yet over) keeps the
     last target, and ``reason`` says what it waits for.
     metrics_available: None where nothing depends on metrics, as without ``spec.autoscaling``.
-    change: set in the round that changes the target.
+    change: set in the reconcile that changes the target.
     high_priority_ratio: share of the instances in the HP pool.
     """
 

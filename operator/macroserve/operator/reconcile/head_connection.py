@@ -52,7 +52,7 @@ class HeadConnection:
         """Return the tokens; create them if they are absent. Raise ApiError and TokensError.
 
         pods: all that need them. While one is being set up, their Secret is looked at in every
-        round: without it a pod waits for ever.
+        reconcile: without it a pod waits for ever.
         """
         is_due = self._read_at is None or not now - self._read_at < READ_AGAIN
         if self._tokens is None or is_due or any(is_being_set_up(pod) for pod in pods):

@@ -1,6 +1,6 @@
 """The work queue has one loop for each MacroInstance; a change of its objects wakes the loop.
 
-A round that fails is logged, counted and tried again later; it holds up no other MacroInstance.
+A reconcile that fails is logged, counted and tried again later; it holds up no other MacroInstance.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from macroserve.operator.k8s.names import Key
 from macroserve.operator.logs import about
 from macroserve.operator.reconcile.reconciler import Reconciler, Requeue
 
-ROUND_TIMEOUT_S = 120.0
+RECONCILE_TIMEOUT_S = 120.0
 MIN_WAIT_S = 1.0
 MAX_WAIT_S = 15.0
 GAP_S = 0.1
-"""Between two rounds at least: what changes together is looked at once."""
+"""Between two reconciles at least: what changes together is looked at once."""
 
 
 class WorkQueue:
@@ -121,7 +121,7 @@ class _Worker:
         self._reconciler: Reconciler | None = None
         self._woken = asyncio.Event()
         self._changed_at: float | None = time.monotonic()
-        self.task = asyncio.create_task(self._run(), name=f"rounds of {key}")
+        self.task = asyncio.create_task(self._run(), name=f"reconciles of {key}")
 
     def wake(self, is_change: bool = False) -> None:
         if is_change and self._changed_at is None:
@@ -133,7 +133,7 @@ class _Worker:
         while (resource := self._resource()) is not None:
             self._woken.clear()
             changed_at, self._changed_at = self._changed_at, None
-            pace = await self._round(resource)
+            pace = await self._reconcile(resource)
             if pace is Requeue.STOP:
                 self._gone(resource)
                 return
@@ -150,25 +150,25 @@ class _Worker:
             except TimeoutError:
                 pass
 
-    async def _round(self, resource: Object) -> Requeue | None:
+    async def _reconcile(self, resource: Object) -> Requeue | None:
         """Reconcile once; return None if that failed."""
-        metrics.ROUNDS.inc()
+        metrics.RECONCILES.inc()
         try:
-            with metrics.ROUND_SECONDS.time():
-                async with asyncio.timeout(ROUND_TIMEOUT_S):
+            with metrics.RECONCILE_SECONDS.time():
+                async with asyncio.timeout(RECONCILE_TIMEOUT_S):
                     if self._reconciler is None or self._reconciler.uid != _uid(resource):
                         self._reconciler = self._make(resource)
-                    return await self._reconciler.round(resource)
+                    return await self._reconciler.reconcile(resource)
         except ApiError as error:
             kind = "conflict" if error.is_conflict else "api"
             metrics.ERRORS.labels(kind).inc()
-            self._log.info("A round goes on later: %s", error)
+            self._log.info("The reconcile is tried again later: %s", error)
         except TimeoutError:
             metrics.ERRORS.labels("timeout").inc()
-            self._log.warning("A round took longer than %g s.", ROUND_TIMEOUT_S)
+            self._log.warning("The reconcile took longer than %g s.", RECONCILE_TIMEOUT_S)
         except Exception:
             metrics.ERRORS.labels("unexpected").inc()
-            self._log.exception("A round failed.")
+            self._log.exception("The reconcile failed.")
         return None
 
 

@@ -1,7 +1,7 @@
 """One reconcile of a MacroInstance has four phases: observe, plan, apply, report.
 
-Level-triggered: a round looks at what is there, takes the next actions, each of which may be
-repeated, and leaves the rest to the rounds that follow. What must outlive this process is in the
+Level-triggered: a reconcile looks at what is there, takes the next actions, each of which may be
+repeated, and leaves the rest to those that follow. What must outlive this process is in the
 cluster: labels, annotations, the status.
 """
 
@@ -85,7 +85,7 @@ class Reconciler:
         self._finalizing_since: datetime | None = None
         self._fleet: Fleet | None = None
 
-    async def round(self, resource: Object) -> Requeue:
+    async def reconcile(self, resource: Object) -> Requeue:
         """resource: as the API server showed it last. Raises ApiError."""
         now = self._context.now()
         if is_deleting(resource) and await self._finalize(resource, now):
@@ -105,7 +105,7 @@ class Reconciler:
             return Requeue.SOON
         if not has_finalizer(resource) and not await add_finalizer(self._context.api, resource):
             return Requeue.STOP
-        return await self._reconcile(resource, desired, now)
+        return await self._apply(resource, desired, now)
 
     async def _finalize(self, resource: Object, now: datetime) -> bool:
         """Patience begins here, not when somebody deleted what no operator looked after."""
@@ -113,7 +113,7 @@ class Reconciler:
         waited = now - self._finalizing_since
         return await finalize(self._context.api, self._context.store, resource, waited)
 
-    async def _reconcile(self, resource: Object, desired: DesiredObjects, now: datetime) -> Requeue:
+    async def _apply(self, resource: Object, desired: DesiredObjects, now: datetime) -> Requeue:
         context = self._context
         problems: list[Problem] = []
         # Before the pods that mount them: a kubelet that finds no Secret comes back later.

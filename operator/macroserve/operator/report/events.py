@@ -79,7 +79,7 @@ class Recorder:
     def events(
         self, found: ReconcileResult, decided: Sequence[DecisionRecord], status: Object
     ) -> tuple[dict[str, Any], ...]:
-        """decided: what ``decide`` returned. status: as it is after this round."""
+        """decided: what ``decide`` returned. status: as it is after this reconcile."""
         news = [
             *_of_target(found),
             *(EventDraft(d.event, str(d)) for d in decided if d.event),

@@ -1,6 +1,6 @@
 """This module computes the whole ``status`` of a MacroInstance from one reconcile.
 
-Equal rounds give equal statuses, so that an idle MacroInstance costs no writes.
+Equal reconciles give equal statuses, so that an idle MacroInstance costs no writes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
