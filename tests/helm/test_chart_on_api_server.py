@@ -1,4 +1,4 @@
-"""The chart on a real API server without nodes: what it takes, keeps and refuses.
+"""The chart is installed on a real API server without nodes.
 
 Its pods never run, so nothing waits for them, and the hook that an uninstall would run is off.
 """

@@ -1,4 +1,4 @@
-"""What the chart tells Prometheus and Grafana is true of what Macroserve serves."""
+"""The chart's monitoring fits the metrics that Macroserve serves."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ def panels() -> Iterator[Object]:
 
 
 def board_queries() -> list[str]:
-    """With Grafana's variables filled in."""
+    """Return the queries with Grafana's variables filled in."""
     return [
         target["expr"]
         .replace("$namespace", ".*")
@@ -53,7 +53,7 @@ def rules() -> Iterator[Object]:
 
 @pytest.fixture(scope="module")
 def served() -> set[str]:
-    """The names of all series that Macroserve's processes serve."""
+    """Return the names of all series that Macroserve's processes serve."""
     pages = [
         IngressMetrics("default", "llama", attainment=0.9).page(),
         cell_page([], {"namespace": "default", "macroinstance": "llama"}),
@@ -69,7 +69,7 @@ def served() -> set[str]:
 
 @pytest.fixture(scope="module")
 def vllms() -> set[str]:
-    """The names that vLLM's own logger registers."""
+    """Return the names that vLLM's own logger registers."""
     package = importlib.util.find_spec("vllm")
     assert package and package.origin
     source = Path(package.origin).parent / "v1" / "metrics" / "loggers.py"

@@ -1,4 +1,4 @@
-"""An operator that looks after some namespaces only."""
+"""The operator can be limited to some namespaces."""
 
 import pytest
 import yaml

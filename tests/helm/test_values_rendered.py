@@ -1,4 +1,4 @@
-"""Values decide which objects there are, and each value is seen in one of them."""
+"""Values decide which objects are rendered, and each value appears in one of them."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""The operator on a real API server. No node runs its pods, so they stay Pending."""
+"""The operator runs on a real API server. No node runs its pods, so they stay Pending."""
 
 import json
 import threading
@@ -44,7 +44,7 @@ def team(cluster: ApiCluster) -> Team:
 
 @contextmanager
 def meddling(change: Any) -> Iterator[None]:
-    """Somebody else writes all the time."""
+    """Let another writer write all the time."""
     over = threading.Event()
 
     def meddle() -> None:

@@ -1,4 +1,4 @@
-"""What the operator reads of its environment."""
+"""The operator reads its options from the environment."""
 
 from pathlib import Path
 

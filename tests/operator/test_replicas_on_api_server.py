@@ -1,4 +1,4 @@
-"""The operator's replicas on a real API server: who leads, and what is left when none does."""
+"""The operator's replicas run on a real API server and elect a leader."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The whole of a MacroInstance: real API server, operator, head, ingress and emulated instances.
+"""A whole MacroInstance runs: real API server, operator, head, ingress and emulated instances.
 
 Only nodes are missing: a fake kubelet runs the pods as processes. While cells divide and merge
 and the operator is killed, no request fails.
@@ -50,7 +50,7 @@ def status(cluster: ApiCluster) -> dict[str, Any]:
 
 
 def is_settled(cluster: ApiCluster, sizes: list[int]) -> bool:
-    """Ready, with cells of these sizes, and nothing under way."""
+    """Return whether it is ready, with cells of these sizes and no action under way."""
     found = status(cluster)
     conditions = {c["type"]: c["status"] for c in found.get("conditions", ())}
     cells = sorted(cell["instances"] for cell in found.get("cells", ()))
@@ -130,7 +130,7 @@ def test_a_secret_that_kubectl_changes_is_taken_over_and_no_request_fails(
 
 
 def keys(cluster: ApiCluster) -> list[str]:
-    """That sign handles, the newest first."""
+    """Return the keys that sign handles, the newest first."""
     path = "jsonpath={.data.key-handles}"
     found = cluster.kubectl("-n", NAMESPACE, "get", "secret", "llama-tokens", "-o", path)
     return base64.b64decode(found).decode().split()

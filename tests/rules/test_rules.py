@@ -1,4 +1,4 @@
-"""The recording and alert rules, by Prometheus' own tester: what fires, and what must not."""
+"""Prometheus' own tester runs the recording and alert rules."""
 
 from pathlib import Path
 
@@ -18,17 +18,17 @@ FAILING, NO_OPERATOR = "MacroserveRequestsFailing", "MacroserveOperatorMissing"
 
 
 def steady(value):
-    """The same value for as long as any test lasts."""
+    """Return a series with one value for as long as any test lasts."""
     return f"{value}+0x500"
 
 
 def growing(per_minute, minutes=42):
-    """A counter with so many more each minute."""
+    """Return a counter with so many more each minute."""
     return f"0+{per_minute * EVERY_S / 60}x{minutes * 60 // EVERY_S}"
 
 
 def then(*stretches):
-    """A counter that grows by ``per_minute`` for ``minutes``, stretch by stretch."""
+    """Return a counter that grows by ``per_minute`` for ``minutes``, stretch by stretch."""
     values, at = [], 0.0
     for per_minute, minutes in stretches:
         step = per_minute * EVERY_S / 60
@@ -39,7 +39,7 @@ def then(*stretches):
 
 
 def requests(ok, attained=None, failed="0x500", late="0x500", cancelled="0x500", ingress="a"):
-    """What one ingress counts."""
+    """Return the counters of one ingress."""
     own = f'{LLAMA},instance="{ingress}"'
     series = {
         f'macroserve_requests_total{{{own},outcome="ok"}}': ok,
@@ -63,7 +63,7 @@ def operator(target=3, ready=3, leads=1, name="op-0"):
 
 
 def cells(busy=0.8, late=(0,), instances=3):
-    """One gauge a cell, the same in each of two ingresses."""
+    """Return one gauge for each cell, the same in each of two ingresses."""
     series = {}
     for number, is_late in enumerate(late):
         for ingress in ("a", "b"):
@@ -106,7 +106,7 @@ def run(tmp_path, series, at, tests):
 
 
 def firing(tmp_path, series, at, *alerts):
-    """These alerts about llama fire, and no others but the heartbeat."""
+    """Expect these alerts about llama, and no others but the heartbeat."""
     heartbeat = {'{alertname="MacroserveWatchdog"}': 1}
     by = "count by (alertname, namespace, macroinstance)"
     expected = {

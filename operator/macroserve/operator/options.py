@@ -13,13 +13,19 @@ from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """engine_image: of all pods that the operator makes. identity: of this replica, unique.
+    """The options of one replica of the operator.
 
-    namespace: where the leader's Lease is. webhook_cert_dir: holds ``tls.crt`` and ``tls.key``;
-    without it no webhook is served. alert_token_file: without it no alerts are taken.
-    namespaces: the only ones that it looks after; none: all.
-    pod_policy: what pod templates may ask for. served_network: who may reach served pods.
-    served_tls: whether these talk over TLS.
+    Attributes:
+        engine_image: Image of all pods that the operator creates.
+        identity: Unique name of this replica.
+        namespace: Namespace of the leader's Lease.
+        webhook_cert_dir: Folder with ``tls.crt`` and ``tls.key``; without it no webhook is
+            served.
+        alert_token_file: File with the token for alerts; without it no alerts are accepted.
+        namespaces: Namespaces that the operator reconciles; empty means all.
+        pod_policy: What pod templates may set.
+        served_network: Who may reach served pods.
+        served_tls: Whether served pods use TLS.
     """
 
     engine_image: str

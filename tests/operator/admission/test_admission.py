@@ -1,4 +1,4 @@
-"""Which writes the webhook lets through, and in which words it refuses the others."""
+"""The webhook accepts good writes, and refuses the others in clear words."""
 
 import copy
 from typing import Any

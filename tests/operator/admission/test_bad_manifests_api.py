@@ -1,4 +1,4 @@
-"""A real API server with the CRD refuses what is bad, in words that help, and changes nothing."""
+"""A real API server with the CRD refuses bad manifests, in words that help, and changes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ NUMBERS = count()
 
 
 class Namespace:
-    """Of one test."""
+    """The namespace of one test."""
 
     def __init__(self, cluster: ApiCluster, name: str) -> None:
         self.name = name
@@ -34,11 +34,11 @@ class Namespace:
         create(self._cluster.kubectl, self.name, document)
 
     def attempt(self, case: Case) -> None:
-        """Raises KubectlError."""
+        """Apply a manifest. Raise KubectlError."""
         attempt(self._cluster.kubectl, self.name, case)
 
     def put_status(self, status: dict[str, Any]) -> None:
-        """Of the only MacroInstance."""
+        """Write the status of the only MacroInstance."""
         (item,) = json.loads(self.kubectl("get", "mi", "-o", "json"))["items"]
         url = self.url(f"/{item['metadata']['name']}/status")
         document = json.dumps(item | {"status": status})

@@ -1,4 +1,4 @@
-"""What a pod template may ask for, and what it takes to allow the rest."""
+"""The policy accepts restricted pod templates, and others where an allowance is set."""
 
 import json
 from typing import Any

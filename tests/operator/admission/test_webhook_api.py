@@ -31,7 +31,9 @@ WHY = "spec.engine.args has the key 'model', which must be left out"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiCluster]:
-    """With the operator and its webhook; in the namespace ``old`` is what was there before."""
+    """Start a cluster with the operator and its webhook; older objects are in the namespace
+    ``old``.
+    """
     folder = tmp_path_factory.mktemp("webhook")
     with ApiCluster() as cluster:
         cluster.apply_crd(crd.PATH)
@@ -101,7 +103,7 @@ def configuration(authority: Authority) -> dict[str, Any]:
 
 
 def refusal(cluster: ApiCluster, namespace: str, document: dict[str, Any]) -> str:
-    """What is said against it; empty if nothing is."""
+    """Return why the API server refuses the manifest; empty if it accepts it."""
     try:
         create(cluster.kubectl, namespace, document)
     except KubectlError as error:

@@ -1,4 +1,4 @@
-"""Steps carried out one by one, and what one that fails holds up."""
+"""The actuator carries actions out one by one; one that fails holds up as little as possible."""
 
 import asyncio
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ TOKENS = Tokens({"secret": "s", "admin-token": "a", "key-control": "c"})
 
 @pytest.fixture
 def fake() -> FakeDeployment:
-    """Four pods that are ready, in no cell, and no cell."""
+    """Return four pods that are ready and in no cell, and no cell."""
     fake = FakeDeployment()
     fake.apply(resource(4))
     asyncio.run(carry_out(fake, [Start(f"instance-{n}", "cell-0", LP) for n in range(4)]))
@@ -48,7 +48,7 @@ def fake() -> FakeDeployment:
 
 
 async def carry_out(fake: FakeDeployment, actions: Iterable[Action | RepairAction]) -> Effect:
-    """In a reconcile that observes what is there now."""
+    """Carry actions out in a reconcile that observes the present state."""
     found = fake.resource()
     assert found is not None
     world, key = fake.world, Key(NAMESPACE, "llama")

@@ -1,4 +1,4 @@
-"""The certificates of a MacroInstance: what is made, and what is due when."""
+"""The certificates of a MacroInstance are created, and renewed when they are due."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,9 @@ def authorities(data) -> list[x509.Certificate]:
 
 
 def is_taken(data, trusted) -> bool:
-    """Whether who has the authorities of ``trusted`` takes the certificate of ``data``."""
+    """Return whether a peer with the authorities of ``trusted`` accepts the certificate of
+    ``data``.
+    """
     certificate = x509.load_pem_x509_certificate(data[CERTIFICATE].encode())
     for authority in authorities(trusted):
         if authority.subject == certificate.issuer:

@@ -1,4 +1,4 @@
-"""The end of a MacroInstance."""
+"""A MacroInstance is deleted in order."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Taking the finalizer off everything when the operator is uninstalled."""
+"""The command removes the operator's finalizer from all MacroInstances before an uninstall."""
 
 import asyncio
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""How keys follow a deployment's secret."""
+"""The keys of a deployment follow its secret."""
 
 from datetime import UTC, datetime, timedelta
 

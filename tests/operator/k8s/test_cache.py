@@ -1,4 +1,4 @@
-"""The store of what watches show, and the watch that fills it."""
+"""The store keeps the objects that watches report, and a watch fills it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The calls that the client sends, and the errors that it makes of refusals."""
+"""The client sends these calls, and raises these errors for refusals."""
 
 import json
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ def test_error_of_409_is_a_conflict_and_of_404_an_absence() -> None:
 
 
 class FakeServer:
-    """An HTTP server that answers with what the test says, and keeps what it was asked."""
+    """The server gives the answers of the test, and keeps the requests."""
 
     def __init__(self, *answers: web.Response) -> None:
         self.asked: list[web.BaseRequest] = []

@@ -1,4 +1,4 @@
-"""Leadership: one at a time, soon taken over, and lost before another one begins."""
+"""One replica leads at a time; another takes over soon, and never before the first has stopped."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ TAKEOVER_S = 15.0
 
 
 class Replica:
-    """What one replica did: when it began to lead, and when it was stopped."""
+    """The replica records when it began to lead, and when it was stopped."""
 
     def __init__(self, api: FakeApiServer, name: str) -> None:
         self.began: list[float] = []
@@ -39,13 +39,13 @@ class Replica:
             self.ended.append(now())
 
     async def stop(self) -> None:
-        """As SIGTERM does."""
+        """Cancel the replica, as SIGTERM does."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
 
 class Cut(FakeApiServer):
-    """A way to an API server, which can be cut. Each call takes so long, cut or not."""
+    """The connection to an API server can be cut. Each call takes the same time, cut or not."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""From raw objects to what a reconcile observes of them."""
+"""A reconcile observes pods by their raw objects."""
 
 from datetime import UTC, datetime
 from typing import Any

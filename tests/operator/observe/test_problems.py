@@ -1,4 +1,4 @@
-"""From what a kubelet, a scheduler or an API server says to a cause that a person can act on."""
+"""A problem names the cause on which a person can act, from raw status."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def pod(
     status: dict[str, Any] | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
-    """One container, running unless told."""
+    """Return a pod with one container, which runs by default."""
     container = {
         "name": "engine",
         "image": IMAGE,

@@ -1,4 +1,4 @@
-"""From a pod's raw status to how its last start failed."""
+"""The raw status of a pod tells how its last start failed."""
 
 from datetime import UTC, datetime
 from typing import Any

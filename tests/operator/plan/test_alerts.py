@@ -1,4 +1,4 @@
-"""The endpoint for Alertmanager, over HTTP."""
+"""Alertmanager reaches the endpoint over HTTP."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ def labels(**others):
 
 
 def webhook(*alerts, version="4"):
-    """As Alertmanager 0.25 sends it."""
+    """Return a call as Alertmanager 0.25 sends it."""
     return {
         "receiver": "operator",
         "status": "firing",

@@ -1,4 +1,4 @@
-"""The share of HP instances where it is left open: when it is looked for, and what is kept."""
+"""The automatic share of HP instances is simulated when it matters, and kept."""
 
 import pytest
 from support.reconcile_results import cell, manifest, observation

@@ -1,4 +1,4 @@
-"""The autoscaler between two reconciles: what it reads, what it remembers, what it lets happen."""
+"""The autoscaler keeps its state between reconciles and changes the target for a reason alone."""
 
 from datetime import timedelta
 

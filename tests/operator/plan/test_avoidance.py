@@ -1,4 +1,4 @@
-"""Which nodes are left alone after failed starts, for how long, and which pods are made anew."""
+"""Nodes are avoided after failed starts, and pods are replaced where that helps."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The fleet that an Observation shows, pod by pod, and what is to be repaired in it."""
+"""An Observation shows the fleet, pod by pod, and what must be repaired in it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ ADDRESS = "10.0.0.5"
 
 
 def pod(**fields: Any) -> InstancePod:
-    """Ready, in no cell yet, unless said otherwise."""
+    """Return a pod that is ready and in no cell, unless fields say otherwise."""
     given: dict[str, Any] = {"address": ADDRESS, "ready": True, "revision": "now", **fields}
     return InstancePod("instance-0", "llama-instance-0", "cell-0", Pool.LP, **given)
 

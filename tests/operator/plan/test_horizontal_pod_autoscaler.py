@@ -1,4 +1,4 @@
-"""Kubernetes' own autoscaler on the scale subresource, where ``spec.autoscaling`` is absent."""
+"""Kubernetes' own autoscaler uses the scale subresource if ``spec.autoscaling`` is absent."""
 
 from collections.abc import Iterator
 from pathlib import Path

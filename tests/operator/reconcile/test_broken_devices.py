@@ -1,4 +1,4 @@
-"""What a MacroInstance's reconciles do about a node on which no instance can start."""
+"""Reconciles avoid a node on which no instance can start."""
 
 import asyncio
 from datetime import timedelta
@@ -21,7 +21,7 @@ def ended(message: str) -> dict[str, Any]:
 
 
 def fail_starts(fake: FakeDeployment, pod: Raw, node: str, times: int) -> None:
-    """As a kubelet tells it while it waits for the next start."""
+    """Write the status of a kubelet that waits for the next start."""
     fake.crash(pod)
     engine = {
         "name": "engine",

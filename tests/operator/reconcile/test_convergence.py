@@ -1,4 +1,4 @@
-"""Whatever is in the way, the wish is reached."""
+"""Reconciles reach the desired fleet whatever happens in between."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a head tells, as far as it tells it."""
+"""The report of a head is used as far as it goes."""
 
 from typing import cast
 

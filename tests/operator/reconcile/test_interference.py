@@ -1,4 +1,4 @@
-"""What others do to the objects of a MacroInstance, or did before there was one."""
+"""Reconciles cope with what others do to the objects of a MacroInstance."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""WorkQueue: how often they look, what wakes them, and that none holds up another."""
+"""The work queue reconciles in time, and no MacroInstance holds up another."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ def the_same_waits_each_time() -> None:
 
 
 class FakeReconciler:
-    """Stands for a Reconciler. outcome: what its next reconciles come to."""
+    """The fake stands for a Reconciler; `outcome` gives the results of its next reconciles."""
 
     def __init__(self, resource: Any) -> None:
         self.uid = resource["metadata"]["uid"]

@@ -1,4 +1,4 @@
-"""Reconciles of a MacroInstance: what they make, how soon they look again, what they tell."""
+"""A reconcile creates objects, reports, and says when to reconcile again."""
 
 import asyncio
 import json

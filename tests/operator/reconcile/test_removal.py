@@ -1,4 +1,4 @@
-"""Instances that leave: by a wish, by other hands, with their nodes, and while the head is away."""
+"""Instances leave: by the plan, by other hands, with their nodes, and while the head is away."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""TLS between the parts of a MacroInstance: its Secret, and how it is switched on and off."""
+"""The parts of a MacroInstance use TLS with a Secret of their own, and can be switched."""
 
 import asyncio
 import base64

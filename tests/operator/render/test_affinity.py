@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on once some are excluded, whatever its template says of nodes."""
+"""A pod keeps off excluded nodes, whatever its template says of nodes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a served pod may take of its node's memory and disk."""
+"""A served pod has limits on the memory and disk that it takes of its node."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which pods reach which ports of a MacroInstance's pods."""
+"""Network policies decide which pods reach which ports of a MacroInstance's pods."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def own(component: str) -> Pod:
 
 
 def reaches(source: Pod, component: str, port: int, served: ServedNetwork | None = None) -> bool:
-    """As a network plugin decides it: a pod that a policy selects takes what any rule allows."""
+    """Decide as a network plugin: a pod that a policy selects takes what any rule allows."""
     _, labels = own(component)
     selecting = [
         policy["spec"]

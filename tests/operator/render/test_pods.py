@@ -1,4 +1,4 @@
-"""The pods of a MacroInstance: what runs in them, how safely, and when they are replaced."""
+"""The pods of a MacroInstance run safely, and are replaced only when they must be."""
 
 import json
 from typing import Any
@@ -27,7 +27,7 @@ def context(
 
 
 def pods(of: RenderContext) -> dict[str, dict[str, Any]]:
-    """By component: metadata and spec."""
+    """Return the metadata and spec of each component's pod."""
     return {
         "head": head.deployment(of)["spec"]["template"],
         "ingress": ingress.deployment(of)["spec"]["template"],

@@ -1,4 +1,4 @@
-"""A person's pod template over the operator's pod, case by case."""
+"""A person's pod template is merged over the operator's pod."""
 
 from typing import Any
 

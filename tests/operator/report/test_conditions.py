@@ -1,4 +1,4 @@
-"""What conditions say of a reconcile, and when they change."""
+"""Conditions describe a reconcile, and change when it does."""
 
 from dataclasses import replace
 from datetime import timedelta, timezone

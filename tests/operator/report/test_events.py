@@ -1,4 +1,4 @@
-"""What is told as events: each thing once, when it happens."""
+"""Each change has one Event, when it happens."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -51,12 +51,12 @@ def recorder(**known: Any) -> Recorder:
 
 
 def settled() -> Recorder:
-    """One that has told of a MacroInstance as it should be."""
+    """Return a recorder that has reported a MacroInstance as it should be."""
     return recorder(conditions=conditions(reconcile_result()))
 
 
 def told(to: Recorder, found: ReconcileResult) -> list[tuple[str, str, str]]:
-    """Of one reconcile: type, reason and message of its events."""
+    """Return type, reason and message of the Events of one reconcile."""
     decided = to.decide(found.plan, found.observation.now)
     events = to.events(found, decided, status(found, to.decisions))
     return [(event["type"], event["reason"], event["message"]) for event in events]

@@ -24,7 +24,7 @@ _NO_TOKEN = {"automountServiceAccountToken": False}
 
 
 class Allowance(StrEnum):
-    """What ``allow`` may list."""
+    """These features may be listed in ``allow``."""
 
     PRIVILEGED = "privileged"
     PRIVILEGE_ESCALATION = "privilegeEscalation"

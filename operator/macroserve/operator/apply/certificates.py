@@ -30,7 +30,11 @@ BACKDATED = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class _Held:
-    """authorities: that are trusted; the first one signs, with ``authority_key``."""
+    """The parsed content of the Secret.
+
+    Attributes:
+        authorities: Trusted authorities; the first one signs with ``authority_key``.
+    """
 
     authorities: Sequence[x509.Certificate]
     authority_key: ec.EllipticCurvePrivateKey

@@ -17,7 +17,11 @@ from macroserve.operator.render.context import RenderContext, digest
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """applied: what its annotation of that name says once it is as it should be."""
+    """An owned object as it should be.
+
+    Attributes:
+        applied: Value of the annotation of that name once the object is as it should be.
+    """
 
     kind: Kind
     name: str

@@ -19,8 +19,12 @@ Keys = Mapping[Purpose, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """keys: each purpose's, the newest first. since: when the secret last changed; None when no
-    keys of a former one are left."""
+    """The keys of a deployment after a rotation.
+
+    Attributes:
+        keys: Keys of each purpose, the newest first.
+        since: When the secret last changed; None if no keys of a former secret are kept.
+    """
 
     keys: Keys
     since: datetime | None

@@ -17,8 +17,13 @@ from macroserve.core.status import Pool
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why something does not run. reason: CamelCase, as conditions and events have it (such as
-    ``Unschedulable``, ``ImagePullBackOff``, ``OOMKilled``). message: a sentence for people."""
+    """The cause that keeps a pod or Deployment from running.
+
+    Attributes:
+        reason: CamelCase word as in conditions and events, such as ``Unschedulable``,
+            ``ImagePullBackOff`` or ``OOMKilled``.
+        message: A sentence for people.
+    """
 
     reason: str
     message: str
@@ -26,14 +31,24 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class InstancePod:
-    """An instance's pod. cell, pool: of its labels. address: its IP, once it has one.
+    """The pod of an instance, as observed.
 
-    failed: ended, and the kubelet will not start it again. terminating: told to end. deleting:
-    that, or not this MacroInstance's. problem: what keeps it from serving, or what ended it last.
-    drain_budget_s: what its drain was given when it began. node: empty until it has one.
-    excluded_nodes: where its affinity keeps it from running. failed_start: None while it is Ready,
-    and after it has served. foreign: of a version that this
-    one's parts cannot talk to, or with TLS where they have none. tls: whether it serves with TLS.
+    Attributes:
+        cell: Cell by the pod's label.
+        pool: Pool by the pod's label.
+        address: IP of the pod, once it has one.
+        failed: Whether the pod has ended and the kubelet does not restart it.
+        terminating: Whether the pod was told to end.
+        deleting: Whether the pod terminates or belongs to an earlier MacroInstance.
+        problem: Why the pod does not serve, or how it ended last.
+        drain_budget_s: Seconds that its drain was given when it began.
+        node: Name of its node; empty before it is scheduled.
+        excluded_nodes: Nodes that its affinity excludes.
+        failed_start: Its last failed start; None while it is Ready, and after it has
+            served.
+        foreign: Whether the present parts cannot talk to it: another version, or TLS where
+            they have none.
+        tls: Whether it serves with TLS.
     """
 
     instance: str
@@ -61,9 +76,11 @@ class InstancePod:
 class FailedStart:
     """The last start of an instance's pod, which ended before the pod was Ready.
 
-    num_ended: how often its container has ended so far. served_until: when the pod was Ready last;
-    None if it never was, so that every start of it failed. device_error: what the device's driver
-    said, a sentence; empty where the device is not the cause.
+    Attributes:
+        num_ended: How often its container has ended so far.
+        served_until: When the pod was Ready last; None if it never was, so that every start
+            of it failed.
+        device_error: Sentence of the device's driver; empty if the device is not the cause.
     """
 
     num_ended: int
@@ -75,7 +92,9 @@ class FailedStart:
 class Server:
     """A Deployment of a MacroInstance: the head's or the ingresses'.
 
-    ready: its pods that serve, of whatever template. rolled_out: all are of the present template.
+    Attributes:
+        ready: Number of its pods that serve, of any template.
+        rolled_out: Whether all pods are of the present template.
     """
 
     ready: int
@@ -91,11 +110,16 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """now: wall clock, with a time zone. revision: what pods made now would carry.
+    """The state of a MacroInstance and of all that belongs to it, at one moment.
 
-    head, ingress: None where there is no Deployment yet.
-    report: None when the head does not answer. running_cells: schedulers that run, None likewise.
-    status: as the resource had it before this reconcile.
+    Attributes:
+        now: Wall clock, with a time zone.
+        revision: Revision of pods that are created now.
+        head: Deployment of the head; None if there is none yet.
+        ingress: Deployment of the ingresses; None if there is none yet.
+        report: Report of the head; None if it does not answer.
+        running_cells: Cell schedulers that run; None if the head does not answer.
+        status: Status of the resource before this reconcile.
     """
 
     now: datetime

@@ -34,7 +34,7 @@ def instance_pods(
 
 
 def server(deployment: Object | None, pods: Iterable[Object]) -> Server | None:
-    """pods: the Deployment's own."""
+    """Return the state of a Deployment; `pods` are its own."""
     if deployment is None:
         return None
     return Server(

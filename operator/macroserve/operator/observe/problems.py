@@ -179,7 +179,9 @@ def _cause(said: Object) -> str:
 
 
 def _last_line(text: str) -> str:
-    """Of a termination message: where it is the end of a log, the line that says what happened."""
+    """Return the line of a termination message, which may be the end of a log, that says what
+    happened.
+    """
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 

@@ -24,13 +24,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ScalingTarget:
-    """How many instances there should be now. reason: why so many, a sentence.
+    """The number of instances that there should be now.
 
-    able: whether it may be changed just now; a hold (no metrics, a window not yet over) keeps the
-    last target, and ``reason`` says what it waits for.
-    metrics_available: None where nothing depends on metrics, as without ``spec.autoscaling``.
-    change: set in the reconcile that changes the target.
-    high_priority_ratio: share of the instances in the HP pool.
+    Attributes:
+        reason: Why so many, a sentence.
+        able: Whether the number may change now. A hold (no metrics, a window that is not
+            over) keeps the last target, and ``reason`` says what it waits for.
+        metrics_available: None if nothing depends on metrics, as without
+            ``spec.autoscaling``.
+        change: Change of the target in this reconcile, if there is one.
+        high_priority_ratio: Share of the instances in the HP pool.
     """
 
     desired_instances: int

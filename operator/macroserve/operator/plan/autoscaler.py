@@ -52,7 +52,7 @@ class SimulationResult:
 
 
 def needs_load(manifest: Manifest, report: Report) -> bool:
-    """Whether anything here depends on what a MacroInstance was asked for lately."""
+    """Return whether a decision depends on the recent load of a MacroInstance."""
     return manifest.spec.autoscaling is not None or _asks_for_ratio(manifest, report)
 
 

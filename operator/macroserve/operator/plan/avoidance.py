@@ -24,7 +24,13 @@ MAX_COUNTED = 100
 
 @dataclass(frozen=True, slots=True)
 class AvoidedNode:
-    """instance, cause: whose start failed there last, and why. revision: of its pod."""
+    """A node that gets no instances for a while.
+
+    Attributes:
+        instance: Instance whose start failed there last.
+        cause: Cause of that failure.
+        revision: Revision of that pod.
+    """
 
     node: str
     until: datetime

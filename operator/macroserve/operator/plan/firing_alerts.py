@@ -17,8 +17,12 @@ STALE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """about: the MacroInstance; None for one that concerns no particular one.
-    fingerprint: tells alerts of one name apart."""
+    """An alert, as Alertmanager reports it.
+
+    Attributes:
+        about: MacroInstance of the alert; None if it concerns no particular one.
+        fingerprint: Tells alerts of one name apart.
+    """
 
     name: str
     about: Key | None
@@ -27,7 +31,7 @@ class Alert:
 
 
 class FiringAlerts:
-    """clock: seconds, monotonic."""
+    """The alerts that fire now. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -25,7 +25,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Found(Generic[T]):
-    """what: None where it could not be found out."""
+    """The last result of a simulation.
+
+    Attributes:
+        what: The result; None if the simulation failed.
+    """
 
     what: T | None
     at: float

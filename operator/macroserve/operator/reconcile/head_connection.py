@@ -27,7 +27,11 @@ READ_AGAIN = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class HeadState:
-    """What a head answered. load: None if it was not requested, or the head does not know it."""
+    """The answer of a head.
+
+    Attributes:
+        load: Load; None if it was not requested, or the head does not know it.
+    """
 
     client: AdminClient
     report: HeadReport
@@ -63,8 +67,9 @@ class HeadConnection:
     async def tls(
         self, render_context: RenderContext, pods: Sequence[Object], now: datetime
     ) -> Tls | None:
-        """None for plain HTTP. Makes the certificate if there is none, and renews it. Raises
-        ApiError and CertificateError. pods: as above."""
+        """Return the TLS state, or None for plain HTTP. Create the certificate if it is absent, and
+        renew it; `pods` are as above. Raise ApiError and CertificateError.
+        """
         if not render_context.tls.enabled:
             return None
         is_due = self._tls_read_at is None or not now - self._tls_read_at < READ_AGAIN
@@ -80,7 +85,9 @@ class HeadConnection:
         needs_load: Callable[[Report], bool],
         tls: Tls | None = None,
     ) -> HeadState | None:
-        """address: the head pod's. None when it does not answer as it should."""
+        """Return the state of the head at the address of its pod, or None if it does not answer as
+        it should.
+        """
         scheme = "https" if tls else "http"
         head = AdminClient(
             self._http,

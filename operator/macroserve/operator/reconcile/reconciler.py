@@ -46,7 +46,7 @@ from macroserve.operator.report.reporter import Reporter
 
 
 class Requeue(Enum):
-    """When to reconcile again if no event asks for it."""
+    """The time to reconcile again if no event asks for it."""
 
     SOON = "soon"
     """A change is under way that causes no event."""
@@ -57,7 +57,7 @@ class Requeue(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What the reconciles of all MacroInstances share.
+    """The context holds what the reconciles of all MacroInstances share.
 
     budget: the kind of disruption budget of this cluster. now: wall clock, with a time zone.
     """
@@ -86,7 +86,7 @@ class Reconciler:
         self._fleet: Fleet | None = None
 
     async def reconcile(self, resource: Object) -> Requeue:
-        """resource: as the API server showed it last. Raises ApiError."""
+        """Reconcile the resource as the API server showed it last. Raise ApiError."""
         now = self._context.now()
         if is_deleting(resource) and await self._finalize(resource, now):
             return Requeue.STOP

@@ -41,7 +41,9 @@ class RenderContext:
         return self.manifest.spec.template or {}
 
     def metadata(self, name: str, component: str | None = None, **more: Object) -> Object:
-        """Of an object that goes when the MacroInstance goes. more: labels, annotations..."""
+        """Return the metadata of an object that is deleted with the MacroInstance, with `more`
+        fields such as annotations.
+        """
         own_labels = names.labels(self.name, component) | more.pop("labels", {})
         return {
             "name": name,

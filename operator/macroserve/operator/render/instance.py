@@ -33,8 +33,9 @@ def pod(
     pool: Pool,
     excluded_nodes: frozenset[str] = frozenset(),
 ) -> Object:
-    """excluded_nodes: where it must not run. They are no part of its revision: pods that run stay
-    when nodes come to be avoided."""
+    """Return the pod of an instance, kept off `excluded_nodes`. These are not part of its revision:
+    running pods stay when more nodes are avoided.
+    """
     rendered = _rendered(context)
     metadata: dict[str, Any] = rendered["metadata"]
     own = {names.INSTANCE: instance, names.CELL: cell, names.POOL: pool.value}

@@ -47,7 +47,7 @@ def _policy(context: RenderContext, component: str, rules: list[Object]) -> Obje
 
 
 def _rule(ports: Iterable[int], peers: Iterable[Object]) -> Object:
-    """peers: an empty one stands for everybody.
+    """Return a rule for these ports; empty `peers` stand for everybody.
 
     A range of ports is written out: before Kubernetes 1.22 API servers ignore ``endPort``.
     """
@@ -58,7 +58,7 @@ def _rule(ports: Iterable[int], peers: Iterable[Object]) -> Object:
 
 
 def _component(context: RenderContext, component: str) -> Object:
-    """Pods of the same MacroInstance, thus of its namespace."""
+    """Return a peer: pods of a component of the same MacroInstance, thus in its namespace."""
     return {"podSelector": {"matchLabels": names.selector(context.name, component)}}
 
 

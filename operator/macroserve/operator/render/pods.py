@@ -24,7 +24,9 @@ LEAVE_LOST_NODE_S = 10
 
 @dataclass(frozen=True, slots=True)
 class FolderSizes:
-    """Limits of the folders that a pod may write. shm counts as memory of the pod as well."""
+    """The size limits of the folders that a pod may write. `shm` counts as memory of the pod as
+    well.
+    """
 
     tmp: str
     cache: str
@@ -164,8 +166,9 @@ def _probe(path: str, port: str, scheme: str, period_s: int, failures: int) -> O
 
 
 def service_port(name: str, port: int) -> Object:
-    """To the container's port of that name. Server-side apply tells ports apart by the protocol,
-    whose default older API servers do not fill in."""
+    """Return a port that leads to the container's port of that name. It names the protocol, by
+    which server-side apply tells ports apart: older API servers do not fill in the default.
+    """
     return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
 
 

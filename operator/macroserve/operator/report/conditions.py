@@ -27,8 +27,9 @@ class Kind(StrEnum):
 
 
 class Reason(StrEnum):
-    """Those of conditions; Degraded has in the first place the reasons of Kubernetes itself, such
-    as ``Unschedulable`` or ``OOMKilled``."""
+    """The reasons of conditions. Degraded first has the reasons of Kubernetes itself, such as
+    ``Unschedulable`` or ``OOMKilled``.
+    """
 
     SERVING = "Serving"
     HEAD_UNAVAILABLE = "HeadUnavailable"

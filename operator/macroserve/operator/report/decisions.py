@@ -14,9 +14,13 @@ MAX_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """what: such as ``Merge cell-1 into cell-0``, without a full stop. reason: a sentence.
+    """A decision and its reason.
 
-    event: the reason of the Event that tells it; empty where its actions are describe instead.
+    Attributes:
+        what: The decision without a full stop, such as ``Merge cell-1 into cell-0``.
+        reason: A sentence.
+        event: Reason of the Event that tells the decision; empty if its actions have Events
+            of their own.
     """
 
     time: str

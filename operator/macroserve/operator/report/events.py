@@ -79,7 +79,9 @@ class Recorder:
     def events(
         self, found: ReconcileResult, decided: Sequence[DecisionRecord], status: Object
     ) -> tuple[dict[str, Any], ...]:
-        """decided: what ``decide`` returned. status: as it is after this reconcile."""
+        """Return the Events of a reconcile: for what `decide` returned, and for the `status` after
+        it.
+        """
         news = [
             *_of_target(found),
             *(EventDraft(d.event, str(d)) for d in decided if d.event),
@@ -92,7 +94,7 @@ class Recorder:
     def invalid(
         self, problems: Sequence[str], status: Object, now: datetime
     ) -> tuple[dict[str, Any], ...]:
-        """Of a spec that cannot be used; told once for the same problems."""
+        """Return the Events of a spec that is not valid; the same problems have one Event."""
         before = condition(self._conditions, Kind.DEGRADED)
         after = condition(status["conditions"], Kind.DEGRADED)
         self._conditions = status["conditions"]

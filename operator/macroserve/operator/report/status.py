@@ -19,7 +19,7 @@ from macroserve.operator.report.reconcile_result import ReconcileResult
 
 
 def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
-    """decisions: all that are kept, the newest last."""
+    """Return the whole status. `decisions` are all that are kept, the newest last."""
     observation, target = found.observation, found.target
     cells = _cells(observation)
     num_serving = len(found.serving)
