@@ -32,7 +32,11 @@ from kubernetes.aio.client import (
     V1Deployment,
     V1Namespace,
     V1ObjectMeta,
+    V1OwnerReference,
     V1Pod,
+    V1PodTemplateSpec,
+    V1ReplicaSet,
+    V1ReplicaSetSpec,
 )
 from kubernetes.aio.config import new_client_from_config
 from kubernetes.aio.watch import Watch
@@ -144,10 +148,12 @@ class Pods:
         name = names.head(macroinstance)
         self._addresses.heads[self._addresses.of(name)] = macroinstance
         template = deployment.spec.template
-        metadata = V1ObjectMeta(name=name, labels=template.metadata.labels)
-        await self._core.create_namespaced_pod(
-            NAMESPACE, V1Pod(metadata=metadata, spec=template.spec)
+        spec = V1ReplicaSetSpec(selector=deployment.spec.selector, template=template)
+        replica_set = await self._apps.create_namespaced_replica_set(
+            NAMESPACE, V1ReplicaSet(metadata=owned(name, template, deployment), spec=spec)
         )
+        pod = V1Pod(metadata=owned(name, template, replica_set), spec=template.spec)
+        await self._core.create_namespaced_pod(NAMESPACE, pod)
 
     @asynccontextmanager
     async def heads(self) -> AsyncIterator[None]:
@@ -188,6 +194,19 @@ class Pods:
         )
         told = HeadReport((CellReport(view, instances),), frozenset({view.name}))
         return web.Response(body=msgspec.json.encode(told), content_type="application/json")
+
+
+def owned(
+    name: str, template: V1PodTemplateSpec, owner: V1Deployment | V1ReplicaSet
+) -> V1ObjectMeta:
+    reference = V1OwnerReference(
+        api_version="apps/v1",
+        kind=type(owner).__name__.removeprefix("V1"),
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+        controller=True,
+    )
+    return V1ObjectMeta(name=name, labels=template.metadata.labels, owner_references=[reference])
 
 
 @contextmanager
