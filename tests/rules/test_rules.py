@@ -62,14 +62,14 @@ def operator(target=3, ready=3, leads=1, name="op-0"):
     }
 
 
-def cells(busy=0.8, late=(0,), instances=3):
+def cells(utilization=0.8, late=(0,), instances=3):
     """Return one gauge for each cell, the same in each of two ingresses."""
     series = {}
     for number, is_late in enumerate(late):
         for ingress in ("a", "b"):
             own = f'{LLAMA},cell="cell-{number}",instance="{ingress}"'
             series[f"macroserve_cell_late{{{own}}}"] = steady(is_late)
-            series[f"macroserve_cell_utilization{{{own}}}"] = steady(busy)
+            series[f"macroserve_cell_utilization{{{own}}}"] = steady(utilization)
             series[f"macroserve_cell_instances{{{own}}}"] = steady(instances)
     return series
 
@@ -133,7 +133,7 @@ def test_nothing_fires_when_all_is_well(tmp_path, at):
 
 @pytest.mark.parametrize("at", ["0s", "5m", "22m"])
 def test_nothing_fires_without_requests(tmp_path, at):
-    series = requests(steady(0), steady(0)) | operator() | cells(busy=0.5)
+    series = requests(steady(0), steady(0)) | operator() | cells(utilization=0.5)
     firing(tmp_path, series, at)
 
 
@@ -205,19 +205,22 @@ def test_queues_are_late_where_all_cells_are(late, alerts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("busy", "instances", "alerts"),
+    ("utilization", "instances", "alerts"),
     [(0.1, 3, [UNDERUSED]), (0.25, 3, []), (0.1, 1, [])],
 )
 def test_underused_alert_needs_idle_cells_and_more_than_one_instance(
-    busy, instances, alerts, tmp_path
+    utilization, instances, alerts, tmp_path
 ):
-    series = FINE | cells(busy=busy, instances=instances)
+    series = FINE | cells(utilization=utilization, instances=instances)
     firing(tmp_path, series, "5m")
     firing(tmp_path, series, "25m", *alerts)
 
 
-def test_busy_is_weighed_by_the_cells_sizes(tmp_path):
-    large, small = cells(busy=0.9, instances=9), cells(busy=0.1, late=(0, 0), instances=1)
+def test_utilization_is_weighed_by_the_cells_sizes(tmp_path):
+    large, small = (
+        cells(utilization=0.9, instances=9),
+        cells(utilization=0.1, late=(0, 0), instances=1),
+    )
     series = {**{k: v for k, v in small.items() if "cell-1" in k}, **large}
     run(
         tmp_path,
@@ -275,7 +278,7 @@ def test_recording_rules_give_the_expected_series(tmp_path):
                 "attainment:ratio_rate5m": 0.705,
                 "slo_attainment_target": 0.9,
                 "instances": 3,
-                "busy:ratio": 0.8,
+                "utilization:ratio": 0.8,
                 "target_instances": 3,
                 "ready_instances": 3,
             }.items()

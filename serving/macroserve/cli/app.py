@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 wrong options or a wrong manifest.
 import asyncio
 import contextlib
 import importlib.metadata
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+from macroserve.cli.extras import extra_of, missing
 
 if TYPE_CHECKING:
     from macroserve.serving.ingress.api_keys import ApiKeySource
@@ -50,6 +53,11 @@ def main() -> None:
     except OSError as error:
         # Any command may meet a full disk, a folder that it may not write to or a port in use.
         errors.print(f"[red]error:[/red] {escape(_describe(error))}", soft_wrap=True)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if (extra := extra_of(error.name)) is None:
+            raise
+        errors.print(f"[red]error:[/red] {escape(missing(str(error.name), extra))}", soft_wrap=True)
         sys.exit(1)
 
 
@@ -93,6 +101,9 @@ def up(
     from macroserve.local.state import NameTakenError
     from macroserve.local.up import DeploymentError, PortTakenError, UpOptions, run
 
+    # Only its processes import vLLM, some seconds later.
+    if importlib.util.find_spec("vllm") is None:
+        raise ModuleNotFoundError(name="vllm")
     try:
         run(UpOptions(manifest, host, port, private_port, _api_keys(api_keys)), console)
     except ManifestError as error:

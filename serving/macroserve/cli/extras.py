@@ -1,0 +1,23 @@
+"""Packages that Macroserve needs for some commands only, by the extra that installs them."""
+
+EXTRAS = {
+    "ray": "serve",
+    "vllm": "serve",
+    "matplotlib": "bench",
+    "psutil": "bench",
+    "transformers": "bench",
+    "kopf": "operator",
+    "kubernetes": "operator",
+}
+
+
+def extra_of(module: str | None) -> str | None:
+    """Return the extra that has a module; None for a module that is in none."""
+    return EXTRAS.get((module or "").partition(".")[0])
+
+
+def missing(module: str, extra: str) -> str:
+    """Return what to tell a person whose environment lacks a module."""
+    package = module.partition(".")[0]
+    on_cpus = ", or on CPUs: pip install 'macroserve[serve-cpu]'" if extra == "serve" else ""
+    return f"{package} is not installed: pip install 'macroserve[{extra}]'{on_cpus}"
