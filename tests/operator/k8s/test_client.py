@@ -70,6 +70,19 @@ def events(*lines: dict[str, Any]) -> web.Response:
     return web.Response(text="".join(json.dumps(line) + "\n" for line in lines))
 
 
+@pytest.mark.parametrize("num_chars", [10, 1_500_000])
+async def test_watch_yields_objects_of_any_size(num_chars: int) -> None:
+    large = {"metadata": {"annotations": {"a": "x" * num_chars}}}
+    told = [{"type": "MODIFIED", "object": large}, {"type": "DELETED", "object": {"b": 1}}]
+    server = FakeServer(events(*told))
+    async with server.api() as api:
+        watch = api.watch(POD, {}, "1", 60)
+        seen = [await anext(watch) for _ in told]
+        with pytest.raises(ApiError, match="ended the watch"):
+            await anext(watch)
+    assert seen == [("MODIFIED", large), ("DELETED", {"b": 1})]
+
+
 async def test_list_in_pages_returns_all_items_and_the_version() -> None:
     server = FakeServer(
         web.json_response({"metadata": {"continue": "x+/="}, "items": [{"a": 1}]}),
