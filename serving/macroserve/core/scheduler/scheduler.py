@@ -20,6 +20,7 @@ from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan
+from macroserve.core.scheduler.offload import due_to_offload
 from macroserve.core.scheduler.prefill_pace import PrefillPace
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
@@ -185,7 +186,9 @@ class InstanceScheduler:
         candidates = Candidates(inputs)
         plan: Plan = self.config.strategy.batch(inputs, Admission(inputs, candidates))
         self._admit(plan, now)
-        handed_back += self._offload(inputs, candidates)
+        if self._offloads and self.waiting:
+            leaving = due_to_offload(inputs, candidates)
+            handed_back += self._hand_back(leaving, HandBackReason.OFFLOAD)
         work = inputs.work(plan)
         batch = Batch(
             plan.kind,
@@ -269,29 +272,11 @@ class InstanceScheduler:
             return self._hand_back(late, HandBackReason.DROP)
         return []
 
-    def _offload(self, inputs: IterationInputs, candidates: Candidates) -> list[HandedBack]:
-        """Hand back requests about to miss their TTFT here, early enough for an HP instance.
-
-        A request is offloaded if the slack left, beside its prefill, is below the threshold plus a
-        full batch (Ascendra, section 5.3): on the HP instance it waits for one batch at worst, and
-        here for one before it is considered again. With triage, only deferred requests leave: the
-        others will be in time here.
-        """
-        allowed = self.config.strategy.offload and self._may_offload
-        if not allowed or self.config.pool is Pool.HP or not self.waiting:
-            return []
-        full_step_s = self.latency.prefill_s(self.config.max_batch_tokens) + inputs.decode_s
-        horizon_s = inputs.now + self.config.offload_threshold_s + full_step_s
-        longest_s = self.latency.prefill_s(self.config.max_model_len)
-        num_late = self.waiting.num_due_before(inputs.now)
-        num_near = self.waiting.num_due_before(horizon_s + longest_s)
-        leaving = [
-            seq
-            for seq in self.waiting.by_deadline.seqs[num_late:num_near]
-            if inputs.now <= seq.deadline_s - seq.prefill_s < horizon_s
-            and (not self.config.strategy.triage or candidates.is_infeasible(seq))
-        ]
-        return self._hand_back(leaving, HandBackReason.OFFLOAD)
+    @property
+    def _offloads(self) -> bool:
+        """Whether waiting requests may leave for an HP instance."""
+        config = self.config
+        return config.strategy.offload and self._may_offload and config.pool is not Pool.HP
 
     def _hand_back(self, leaving: list[Sequence], reason: HandBackReason) -> list[HandedBack]:
         for seq in leaving:
