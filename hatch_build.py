@@ -1,8 +1,8 @@
-"""Compile what decides and what simulates, for a wheel that is asked to (mypyc; needs gcc).
+"""Compile policies and simulator with mypyc, for a wheel that is asked to (needs gcc).
 
 HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip install .
 
-The sources stay in the wheel beside what is compiled of them, and do the same.
+The sources stay in the wheel beside the modules compiled from them, and behave the same.
 """
 
 import os
@@ -19,7 +19,7 @@ SOURCES = "serving"
 
 
 class CompileHook(BuildHookInterface):
-    """modules: what is compiled, as patterns below ``serving/``."""
+    """The build hook compiles ``modules``, given as patterns below ``serving/``, into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
@@ -38,7 +38,7 @@ class CompileHook(BuildHookInterface):
 
 
 def compile_tree(tree: Path, patterns: list[str]) -> list[Path]:
-    """Compile the modules in place. Raises RuntimeError with what mypyc says."""
+    """Compile the modules in place. Raises RuntimeError with mypyc's message."""
     modules = sorted({path for pattern in patterns for path in tree.glob(pattern)})
     names = [str(path.relative_to(tree)) for path in modules if path.name != "__init__.py"]
     done = subprocess.run(

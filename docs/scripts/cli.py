@@ -1,4 +1,4 @@
-"""The page of the command line, from its own definition."""
+"""Write the page of the command line from its own definition."""
 
 import contextlib
 import io

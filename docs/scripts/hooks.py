@@ -1,4 +1,4 @@
-"""MkDocs' hook: adds the generated pages of the reference (see ``reference.py``)."""
+"""Add the generated pages of the reference to MkDocs' site (see ``reference.py``)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The page of the MacroInstance, from its CustomResourceDefinition."""
+"""Write the page of the MacroInstance from its CustomResourceDefinition."""
 
 import json
 from collections.abc import Iterator, Mapping

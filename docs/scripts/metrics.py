@@ -1,4 +1,4 @@
-"""The page of the metrics and alerts, from the registries and the chart's rules."""
+"""Write the page of the metrics and alerts from the registries and the chart's rules."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Markdown tables, and the texts in them."""
+"""Markdown tables, and the texts in their cells."""
 
 import re
 from collections.abc import Iterable, Sequence

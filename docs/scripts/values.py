@@ -1,4 +1,4 @@
-"""The page of the chart's values, from values.yaml and its comments."""
+"""Write the page of the chart's values from values.yaml and its comments."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ KEY = re.compile(r"( *)([\w]+):")
 
 
 class Value(NamedTuple):
-    """The comment above a key, which stands for all keys below it, too."""
+    """A value's comment stands above its key, and holds for all keys below that key, too."""
 
     path: tuple[str, ...]
     comment: str

@@ -1,4 +1,4 @@
-"""One pool of pages serves both caches: a page is read as keys and values, or as hidden states.
+"""The pool of pages serves both caches: a page is read as keys and values, or as hidden states.
 
 A free block serves any of them (Apt-Serve, section 4.1).
 """

@@ -1,4 +1,4 @@
-"""Two kernels compute softmax weights of tiles of hidden states, and their weighted sum.
+"""The two kernels compute softmax weights of tiles of hidden states, and their weighted sum.
 
 There are two, for the weighted sum of a head is as wide as a hidden state and does not stay in
 registers while scores are computed: first the scores, as softmax weights of each tile of tokens,

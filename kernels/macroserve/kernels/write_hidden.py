@@ -1,4 +1,5 @@
-"""One pass reshapes hidden states and scatters them to their blocks (Apt-Serve, section 4.1)."""
+"""The kernel reshapes hidden states and scatters them to their blocks in one pass (Apt-Serve,
+section 4.1)."""
 
 import torch
 import triton

@@ -10,7 +10,8 @@ MAX_INTEGER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """One request may ask for at most this. The defaults suit models of up to 16 Ki tokens."""
+    """Request limits are the most that one request may ask for. The defaults suit models of up to
+    16 Ki tokens."""
 
     # JSON: a decoded object or array takes about 100 bytes, a number 40.
     containers: int = 16_384

@@ -138,7 +138,8 @@ class Engine(_Part):
 
 
 class SloTargets(_Part):
-    """Every request has latency targets, and a share of the requests should meet all of them."""
+    """SLO targets are the latency targets of a request, and the share of requests that should meet
+    all of them."""
 
     ttft_s: Target = Field(alias="ttft")
     """Time to first token, seconds."""

@@ -1,4 +1,4 @@
-"""Every part of a manifest has this base: frozen, strict, camelCase outside, snake_case inside."""
+"""The base of every part of a manifest: frozen, strict, camelCase outside, snake_case inside."""
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel

@@ -27,7 +27,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One operation has failed, possibly several times in a row."""
+    """A failure of one operation, which may have failed several times in a row."""
 
     num_failures: int
     """Consecutive failures, this one included."""

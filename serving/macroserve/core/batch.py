@@ -30,7 +30,7 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One iteration runs these prefills and decodes."""
+    """A batch holds the prefills and decodes that one iteration runs."""
 
     kind: BatchKind
     prefills: tuple[Prefill, ...] = ()

@@ -40,7 +40,7 @@ block."""
 
 
 class Work(NamedTuple):
-    """Each device does this work for one batch."""
+    """The work that each device does for one batch."""
 
     flops: float
     """Floating-point operations."""

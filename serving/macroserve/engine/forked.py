@@ -1,4 +1,4 @@
-"""Each call runs in a forked process with limits on time and memory that the kernel enforces.
+"""Run each call in a forked process with limits on time and memory that the kernel enforces.
 
 Native code that parses a client's input (grammars, regular expressions) can run away, and a runaway
 thread cannot be ended. A server process prepares the shared state once and forks for each call: the

@@ -81,7 +81,8 @@ class StreamError(msgspec.Struct, frozen=True):
 
 
 class TokenChunk(msgspec.Struct, frozen=True):
-    """One event of the stream has at most one choice, since every request has ``n`` = 1."""
+    """A token chunk is one event of the stream, with at most one choice, since every request has
+    ``n`` = 1."""
 
     choices: tuple[Choice, ...] = ()
     error: StreamError | None = None

@@ -1,4 +1,4 @@
-"""Why something failed, as one sentence for people: no traces, no colours, no line breaks."""
+"""Causes of failures, as one sentence for people: no traces, no colors, no line breaks."""
 
 import re
 
@@ -21,7 +21,8 @@ _PLAIN = frozenset({"Exception", "OSError", "RuntimeError", "ValueError", "Valid
 
 
 def cause_of(error: BaseException | None) -> str:
-    """What was raised first: inside Ray's errors, exception groups and validation errors."""
+    """Return the first cause as a sentence: inside Ray's errors, exception groups and validation
+    errors."""
     match error:
         case None:
             return "the cause is not known"

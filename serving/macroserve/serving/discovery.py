@@ -1,7 +1,7 @@
-"""Where the instances are, for whoever (re)starts and has to learn which of them are its own.
+"""Discover the running instances, so that a part that (re)starts learns which of them are its own.
 
-Instances are the only truth of who is in which cell. On Kubernetes they are found by DNS, on one
-machine by their actors (``ray.instances``).
+Only the instances know which cell holds them. On Kubernetes they are found by DNS, on one machine
+by their actors (``ray.instances``).
 """
 
 import asyncio

@@ -24,7 +24,7 @@ _NO_TOKEN = {"automountServiceAccountToken": False}
 
 
 class Allowance(StrEnum):
-    """These features may be listed in ``allow``."""
+    """An allowance is a feature of pods that the policy may list in ``allow``."""
 
     PRIVILEGED = "privileged"
     PRIVILEGE_ESCALATION = "privilegeEscalation"
@@ -300,7 +300,7 @@ def _unknown(mapping: Mapping[str, Any], known: frozenset[str], path: str) -> It
 
 
 def _map(value: object) -> Mapping[str, Any]:
-    """Nothing where the API server would refuse the shape."""
+    """Return the mapping; an empty one for a shape that the API server would refuse."""
     return value if isinstance(value, Mapping) else {}
 
 

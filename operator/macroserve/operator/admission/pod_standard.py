@@ -1,5 +1,5 @@
-"""What Kubernetes' Pod Security Standard "restricted" lets a pod set, and the fields of a pod that
-Macroserve knows to be harmless or checks."""
+"""Tables of the fields that a pod may set under Kubernetes' Pod Security Standard "restricted", and
+of those that Macroserve knows to be harmless or checks."""
 
 
 def _words(text: str) -> frozenset[str]:

@@ -1,1 +1,1 @@
-"""This package carries out actions and keeps the objects that a MacroInstance owns."""
+"""Carry out actions, and keep the objects that a MacroInstance owns."""

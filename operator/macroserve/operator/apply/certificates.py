@@ -1,5 +1,5 @@
-"""This module decides when the certificate of a MacroInstance's parts, and the authority that signs
-it, are created and renewed.
+"""Decide when the certificate of a MacroInstance's parts, and the authority that signs it, are
+created and renewed.
 
 Pods read the authority's certificate again within minutes of a change, some later than others. A
 new authority is therefore trusted first, beside the former one, and signs only when the next

@@ -1,4 +1,4 @@
-"""This module creates the objects of a MacroInstance and keeps them as desired."""
+"""Create the objects of a MacroInstance and keep them as desired."""
 
 from dataclasses import dataclass
 from typing import Any

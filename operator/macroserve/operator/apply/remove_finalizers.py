@@ -1,6 +1,5 @@
-"""This command removes the operator's finalizer from all MacroInstances, so that none hangs once
-the operator is uninstalled: ``python -m macroserve.operator.apply.remove_finalizers``.
-"""
+"""Remove the operator's finalizer from all MacroInstances, so that none hangs once the operator is
+uninstalled: ``python -m macroserve.operator.apply.remove_finalizers``."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
-"""This module keeps the Secret with the certificate of a MacroInstance's parts, and the operator's
-TLS client.
-"""
+"""Keep the Secret with the certificate of a MacroInstance's parts, and the operator's TLS
+client."""
 
 import base64
 import binascii
@@ -36,7 +35,7 @@ class Tls:
 
 
 class CertificateError(Exception):
-    """No usable certificate exists; the message is a sentence."""
+    """A usable certificate is missing; the message is a sentence."""
 
 
 async def tls(api: Api, render_context: RenderContext, known: Tls | None, now: datetime) -> Tls:

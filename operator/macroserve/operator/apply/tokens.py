@@ -1,6 +1,5 @@
-"""This module keeps the keys and tokens by which the parts of a MacroInstance and the operator know
-each other.
-"""
+"""Keep the keys and tokens by which the parts of a MacroInstance and the operator know each
+other."""
 
 import base64
 import binascii

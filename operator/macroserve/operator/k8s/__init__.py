@@ -1,1 +1,1 @@
-"""This package talks to the Kubernetes API: client, watches, cache, Lease and names of objects."""
+"""Talk to the Kubernetes API: client, watches, cache, Lease and names of objects."""

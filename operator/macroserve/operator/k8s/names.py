@@ -1,4 +1,4 @@
-"""This module defines the names and labels of a MacroInstance's objects."""
+"""Names and labels of a MacroInstance's objects."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""This module parses quantities as Kubernetes writes them, such as ``1.5Gi``."""
+"""Parse quantities as Kubernetes writes them, such as ``1.5Gi``."""
 
 from decimal import Decimal
 

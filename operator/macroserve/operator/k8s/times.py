@@ -1,4 +1,4 @@
-"""This module formats and parses times as Kubernetes writes them."""
+"""Format and parse times as Kubernetes writes them."""
 
 from datetime import UTC, datetime
 

@@ -1,1 +1,1 @@
-"""This package reads the present state from the API server and from the head."""
+"""Read the present state from the API server and from the head."""

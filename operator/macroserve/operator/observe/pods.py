@@ -1,4 +1,4 @@
-"""These pure functions build the parts of an Observation from objects of the API server."""
+"""Build the parts of an Observation from objects of the API server, by pure functions."""
 
 from collections.abc import Iterable
 from contextlib import suppress

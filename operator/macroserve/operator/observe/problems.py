@@ -1,5 +1,5 @@
-"""These functions find why a pod or a Deployment does not run, from its raw status, in words that a
-person can act on.
+"""Find why a pod or a Deployment does not run, from its raw status, in words that a person can act
+on.
 
 Messages are stable: while a cause lasts its message stays the same, so that a crash loop is one
 problem and not one for each of its turns. What varies (back-off times, retries) is left out.

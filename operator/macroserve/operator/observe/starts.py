@@ -1,4 +1,4 @@
-"""This module finds how the last start of an instance failed, from the raw status of its pod."""
+"""Find how the last start of an instance failed, from the raw status of its pod."""
 
 from datetime import datetime, timedelta
 

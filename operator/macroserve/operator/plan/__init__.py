@@ -1,1 +1,1 @@
-"""This package decides how many instances there should be, and the next actions towards them."""
+"""Decide how many instances there should be, and the next actions towards them."""

@@ -1,6 +1,4 @@
-"""This module keeps the alerts that fire for each MacroInstance, as Alertmanager last reported
-them.
-"""
+"""Keep the alerts that fire for each MacroInstance, as Alertmanager last reported them."""
 
 import time
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-"""This module converts an Observation to the fleet that ``core`` plans with, and finds what must be
-repaired.
+"""Convert an Observation to the fleet that ``core`` plans with, and find what must be repaired.
 
 A lost node needs no knowledge of nodes: Kubernetes takes Ready from its pods and deletes them, each
 is replaced under another name, and the object that only its kubelet would remove is erased. Where

@@ -1,4 +1,4 @@
-"""These functions derive the load signals for scaling from one reconcile's observation."""
+"""Derive the load signals for scaling from one reconcile's observation."""
 
 from macroserve.api.manifest import Manifest
 from macroserve.api.messages import Report

@@ -1,1 +1,1 @@
-"""This package has the work queue, and the reconcile of one MacroInstance."""
+"""Reconcile MacroInstances one by one, as the work queue orders them."""

@@ -1,4 +1,4 @@
-"""One reconcile of a MacroInstance has four phases: observe, plan, apply, report.
+"""Reconcile a MacroInstance in four phases: observe, plan, apply, report.
 
 Level-triggered: a reconcile looks at what is there, takes the next actions, each of which may be
 repeated, and leaves the rest to those that follow. What must outlive this process is in the

@@ -1,6 +1,5 @@
-"""These pure functions build the objects of a MacroInstance, as plain mappings, from its manifest
-alone.
-"""
+"""Build the objects of a MacroInstance, as plain mappings, from its manifest alone, by pure
+functions."""
 
 from macroserve.operator.k8s.kinds import (
     CERTIFICATE,

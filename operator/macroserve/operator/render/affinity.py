@@ -1,4 +1,4 @@
-"""This module keeps a pod off nodes, in addition to the node affinity of its template.
+"""Keep a pod off nodes, in addition to the node affinity of its template.
 
 By the nodes' names (``matchFields``), not by the label ``kubernetes.io/hostname``: that is the
 kubelet's own host name, which on some clouds is not the name that a pod's ``nodeName`` tells.

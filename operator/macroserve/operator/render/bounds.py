@@ -1,4 +1,4 @@
-"""This module limits the memory and disk of a served pod where its template sets no limit.
+"""Limit the memory and disk of a served pod where its template sets no limit.
 
 A limit is no reservation: it keeps a pod that grows without end from taking its node with it.
 """

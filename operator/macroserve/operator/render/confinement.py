@@ -1,4 +1,4 @@
-"""This module confines every served pod, unless the operator's policy permits its template less."""
+"""Confine every served pod, unless the operator's policy permits its template less."""
 
 from typing import Any
 

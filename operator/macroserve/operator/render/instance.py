@@ -107,8 +107,11 @@ def service(context: RenderContext) -> Object:
 
 
 def disruption_budget(context: RenderContext, num_instances: int) -> Object:
-    """One of those wished for may be missing. Said as a number of pods: what a maximum of missing
-    ones is taken from is ``spec.instances``, which autoscaling does not change."""
+    """Return a PodDisruptionBudget under which at most one of the desired instances is missing.
+
+    The budget is a minimum of available pods: the API server takes a maximum of unavailable pods
+    from ``spec.instances``, which autoscaling does not change.
+    """
     return {
         "metadata": context.metadata(names.instances_service(context.name), "instance"),
         "spec": {

@@ -1,4 +1,4 @@
-"""This module renders what all pods of a MacroInstance have in common."""
+"""Render what all pods of a MacroInstance have in common."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""These options say who may reach the served pods."""
+"""Options that name the peers who may reach the served pods."""
 
 from typing import Any
 

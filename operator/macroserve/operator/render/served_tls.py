@@ -1,4 +1,4 @@
-"""These options say whether served pods use TLS, and who signs their certificates."""
+"""Options for the TLS of served pods, and for the issuer of their certificates."""
 
 import msgspec
 

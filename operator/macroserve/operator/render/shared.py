@@ -1,6 +1,4 @@
-"""This module renders what pods of a MacroInstance read: its manifest, keys, tokens and
-certificate.
-"""
+"""Render what pods of a MacroInstance read: its manifest, keys, tokens and certificate."""
 
 import json
 import secrets

@@ -1,6 +1,4 @@
-"""This module merges a person's pod template into the operator's pod as a strategic merge patch
-would.
-"""
+"""Merge a person's pod template into the operator's pod as a strategic merge patch would."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -121,7 +119,8 @@ def _merged_list(
 
 
 def _is_namesake(there: Mapping[str, Any], item: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
-    """Of the keys after the first one, those that the template's item leaves out match any."""
+    """Return whether two items have the same keys; a key after the first that the template's item
+    leaves out matches any value."""
     if not isinstance(item, Mapping):
         return False
     first, *others = keys

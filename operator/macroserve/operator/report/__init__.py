@@ -1,1 +1,1 @@
-"""This package computes conditions, events and status from one reconcile."""
+"""Compute conditions, events and status from one reconcile."""

@@ -1,4 +1,4 @@
-"""This module computes the whole ``status`` of a MacroInstance from one reconcile.
+"""Compute the whole ``status`` of a MacroInstance from one reconcile.
 
 Equal reconciles give equal statuses, so that an idle MacroInstance costs no writes.
 """

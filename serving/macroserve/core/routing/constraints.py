@@ -8,7 +8,8 @@ from macroserve.core.status import InstanceView
 
 
 class Check(StrEnum):
-    """All constraints hold, or the named one is the first that is violated."""
+    """The result of checking the constraints: satisfied, or the first constraint that is
+    violated."""
 
     SATISFIED = "satisfied"
     TTFT = "ttft"

@@ -98,7 +98,7 @@ class TargetChange:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """Between two times the same recommendation held."""
+    """A recommendation held without a change between two times."""
 
     since_s: float
     """Start, seconds."""

@@ -1,4 +1,4 @@
-"""This package adapts vLLM 0.32 and has every use of vLLM's private parts.
+"""The adapter of vLLM 0.32 has every use of vLLM's private parts.
 
 The private parts in use, by module:
 

@@ -1,4 +1,4 @@
-"""Each render of a chat template has a time limit, and a failing one does not end a start.
+"""Limit the time of each render of a chat template, and let a start survive a render that fails.
 
 vLLM stops waiting for a render after 30 s and answers 500, while its thread goes on for good. Here
 the thread itself is interrupted, and the request gets a 400: the template cannot render it.

@@ -1,4 +1,4 @@
-"""What was asked for lately: how often, and how long. Forecasts and simulations start from it."""
+"""The recent load of a cell: rates and lengths of its requests, for forecasts and simulations."""
 
 import random
 from collections import deque

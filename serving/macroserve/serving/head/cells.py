@@ -1,4 +1,5 @@
-"""Where the cell schedulers are, for an ingress that shares no Ray with them: their head knows."""
+"""Addresses of the cell schedulers, asked from their head by an ingress that shares no Ray with
+them."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What was asked of a whole deployment lately, as far as its cell schedulers tell."""
+"""The recent load of a whole deployment, summed over the reports of its cell schedulers."""
 
 import asyncio
 import contextlib

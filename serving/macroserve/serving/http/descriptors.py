@@ -1,7 +1,7 @@
-"""How many connections a process has file descriptors for.
+"""Limit the connections of a process to those that it has file descriptors for.
 
-A server that runs out of them accepts nothing, reaches no instance and opens no file, and says
-"Too many open files" of all of these. So connections end before descriptors do.
+A server that runs out of descriptors accepts nothing, reaches no instance and opens no file, and
+says "Too many open files" of all of these. So connections end before descriptors do.
 """
 
 import functools

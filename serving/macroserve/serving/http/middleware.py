@@ -1,4 +1,5 @@
-"""What a client gets to know beside its answer: errors, when to come back, where to go."""
+"""Add to each response what a client should know: the error, when to retry, which replica to
+use."""
 
 from collections.abc import Callable
 
@@ -39,7 +40,8 @@ class RetryAfter:
 
 
 class CloseConnectionsMiddleware:
-    """Once ``leaving``, asks clients to connect anew: they then come to another replica."""
+    """Ask clients to connect anew once the replica is ``leaving``: they then come to another
+    replica."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.leaving = False

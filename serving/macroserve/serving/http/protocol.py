@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection within bounds of bytes and seconds, before anybody has read a request.
+"""Bound each HTTP/1.1 connection in bytes and seconds, before any part reads its request.
 
 uvicorn bounds neither: a head may be of any size and take any time, and an idle socket is never
 closed. A connection that breaks a bound gets one error in OpenAI's shape and is closed.

@@ -30,8 +30,8 @@ class ApiKeysError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApiKeySource:
-    """Where API keys come from: ``path``, a file or a folder of files (a mounted Secret), or
-    ``keys`` themselves."""
+    """The source of API keys: ``path``, a file or a folder of files (a mounted Secret), or ``keys``
+    themselves."""
 
     path: Path | None = None
     keys: tuple[str, ...] = field(default=(), repr=False)

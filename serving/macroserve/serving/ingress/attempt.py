@@ -1,4 +1,4 @@
-"""One attempt of a request: tokens straight from an instance, and how it ends if it does not.
+"""Attempt a request at one instance: stream its tokens, and classify how a failed attempt ended.
 
 Instances send a sign of life every second while a stream is open (``keep_alive``). A path that is
 silent for SILENCE_S is broken, however long the queue may be.
@@ -62,7 +62,7 @@ class BrokenError(Exception):
 
 
 class SilentError(BrokenError):
-    """Nothing came from the instance for SILENCE_S."""
+    """The instance has sent nothing for SILENCE_S."""
 
 
 class InstanceClient:

@@ -1,4 +1,4 @@
-"""What a page of another origin may call, and read of the answers."""
+"""Decide what a page of another origin may call, and which headers of the responses it may read."""
 
 from collections.abc import Mapping
 from typing import Any

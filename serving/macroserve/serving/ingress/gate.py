@@ -1,4 +1,4 @@
-"""Who may call what on the public endpoint, decided from the request's head alone."""
+"""Decide who may call what on the public endpoint, from the request's head alone."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a process that takes large bodies keeps of the memory that it has freed."""
+"""Return freed memory to the system in a process that takes large bodies."""
 
 import ctypes
 

@@ -1,4 +1,5 @@
-"""What an ingress counts, and one page for everything: ours, our peers', the instances'.
+"""Count the requests of an ingress, and serve one page of all metrics: its own, its peers', the
+instances'.
 
 Labels are bounded: outcomes, reasons and names that the operator chose; nothing from a client.
 """

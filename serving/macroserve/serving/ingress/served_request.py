@@ -1,4 +1,5 @@
-"""One request at the ingress from its arrival to its end, and its line in the access log."""
+"""Follow a request at the ingress from its arrival to its end, and write its line of the access
+log."""
 
 import asyncio
 from collections.abc import Iterator

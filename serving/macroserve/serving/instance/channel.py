@@ -1,5 +1,5 @@
-"""What an instance's control process and its server process tell each other: JSON lines over a
-socket pair."""
+"""Messages between an instance's control process and its server process: JSON lines over a socket
+pair."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,5 @@
-"""What shares a Ray with the cell schedulers on one machine: instance actors, ingress replicas.
+"""Ray actors and deployments beside the cell schedulers on one machine: instances, ingress
+replicas.
 
 Ray starts, watches and restarts them; requests and tokens do not travel over Ray.
 """

@@ -1,7 +1,7 @@
-"""What Ray reads from the environment when it is first imported.
+"""Set the environment variables that Ray reads when it is first imported.
 
-Whoever reaches Ray's ports can have code run: it unpickles what arrives there. A deployment talks
-over its own HTTP servers and its Ray is of one machine, so nobody else is let in.
+A client that reaches Ray's ports can have code run: Ray unpickles what arrives there. A deployment
+talks over its own HTTP servers and its Ray is of one machine, so nobody else is let in.
 """
 
 import os

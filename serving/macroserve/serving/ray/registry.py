@@ -1,6 +1,6 @@
-"""Where the cell schedulers are: a few keys in Ray's cluster-wide store.
+"""Register the addresses of the cell schedulers under a few keys in Ray's cluster-wide store.
 
-Asking Serve for it would cost every ingress a tenth of a core; a key is read in half a
+Asking Serve for the addresses would cost every ingress a tenth of a core; a key is read in half a
 millisecond. An entry outlives a scheduler that was killed, and its successor overwrites it.
 """
 

@@ -1,1 +1,1 @@
-"""How the parts of a deployment prove themselves to each other: tokens, keys and TLS."""
+"""Tokens, keys and TLS by which the parts of a deployment prove themselves to each other."""

@@ -1,4 +1,4 @@
-"""Who lets calls of other parts in: around an ASGI application, and in an aiohttp one."""
+"""Admit calls from other parts alone: in front of an ASGI application, and in an aiohttp one."""
 
 from collections.abc import Awaitable, Callable, Collection
 

@@ -1,7 +1,7 @@
-"""Where a part gets its keys from (``core.keys``), and its certificate; which of them hold now.
+"""Read a part's keys (``api.keys``) and its certificate, and follow their changes.
 
-Kubernetes mounts them as files, which change while the part runs: it takes over what they say
-within seconds, and nothing has to be started again.
+Kubernetes mounts both as files, which change while the part runs: it uses the new content within
+seconds, without a restart.
 """
 
 import time

@@ -1,1 +1,1 @@
-"""Each routing policy, one module per paper, chooses an instance of a cell for a request."""
+"""Routing policies, one module per paper, choose an instance of a cell for a request."""

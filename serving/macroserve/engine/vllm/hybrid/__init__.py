@@ -1,5 +1,4 @@
-"""One pool of vLLM's pages holds hidden states beside keys and values (Apt-Serve, sections 3.1,
-4.1).
+"""Hidden states beside keys and values in one pool of vLLM's pages (Apt-Serve, sections 3.1, 4.1).
 
 A request that keeps hidden states passes through these modules:
 

@@ -1,4 +1,4 @@
-"""All layers share the memory for keys and values that last for one layer."""
+"""Memory for keys and values that last for one layer, shared by all layers."""
 
 from collections.abc import Iterator
 
