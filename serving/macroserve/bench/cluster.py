@@ -40,7 +40,10 @@ def free_port() -> int:
 async def running(
     settings: EngineSettings, cells: Sequence[int], ingress_replicas: int = 1, threads: int = 1
 ) -> AsyncIterator[BenchCluster]:
-    """cells: instances of each. Ready when entered; every process has ended when left."""
+    """Run a deployment that is ready when entered; every process has ended when left.
+
+    cells: number of instances of each cell.
+    """
     admin_token, secret = new_secret(), new_secret()
     keys = KeySource(tuple(Purpose), secret=secret)
     private_port = free_port()

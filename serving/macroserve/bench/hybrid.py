@@ -1,8 +1,8 @@
-"""What the hybrid cache is for, and what it costs: requests at a time in the same pool, and tokens
+"""Measure what the hybrid cache gains and costs: concurrent requests in the same pool, and tokens
 per second.
 
-Two engines of one model under Apt-Serve's policy, one of which keeps keys and values alone, serve
-the same in turns, so that a slow minute of the machine meets both.
+Two engines of one model serve the same requests in turns under Apt-Serve's policy, one of them with
+keys and values alone, so that a slow minute of the machine meets both.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from macroserve.workload.arrivals import Arrival
 
 ROUNDS = 3
 BURST = [Arrival(0.0, 200, 60)] * 48
-"""Requests at once: many more than fit the memory."""
+"""Concurrent requests: many more than fit the memory."""
 
 POOL_BYTES = 76 << 20
 """Bytes of the cache: a hundred pages of the small OPT."""
@@ -26,8 +26,10 @@ NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
 
 
 async def measure(settings: EngineSettings, num_rounds: int = ROUNDS) -> dict[str, float]:
-    """``hybrid.running_ratio``: requests at a time, over those with keys and values alone;
-    ``hybrid.throughput_ratio``, and what they come from.
+    """Return the figures of both engines, and the ratios of hybrid cache to keys and values alone.
+
+    hybrid.running_ratio: ratio of the concurrent requests.
+    hybrid.throughput_ratio: ratio of the tokens per second.
 
     Raises RuntimeError where the cache is off for the model, with the reason.
     """
@@ -55,7 +57,8 @@ async def measure(settings: EngineSettings, num_rounds: int = ROUNDS) -> dict[st
 
 
 def at_a_time(answers: Sequence[Answer]) -> float:
-    """Return the mean number of requests between first and last token, until the last begins."""
+    """Return the mean number of concurrent requests between first and last token, until the last
+    begins."""
     last_s = max(answer.tokens_s[0] for answer in answers)
     return sum(min(a.tokens_s[-1], last_s) - a.tokens_s[0] for a in answers) / last_s
 

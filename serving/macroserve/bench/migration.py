@@ -1,4 +1,5 @@
-"""How long a handle takes from one cell to another while streams run, and what they notice."""
+"""Measure how long a handle takes from one cell to another while streams run, and how many
+notice."""
 
 import asyncio
 import itertools
@@ -18,7 +19,8 @@ CELLS = ("cell-0", "cell-1")
 
 
 async def measure(settings: EngineSettings) -> dict[str, float]:
-    """``migration.p95_ms``, ``migration.disturbed_streams`` and what they come from."""
+    """Return ``migration.p95_ms``, ``migration.disturbed_streams`` and the figures that they come
+    from."""
     async with (
         running(settings, [2, 1]) as cluster,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
@@ -44,7 +46,8 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 
 
 async def _move_about(cluster: BenchCluster) -> list[float]:
-    """Migrate the first instance there and back; return the seconds of each move."""
+    """Migrate the first instance to the other cell and back; return the seconds of each
+    migration."""
     name = cluster.handles[0].name
     seconds: list[float] = []
     ways = itertools.cycle((CELLS, CELLS[::-1]))

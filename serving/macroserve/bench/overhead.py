@@ -1,4 +1,4 @@
-"""What the way through the ingress costs: time to first token, and tokens per second.
+"""Measure the overhead of the ingress: time to first token, and tokens per second.
 
 Both sides run at once and are measured in turns, so that a slow minute of the machine meets both.
 """
@@ -32,7 +32,8 @@ START_TIMEOUT_S = 120.0
 
 
 async def measure(settings: EngineSettings) -> dict[str, float]:
-    """``overhead.ttft_added_ms_p50``, ``overhead.throughput_ratio`` and what they come from."""
+    """Return ``overhead.ttft_added_ms_p50``, ``overhead.throughput_ratio`` and the figures that
+    they come from."""
     settings = replace(settings, strategy="vllm")
     async with (
         bare_vllm(settings) as bare,
@@ -83,7 +84,8 @@ async def _ttfts(
 
 @asynccontextmanager
 async def bare_vllm(settings: EngineSettings) -> AsyncIterator[str]:
-    """vLLM's own API server with the same engine arguments and its own scheduler, without Ray."""
+    """Run vLLM's own API server with the same engine arguments and its own scheduler, without
+    Ray."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),

@@ -1,8 +1,8 @@
-"""A real engine on this machine: what batches take, and Apt-Serve's rho.
+"""Profile a real engine on this machine: the times of its batches, and Apt-Serve's rho.
 
-The latency model is the engine's own, as it learned it while it served. What steps take beyond that
-is measured: the time between two batches, whatever is no line in the batch's tokens, and that a
-server whose requests come and go is slower than one in which the same ones decode.
+The latency model is the engine's own, learned while it served. The benchmark measures the time that
+steps take beyond the model: the time between two batches, any part that is not linear in the
+batch's tokens, and the slowdown of a server whose requests come and go.
 """
 
 import asyncio
@@ -33,36 +33,42 @@ PLAIN, HYBRID = "vllm", "aptserve"
 states where the settings and the model allow it."""
 
 NUM_TURNS, AT_A_TIME = 5, 4
-"""Requests of all lengths, so many at a time, however slow the engine is."""
+"""Requests of all lengths that run concurrently, however slow the engine is."""
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 100
 NUM_DECODES = (1, 2, 4, 8, 16, 32, 64)
-"""Streams that decode together while an engine is profiled, as far as it takes so many."""
+"""Numbers of streams that decode together, up to the number that the engine takes."""
 
 NUM_PREFILLED = (8, 32, 128, 512, 1024)
-"""Tokens of prompts that hold up a stream, as far as the engine takes so many."""
+"""Lengths in tokens of the prompts that hold up a stream, up to the length that the engine
+takes."""
 
 NUM_PROMPTS = 8
-"""So many of each, one after the other: far fewer than the stream has tokens."""
+"""Prompts of each length, one after the other: far fewer than the stream has tokens."""
 
 NUM_AT_ONCE, SHORT_PROMPT, SHORT_OUTPUT = 200, 100, 60
-"""Requests that come at once, and their tokens at most: wherever one ends, another begins."""
+"""Requests that come at once, and their maximum tokens: where one ends, another begins."""
 
 NUM_ROUNDS = 3
-"""All of them in turns, so that a slow minute of the machine meets all."""
+"""Rounds, each of which measures everything, so that a slow minute of the machine meets all
+figures."""
 
 CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
-"""Of each of them in the mean."""
+"""Tokens in the context of each decode, in the mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """shape: of an engine with the hybrid cache, if it can have it. latency: of its batches.
-    decodes_beyond_s, prefills_beyond_s: how much longer it is from one token to the next than that
-    says, by how many decode, and because of prompt tokens, by their number. churn: how many times
-    as long all of it takes while requests come and go. jitter: what steps of one stream took, in
-    turn, as times their median. spread: how many times as long the slowest round of this took as
-    the fastest.
+    """A profile describes an engine's batches by its latency model and the time that they take
+    beyond it.
+
+    shape: the engine's shape, with the hybrid cache where the model supports it.
+    latency: the latency model of the engine's batches.
+    decodes_beyond_s: seconds per step beyond the model, by the number of decodes.
+    prefills_beyond_s: seconds per step beyond the model, by the number of prompt tokens.
+    churn: factor on the time of all batches while requests come and go.
+    jitter: successive step times of one stream, each divided by their median.
+    spread: time of the slowest round of this profile divided by that of the fastest.
     """
 
     shape: EngineShape
@@ -202,7 +208,8 @@ def _mixed(longest: int, random: Random) -> list[Arrival]:
 
 
 def _at_once(longest: int, random: Random) -> list[Arrival]:
-    """Each asks for as many tokens as it gets, in the engine and in the simulator."""
+    """Return arrivals at 0 s that each ask for exactly the tokens that they get, in engine and
+    simulator."""
     outputs = [random.randrange(1, SHORT_OUTPUT) for _ in range(NUM_AT_ONCE)]
     return [Arrival(0.0, random.randrange(1, longest), num, None, num) for num in outputs]
 
@@ -219,7 +226,8 @@ async def _gaps_s(
 async def _held_up_s(
     engine: VllmEngine, settings: EngineSettings, num_tokens: int, name: str
 ) -> list[float]:
-    """What a stream waits for its next token where a prompt of so many tokens comes first."""
+    """Return the gaps, in seconds, of a stream whose next token waits for a prompt of
+    ``num_tokens``."""
 
     async def prompts() -> None:
         for turn in range(NUM_PROMPTS):

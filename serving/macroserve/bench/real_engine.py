@@ -1,4 +1,4 @@
-"""One real engine under a load of known lengths, timed as its client sees it."""
+"""Run a real engine under a load of known lengths, and time it as its client does."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -18,13 +18,14 @@ from macroserve.engine.vllm.engine import VllmEngine
 from macroserve.workload.arrivals import Arrival
 
 PATIENCE_S = 300.0
-"""The last answer ends at most so long after the last arrival. What an engine does in twenty
-seconds may take minutes where others use the machine."""
+"""Seconds at most from the last arrival to the end of the last answer. An engine may take minutes
+for the work of twenty seconds where others use the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """tokens_s: seconds from the arrival to each of its tokens."""
+    """An answer holds the seconds from the request's arrival to each of its tokens,
+    ``tokens_s``."""
 
     tokens_s: tuple[float, ...]
 
@@ -51,9 +52,10 @@ async def started(settings: EngineSettings) -> AsyncIterator[VllmEngine]:
 async def serve(
     engine: VllmEngine, arrivals: Sequence[Arrival], slo: Slo, name: str
 ) -> list[Answer]:
-    """Each arrival in its time. Raises TimeoutError where the engine does not get through.
+    """Send each arrival at its time, and return the answers. Raises TimeoutError where the engine
+    is too slow.
 
-    name: so that no two requests of an engine have one id.
+    name: part of the request ids, which differ for all requests of an engine.
     """
     began_s = perf_counter()
 

@@ -1,4 +1,4 @@
-"""The time of one routing decision, in the worst case."""
+"""Time one routing decision, in the worst case."""
 
 import statistics
 import time
@@ -37,8 +37,8 @@ def _median_us(num_instances: int) -> float:
 
 
 def _exhausted(seq: int, admitted: str) -> InstanceStatus:
-    """A status that makes routing look at everything: HP offers a ticket, only the last of the
-    three constraints is violated, and the first token is late wherever the request goes."""
+    """Return a status for which routing examines everything: HP offers a ticket, only the last of
+    the three constraints is violated, and the first token is late on every instance."""
     return InstanceStatus(
         seq=seq,
         num_running=32,

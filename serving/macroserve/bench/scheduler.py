@@ -1,4 +1,4 @@
-"""The time of one decision of the instance scheduler."""
+"""Time one decision of the instance scheduler."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -35,7 +35,8 @@ def measure(
     strategy_name: str = "unified",
     num_decisions: int = 200,
 ) -> dict[str, float]:
-    """Median milliseconds of ``schedule()`` with so many waiting and 64 decoding, by size.
+    """Return the median milliseconds of ``schedule()`` by the number of waiting requests, with 64
+    decoding.
 
     Each time a response ends and requests arrive, so that every decision is a full one.
     """
@@ -85,7 +86,7 @@ def _requests() -> Iterator[Callable[[float], Request]]:
 
 
 def _run(scheduler: InstanceScheduler, batch: Batch, now: float) -> float:
-    """An executor that takes the predicted time; the oldest end while there are too many."""
+    """Run a batch in the predicted time; the oldest requests end while too many decode."""
     now += batch.predicted_s
     surplus = max(0, scheduler.status(now).num_decoding - NUM_DECODING)
     result = BatchResult(

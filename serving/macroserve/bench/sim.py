@@ -1,4 +1,4 @@
-"""The simulator's own speed and memory, and Apt-Serve's decisions beside the paper's."""
+"""Measure the simulator's speed and memory, and Apt-Serve's decisions beside the paper's."""
 
 import resource
 import sys
@@ -22,12 +22,13 @@ RATE = 100.0
 SIZES = (10_000, 100_000, 1_000_000)
 
 TABLE_6_MS = {50: 0.3, 100: 0.5, 200: 1.0, 400: 2.1, 800: 4.8, 1600: 10.8}
-"""Apt-Serve, section 6.6: what one of its decisions takes with so many candidates."""
+"""Seconds that one of Apt-Serve's decisions takes with so many candidates (Apt-Serve, section
+6.6)."""
 
 
 def measure() -> dict[str, float]:
-    """Processor time of simulations of 10,000, 100,000 and a million requests, peak memory, and
-    decisions of ``aptserve`` with their share of what the paper's take."""
+    """Return the processor time and peak memory of simulations of 10,000, 100,000 and a million
+    requests, and the time of ``aptserve``'s decisions, also as a share of the paper's."""
     figures: dict[str, float] = {}
     for num_requests in SIZES:
         took_s = _simulation_s(num_requests)

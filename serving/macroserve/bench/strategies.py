@@ -1,8 +1,8 @@
-"""Strategies in a real engine on this machine, beside what the simulator predicts for it.
+"""Compare strategies in a real engine on this machine with the simulator's predictions.
 
-The engine is profiled first: its latency model, as it learned it while serving, is the simulator's
-truth, with what its steps were measured to take beyond that, and their jitter. Then both serve the
-same requests.
+The engine is profiled first. The simulator takes for the truth the latency model that the engine
+learned, with the measured time beyond it and the jitter of the steps. Then both serve the same
+requests.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ LOADS = (0.7, 1.0, 1.3)
 DURATION_S = 40.0
 LEVEL = 0.9
 LOWEST = 0.5
-"""Requests per second at which to begin."""
+"""Requests per second at which the search begins."""
 
 LENGTH_SCALE = 0.15
-"""The sets' lengths, so that they fit the small model."""
+"""Factor on the data sets' lengths, so that they fit the small model."""
 
 STEPS_TPOT = 3.0
 STEPS_TTFT = {"ShareGPT": 150.0, "LongBench": 450.0}
@@ -43,7 +43,8 @@ WORTH_TELLING = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Attainments, in the engine and as predicted, of one strategy under one load."""
+    """A trial holds the attainments of one strategy under one load: in the engine, and
+    predicted."""
 
     load: str
     strategy: str
@@ -56,8 +57,8 @@ class Trial:
 
 
 async def measure(settings: EngineSettings) -> dict[str, float]:
-    """``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``: attainments. Beside them how far
-    they are apart, in points, and which share of the pairs keeps its order."""
+    """Return the attainments ``strategies.WORKLOAD.LOAD.STRATEGY.real`` and ``.sim``, their
+    distance in points, and the share of the pairs that keep their order."""
     profile = await measure_profile(settings)
     trials: list[Trial] = []
     for workload, steps in STEPS_TTFT.items():
@@ -86,7 +87,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 
 
 async def _trials(profile: Profile, settings: EngineSettings, workload: str) -> list[Trial]:
-    """Of all strategies under all loads."""
+    """Return the trials of all strategies under all loads."""
     loads = _loads(profile, replace(settings, strategy="vllm"), workload)
     trials: list[Trial] = []
     for each in STRATEGIES:
@@ -98,7 +99,7 @@ async def _trials(profile: Profile, settings: EngineSettings, workload: str) -> 
 
 
 def _loads(profile: Profile, settings: EngineSettings, name: str) -> dict[str, list[Arrival]]:
-    """Requests by the load that they are, such as ``sharegpt.0.7``."""
+    """Return requests by the name of their load, such as ``sharegpt.0.7``."""
     random = Random(1)
     lengths = WORKLOADS[name].lengths(random)
     num = len(lengths)
@@ -119,13 +120,14 @@ def _loads(profile: Profile, settings: EngineSettings, name: str) -> dict[str, l
 
 
 def _arrivals(rate: float, lengths: Lengths) -> list[Arrival]:
-    """Each asks for as many tokens as it gets: nothing else ends a response of such a model."""
+    """Return arrivals that each ask for exactly the tokens that they get, since nothing else ends a
+    response of the small model."""
     found = bursty(rate, 1.0, DURATION_S, lengths, Random(2))
     return [each._replace(max_new_tokens=each.num_output_tokens) for each in found]
 
 
 async def _attained(settings: EngineSettings, loads: Sequence[Sequence[Arrival]]) -> list[float]:
-    """Under one load after another, in one engine."""
+    """Return the attainments of one engine under one load after another."""
     shares: list[float] = []
     async with started(settings) as engine:
         for index, arrivals in enumerate(loads):
@@ -139,8 +141,8 @@ def _predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Ar
 
 
 def _orders_kept(trials: Sequence[Trial]) -> list[bool]:
-    """For each two under one load that the engine tells apart, whether the predictions do not say
-    otherwise."""
+    """Return for each pair of trials that the engine tells apart under one load whether the
+    predictions do not contradict their order."""
     return [
         (one.real - other.real) * (one.predicted - other.predicted) >= 0
         for one, other in combinations(trials, 2)

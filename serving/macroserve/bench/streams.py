@@ -1,4 +1,4 @@
-"""A client of streaming completions that times tokens, small enough to saturate a server."""
+"""Stream completions and time their tokens, with a client small enough to saturate a server."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ class TimedStream:
 
     @property
     def ttft_s(self) -> float:
-        """Seconds from the request to its first event."""
+        """Return the seconds from the request to its first event."""
         return self.first_s - self.started_s
 
 

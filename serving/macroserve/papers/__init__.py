@@ -1,4 +1,4 @@
-"""The papers' experiments: what was measured, with what, and the figures that they print."""
+"""The papers' experiments: their measurements, their setups, and the figures that they print."""
 
 from collections.abc import Mapping
 

@@ -40,7 +40,10 @@ PAPERS_HOST = Host(step_s=0.015, sequence_s=1.35e-3)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """rebuilds: keys and values are made again of hidden states, as by the paper's kernel."""
+    """A variant is a strategy with the settings of an engine.
+
+    rebuilds: whether keys and values are recomputed from hidden states, as by the paper's kernel.
+    """
 
     strategy: Strategy
     chunk_tokens: int = CHUNK_TOKENS
@@ -100,7 +103,8 @@ def experiment(model: str, name: str, variant: str, variation: float = 1.0) -> E
 
 
 def throughput_measurements() -> list[Measurement]:
-    """The rates held at each level. Of as many requests as the paper's at Apt-Serve's rates."""
+    """Return the measurements of the rates held at each level, over as many requests as the paper's
+    at Apt-Serve's rates."""
     return [
         Goodput(
             _throughput_key(level, model, name, variant),

@@ -1,4 +1,4 @@
-"""What a figure of a paper is made of: rows beside its own, and panels to look at."""
+"""Figures of a paper: rows beside the paper's own, and panels to look at."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ Line = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of a paper beside ours; ``paper`` is None where it prints none.
+    """A row compares one value of a paper with ours; ``paper`` is None where the paper prints none.
 
-    is_summary: of the other rows, so that it is shown although no paper prints it.
+    is_summary: whether the row sums up other rows, so that it is shown although no paper prints it.
     """
 
     figure: str
@@ -37,7 +37,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """lines: points of each, by its name. is_share: y is a share, shown in percent."""
+    """A panel is one plot of a figure.
+
+    lines: points of each line, by its name.
+    is_share: whether y is a share, shown in percent.
+    """
 
     title: str
     x: str
@@ -48,9 +52,13 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """measurements: what it takes. rows: the paper's figures beside those measured.
-    explanation: what in the model makes the rows differ that are off, or that the paper only plots.
-    panels: its pictures."""
+    """A figure is a set of measurements and the ways to show them.
+
+    measurements: the measurements that the figure needs.
+    rows: function that returns the paper's values beside those measured.
+    explanation: why the model's rows differ that are off, or that the paper only plots.
+    panels: function that returns the plots of the figure.
+    """
 
     measurements: Callable[[], list[Measurement]]
     rows: Callable[[Values], list[Row]]
@@ -61,7 +69,11 @@ class Figure:
 def curve_rows(
     figure: str, curves: Mapping[str, Curve], values: Values, case: str = ""
 ) -> list[Row]:
-    """A row for each point. curves: by strategy. case: what they are of, if there are several."""
+    """Return a row for each point.
+
+    curves: curve by strategy.
+    case: name of the case, if there are several.
+    """
     prefix = f"{case}, " if case else ""
     return [
         Row(figure, f"{prefix}{rate:g} requests/s", name, curve.metric.value, value)

@@ -1,4 +1,4 @@
-"""Measurements that an experiment is made of. Each gives values by keys of its own."""
+"""Measurements of the experiments. Each returns values by keys of its own."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +23,15 @@ LOOKED_AT = (
 )
 
 KEPT_UP, FASTER = 0.75, 1.25
-"""Where less than this share of what comes ends, ever more wait; so much more is tried next."""
+"""Share of the arriving requests below which queues grow without end, and factor to the next
+rate."""
 
 PERCENTS = (1, *range(5, 100, 5), 99)
 
 
 class Measurement(Protocol):
-    """A frozen dataclass, so that its repr tells all that decides its values."""
+    """A measurement is a frozen dataclass, so that its repr holds everything that decides its
+    values."""
 
     @property
     def key(self) -> str: ...
@@ -39,7 +41,8 @@ class Measurement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """The most requests per second of which ``level`` is attained, over ``duration_s``."""
+    """The measurement is the highest rate, in requests per second, at which ``level`` is attained
+    over ``duration_s``."""
 
     key: str
     experiment: Experiment
@@ -55,7 +58,7 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class CloserLook:
-    """A goodput, and at it who is within the targets, and who waits for how long."""
+    """The measurement is a goodput, and at that rate the attainment and the waiting times."""
 
     goodput: Goodput
 
@@ -81,7 +84,7 @@ class CloserLook:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The share within the targets at a rate."""
+    """The measurement is the share of requests within the targets at a rate."""
 
     key: str
     experiment: Experiment
@@ -95,8 +98,8 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class RateAtLatency:
-    """Requests per second up to which the mean normalised latency, of all requests whether late or
-    not, stays at or below a limit."""
+    """The measurement is the highest rate, in requests per second, at which the mean normalized
+    latency of all requests, late or not, stays within a limit."""
 
     key: str
     experiment: Experiment
@@ -124,10 +127,10 @@ Search = Goodput | RateAtLatency
 
 @dataclass(frozen=True, slots=True)
 class BestOf:
-    """The highest rate that any of the searches finds.
+    """The measurement is the highest rate that any of the searches finds.
 
-    The first is carried out whole. Of each other only so much is as tells whether it finds more
-    than those before it; by its own key stands 0 if it does not.
+    The first search is carried out whole. Of each other search only so much is carried out as shows
+    whether it finds more than those before it; if not, its own key has the value 0.
     """
 
     key: str
@@ -147,11 +150,15 @@ class BestOf:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """How many requests end per second at most: what the devices can do.
+    """The measurement is the rate, in requests per second, at which the devices end requests at
+    most.
 
-    The rate is raised until ever more requests wait; far beyond, fewer would end again, as what
-    does not fit is begun in vain. experiment: with targets that everything is within. duration_s:
-    of arrivals, in the second half of which it is counted. lowest: the rate to begin at.
+    The rate is raised until queues grow without end; far beyond, fewer requests would end again, as
+    those that do not fit are begun in vain.
+
+    experiment: an experiment with targets that every request meets.
+    duration_s: duration of the arrivals; the requests that end in its second half count.
+    lowest: the rate to begin at, requests per second.
     """
 
     key: str
@@ -178,10 +185,11 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class FewestInstances:
-    """With how few instances another goodput is held.
+    """The measurement is the smallest number of instances that holds another goodput.
 
-    goodput: the other. experiments: with 1, 2, ... instances. Where none of them holds it, it
-    would take at least one more.
+    goodput: the other goodput.
+    experiments: experiments with 1, 2, ... instances. Where none of them holds the goodput, the
+        result is one more than all of them.
     """
 
     key: str
@@ -222,7 +230,7 @@ class Metric(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A metric over the rate, requests per second."""
+    """The measurement is a metric over the rate, requests per second."""
 
     key: str
     experiment: Experiment
@@ -267,7 +275,10 @@ class Percentiles:
         }
 
     def line(self, latency: str, values: Values) -> list[tuple[float, float]]:
-        """latency: 'TTFT' or 'TPOT'. Seconds, and the share of the requests that took less."""
+        """Return the points of a distribution: seconds, and the share of the requests below them.
+
+        latency: 'TTFT' or 'TPOT'.
+        """
         return [(values[self._point(latency, percent)], percent / 100) for percent in PERCENTS]
 
     def _point(self, name: str, percent: int) -> str:

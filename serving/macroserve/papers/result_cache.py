@@ -1,4 +1,4 @@
-"""Measurements carried out on all cores, and kept as they come."""
+"""Carry out measurements on all cores, and keep each result as it comes."""
 
 import hashlib
 import json
@@ -13,9 +13,9 @@ from macroserve.sim import SIMULATOR_VERSION
 
 
 class ResultCache:
-    """What was measured before, in a file to which each measurement is added at once.
+    """The result cache keeps measured values in a file, to which each measurement is added at once.
 
-    It counts for the very same measurement, seed and simulator, and for no other.
+    An entry counts for the very same measurement, seed and simulator, and for no other.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,9 +46,10 @@ def measure_all(
     num_processes: int,
     on_progress: Callable[[int], None],
 ) -> Values:
-    """All values, measured now or before, in the mean of the seeds.
+    """Return all values, measured now or before, in the mean of the seeds.
 
-    on_progress: told how many more are carried out, each seed's one by one.
+    on_progress: called with the number of measurements left to carry out, each seed's counted by
+        itself.
     """
     values: dict[str, list[float]] = {}
 
@@ -90,5 +91,5 @@ def _digest(measurement: Measurement, seed: int) -> str:
 
 
 def _without_addresses(text: str) -> str:
-    """A function's repr has its address, which differs from run to run."""
+    """Remove the address from a function's repr, which differs from run to run."""
     return " ".join(word for word in text.split() if not word.startswith("0x"))

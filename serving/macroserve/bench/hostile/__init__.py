@@ -1,1 +1,1 @@
-"""Hostile requests: what an endpoint has to answer with an error that is the client's."""
+"""Hostile requests, which an endpoint has to answer with a client error."""

@@ -1,4 +1,4 @@
-"""Bystanders: clients with valid streams, one after another, and the pauses that they notice."""
+"""Run bystanders: clients with valid streams, one after another, whose pauses are measured."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ TIMEOUT_S = 180.0
 
 @dataclass(slots=True)
 class Seen:
-    """The record has what all bystanders noticed."""
+    """The record of what all bystanders noticed."""
 
     num_streams: int = 0
     longest_ttft_s: float = 0.0

@@ -1,8 +1,8 @@
-"""Bodies that are nearly right, sent to every endpoint that computes from them.
+"""Send bodies that are nearly right to every endpoint that computes from them.
 
-Each starts from a valid body; a few of its fields, at any depth, get values that clients send by
-mistake or on purpose. The same seed gives the same bodies. Whatever comes, the answer must be below
-500: the fault is the client's.
+Each body starts from a valid one; a few of its fields, at any depth, get values that clients send
+by mistake or on purpose. The same seed gives the same bodies. The answer must always be below 500:
+the fault is the client's.
 """
 
 import asyncio
@@ -209,8 +209,11 @@ SIMPLE: list[Any] = [
 
 @dataclass(frozen=True, slots=True)
 class FuzzResult:
-    """examples: of bodies that were answered with 500 or above, or not at all: the path, the body
-    and the answer, cut short. statuses: by number of answers, 0 where none came."""
+    """The result of fuzzing an endpoint.
+
+    statuses: number of answers by status, 0 for requests without an answer.
+    examples: path, body and answer, cut short, of bodies answered with 500 or above, or not at all.
+    """
 
     num_bodies: int
     num_5xx: int
@@ -262,7 +265,7 @@ async def _post(http: aiohttp.ClientSession, path: str, body: bytes) -> tuple[in
 
 
 def body_of(rnd: random.Random, model: str) -> tuple[str, bytes]:
-    """Return a path and a body for it."""
+    """Return the path of a random endpoint and a body for it."""
     (path,) = rnd.choices(list(BODIES), WEIGHTS)
     valid, optional = BODIES[path]
     body = {"model": model, **copy.deepcopy(valid)}

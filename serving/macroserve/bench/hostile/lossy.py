@@ -1,4 +1,4 @@
-"""A path that may stop to carry anything, as a network does that drops packets one way or both."""
+"""Relay a path that can lose all packets, one way or both, as a faulty network does."""
 
 import asyncio
 import contextlib
@@ -10,9 +10,10 @@ CHUNK_BYTES = 1 << 16
 
 
 class LossyPath:
-    """A relay in front of one HTTP server. ``url``: where it listens.
+    """A relay in front of one HTTP server.
 
-    While ``lost``, connections are accepted and stay open, but nothing sent on them arrives.
+    url: base URL where the relay listens.
+    lost: while true, connections are accepted and stay open, but nothing sent on them arrives.
     """
 
     def __init__(self, url: str, target: str) -> None:

@@ -1,4 +1,4 @@
-"""All hostile cases, on emulated and on real engines."""
+"""Measure all hostile cases, on emulated and on real engines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,16 +13,16 @@ from macroserve.engine.settings import EngineSettings
 FUZZ_SEED = 1
 FUZZ_CONCURRENCY = 16
 EMULATED_KV_CACHE_BYTES = 8 << 30
-"""Cache of the emulated model, as large as that of the model that it stands for."""
+"""Cache of the emulated model in bytes, as large as that of the model that it stands for."""
 
 
 async def measure(
     settings: EngineSettings, engines: Sequence[str], num_bodies: int
 ) -> dict[str, float]:
-    """The figures of all cases on each of ``engines``, named as by ``worst``.
+    """Return the figures of all cases on each of ``engines``, named as by ``worst``.
 
-    settings: of a real engine, for the deployment with a partition. num_bodies: fuzzed, on real
-    engines only.
+    settings: settings of a real engine, for the deployment with a partition.
+    num_bodies: number of fuzzed bodies, on real engines only.
     """
     by_engine: dict[str, dict[str, float]] = {}
     for engine in engines:
@@ -31,7 +31,7 @@ async def measure(
 
 
 def worst(by_engine: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """``hostile.FIGURE``, the largest of all engines', then ``hostile.ENGINE.FIGURE``."""
+    """Return ``hostile.FIGURE``, the largest over all engines, then ``hostile.ENGINE.FIGURE``."""
     figures: dict[str, float] = {}
     for seen in by_engine.values():
         for name, value in seen.items():

@@ -1,4 +1,4 @@
-"""Small requests that ask for much memory, and large ones that should not be read."""
+"""Send small requests that ask for much memory, and large ones that should not be read."""
 
 import asyncio
 import contextlib
@@ -21,8 +21,11 @@ CHAT = "/v1/chat/completions"
 
 
 async def measure(deployment: Served) -> dict[str, float]:
-    """``memory_mb``: by how much the largest ingress grew over all cases at most, worker processes
-    included; ``memory_mb.CASE`` by how much it grew in each."""
+    """Return the growth of the largest ingress in MB, worker processes included.
+
+    memory_mb: largest growth over all cases.
+    memory_mb.CASE: growth in one case.
+    """
     # The process that checks schemas prepares itself in the background.
     await _send(deployment, "/v1/completions", _completion(structured_outputs={"regex": "a"}))
     start_mb = deployment.ingress_mb()
@@ -66,13 +69,14 @@ def _chat(**changes: Any) -> dict[str, Any]:
 
 
 def _padded(**kwargs: Any) -> dict[str, Any]:
-    """Bounded, so that the machine survives where nothing else bounds it."""
+    """Return a chat padded to a bounded length, which the machine survives even if no limit stops
+    it."""
     padding = {"padding": "max_length", "max_length": 10_000_000, **kwargs}
     return _chat(chat_template_kwargs=padding)
 
 
 async def _send(deployment: Served, path: str, body: object) -> None:
-    """Whatever the answer is, or none: only memory is looked at."""
+    """Send a request and ignore its answer, since the case measures memory alone."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
     headers = {"Content-Type": "application/json"}

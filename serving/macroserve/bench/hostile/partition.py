@@ -1,4 +1,5 @@
-"""An asymmetric partition: an instance's cell sees it, but no byte reaches it from the ingress."""
+"""Measure an asymmetric partition: a cell sees its instance, but the ingress receives no byte of
+it."""
 
 import asyncio
 import time
@@ -18,7 +19,7 @@ PARTITION_S = 40.0
 
 
 async def measure(settings: EngineSettings) -> dict[str, float]:
-    """``observe``'s figures, of three instances in one cell."""
+    """Return the figures of ``observe`` for three instances in one cell."""
     async with running(settings, [INSTANCES]) as cluster:
         handle = cluster.handles[0]
         async with lossy_path(handle.address) as path:
@@ -29,10 +30,12 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 
 
 async def observe(endpoint: str, path: LossyPath, partition_s: float) -> dict[str, float]:
-    """``partition_gap_s``: the longest time that a client waited for its next token, or its first,
-    while one instance of several was out of the ingress's reach; ``partition_streams_broken``.
+    """Return the figures of streams while one of several instances is out of the ingress's reach.
 
-    path: to that instance; it carries nothing for ``partition_s``."""
+    partition_gap_s: longest time that a client waited for its first or its next token.
+    partition_streams_broken: number of streams that did not end whole.
+    path: the path to that instance, which carries nothing for ``partition_s``.
+    """
     async with bystanders(endpoint + "/v1/completions", NUM_STREAMS, NUM_TOKENS) as seen:
         await asyncio.sleep(3)
         path.lost = True

@@ -1,8 +1,8 @@
-"""One request that kills whichever engine runs it: how many engines go, and who goes with them.
+"""Measure how many engines and streams are lost to one request that kills the engine that runs it.
 
-Any fault of an engine that a request causes is alike: an illegal memory access on a GPU, a
-segmentation fault in a grammar library. Here it is made: the deployment's processes import a module
-that kills the engine for prompts of a certain length.
+Faults of an engine that a request causes look alike: an illegal memory access on a GPU, a
+segmentation fault in a grammar library. The benchmark makes such a fault: the deployment's
+processes import a module that kills the engine for prompts of a certain length.
 """
 
 import asyncio
@@ -62,8 +62,11 @@ sys.meta_path.insert(0, Fault())
 async def measure(
     engine: str, prompt_lengths: Sequence[int] = (AT_ONCE, AFTER_A_TOKEN)
 ) -> dict[str, float]:
-    """``poison_engines_lost``: the most that one request took along; ``poison_streams_broken``:
-    of the bystanders, in all. One request for each of ``prompt_lengths``."""
+    """Send one poisonous request for each of ``prompt_lengths``, and return the losses.
+
+    poison_engines_lost: largest number of engines lost to one request.
+    poison_streams_broken: number of bystanders' streams broken by all requests.
+    """
     with faulty_engines() as environment:
         async with served(engine, INSTANCES, environment) as deployment:
             trials = [await _trial(deployment, length) for length in prompt_lengths]

@@ -1,4 +1,4 @@
-"""Twenty schemas that take minutes to compile, beside streams that need none of them."""
+"""Send twenty schemas that take minutes to compile, beside streams that need none of them."""
 
 import asyncio
 import contextlib
@@ -18,9 +18,13 @@ NO_ANSWER = 0
 
 
 async def measure(deployment: Served) -> dict[str, float]:
-    """``schema_pause_s``: the longest pause of a bystander's stream; ``schema_streams_broken`` and
-    ``schema_engines_lost``; ``schema_5xx``: schemas for which the server blamed itself, or did
-    not answer at all."""
+    """Return how far the schemas disturb the endpoint and its bystanders.
+
+    schema_pause_s: longest pause of a bystander's stream.
+    schema_streams_broken: number of bystanders' streams that did not end whole.
+    schema_engines_lost: number of engines lost.
+    schema_5xx: number of schemas answered with 500 or above, or not at all.
+    """
     async with bystanders(deployment.completions, NUM_BYSTANDERS, NUM_TOKENS) as seen:
         await asyncio.sleep(3)
         seen.longest_pause_s = 0.0
@@ -51,7 +55,7 @@ async def _send(url: str) -> list[int]:
 
 
 def _body(seed: int) -> dict[str, object]:
-    """No two schemas are equal: a cache of grammars does not help."""
+    """Return a body with a schema of its own, so that a cache of grammars does not help."""
     properties = {
         f"p{seed}_{i}": {"type": "string", "pattern": "(a{1,500}){1,500}"}
         for i in range(NUM_PATTERNS)

@@ -1,4 +1,5 @@
-"""``macroserve up`` in a process of its own: what a hostile client meets, reconciler included."""
+"""Run ``macroserve up`` in a process of its own, as a hostile client meets it, reconciler
+included."""
 
 import asyncio
 import contextlib
@@ -68,10 +69,11 @@ class Served:
 async def served(
     engine: str, instances: int, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Served]:
-    """A deployment of one of ENGINES with one ingress; every process has ended when left.
+    """Serve a deployment of one of ENGINES with one ingress; every process has ended when left.
 
-    environment: further variables for all of its processes. Raises RuntimeError with the end of
-    its log when it does not become ready.
+    environment: further variables for all of the deployment's processes.
+
+    Raises RuntimeError with the end of the log when the deployment does not become ready.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:

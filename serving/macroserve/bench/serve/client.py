@@ -25,8 +25,8 @@ from macroserve.bench.serve.stream import (
 from macroserve.workload.arrivals import Arrival
 
 KEEPALIVE_S = 3.0
-"""Below the 5 s after which uvicorn closes an idle connection: one that is used again in the moment
-that it closes would look like a failure of the endpoint."""
+"""Seconds below the 5 s after which uvicorn closes an idle connection: a connection that closes as
+it is used again would look like a failure of the endpoint."""
 
 PREFLIGHT_TIMEOUT_S = 15.0
 MAX_DETAIL = 300

@@ -1,6 +1,6 @@
-"""The search for goodput: the highest load at which attainment holds a level.
+"""Search for goodput: the highest load at which attainment holds a level.
 
-Pure: the search asks for a probe at a load and is told the attainment there.
+The search is pure: it asks for a probe at a load and is told the attainment there.
 """
 
 import math
@@ -13,10 +13,10 @@ MAX_STEPS = 10
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """What a search found. Loads are requests per second, or time scales of a trace.
+    """The goodput that a search found. Loads are requests per second, or time scales of a trace.
 
     load: the highest load that held the level; None when even the lowest one tried did not.
-    is_capped: the search could not go higher and saw no load fail, so the truth may lie above.
+    is_capped: whether no load failed up to the maximum, so that the goodput may be higher.
     lower_attainment: attainment at half of ``load``, see ``holds_below``.
     """
 

@@ -1,4 +1,4 @@
-"""The figures of a run, computed from its records."""
+"""Compute the figures of a run from its records."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,10 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """How many requests failed alike. detail: what the first of them said."""
+    """A number of requests that failed for the same reason.
+
+    detail: the error of the first of them.
+    """
 
     failure: Failure
     http_status: int | None
@@ -43,18 +46,20 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of one run.
+    """The figures of one run. Latencies are those of the requests that succeeded.
 
-    num_sent: = num_succeeded + num_failed + num_interrupted.
-    num_short: succeeded with fewer tokens than asked for.
-    elapsed_s: from the start to the end of the last request.
+    num_sent: sum of num_succeeded, num_failed and num_interrupted.
+    num_short: requests that succeeded with fewer tokens than asked for.
+    elapsed_s: seconds from the start to the end of the last request.
     offered_rate: planned requests per second up to the last arrival that was sent.
-    ttft, tpot, tbt, e2e: of the requests that succeeded; tbt over the gaps of all of them.
-    attainment, ttft_attainment, tpot_attainment, tbt_attainment: share of requests within their
-        targets, within each alone. Failed requests count as missed, interrupted ones do not count;
-        None when none counts.
+    tbt: distribution of the gaps of all responses.
+    attainment: share of requests within all targets; None when no request counts. Failed requests
+        count as missed, interrupted ones do not count.
+    ttft_attainment: share of requests within the target for TTFT alone.
+    tpot_attainment: share of requests within the target for TPOT alone.
+    tbt_attainment: share of requests within the target for TBT alone.
     goodput: requests per second within their targets.
-    send_lag: how late the client itself sent.
+    send_lag: distribution of the client's own delays.
     """
 
     num_sent: int

@@ -1,4 +1,4 @@
-"""The body of each request, made from a seed."""
+"""Make the body of each request from a seed."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,7 +28,10 @@ class Endpoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PayloadMaker:
-    """seed: every run against one endpoint needs another, else its prefix cache answers."""
+    """The payload maker gives every request of a run a prompt of its own.
+
+    seed: differs for every run against one endpoint, whose prefix cache would answer otherwise.
+    """
 
     model: str
     endpoint: Endpoint

@@ -1,4 +1,4 @@
-"""Plots of runs. Needs matplotlib, which the ``bench`` extra installs."""
+"""Plot runs with matplotlib, which the ``bench`` extra installs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ LOG_SPAN = 20
 
 
 def plot_run(path: Path, model: str, run: Run, slo: Slo) -> None:
-    """Four panels as a PNG file: TTFT and TPOT as cumulative shares of the requests with their
+    """Draw four panels as a PNG file: TTFT and TPOT as cumulative shares of the requests with their
     targets, attainment and rates over time. Failed requests never reach a share."""
     records = [r for r in run.records if r.failure is not Failure.INTERRUPTED]
     succeeded = [r for r in records if r.failure is None]
@@ -131,8 +131,8 @@ def _share_axis(axes: Axes, label: str) -> None:
 
 
 def _bin_edges(elapsed_s: float, num_requests: int) -> np.ndarray:
-    """Of bins of a round width from 0 to past ``elapsed_s``: not too many, and with requests enough
-    to make a share of."""
+    """Return the edges of bins of a round width from 0 to past ``elapsed_s``: not too many bins,
+    and enough requests in each for a share."""
     max_bins = min(MAX_BINS, num_requests / MIN_REQUESTS_PER_BIN)
     width_s = next((w for w in BIN_WIDTHS_S if elapsed_s <= w * max_bins), BIN_WIDTHS_S[-1])
     return np.arange(int(elapsed_s / width_s) + 2) * width_s

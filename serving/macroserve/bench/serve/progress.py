@@ -1,4 +1,4 @@
-"""The live line of a run in progress."""
+"""Show the live line of a run in progress."""
 
 from types import TracebackType
 from typing import Self

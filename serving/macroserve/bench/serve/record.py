@@ -30,15 +30,18 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request as the client saw it. Times are in seconds.
+    """The record of one request as the client saw it. Times are in seconds.
 
-    scheduled_s, sent_s, ended_s: since the start of the run.
-    num_prompt_tokens: as the endpoint counts them, as planned where it does not say.
-    num_planned_tokens, num_tokens: output tokens asked for, and received.
+    scheduled_s: planned time of sending since the start of the run.
+    sent_s: time of sending since the start of the run.
+    ended_s: time of the end since the start of the run.
+    num_prompt_tokens: prompt tokens as the endpoint counts them, as planned where it does not.
+    num_planned_tokens: output tokens asked for.
+    num_tokens: output tokens received.
     detail: the error in words.
-    ttft_s, e2e_s: from sending to the first and to the last token; also of failed requests, as
-        far as they came.
-    gaps_s: between successive chunks with tokens; single-precision arrays, as there are many.
+    ttft_s: time from sending to the first token, also of failed requests that got one.
+    e2e_s: time from sending to the last token, also of failed requests that got one.
+    gaps_s: gaps between successive chunks with tokens; single-precision arrays, as there are many.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""The report of a run: tables for people, JSON for programs."""
+"""Report a run: tables for people, JSON for programs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields

@@ -12,8 +12,8 @@ from macroserve.bench.serve.record import Failure, RequestRecord
 class Run:
     """A run and its result.
 
-    intensity: of the load, see ``workload.Load``. client_cpu: share of one core that the client
-        used.
+    intensity: intensity of the load, see ``workload.Load``.
+    client_cpu: share of one core that the client used.
     """
 
     intensity: float
@@ -31,8 +31,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """runs: one, or one for each probe of a search. goodput: what a search found, None where it
-    did not end."""
+    """The result of a session.
+
+    runs: the single run, or one for each probe of a search.
+    goodput: the goodput that a search found, None where the search did not end.
+    """
 
     model: str
     runs: tuple[Run, ...]

@@ -1,4 +1,4 @@
-"""Runs of a load against an endpoint: one, or as many as a search for goodput asks for."""
+"""Run a load against an endpoint, once or as often as a search for goodput asks for."""
 
 import asyncio
 import resource
@@ -43,7 +43,7 @@ Search = Generator[float, float, Goodput]
 async def run_bench(bench: Bench, search: Search | None, console: Console) -> Result:
     """Run the load as it is, or at the intensities that ``search`` asks for.
 
-    SIGINT and SIGTERM end the run in progress; the result is what there is by then. Raises
+    SIGINT and SIGTERM end the run in progress; the result holds the runs so far. Raises
     EndpointError where the endpoint cannot be used at all.
     """
     async with LoadClient(bench.target) as client:

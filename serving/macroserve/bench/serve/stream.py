@@ -1,4 +1,4 @@
-"""The meter of one streamed response: which chunks carry tokens, and when they arrived."""
+"""Meter a streamed response: find the chunks that carry tokens, and when they arrived."""
 
 from array import array
 
@@ -49,11 +49,12 @@ _decoder = msgspec.json.Decoder(_Chunk)
 
 
 class StreamMeter:
-    """Fed with the raw bytes of one answer and the times they came.
+    """The stream meter takes the raw bytes of one answer and the times of their arrival.
 
-    first_token_s, last_token_s: on the clock of ``feed``, None before there is one.
-    gaps_s: between successive chunks with tokens, seconds; a chunk may carry several tokens.
-    complete: the answer came to its end; what the connection does after that is no failure.
+    first_token_s: time of the first token on the clock of ``feed``; None before that.
+    last_token_s: time of the last token so far on the clock of ``feed``; None before the first.
+    gaps_s: seconds between successive chunks with tokens; a chunk may carry several tokens.
+    complete: whether the answer came to its end; a connection that breaks after that is no failure.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,8 @@ RATES = {
 }
 
 MORE_IN_TIME = 1.7
-"""Abstract: up to so many times the throughput of both baselines, within the targets."""
+"""Factor up to which Ascendra exceeds the throughput of both baselines, within the targets
+(abstract)."""
 
 LEAST_SHARE = 0.01
 """A smaller one is taken for this."""

@@ -1,4 +1,4 @@
-"""What Ascendra was measured with (section 8.2): three models, each on three A100s of 80 GB."""
+"""Ascendra's setup (section 8.2): three models, each on three A100s of 80 GB."""
 
 from dataclasses import dataclass
 
@@ -45,7 +45,8 @@ def experiment(
     *,
     drop_late: bool = False,
 ) -> Experiment:
-    """`case` on `num_instances`, of which `ratio` (without it, the strategy's) are HP."""
+    """Return the experiment of `case` on `num_instances`, of which `ratio` (by default the
+    strategy's) are HP."""
     scenario = Scenario(
         ClusterSpec(MODELS[case.model], A100_80GB, NVLINK_3, 1, num_instances),
         strategy,
@@ -57,7 +58,8 @@ def experiment(
 
 
 def goodput(key: str, experiment: Experiment) -> Goodput:
-    """The rate at which nine in ten of `experiment`'s requests are in time."""
+    """Return the measurement of the rate at which nine in ten of `experiment`'s requests are in
+    time."""
     return Goodput(key, experiment, LEVEL, DURATION_S, LOWEST)
 
 

@@ -23,7 +23,7 @@ RATES = {CHAT: 9.0, SUMMARIES: 11.0, STARVED: 2.0}
 
 SCALES = (0.125, 0.177, 0.25, 0.354, 0.5, 0.707, 1.0, 1.414, 2.0, 2.828, 4.0)
 STRICTER = 4.0
-"""Section 8.2: up to so many times stricter targets than the baselines' at 90 %."""
+"""Factor up to which Ascendra keeps stricter targets than the baselines at 90 % (section 8.2)."""
 
 
 def measurements() -> list[Measurement]:
@@ -42,7 +42,7 @@ def measurements() -> list[Measurement]:
 
 def rows(values: Values) -> list[Row]:
     def strictest(case: Case, name: str) -> float:
-        """The last scale that is kept on the way from the loosest."""
+        """Return the last scale of the targets that is kept, counted from the loosest."""
         kept = 2 * SCALES[-1]
         for scale in reversed(SCALES):
             if values[_key(case, name, scale)] < LEVEL:

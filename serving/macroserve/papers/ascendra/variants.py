@@ -1,4 +1,4 @@
-"""Other ratios, another order, and two instances (sections 8.4 and 8.7): plots and the order."""
+"""Ascendra's variants (sections 8.4 and 8.7): other ratios, another order and two instances."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""EconoServe, section 4: rates served at equal normalised latency, on A100s of 80 GB."""
+"""EconoServe, section 4: rates served at equal normalized latency, on A100s of 80 GB."""
 
 from macroserve.papers.econoserve import ablation, devices, latency, rate, utilisation
 

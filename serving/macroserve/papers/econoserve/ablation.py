@@ -1,4 +1,4 @@
-"""Section 4.2, ablation: what the parts save of the completion time."""
+"""Section 4.2, ablation: the share of the completion time that each part saves."""
 
 from dataclasses import replace
 from statistics import mean
@@ -36,11 +36,12 @@ PARTS = {
     "ordering": ("ordered", "synced", 7.0),
     "KV pipelining": ("with all", "ordered", 29.0),
 }
-"""With each, without it, and the percent of the completion time that it saves (section 4.2), in the
-mean of all models and traces."""
+"""Variant with each part, variant without it, and the percent of the completion time that the part
+saves (section 4.2), in the mean of all models and traces."""
 
 RATES = {"Alpaca": 36.0, "ShareGPT, vLLM's": 2.5, "BookCorpus": 0.28}
-"""Alpaca's is the paper's; at its others, of 28 and 1.2 requests/s, ever more would wait here."""
+"""Rates in requests per second. Alpaca's is the paper's; at the paper's 28 and 1.2 requests/s for
+the other traces the queues would grow without end here."""
 
 COMPLETIONS = {
     (trace.workload, name): Curve(

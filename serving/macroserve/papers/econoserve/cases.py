@@ -1,4 +1,4 @@
-"""What EconoServe was measured with (section 4): models on A100s of 80 GB, traces, systems."""
+"""EconoServe's setup (section 4): models on A100s of 80 GB, traces, systems."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,7 +24,11 @@ MAX_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """ranks: devices of the one instance. kv_bytes: of its cache (section 4)."""
+    """A model of the paper's experiments.
+
+    ranks: devices of the one instance.
+    kv_bytes: size of the instance's cache (section 4).
+    """
 
     name: str
     ranks: int
@@ -40,8 +44,12 @@ MODELS = (
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """accuracy: of the paper's predictor of lengths, with padding (section 4.1). over_vllm,
-    over_sarathi: between which times the paper's rate over theirs lies."""
+    """A trace of the paper's experiments.
+
+    accuracy: accuracy of the paper's predictor of lengths, with padding (section 4.1).
+    over_vllm: range of the paper's rate divided by vLLM's.
+    over_sarathi: range of the paper's rate divided by Sarathi's.
+    """
 
     workload: str
     duration_s: float
@@ -60,7 +68,10 @@ TRACES = (
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """foresight: who knows how long responses get, see ``Experiment``, with a trace."""
+    """A variant is a strategy with a predictor of response lengths.
+
+    foresight: share of a trace's lengths that are known beforehand, see ``Experiment``.
+    """
 
     strategy: Strategy
     foresight: Callable[[Trace], float | None] = lambda trace: None
@@ -117,7 +128,8 @@ def experiment(
     num_instances: int = 1,
     slo_rule: SloRule = as_client,
 ) -> Experiment:
-    """Half of the instances prefill, under a strategy by which others decode."""
+    """Return an experiment in which half of the instances prefill, where the strategy separates
+    them."""
     scenario = Scenario(
         cluster(model, num_instances),
         variant.strategy,

@@ -25,13 +25,13 @@ NUM_INSTANCES = 16
 
 SCALE = 2.0
 FEWER = {"OPT-13B": 73.0, "OPT-175B": 58.0, "Llama-33B": 67.0}
-"""Percent."""
+"""Percent of DistServe's devices that EconoServe saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """An SLO rule: a response ends within ``SCALE`` times what prompt and tokens take alone, in
-    the mean of the trace (section 4)."""
+    """An SLO rule under which a response ends within ``SCALE`` times the time that prompt and
+    tokens take alone, in the mean of the trace (section 4)."""
 
     prompt_s: float
     token_s: float

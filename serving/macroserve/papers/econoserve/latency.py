@@ -1,4 +1,4 @@
-"""Normalised latency over the rate: one plot of figure 9."""
+"""Normalized latency over the rate: one plot of figure 9."""
 
 from macroserve.papers.econoserve.cases import MODELS, TRACES, VARIANTS, experiment
 from macroserve.papers.econoserve.rate import LATENCY_S

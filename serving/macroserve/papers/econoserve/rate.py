@@ -1,4 +1,4 @@
-"""Figure 9: rates held at equal normalised latency."""
+"""Figure 9: rates held at equal normalized latency."""
 
 from itertools import product
 
@@ -14,7 +14,7 @@ from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Measurement, RateAtLatency, Values
 
 LATENCY_S = 0.2
-"""Normalised, for each token: where all curves of the paper rise steeply."""
+"""Normalized latency, seconds per token: where all curves of the paper rise steeply."""
 
 
 def measurements() -> list[Measurement]:
@@ -32,7 +32,7 @@ def measurements() -> list[Measurement]:
 
 
 def rows(values: Values) -> list[Row]:
-    """The paper's figure is the middle of the range that it prints."""
+    """Return the rows, with the middle of the paper's printed range as its value."""
 
     def ratio(model: Model, trace: Trace, baseline: str) -> float:
         ours, theirs = (values[_key(model, trace, name)] for name in ("econoserve", baseline))

@@ -15,7 +15,8 @@ from macroserve.papers.measurements import Curve, Measurement, Metric, Values
 
 TRACE = TRACES[1]
 RATES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
-"""The paper's go from 0.2 to 36 requests/s. Here ever more would wait beyond the last."""
+"""Rates in requests per second. The paper's go from 0.2 to 36; beyond the last rate here the queues
+would grow without end."""
 
 COMPARED = {
     "distserve": DISTSERVE,

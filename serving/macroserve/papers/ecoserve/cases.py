@@ -1,4 +1,4 @@
-"""What EcoServe was measured with (section 4.1): clusters, models, workloads, systems."""
+"""EcoServe's setup (section 4.1): clusters, models, workloads, systems."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,8 +18,12 @@ from macroserve.workload.datasets import WORKLOADS
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """num_devices: those that one model runs on. ranks: of an instance, by model.
-    network: what joins its nodes."""
+    """A cluster of the paper's experiments.
+
+    num_devices: devices that one model runs on.
+    ranks: devices of an instance, by model.
+    network: link that joins the nodes.
+    """
 
     name: str
     device: Device
@@ -42,16 +46,16 @@ SLOS = {
 LEVELS = {"P90": 0.9, "P50": 0.5}
 DURATION_S = {"Alpaca-gpt4": 60.0, "ShareGPT": 90.0, "LongBench": 180.0}
 LOWEST = {"Alpaca-gpt4": 4.0, "ShareGPT": 2.0, "LongBench": 0.3}
-"""Rates at which to begin."""
+"""Rates in requests per second at which the search begins."""
 
 NODG = ("vllm", "sarathi")
 FUDG = ("distserve", "mooncake")
 STRATEGY_NAMES = (*NODG, *FUDG, "ecoserve")
 PREFILL_RATIOS = (0.25, 0.5, 0.75)
-"""Shares of the instances that prefill, of which the best counts."""
+"""Shares of the instances that prefill; the best one counts."""
 BY_PERCENTILE = "ecoserve, tenth percentile"
-"""What pays for prefills is saved by all but a tenth of the decodes. The paper takes their mean, by
-which the short ones miss their pace."""
+"""Variant of EcoServe in which all but a tenth of the decodes have saved the time that prefills
+take. The paper takes the mean of the saved times, by which short responses miss their pace."""
 VARIANTS: dict[str, tuple[Strategy, SloRule]] = {
     **{name: (strategy(name), as_ecoserve) for name in STRATEGY_NAMES},
     BY_PERCENTILE: (
@@ -61,7 +65,8 @@ VARIANTS: dict[str, tuple[Strategy, SloRule]] = {
     "ecoserve, as a client counts": (STRATEGIES["ecoserve"], as_client),
     "unified": (STRATEGIES["unified"], as_client),
 }
-"""The paper's own, and what it would be with the time per token counted from the first token."""
+"""Strategies with their SLO rules: the paper's own, and variants that count the time per token from
+the first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,9 @@ CASES = [
 def experiments(
     case: Case, variant: str, num_instances: int | None = None
 ) -> tuple[Experiment, ...]:
-    """Return the experiments of which the best counts.
+    """Return the experiments of a case; the best one counts.
 
-    num_instances: instances in place of as many as the devices hold.
+    num_instances: number of instances in place of as many as the devices hold.
     """
     cluster = next(cluster for cluster in CLUSTERS if cluster.name == case.cluster)
     strategy, slo_rule = VARIANTS[variant]

@@ -1,4 +1,4 @@
-"""Section 4.3: instances that come one by one as the rate rises."""
+"""Section 4.3: instances are added one by one as the rate rises."""
 
 from dataclasses import dataclass
 from random import Random

@@ -44,7 +44,7 @@ OURS = ("ecoserve", BY_PERCENTILE)
 
 
 def measurements() -> list[Measurement]:
-    """Goodput of all cases: those of P90 first."""
+    """Return the goodput of all cases, those of P90 first."""
     return [
         _goodput(case, level, variant)
         for level in LEVELS
@@ -64,7 +64,7 @@ def _goodput(case: Case, level: str, variant: str) -> BestOf:
 
 
 def rows(values: Values) -> list[Row]:
-    """The paper's averages beside ours, then each case."""
+    """Return the paper's averages beside ours, then each case."""
     found = [
         Row(
             "goodput",
@@ -126,7 +126,7 @@ def _mean_gain(
 
 
 def _gain(values: Values, variant: str, case: Case, level: str, baseline: str) -> float:
-    """Percent. What does not reach the lowest rate tried is taken for that rate."""
+    """Return the gain in percent. A goodput below the lowest rate tried counts as that rate."""
     ours, theirs = (
         max(values[case.key(level, name)], LOWEST[case.workload]) for name in (variant, baseline)
     )

@@ -6,11 +6,11 @@ from macroserve.papers.measurements import Goodput, Measurement, Values
 
 SIZES = (1, 2, 4, 8)
 GAIN_OF_FOUR = 5.6
-"""Section 4.3: what four instances serve, times what one serves."""
+"""Factor by which four instances serve more than one (section 4.3)."""
 
 
 def measurements() -> list[Measurement]:
-    """Goodput of more and more instances under one cell scheduler."""
+    """Return the goodputs of more and more instances under one cell scheduler."""
     return [
         Goodput(
             _key(variant, size),

@@ -1,4 +1,4 @@
-"""The combination beside everything else, on all papers' benchmarks."""
+"""The ``unified`` strategy beside all others, on all papers' benchmarks."""
 
 from macroserve.papers.unified import ablation, ceiling, goodput, strict
 

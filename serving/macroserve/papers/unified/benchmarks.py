@@ -1,4 +1,4 @@
-"""Every paper's own benchmark, under any strategy."""
+"""The papers' own benchmarks, under any strategy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +26,11 @@ from macroserve.sim.results import as_client, as_ecoserve
 DURATION_S = 600.0
 
 CHUNKS = (128, 256, 512, 1024, 2048)
-"""Token budgets of Sarathi, of which the best counts."""
+"""Token budgets of Sarathi; the best one counts."""
 
 BASELINE = "vllm"
 ALONE = f"{BASELINE} alone"
-"""Beside what of it is measured as one of the others."""
+"""The baseline by itself, which is also measured as one of the others."""
 UNIFIED = "unified"
 BEST_OTHER = "the best other"
 DROPPING = "unified, late ones refused"
@@ -38,9 +38,15 @@ DROPPING = "unified, late ones refused"
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One case of a paper. own: that paper's strategy. experiment: with any strategy; EconoServe's
-    predictor of lengths is part of it. limit_s: of the mean normalised latency, where that is the
-    measure and not goodput. level: of the goodput."""
+    """A benchmark is one case of a paper.
+
+    own: the paper's strategy.
+    experiment: an experiment with any strategy; EconoServe's predictor of lengths is part of it.
+    lowest: the rate to begin at, requests per second.
+    limit_s: limit on the mean normalized latency, where the benchmark measures that and not
+        goodput.
+    level: attainment of the goodput.
+    """
 
     paper: str
     name: str
@@ -67,7 +73,8 @@ class Benchmark:
         return BestOf(self.key(BEST_OTHER), tuple(searches))
 
     def measurements(self) -> list[Measurement]:
-        """``unified``, what every paper compares itself with, and the best of all others."""
+        """Return the measurements of ``unified``, of every paper's baseline, and of the best of all
+        others."""
         found: list[Measurement] = [
             self.search(UNIFIED, self.experiment),
             self.best_other(),
@@ -163,8 +170,8 @@ def measurements(benchmarks: Sequence[Benchmark]) -> list[Measurement]:
 
 
 def gains(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[Row]:
-    """What ``unified`` holds over each paper's strategy, over the best of all others and over
-    vLLM: the mean of a paper's cases, and the worst of them."""
+    """Return the gains of ``unified`` over each paper's strategy, over the best of all others and
+    over vLLM: the mean of a paper's cases, and the worst of them."""
 
     def over(benchmark: Benchmark, variant: str) -> float:
         ours, theirs = (
@@ -186,8 +193,8 @@ def gains(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[
 
 
 def _groups(benchmarks: Sequence[Benchmark]) -> Mapping[str, Sequence[Benchmark]]:
-    """Each paper's; EcoServe's also without Alpaca, whose requests are so short that every strategy
-    serves them well."""
+    """Return the benchmarks by paper; EcoServe's also without Alpaca, whose requests are so short
+    that every strategy serves them well."""
     groups: dict[str, list[Benchmark]] = {}
     for benchmark in benchmarks:
         groups.setdefault(benchmark.paper, []).append(benchmark)

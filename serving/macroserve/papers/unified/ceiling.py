@@ -1,8 +1,8 @@
-"""How near the goodput of ``unified`` comes to what the devices can do at all.
+"""Compare the goodput of ``unified`` with the rate at which the devices can end requests at all.
 
-No strategy makes the devices faster: whoever keeps nine in ten within their targets serves about a
-ninth more at most than what ends per second without any, if those that are late are not served at
-all, and some more if they are the largest.
+A strategy cannot make the devices faster. If late requests are not served at all, a strategy that
+keeps nine in ten requests within their targets serves at most about a ninth more than the requests
+that end per second without any targets, and some more if the late requests are the largest.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,8 @@ CHOSEN = [benchmark for benchmark in BENCHMARKS if benchmark.limit_s is None]
 
 
 def _ceilings(benchmark: Benchmark) -> Mapping[str, Ceiling]:
-    """Return the variants that end many requests where none is urgent; the best one counts."""
+    """Return the variants that end many requests where no request is urgent; the best one
+    counts."""
     patient = with_scenario(benchmark.experiment, slo=SERVED, high_priority_ratio=0.0)
     tried = {
         BASELINE: with_scenario(patient, strategy=STRATEGIES[BASELINE]),

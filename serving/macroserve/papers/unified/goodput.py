@@ -1,5 +1,5 @@
-"""``unified`` on each paper's own benchmark, beside that paper's strategy and all others at their
-best; and who pays for what it gains."""
+"""Compare ``unified`` on each paper's own benchmark with that paper's strategy and with the best of
+all others, and find which requests pay for the gain."""
 
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import CloserLook, Goodput, Measurement, Values
@@ -11,8 +11,8 @@ LOOKS = {
     for benchmark in BENCHMARKS
     if isinstance(goodput := benchmark.search(UNIFIED, benchmark.experiment), Goodput)
 }
-"""Where ``unified`` is held by its goodput, attainment by size, so that its gain is seen not to be
-the expensive ones thrown away, and the longest wait."""
+"""Closer looks at the benchmarks whose measure is goodput: attainment by size, which shows whether
+the gain comes from refusing expensive requests, and the longest wait."""
 
 
 def measurements() -> list[Measurement]:

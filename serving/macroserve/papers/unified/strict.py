@@ -1,5 +1,5 @@
-"""``unified`` where nearly all requests have to be within the targets, and where nearly all tokens
-have to be in time and not only in their mean."""
+"""Measure ``unified`` where nearly all requests have to be within the targets, and where nearly all
+tokens have to be in time and not only in their mean."""
 
 from collections.abc import Sequence
 from dataclasses import replace
