@@ -1,4 +1,4 @@
-"""The ``macroserve`` command: parses options, prints, sets exit codes; the work is elsewhere.
+"""The ``macroserve`` command: parses options, prints, sets exit codes; other packages do the work.
 
 Exit codes: 0 done, 1 failed, 2 wrong options or a wrong manifest.
 """

@@ -23,7 +23,7 @@ class Choices:
         return [name for name in self._names if name.startswith(incomplete)]
 
     def check(self, given: T) -> T:
-        """Return what is given, for ``callback``; raise BadParameter for an unknown name."""
+        """Return the given name, for ``callback``; raise BadParameter for an unknown name."""
         for name in [given] if isinstance(given, str) else given or ():
             if name not in self._names:
                 raise typer.BadParameter(f"{name!r} is not one of {self}.")

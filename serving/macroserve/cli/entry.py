@@ -1,5 +1,7 @@
-"""Where the command begins. It listens to SIGTERM before it imports anything else: as the first
-process of a container it would be deaf until then, and Kubernetes would wait for its whole grace.
+"""Start the command, and listen to SIGTERM before any other import.
+
+As the first process of a container the command would ignore SIGTERM until then, and Kubernetes
+would wait for its whole grace period.
 """
 
 import signal

@@ -1,4 +1,5 @@
-"""What the three kinds of pods have in common: what they are given as files, and how they end."""
+"""Serve one part in its pod: read the mounted files, wait for the end, report the reason of a
+failure."""
 
 import asyncio
 import contextlib
@@ -28,22 +29,23 @@ class PodError(Exception):
 
 class Server(Protocol):
     async def start(self) -> object:
-        """Serving when it returns; raises what kept it from that."""
+        """Start to serve; raise the error that prevents it."""
         ...
 
     def check(self) -> None:
-        """Raises RuntimeError when it can serve no more."""
+        """Raise RuntimeError when the part can serve no more."""
         ...
 
     async def leave(self) -> None:
-        """Finish what was accepted, within bounds."""
+        """Finish accepted requests, within bounds."""
         ...
 
     async def stop(self) -> None: ...
 
 
 async def serve(server: Server, what: str) -> None:
-    """Serve until SIGTERM or Ctrl-C, then finish accepted requests. ``what`` is for the log."""
+    """Serve until SIGTERM or Ctrl-C, then finish accepted requests. ``what`` names the part in the
+    log."""
     # There is nothing to finish yet, and loading a model holds the event loop for minutes.
     signal.signal(signal.SIGTERM, _end_now)
     await server.start()
@@ -82,7 +84,7 @@ def fail(sentence: str, code: int) -> NoReturn:
 
 
 def read_token(folder: Path, name: str) -> str:
-    """Raises PodError for a file that is missing or empty."""
+    """Return the token in a file. Raises PodError for a file that is missing or empty."""
     path = folder / name
     try:
         token = path.read_text().strip()
@@ -94,9 +96,9 @@ def read_token(folder: Path, name: str) -> str:
 
 
 class LiveToken:
-    """What a token's file says now, or said before it became unusable.
+    """A live token is the present content of a file, or the last usable one.
 
-    Raises PodError when it cannot be used at the start.
+    Raises PodError when the file is not usable at the start.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -110,8 +112,8 @@ class LiveToken:
 
 
 def key_source(folder: Path, role: Role, tls: TlsSource | None = None) -> KeySource:
-    """Where a pod's keys are, and its certificate. Raises PodError when one that its role needs is
-    missing."""
+    """Return the source of a pod's keys and its certificate. Raises PodError when a key that its
+    role needs is missing."""
     source = KeySource(PURPOSES[role], str(folder), tls=tls)
     try:
         LiveKeys(source)

@@ -39,7 +39,7 @@ class Requests(NamedTuple):
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the first arrival that counts to the last."""
+        """Return the seconds from the first arrival that counts to the last."""
         return self.arrivals[-1].at_s - self.arrivals[self.num_before].at_s
 
 

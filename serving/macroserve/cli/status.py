@@ -18,7 +18,7 @@ PHASE_STYLES = {"prefill": "bold yellow", "decode": "green", "mixed": "cyan", "i
 
 
 async def show_once(deployment: Deployment, console: Console) -> None:
-    """Raises AdminError when the deployment does not answer."""
+    """Show the deployment once. Raises AdminError when the deployment does not answer."""
     async for report in _reports(deployment):
         console.print(table(deployment.name, report))
         return

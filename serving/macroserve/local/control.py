@@ -1,4 +1,4 @@
-"""How other commands reach a running ``up``: a manifest or a number of instances to change to."""
+"""Control a running ``up`` from other commands: change its manifest or its number of instances."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,10 @@ from macroserve.local.state import Deployment
 
 
 class ControlServer:
-    """The server takes orders on a loopback port, with a token. ``apply`` takes YAML, ``scale`` a
-    number of instances; both return a sentence, and raise ManifestError when they refuse the order.
+    """The control server takes orders on a loopback port, with a token.
+
+    ``apply`` takes YAML, ``scale`` a number of instances; both return a sentence, and raise
+    ManifestError when they refuse the order.
     """
 
     def __init__(

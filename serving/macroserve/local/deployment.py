@@ -1,8 +1,8 @@
-"""The deployment behind ``macroserve up``: Ray, what runs on it, and whoever looks after that.
+"""The deployment behind ``macroserve up``: Ray, the servers on Ray, and the reconciler.
 
-Run as ``python -m macroserve.local.deployment FD``, FD being the process's end of a socket pair. A
-process of its own, for Ray can end the process that has started it, its threads outlive what they
-wait for, and when its control store is lost there is nothing to do but to start anew.
+Run as ``python -m macroserve.local.deployment FD``, FD being the process's end of a socket pair.
+The deployment has a process of its own because Ray can end the process that has started it, Ray's
+threads outlive their work, and a lost control store can only be replaced by a new start.
 """
 
 import asyncio
@@ -22,8 +22,9 @@ from macroserve.serving.ray.cluster import RayCluster
 
 
 class Deployment:
-    """The deployment runs on Ray and is kept as desired. parent: takes Events and Failed, sends
-    desired.
+    """The deployment runs on Ray and is kept as desired.
+
+    parent: socket to ``macroserve up``, which takes Event and Failed, and sends the desired fleet.
     """
 
     def __init__(self, setup: Setup, parent: Connection) -> None:
@@ -83,8 +84,8 @@ class Deployment:
             os._exit(1)
 
     async def _deploy_ingress(self) -> None:
-        """Start the ingress replicas. Raises DeployError with the last cause when it does not start
-        in several tries."""
+        """Start the ingress replicas. Raises DeployError with the last cause when several tries
+        fail."""
         for num_failures in range(1, MAX_FIRST_FAILURES + 1):
             try:
                 await self._cluster.deploy_ingress()

@@ -1,4 +1,4 @@
-"""The hold of ``macroserve up`` on the process that runs its deployment."""
+"""Hold and restart the process that runs the deployment of ``macroserve up``."""
 
 import asyncio
 import contextlib
@@ -14,12 +14,15 @@ from macroserve.local.messages import Event, Failed, Setup
 from macroserve.local.process_tree import adopt_orphans, end_descendants, reap_orphans
 
 STOP_TIMEOUT_S = 10.0
-"""For the process to end Ray in order, before everything below this process is killed."""
+"""Seconds for the process to end Ray in order, before all its descendants are killed."""
 REAP_S = 1.0
 
 
 class DeploymentProcess:
-    """The deployment runs in a process of its own. on_event: takes a sentence for each event."""
+    """The deployment process runs the deployment apart from ``macroserve up``.
+
+    on_event: called with a sentence for each event.
+    """
 
     def __init__(self, on_event: Callable[[str], None]) -> None:
         self._on_event = on_event
@@ -28,8 +31,8 @@ class DeploymentProcess:
         self._reason: str | None = None
 
     async def run(self, setup: Setup) -> str:
-        """Return why it ended, as a sentence. No process is left when it returns, nor when it is
-        cancelled."""
+        """Run the process until it ends, and return the reason as a sentence. All descendants have
+        ended when this method returns or is cancelled."""
         self._reason = None
         adopt_orphans()
         self._connection = self._spawn()
@@ -47,20 +50,23 @@ class DeploymentProcess:
                 self._connection = None
 
     def change(self, desired: DesiredFleet) -> None:
-        """Send the process what is desired now; the next process gets it at its start."""
+        """Send the desired fleet to the process; the next process gets it at its start."""
         if self._connection is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._connection.send(desired)
 
     def end(self, reason: str) -> None:
-        """Let ``run`` return the reason."""
+        """End the process with a reason, which ``run`` returns."""
         if self._process is not None:
             self._reason = reason
             self._process.terminate()
 
     def _spawn(self) -> Connection:
-        """Start the process, and return our end of the socket pair. The kernel ends the process
-        with the thread that starts it, so that is the one that lasts: the event loop's."""
+        """Start the process, and return our end of the socket pair.
+
+        The kernel ends the process with the thread that starts it, so a thread that lasts starts
+        it: the event loop's.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -72,7 +78,7 @@ class DeploymentProcess:
         return Connection(ours.detach())
 
     async def _closed(self, connection: Connection) -> None:
-        """Take the process's messages until there are no more."""
+        """Take the process's messages until the process closes its socket."""
         assert self._process is not None
         loop = asyncio.get_running_loop()
         closed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A first request for a person to try: a command that works with the model that is served."""
+"""Compose a first request for a person to try: a command that works with the served model."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Manifests as files: YAML in, a checked ``Manifest`` out, and what the engine needs of it."""
+"""Read manifests from files: YAML in, a checked ``Manifest`` and the engine's settings out."""
 
 import os
 import stat
@@ -15,14 +15,15 @@ from macroserve.engine.jinja import problem_of
 from macroserve.engine.settings import EngineSettings
 
 MAX_BYTES = 1 << 20
-"""Kubernetes takes no larger resource either."""
+"""Bytes of the largest manifest: Kubernetes takes no larger resource either."""
 MAX_NODES = 20_000
-"""Scalars, lists and mappings, with what aliases repeat. A whole pod template has some hundreds."""
+"""Scalars, lists and mappings of a manifest at most, with those that aliases repeat. A whole pod
+template has some hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A manifest file as it was saved last: two are equal when nobody saved it in between."""
+    """A manifest file as it was saved last: two are equal if the file was not saved in between."""
 
     text: str
     inode: int
@@ -30,8 +31,8 @@ class Saved:
 
 
 def load(path: Path) -> Manifest:
-    """Read and check a manifest. Raises ManifestError for a file that is not there, not YAML, or
-    not a good manifest."""
+    """Read and check a manifest. Raises ManifestError for a file that is missing, not YAML, or not
+    a good manifest."""
     return loads(read(path).text, str(path))
 
 
@@ -42,7 +43,7 @@ def load_document(path: Path) -> Any:
 
 
 def read(path: Path) -> Saved:
-    """Read a manifest file. Raises ManifestError for what is no readable text file of at most
+    """Read a manifest file. Raises ManifestError unless it is a readable text file of at most
     ``MAX_BYTES``."""
     try:
         # O_NONBLOCK: a FIFO without a writer is refused, not waited for.
@@ -65,7 +66,7 @@ def read(path: Path) -> Saved:
 
 
 def loads(text: str, origin: str) -> Manifest:
-    """Check a manifest in YAML. Raises ManifestError, and nothing else, whatever the text holds."""
+    """Check a manifest in YAML. Raises ManifestError, and no other error, for any bad text."""
     document = _document(text, origin)
     try:
         return parse(document)
@@ -99,7 +100,8 @@ def _problem(error: Exception) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Gives a line to whatever a scalar's constructor raises, and bounds what aliases repeat."""
+    """The loader gives a line to every error of a scalar's constructor, and bounds repeats by
+    aliases."""
 
     def document(self) -> Any:
         node = self.get_single_node()
@@ -120,7 +122,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _check_size(root: yaml.Node) -> None:
-    """Check the size of a node. Raises ConstructorError for a node that holds itself, or that
+    """Check the size of a node. Raises ConstructorError for a node that contains itself, or that
     aliases make too large."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
@@ -168,8 +170,10 @@ def model_folder(manifest: Manifest) -> str:
 def chat_template(manifest: Manifest, folder: Path, config_map: Path | None = None) -> str | None:
     """Return the text of the chat template, if the manifest names one.
 
-    folder: the manifest's, where relative paths begin. config_map: where the ConfigMap is mounted.
-    Raises ManifestError for a file that cannot be read and for what is no template.
+    folder: folder of the manifest, where relative paths begin.
+    config_map: folder in which the ConfigMap is mounted.
+
+    Raises ManifestError for a file that cannot be read and for a text that is no template.
     """
     field, text = _template_text(manifest, folder, config_map)
     if text is not None and (problem := problem_of(text)):
@@ -205,7 +209,7 @@ def _template_text(
 
 
 def _expanded(path: str, field: str) -> Path:
-    """Expand ``~`` in a path. Raises ManifestError for a ``~`` that is nobody's home folder."""
+    """Expand ``~`` in a path. Raises ManifestError for a ``~`` of an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -213,8 +217,10 @@ def _expanded(path: str, field: str) -> Path:
 
 
 def engine_settings(manifest: Manifest, model: str, template: str | None = None) -> EngineSettings:
-    """Return the engine's settings that a manifest asks for. template: the chat template's text,
-    which ingresses need."""
+    """Return the engine's settings that a manifest asks for.
+
+    template: text of the chat template, which ingresses need.
+    """
     engine = manifest.spec.engine
     return EngineSettings(
         model=model,

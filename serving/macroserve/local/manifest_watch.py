@@ -1,4 +1,4 @@
-"""Every save of a manifest, however it is saved: in place, by a rename, through links.
+"""Watch a manifest for saves of any kind: in place, by a rename, through links.
 
 The path is read twice a second instead of watched: a watch holds an inode or a folder, and both
 are replaced by editors, by ``git checkout`` and by Kubernetes' ConfigMaps. A manifest is small.
@@ -17,8 +17,10 @@ POLL_S = 0.5
 async def saves(
     path: Path, known: Saved, poll_s: float = POLL_S
 ) -> AsyncIterator[Saved | ManifestError]:
-    """Yield the saves that come after ``known``, each once it is the same in two polls, so that no
-    half of a save is taken for one. A file that cannot be read counts as another save; never ends.
+    """Yield the saves that come after ``known``, without end.
+
+    A save is yielded once two polls agree, so that a half-written file is no save. A file that
+    cannot be read counts as another save.
     """
     last: Saved | str = known
     candidate: Saved | str = known

@@ -1,7 +1,7 @@
-"""What ``macroserve up`` and the process of its deployment tell each other.
+"""Messages between ``macroserve up`` and the process of its deployment.
 
-Besides these, the process is sent a ``DesiredFleet`` whenever the manifest changes. They are
-pickled: both ends are of one version and one user.
+``macroserve up`` also sends a ``DesiredFleet`` whenever the manifest changes. Messages are pickled:
+both ends have one version and one user.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened: a sentence for people."""
+    """An event is a sentence for people about something that happened."""
 
     text: str
 

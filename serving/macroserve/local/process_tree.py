@@ -1,4 +1,5 @@
-"""All processes below this one, also those whose own parents have ended (Linux only).
+"""Find and end all descendants of this process, also those whose own parents have ended (Linux
+only).
 
 Ray's processes start others, and any of them may be killed: their children are then handed to the
 nearest ancestor that asked for orphans, which is this process after ``adopt_orphans``.
@@ -14,7 +15,8 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 END_TIMEOUT_S = 5.0
-"""A process that hangs in a driver does not end before that lets it go."""
+"""Seconds to wait for descendants: a process that hangs in a driver cannot end before the driver
+returns."""
 
 
 def adopt_orphans() -> None:
@@ -41,7 +43,7 @@ def descendants() -> dict[int, str]:
 
 
 def end_descendants() -> set[int]:
-    """Kill them, and what they start meanwhile. Return those that do not end."""
+    """Kill all descendants, including those started meanwhile. Return those that do not end."""
     give_up = time.monotonic() + END_TIMEOUT_S
     while alive := {pid for pid, state in descendants().items() if state != "Z"}:
         if time.monotonic() > give_up:
@@ -55,7 +57,10 @@ def end_descendants() -> set[int]:
 
 
 def reap_orphans(keep: int | None = None) -> None:
-    """Forget children that have ended. keep: the child that somebody else waits for."""
+    """Reap children that have ended.
+
+    keep: id of the child that other code waits for.
+    """
     for pid, state in descendants().items():
         if state == "Z" and pid != keep:
             with suppress(ChildProcessError):  # not ours, but its own parent's

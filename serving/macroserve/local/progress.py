@@ -1,4 +1,4 @@
-"""What ``macroserve up`` tells whoever has started it."""
+"""Print the progress of ``macroserve up`` for the person who started it."""
 
 import time
 
@@ -19,7 +19,7 @@ class Progress:
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Print a line. text: from elsewhere, so that brackets in it are no markup."""
+        """Print a line. ``text`` may come from elsewhere, so brackets in it are no markup."""
         self.step(escape(text))
 
     def problem(self, text: str) -> None:

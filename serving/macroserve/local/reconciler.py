@@ -1,8 +1,8 @@
-"""Reconcile a deployment of this machine: observe, plan, carry out.
+"""Reconcile a deployment of this machine: observe, plan, apply.
 
-Level-triggered: every round looks at what is there, and ``core.scaling.fleet`` says what to do
-next. A round that fails leaves a state from which the next one goes on. What takes long (an
-instance's start, a drain) goes on beside the rounds.
+Level-triggered: every reconcile looks at the present state, and ``core.scaling.fleet`` plans the
+next actions. A reconcile that fails leaves a state from which the next one goes on. Long actions
+(an instance's start, a drain) go on beside the reconciles.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ from macroserve.serving.ray.cluster import RayCluster
 
 ROUND_S = 0.5
 MAX_FIRST_FAILURES = 3
-"""So many failed starts in a row end a deployment in which nothing has ever served."""
+"""Failed starts in a row that end a deployment in which no instance has ever served."""
 BACKOFF = Backoff()
 FIRST_CELL = "cell-0"
 _ROUND = "round"
-"""Under which the failures of whole rounds are counted; no instance and no cell has that name."""
+"""Name under which failures of whole reconciles are counted; no instance and no cell has it."""
 
 
 class StartError(Exception):
@@ -50,8 +50,10 @@ class StartError(Exception):
 
 
 class Reconciler:
-    """The reconciler brings a deployment to the desired fleet. tpot_s: target for the time per
-    output token, seconds; it bounds drains. on_event: called with a sentence for each action.
+    """The reconciler brings a deployment to the desired fleet.
+
+    tpot_s: target for the time per output token, seconds; it bounds drains.
+    on_event: called with a sentence for each action.
     """
 
     def __init__(
@@ -84,8 +86,8 @@ class Reconciler:
         self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Reconcile until cancelled. Raises StartError where nothing has ever served and starts
-        fail; what fails later is told, and tried again later and later."""
+        """Reconcile until cancelled. Raises StartError where starts fail and no instance has ever
+        served; later failures are reported, and retried with growing delays."""
         try:
             while not self._is_hopeless:
                 try:
@@ -122,7 +124,7 @@ class Reconciler:
     # -- what is there
 
     async def _observe(self) -> Fleet:
-        """Observe the cluster without instances that hang: those are replaced under their names."""
+        """Observe the cluster without instances that hang, which are replaced under their names."""
         starting = tuple(self._starting)  # one that serves from now on may count in the next round
         alive = await self._cluster.instance_names()
         self._drain_ends_s = {n: end for n, end in self._drain_ends_s.items() if n in alive}
@@ -174,8 +176,8 @@ class Reconciler:
         return Member(name, State.STARTING, pool, cell)
 
     def _member_outside(self, identity: InstanceIdentity) -> Member:
-        """Return the member of an instance that serves while no cell holds it: it is to join
-        its first one, a move was cut short, or its cell lost sight of it."""
+        """Return the member of an instance that serves while no cell holds it: it has yet to join
+        its first cell, its migration was interrupted, or its cell lost the connection."""
         name = identity.name
         named = identity.cell or FIRST_CELL, self._cluster.pool(identity)
         cell, pool = self._places.get(name, named)
@@ -185,7 +187,7 @@ class Reconciler:
     # -- what is done about it
 
     async def _carry_out(self, action: Action) -> None:
-        """Carry out one action. Raises AdminError when a cell does not take an order."""
+        """Apply one action. Raises AdminError when a cell does not take an order."""
         match action:
             case DeployCell(cell=name) | Start(instance=name) if not self._retries.may_try(
                 name, _now()

@@ -1,4 +1,4 @@
-"""Where a running deployment on this machine is: a small file that only its user can read."""
+"""Keep the addresses of a running deployment in a small file that only its user can read."""
 
 import fcntl
 import os
@@ -13,16 +13,16 @@ from macroserve.local.user_folders import state_folder
 
 
 class NotRunningError(Exception):
-    """There is no such deployment on this machine, or there are several."""
+    """The deployment is not running on this machine, or several are and none was named."""
 
 
 class NameTakenError(Exception):
-    """A deployment of that name runs on this machine."""
+    """A deployment of that name already runs on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment runs on this machine."""
+    """A deployment that runs on this machine."""
 
     name: str
     pid: int
@@ -40,7 +40,7 @@ class Deployment:
 def claimed(name: str) -> Iterator[None]:
     """Hold a name for this process as long as the context lasts, or until the process ends.
 
-    Raises NameTakenError when it is another's, OSError when the folder cannot be written to.
+    Raises NameTakenError when another process holds it, OSError when the folder is not writable.
     """
     folder = state_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _path(name: str) -> Path:
 
 
 def _read(path: Path) -> Deployment | None:
-    """Read a deployment; None for a file that its process left behind."""
+    """Read a deployment; return None for a file that an ended process left behind."""
     try:
         deployment = msgspec.json.decode(path.read_bytes(), type=Deployment)
         os.kill(deployment.pid, 0)

@@ -15,7 +15,8 @@ from pathlib import Path
 from macroserve.local.user_folders import cache_folder
 
 VERSION = 1
-"""To be raised with every change of what is built, so that an older build is not taken for it."""
+"""Version to raise with every change of the model, so that an older checkpoint is not taken for
+it."""
 
 _SEED = 0
 _INIT_STD = 0.08
@@ -76,8 +77,10 @@ _TOKENIZER_CONFIG = {
 def ensure_tiny_model(directory: Path | None = None, architecture: str = "llama") -> Path:
     """Return the folder of the checkpoint, which is built first where it does not exist.
 
-    architecture: ``llama`` or ``opt``. directory: where to keep it; by default
-    ``macroserve/models`` in the user's cache.
+    architecture: ``llama`` or ``opt``.
+    directory: folder in which to keep the checkpoint; by default ``macroserve/models`` in the
+        user's cache.
+
     Building takes about a second and is atomic: another process sees all of it or nothing.
     """
     directory = directory or cache_folder() / "models"

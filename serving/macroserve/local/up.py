@@ -42,7 +42,7 @@ BACKOFF = Backoff()
 PRIVATE_HOST = "127.0.0.1"
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=5)
 READY_TIMEOUT_S = 1800.0
-"""Large checkpoints take their time to load."""
+"""Seconds to wait for a start: large checkpoints take long to load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class UpOptions:
 
 
 class PortTakenError(Exception):
-    """Another process listens on the port."""
+    """The port belongs to another process, which listens on it."""
 
 
 class DeploymentError(Exception):
@@ -97,8 +97,9 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
 
 
 class Up:
-    """Up holds the manifest as it is now, takes orders, and writes the log. The deployment is in a
-    process of its own, which is started again when it is lost.
+    """The command holds the present manifest, takes orders, and writes the log.
+
+    The deployment runs in a process of its own, which is started again when it is lost.
     """
 
     def __init__(
@@ -176,8 +177,8 @@ class Up:
             self._progress.step("Stopped: every process has ended")
 
     async def _keep_deployed(self) -> None:
-        """Start the deployment again whenever it ends. Raises DeploymentError where none was ever
-        ready."""
+        """Start the deployment again whenever it ends. Raises DeploymentError where no start ever
+        succeeded."""
         has_been_ready, num_failures = False, 0
         while True:
             reason = await self._deploy()
@@ -190,7 +191,7 @@ class Up:
             await asyncio.sleep(delay_s)
 
     async def _deploy(self) -> str:
-        """Return why the deployment has ended; whether it was ready is kept."""
+        """Run the deployment and return why it has ended; record whether it was ready."""
         self._is_ready = False
         announcing = asyncio.create_task(self._announce_ready())
         try:

@@ -12,8 +12,10 @@ from macroserve.core.request import Request
 class SimRequest:
     """A simulated request, as its client sees it and as the device holds it.
 
-    decoding_s: time at which its first decode began. gaps_s: gaps between its tokens, until it is
-        judged. as_of_step, last_step: kept by ``DecodingBatch`` while it decodes.
+    decoding_s: time at which its first decode began.
+    gaps_s: gaps between its tokens, until it is judged.
+    as_of_step: step up to which the request's tokens were counted; kept by ``DecodingBatch``.
+    last_step: step with which the response ends; kept by ``DecodingBatch``.
     """
 
     __slots__ = (
@@ -52,7 +54,7 @@ class SimRequest:
         return self.num_emitted >= self.num_output
 
     def emit(self, at_s: Sequence[float]) -> None:
-        """A token comes out at each of these times."""
+        """Emit a token at each of these times."""
         if not at_s:
             return
         if self.num_emitted:
@@ -65,10 +67,11 @@ class SimRequest:
 
 
 class DecodingBatch:
-    """Records by request id, each brought up to date when it leaves.
+    """The decoding batch holds requests by id, each of which is brought up to date when it leaves.
 
-    num_tokens: in the cache, of all together. num_hidden, num_hidden_tokens: the responses of
-    which the hidden state is kept, and their tokens.
+    num_tokens: tokens of all requests in the cache.
+    num_hidden: number of requests whose hidden states are kept.
+    num_hidden_tokens: tokens of the requests whose hidden states are kept.
     """
 
     def __init__(self) -> None:
@@ -115,14 +118,16 @@ class DecodingBatch:
         return record
 
     def begin(self, now: float) -> None:
-        """A batch of all of them starts."""
+        """Start a batch of all requests."""
         for record in self._fresh:
             record.decoding_s = now
         self._fresh.clear()
 
     def step(self, ends_s: Sequence[float]) -> list[SimRequest]:
-        """Steps end at these times, none of which but the last is any response's last one; returns
-        the responses that have ended."""
+        """Take in steps that end at these times, and return the responses that have ended.
+
+        A response may end with the last of these steps, but not before.
+        """
         self._ends_s.extend(ends_s)
         self.num_tokens += len(ends_s) * len(self)
         self.num_hidden_tokens += len(ends_s) * self.num_hidden
@@ -141,7 +146,8 @@ class DecodingBatch:
         return [request_id for request_id in self._records if request_id not in known]
 
     def _next_end(self) -> int:
-        """The step with which the first response ends; past all steps if there is none."""
+        """Return the step with which the first response ends; a number past all steps without
+        responses."""
         while self._finishing:
             last_step, _, record = self._finishing[0]
             if record.last_step == last_step:

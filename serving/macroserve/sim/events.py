@@ -1,4 +1,4 @@
-"""The order of things in virtual time."""
+"""Order events in virtual time."""
 
 import heapq
 from math import inf
@@ -8,7 +8,8 @@ EventT = TypeVar("EventT")
 
 
 class EventQueue(Generic[EventT]):
-    """Events by their time; of equal times the one put in first comes first."""
+    """The event queue returns events by their time; of events at one time, the first one put in
+    comes first."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, EventT]] = []

@@ -1,4 +1,4 @@
-"""A scenario under a workload: its attainment at a rate, and its goodput."""
+"""Serve a workload in a scenario: attainment at a rate, and goodput."""
 
 from dataclasses import dataclass
 from random import Random

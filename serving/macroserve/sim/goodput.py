@@ -1,4 +1,4 @@
-"""The highest rate at which enough requests meet their targets."""
+"""Search for the highest rate at which enough requests meet their targets."""
 
 from collections.abc import Callable
 
@@ -6,21 +6,24 @@ GROWTH = 1.3
 """Factor from one rate to the next, on the way up."""
 
 PATIENCE = 5
-"""So many rates in a row have to fail, as attainment need not fall steadily. EcoServe pays for
-prefills with the mean of what its decodes have saved, and where only few decode, short responses
-miss their pace that would keep it among many."""
+"""Rates in a row that have to fail, as attainment need not fall steadily. EcoServe pays for
+prefills with the mean of the time that its decodes have saved, and where only few requests decode,
+short responses miss a TPOT that they would meet among many."""
 
 PRECISION = 0.03
-"""Relative; about as much as two seeds differ."""
+"""Relative tolerance; about as much as two seeds differ."""
 
 
 def goodput(
     attains: Callable[[float], bool], lowest: float, highest: float, patience: int = PATIENCE
 ) -> float:
-    """The highest rate, requests per second, at which ``attains`` holds; 0 where none is found.
+    """Return the highest rate, requests per second, at which ``attains`` holds; 0 where the search
+    finds no rate.
 
-    attains: whether attainment at a rate is at its level. No rate is tried below ``lowest`` or
-    above ``highest``, or once ``patience`` rates in a row have failed.
+    attains: whether the attainment at a rate reaches its level.
+    patience: number of successive failing rates after which the search ends.
+    lowest: lowest rate that is tried.
+    highest: highest rate that is tried.
     """
     held, rate, num_failed = 0.0, lowest, 0
     while rate <= highest and num_failed < patience:

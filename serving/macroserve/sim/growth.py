@@ -25,7 +25,8 @@ class Growth:
 
     goal: The attainment below which an instance is added.
     interval_s: Time from one reading to the next.
-    max_instances: Instances at most. A new one is ready at once: it was started beforehand.
+    max_instances: Maximum number of instances. A new instance is ready at once, as if started
+        beforehand.
     readings: All readings so far.
     """
 

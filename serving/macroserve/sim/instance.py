@@ -1,4 +1,4 @@
-"""The simulator's executor: one instance that runs batches in virtual time."""
+"""Run batches of one instance in virtual time: the simulator's executor."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ ExecutionTimePredictor = Callable[[Sequence[tuple[int, int]], int, int, int], fl
 
 
 class FixedLatencyModel(LatencyModel):
-    """A latency model that is also the truth: there is nothing to learn from what took place."""
+    """A latency model that is also the truth, so that observed steps teach it nothing."""
 
     def observe(self, work: Work, elapsed_s: float) -> None:
         pass
@@ -54,14 +54,14 @@ class InstanceSpec:
 
 
 class ActiveBatch:
-    """A batch that runs once or, while it only decodes, until something may change it.
+    """An active batch runs once or, while it only decodes, until something may change it.
 
     While all requests here decode and none waits, the scheduler would decide the same batch again,
-    so that one event can stand for many steps. Only the predictions of how long responses get,
-    which routing by load reads, are renewed less often.
+    so that one event can stand for many steps. Only the predictions of response lengths, which
+    routing by load reads, are renewed less often.
 
-    start_s: When the first step began that has not been taken in.
-    ends_s: When each step ends that has not been taken in.
+    start_s: Time at which the first step began that has not been taken in.
+    ends_s: Times at which the steps end that have not been taken in.
     """
 
     __slots__ = ("batch", "ends_s", "first_step_s", "start_s")
@@ -286,8 +286,8 @@ class SimulatedInstance:
         return prefills, len(batch.decodes), streams.num_tokens, streams.num_hidden_tokens
 
     def _num_steps(self, batch: Batch) -> int:
-        """How often the same batch runs, as far as this instance can know: until the first
-        response ends, as long as every sequence is sure to find its KV blocks."""
+        """Return how often the same batch surely runs: until the first response ends, as long as
+        every sequence is sure to find its KV blocks."""
         num_decodes = len(batch.decodes)
         if num_decodes < len(self._records):
             return 1

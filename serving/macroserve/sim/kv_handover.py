@@ -1,4 +1,4 @@
-"""How requests get from the instances that prefill to those that decode (DistServe, MoonCake)."""
+"""Hand requests over from the instances that prefill to those that decode (DistServe, MoonCake)."""
 
 from collections import deque
 from typing import NamedTuple
@@ -22,10 +22,11 @@ class KvArrived(NamedTuple):
 
 
 class KvHandover:
-    """Prefilled requests wait here until an instance within reach has memory for their KV cache.
+    """The handover keeps prefilled requests until an instance within reach has memory for their KV
+    cache.
 
-    Caches leave in the order in which they got ready, and keep the sender's memory until they have
-    arrived.
+    Caches leave in the order in which their prefills ended, and keep the sender's memory until they
+    have arrived.
     """
 
     def __init__(self, transfers: KvTransfers, kv_bytes_per_token: float, router: Router) -> None:
@@ -48,7 +49,7 @@ class KvHandover:
         queue.extend((request, sender) for request in requests)
 
     def send(self, lengths: LengthPredictor, now: float) -> list[tuple[float, KvArrived]]:
-        """Send what there is memory for. Return when each cache arrives."""
+        """Send the caches for which there is memory. Return when each cache arrives."""
         sent: list[tuple[float, KvArrived]] = []
         for queue in self._ready.values():
             while queue:

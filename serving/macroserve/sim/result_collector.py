@@ -1,4 +1,4 @@
-"""The results of a run, collected while it goes on."""
+"""Collect the results of a run while it goes on."""
 
 from collections import deque
 

@@ -29,12 +29,13 @@ class RequestResult(NamedTuple):
 
     @property
     def completion_s(self) -> float:
-        """Time from the arrival to the last token."""
+        """Return the time from the arrival to the last token, seconds."""
         return self.wait_s + (self.num_output_tokens - 1) * self.tpot_s
 
     @property
     def normalised_s(self) -> float:
-        """Time from the arrival to the last token, divided by the number of tokens."""
+        """Return the time from the arrival to the last token divided by the number of tokens,
+        seconds."""
         return self.completion_s / self.num_output_tokens
 
 
@@ -73,7 +74,7 @@ class RunResult:
 
     @property
     def attainment(self) -> float:
-        """1.0 where there were no requests."""
+        """Return the attainment, 1.0 for a run without requests."""
         return self.attained / self.requests if self.requests else 1.0
 
     @property
@@ -92,8 +93,8 @@ class RunResult:
 
     @property
     def by_size(self) -> tuple[float, ...]:
-        """Attainment of each quarter of the requests, the one with the fewest tokens first (prompt
-        and output); empty where there are fewer results than quarters."""
+        """Return the attainment of each quarter of the requests, the one with the fewest tokens
+        first (prompt and output); empty where there are fewer results than quarters."""
         num = len(self.results)
         if num < QUARTERS:
             return ()

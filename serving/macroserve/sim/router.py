@@ -1,4 +1,5 @@
-"""Where simulated requests go: one cell, or several that grow and divide as mitosis plans."""
+"""Route simulated requests within one cell, or among several that grow and divide as mitosis
+plans."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A model on a number of instances of some devices: what an experiment serves with."""
+"""A scenario: a model on a number of instances of some devices, under a strategy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ MAX_NUM_SEQS = 256
 MAX_BATCH_TOKENS = 4096
 MAX_MODEL_LEN = 8192
 CHUNK_TOKENS = 512
-"""Sarathi's, in its paper and in those that compare with it."""
+"""Tokens of a chunk in Sarathi, as in its paper and in those that compare with it."""
 
 NOISE = 0.03
 """Standard deviation of a step's time, as a share of it."""
@@ -47,12 +47,15 @@ NUM_NOISES = 4093
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """ranks: devices of one instance, which share every layer over ``link``. stages: groups of so
-    many devices, of which each has a share of the layers; they are on one node as well.
+    """A cluster spec describes a model on a number of equal instances.
 
-    model: the shape of the whole. kv_bytes: of one instance's cache, where an experiment sets it;
-        else what memory leaves.
-    topology: what instances send KV caches over, for strategies that do.
+    model: shape of the whole model.
+    link: link between the devices that share a layer.
+    ranks: devices of one stage, which share every layer.
+    kv_bytes: size of one instance's cache, where an experiment sets it; else the memory that is
+        left.
+    topology: nodes and links over which instances send KV caches, for strategies that send them.
+    stages: stages of an instance, each with a share of the layers; all on one node.
     """
 
     model: ModelShape
@@ -156,8 +159,9 @@ class ClusterSpec:
 class Scenario:
     """A cluster under a strategy.
 
-    high_priority_ratio: share of the instances in the HP pool, or that prefill.
-    bounds: of a cell; where they are None, or one cell holds all instances, there is one.
+    high_priority_ratio: share of the instances in the HP pool, or of those that prefill.
+    bounds: bounds on a cell; without them, or where one cell holds all instances, there is one
+        cell.
     """
 
     cluster: ClusterSpec
@@ -181,8 +185,10 @@ class Scenario:
     ) -> RunResult:
         """Serve the arrivals, of which the first ``num_before`` do not count.
 
-        seed: noise's seed. The rest is as for ``Simulation.serve``. Raises ValueError where the
-        model does not fit, or nothing carries what the strategy moves.
+        seed: seed of the noise. All other arguments are those of ``Simulation.serve``.
+
+        Raises ValueError where the model does not fit, or where no link carries the caches that the
+        strategy moves.
         """
         spec = self.cluster.instance_spec(
             self.strategy,

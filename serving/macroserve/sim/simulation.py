@@ -36,13 +36,13 @@ Event = StepEnded | KvArrived | GrowthDue
 
 
 class Simulation:
-    """Instances behind a router, in virtual time.
+    """The simulation runs instances behind a router, in virtual time.
 
     config: Configuration of the instances.
-    handover: Where instances prefill or decode: how KV caches get from one to another.
-    growth: Where the fleet grows: when it does.
-    trace: Where one is written: records what happens.
-    num_iterations: Decisions of the instances' schedulers so far, all together.
+    handover: Transfer of KV caches, where instances either prefill or decode.
+    growth: Rule by which the fleet grows, if it does.
+    trace: Trace that records all events, if one is written.
+    num_iterations: Number of decisions of all instances' schedulers so far.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How KV caches get from one instance to another: nodes, and the links in and between them."""
+"""Nodes, the links in and between them, and the KV caches that instances send over these links."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,11 @@ from macroserve.sim.hardware.links import Link
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """instances_per_node: on one node stand those that follow each other.
-    inside: what joins the instances of a node. network: what joins each node with the others.
+    """A topology is a number of equal nodes.
+
+    instances_per_node: number of successive instances on one node.
+    inside: link between the instances of a node.
+    network: link between each node and all others.
     """
 
     instances_per_node: int
@@ -21,8 +24,8 @@ class Topology:
 
 
 class KvTransfers:
-    """The caches that are on their way. A link carries one at a time, in the order in which they
-    begin; one through the network takes the links of both nodes, the sender's out and the
+    """KV transfers are the caches in flight. A link carries one at a time, in the order in which
+    they begin; a cache through the network takes the links of both nodes, the sender's out and the
     receiver's in (full duplex), as MoonCake's pool of all nodes' memory does."""
 
     def __init__(self, topology: Topology, transfer: Transfer) -> None:
@@ -31,7 +34,8 @@ class KvTransfers:
         self._free_s: dict[tuple[str, int], float] = {}
 
     def domain(self, instance: int) -> int:
-        """Instances of one domain reach each other, and no others."""
+        """Return the domain of an instance; instances reach those of their own domain and no
+        others."""
         return self._topology.node(instance) if self._transfer is Transfer.NODE else 0
 
     def domain_size(self, num_instances: int) -> int:

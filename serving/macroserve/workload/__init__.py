@@ -1,1 +1,1 @@
-"""Requests to send or to simulate: when they come, how long they are, data sets and traces."""
+"""Requests to send or to simulate: arrivals, lengths, data sets and traces."""

@@ -1,4 +1,4 @@
-"""Arrivals of requests: when each one comes, and how long its prompt and its output are."""
+"""Arrivals of requests, each with the lengths of its prompt and its output."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

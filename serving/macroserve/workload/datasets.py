@@ -24,13 +24,13 @@ class Workload:
 
 
 INPUT_CUT = 4096
-"""Prompts are cut there (EcoServe, section 4.1)."""
+"""Prompts are cut to this length in tokens (EcoServe, section 4.1)."""
 
 OUTPUT_CUT = 2048
-"""The papers do not say how long the longest responses are."""
+"""Longest responses in tokens, an assumption: the papers do not print this length."""
 
 OPT_LENGTH = 2048
-"""OPT models have no position beyond (Apt-Serve, section 6.2)."""
+"""Positions of OPT models, and so the longest context (Apt-Serve, section 6.2)."""
 
 WORKLOADS = {
     workload.name: workload

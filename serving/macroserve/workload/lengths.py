@@ -24,7 +24,7 @@ class LengthDistribution(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Constant(LengthDistribution):
-    """All lengths are ``num_tokens``."""
+    """Lengths are always ``num_tokens``."""
 
     num_tokens: int
 
@@ -38,7 +38,8 @@ class Constant(LengthDistribution):
 
 @dataclass(frozen=True, slots=True)
 class Uniform(LengthDistribution):
-    """Each whole number from ``low`` to ``high``, both included, is equally likely."""
+    """Lengths are uniformly distributed over the whole numbers from ``low`` to ``high``, both
+    included."""
 
     low: int
     high: int
@@ -90,7 +91,7 @@ class Lognormal(LengthDistribution):
 
     @cached_property
     def sigma(self) -> float:
-        """Standard deviation of the logarithm."""
+        """Return the standard deviation of the logarithm."""
         if self.most is None:
             # The median is exp(mu), and the mean is exp(mu + sigma**2 / 2).
             return math.sqrt(2 * math.log(self.mean / self.median))

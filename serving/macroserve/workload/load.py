@@ -36,12 +36,12 @@ class Load(Protocol):
 
     @property
     def intensity(self) -> float:
-        """Requests per second of a synthetic load, the time scale of a trace."""
+        """Return the requests per second of a synthetic load, or the time scale of a trace."""
         ...
 
     @property
     def unit(self) -> str:
-        """Unit of the intensity, for people."""
+        """Return the unit of the intensity, for people."""
         ...
 
     def at(self, intensity: float) -> Self:

@@ -54,7 +54,7 @@ _PLAIN = _Keys("arrival_s", "prompt_tokens", "output_tokens")
 
 
 Row = tuple[int, Callable[[], Mapping[str, object]]]
-"""A line's number and its decoder, which raises ValueError for a bad row."""
+"""Number of a line and its decoder, which raises ValueError for a bad row."""
 
 
 @dataclass(frozen=True, slots=True)

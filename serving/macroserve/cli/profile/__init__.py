@@ -1,1 +1,1 @@
-"""``macroserve profile``: what a real engine takes for its work on this machine."""
+"""``macroserve profile``: the times that a real engine takes for its work on this machine."""

@@ -1,4 +1,4 @@
-"""What a profile says, for people and for programs."""
+"""Report a profile, for people and for programs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -10,8 +10,11 @@ from macroserve.bench.profile import CONTEXT_TOKENS, Profile
 
 
 def document(profile: Profile) -> Mapping[str, object]:
-    """Seconds. latency: the arguments of ``core.latency.LatencyModel``; rebuild_s_per_token is
-    Apt-Serve's rho, None where hidden states are not kept."""
+    """Return the profile as JSON, in seconds.
+
+    latency: arguments of ``core.latency.LatencyModel``.
+    rebuild_s_per_token: Apt-Serve's rho, None for an engine that keeps no hidden states.
+    """
     latency = profile.latency
     return {
         "hybrid_cache": profile.shape.hybrid_cache,

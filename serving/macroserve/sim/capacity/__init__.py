@@ -1,1 +1,1 @@
-"""How many instances a load needs: planning, pools, and the check before a scale-down."""
+"""Capacity of a load: planning, pools, and the check before a scale-down."""

@@ -1,4 +1,4 @@
-"""How many instances a load needs, found by simulating it."""
+"""Find by simulation how many instances a load needs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,10 +9,10 @@ from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, Instanc
 from macroserve.sim.capacity.traffic import Traffic, busiest, expected
 
 RATE_ALONE = 0.01
-"""Requests per second that seldom meet another on an instance."""
+"""Requests per second that are so rare that they seldom meet on an instance."""
 
 CLOSE = 0.98
-"""Instances that attain this share of what is possible at all are enough: more would not help."""
+"""Share of the highest possible attainment that is enough: more instances would not help."""
 
 
 def need(
@@ -26,12 +26,15 @@ def need(
     memory_s: float,
     num_waiting: int = 0,
 ) -> CapacityEstimate:
-    """What the load needs, between half and twice the ``present`` number of instances.
+    """Return the number of instances that the load needs, from half to twice the ``present``
+    number.
 
-    goal: the attainment to keep. least, most: bounds on the instances.
-    memory_s: survivors must stand what came within so long.
+    goal: the attainment to keep.
+    least: lower bound on the number of instances.
+    most: upper bound on the number of instances.
+    memory_s: seconds of the past whose load the instances that remain must withstand.
     num_waiting: requests that wait for their prefill now, late or not: they are to be served within
-        a minute, beside what comes.
+        a minute, beside the requests that arrive.
     """
     coming, past = expected(load, num_waiting), busiest(load, num_waiting, memory_s)
     lowest = max((present + 1) // 2, least)
@@ -56,7 +59,10 @@ def need(
 
 
 class _GoalCheck:
-    """is_certain: whether every simulation so far could be relied on."""
+    """The goal check simulates numbers of instances against a goal.
+
+    is_certain: whether every simulation so far could be relied on.
+    """
 
     def __init__(self, instance_model: InstanceModel, goal: float) -> None:
         self.is_certain = True
@@ -85,7 +91,7 @@ class _GoalCheck:
 
 
 def fewest(suffices: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest number from ``low`` on that suffices, as ``high`` does."""
+    """Return the smallest number from ``low`` on that suffices; ``high`` is known to suffice."""
     while low < high:
         middle = (low + high) // 2
         if suffices(middle):

@@ -1,4 +1,4 @@
-"""The cheapest configuration that keeps the latency targets, found by simulating candidates."""
+"""Find the cheapest configuration that keeps the latency targets, by simulating candidates."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -19,18 +19,20 @@ from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.arrivals import Arrival
 
 SCREENED_S = 300.0
-"""Candidates are first held against the busiest stretch of so long."""
+"""Seconds of the busiest stretch, against which candidates are first held."""
 
 LEAD_IN_S = 300.0
-"""A load is simulated in pieces, side by side. What comes so long before a piece is simulated with
-it and does not count: what came earlier still is no longer felt where the targets are kept."""
+"""Seconds of arrivals simulated before each piece of a load, which do not count. Pieces run side by
+side; where the targets are kept, still earlier arrivals have no effect any more."""
 
 CELL_SIZES = (4, 8, 16)
-"""Upper bounds on a cell that are tried, the smallest first: less fails with it."""
+"""Upper bounds on a cell that are tried, the smallest first: the failure of a cell then affects
+fewer instances."""
 
 
 class InfeasibleError(ValueError):
-    """No number of instances keeps the targets; the text says which bound makes it so."""
+    """The targets cannot be kept with any number of instances; the text names the bound that
+    prevents it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,15 @@ def search(
     on_candidate: Callable[[Candidate], None],
     strategies: Sequence[str] = tuple(STRATEGIES),
 ) -> Candidate:
-    """The candidate with the fewest devices, of those the one with the highest attainment.
+    """Return the candidate with the fewest devices, of those the one with the highest attainment.
 
-    scenario: model, device, link, targets and limits; its ranks, number and strategy do not matter.
-    One thing is varied after another: first how many devices make an instance, then the share of
-    HP instances, then the strategy, last the size of cells. Each time the fewest instances are
-    looked for that stand the busiest stretch, on no more devices than the best so far takes; the
-    winner has to stand the whole load. Raises InfeasibleError where none does.
+    scenario: model, device, link, targets and limits; its ranks, number of instances and strategy
+        are ignored.
+
+    The search varies one thing after another: first the devices of an instance, then the share of
+    HP instances, then the strategy, last the size of cells. Each time it looks for the fewest
+    instances that withstand the busiest stretch, on no more devices than the best candidate so far;
+    the winner has to withstand the whole load. Raises InfeasibleError where no candidate does.
     """
     stretch = busiest(need.arrivals, SCREENED_S)
     options = [_with(scenario, ranks) for ranks in _rank_counts(scenario.cluster, need)]
@@ -99,7 +103,7 @@ def search(
         def best(
             scenarios: Sequence[Scenario], so_far: Sequence[Candidate] = ()
         ) -> list[Candidate]:
-            """All, the best first."""
+            """Return all candidates, the best first."""
             most = so_far[0].num_devices if so_far else None
             screened = replace(need, arrivals=stretch, num_devices=most or need.num_devices)
             found = list(pool.map(partial(_sized, need=screened), scenarios))
@@ -130,7 +134,8 @@ def search(
 
 
 def busiest(arrivals: Sequence[Arrival], span_s: float) -> Sequence[Arrival]:
-    """The arrivals of the stretch of that length in which most tokens came, from its start on."""
+    """Return the arrivals of the stretch of that length in which most tokens came, from its start
+    on."""
     best, most, tokens, first = (0, 0), -1, 0, 0
     for last, arrival in enumerate(arrivals):
         tokens += arrival.num_prompt_tokens + arrival.num_output_tokens
@@ -144,8 +149,8 @@ def busiest(arrivals: Sequence[Arrival], span_s: float) -> Sequence[Arrival]:
 
 
 def _rank_counts(cluster: ClusterSpec, need: Need) -> list[int]:
-    """Powers of two that divide the heads and leave memory for a cache. Raises ValueError where
-    none does."""
+    """Return the powers of two that divide the heads and leave memory for a cache. Raises
+    ValueError where no power does."""
     most = min(need.per_node, need.num_devices)
     found: list[int] = []
     ranks = 1
@@ -215,15 +220,15 @@ def _proved(
 
 
 class Piece(NamedTuple):
-    """The first ``num_before`` of the arrivals do not count."""
+    """A piece of a load, in which the first ``num_before`` arrivals do not count."""
 
     arrivals: Sequence[Arrival]
     num_before: int
 
 
 def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
-    """Each with as many that count, or fewer pieces where a load is not much longer than what
-    leads in."""
+    """Return pieces with equal numbers of arrivals that count; fewer pieces for a load that is not
+    much longer than its lead-in."""
     span_s = arrivals[-1].at_s - arrivals[0].at_s
     size = ceil(len(arrivals) / max(1, min(num_pieces, int(span_s / LEAD_IN_S))))
     pieces: list[Piece] = []
@@ -235,7 +240,7 @@ def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
 
 
 def piece_served(scenario: Scenario, most_missed: float, piece: Piece) -> RunResult:
-    """Ends as soon as more requests have missed in this piece than may in all of them."""
+    """Serve a piece until more of its requests have missed than may miss in all pieces together."""
     goal = 1 - most_missed / (len(piece.arrivals) - piece.num_before)
     return scenario.serve(piece.arrivals, num_before=piece.num_before, stop=StopRule(goal=goal))
 

@@ -1,4 +1,4 @@
-"""Which share of a cell's instances to give to the high-priority pool, found by simulation."""
+"""Find by simulation the share of a cell's instances to give to the high-priority pool."""
 
 from dataclasses import replace
 
@@ -6,10 +6,12 @@ from macroserve.sim.capacity.scale_down_check import InstanceModel, attainment
 from macroserve.sim.capacity.traffic import Traffic
 
 RATIOS = (0.0, 1 / 3)
-"""The shares that are tried: none, and the best of those that Ascendra tried (section 8.4)."""
+"""Shares that are tried: no HP instances, and the best shares of those that Ascendra tried (section
+8.4)."""
 
 GAIN = 0.05
-"""Another share has to promise so much more attainment: of so few requests less is chance."""
+"""Attainment that another share has to gain at least: with so few requests a smaller gain is
+chance."""
 
 
 def other_ratios(present: float) -> list[float]:
@@ -20,9 +22,9 @@ def other_ratios(present: float) -> list[float]:
 def best_ratio(
     instance_model: InstanceModel, traffic: Traffic, num_instances: int, goal: float
 ) -> float:
-    """The share with which most requests are within their targets.
+    """Return the share with which most requests are within their targets.
 
-    It is the present share where that attains the goal, or no other is clearly better.
+    The present share is kept where it attains the goal, or where no other share is clearly better.
     """
     present = attainment(instance_model, traffic, num_instances).attainment
     if present >= goal:

@@ -1,4 +1,5 @@
-"""Whether a number of instances would keep the latency targets: asked before any is removed."""
+"""Check that a number of instances would keep the latency targets, before any instance is
+removed."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -48,10 +49,13 @@ def attainment(
     goal: float = 0.0,
     seed: int = 0,
 ) -> AttainmentEstimate:
-    """The share of the requests of ``traffic`` that ``num_instances`` serve within their targets.
+    """Return the share of the requests of ``traffic`` that ``num_instances`` serve within their
+    targets.
 
-    goal: if not zero, to learn only whether it is reached: an attainment below it may be less
-        than the true one would be. The same arguments give the same estimate.
+    goal: if not zero, the simulation only finds whether the goal is reached: an attainment below
+        the goal may be less than the true one.
+
+    The same arguments give the same estimate.
     """
     num_cells = ceil(num_instances / instance_model.max_cell)
     num_simulated = min(ceil(num_instances / num_cells), MAX_SHARE)

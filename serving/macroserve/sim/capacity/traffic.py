@@ -1,4 +1,4 @@
-"""The traffic to simulate, from the load that a deployment reports."""
+"""Build the traffic to simulate from the load that a deployment reports."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Traffic:
 
     @property
     def num_expected(self) -> float:
-        """Requests of one round of all rates."""
+        """Return the number of requests in one round of all rates."""
         return self.stretch_s * sum(self.rates)
 
     @property

@@ -1,4 +1,4 @@
-"""The accelerators that the papers and their readers have. Peaks are the makers', dense, 16 bit."""
+"""Accelerators of the papers and of their readers. Peaks are the makers', dense, 16 bit."""
 
 from dataclasses import dataclass
 

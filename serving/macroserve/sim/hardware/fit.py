@@ -36,7 +36,11 @@ Kernel = MatrixProduct | PromptAttention | DecodeAttention
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """rows: arguments of a kernel's ``seconds`` but the last. seconds: what each took."""
+    """A table holds the measurements of one kernel.
+
+    rows: arguments of the kernel's ``seconds`` except the last.
+    seconds: measured time of each row.
+    """
 
     rows: list[Row]
     seconds: np.ndarray
@@ -71,7 +75,7 @@ def decodes(folder: Path, device: str) -> Table:
 
 
 def fit(start: Kernel, table: Table, roof: Roof) -> Kernel:
-    """The kernel of the same kind with the least relative errors."""
+    """Return the kernel of the same kind with the smallest relative errors."""
     from scipy.optimize import least_squares  # pyright: ignore[reportMissingImports]
 
     kind = type(start)
@@ -95,7 +99,7 @@ def predicted(kernel: Kernel, table: Table, roof: Roof) -> np.ndarray:
 
 
 def errors(kernel: Kernel, table: Table, roof: Roof) -> np.ndarray:
-    """Relative, without sign."""
+    """Return the relative errors, without sign."""
     return np.abs(predicted(kernel, table, roof) / table.seconds - 1)
 
 

@@ -1,4 +1,4 @@
-"""The machine around an instance's devices."""
+"""The host around an instance's devices."""
 
 from dataclasses import dataclass
 

@@ -1,9 +1,10 @@
-"""How long a device's kernels take: rooflines whose efficiencies were fitted to measured kernels.
+"""Kernel times of a device: rooflines whose efficiencies were fitted to measured kernels.
 
-The rows are those of aiconfigurator (ai-dynamo, Apache-2.0): kernels of vLLM 0.14 on an A100-SXM4
-80GB and an H100 SXM, bfloat16. ``fit.py`` fits them again and tells how far held-out rows are off.
-Each kernel takes what it moves and what it computes, joined by a norm: its sharpness is infinite
-where the two overlap entirely, and 1 where they follow each other.
+The measurements are those of aiconfigurator (ai-dynamo, Apache-2.0): kernels of vLLM 0.14 on an
+A100-SXM4 80GB and an H100 SXM, bfloat16. ``fit.py`` fits the kernels again and prints how far
+held-out rows are off. The time of a kernel joins the time to move its data and the time to compute
+by a norm: its sharpness is infinite where the two overlap entirely, and 1 where they follow each
+other.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from math import ceil, exp, log2
 from macroserve.core.shapes import DeviceShape
 
 ELEMENT_BYTES = 2
-"""bfloat16 and float16."""
+"""Bytes of an element in bfloat16 and float16."""
 
 TILE = 64
 """Rows and columns of the smallest output tile of a matrix product."""
@@ -29,16 +30,22 @@ QUERY_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class Roof(DeviceShape):
-    """A device's dense peak and bandwidth, and how many multiprocessors share them."""
+    """A roof is a device's dense peak and bandwidth, and the number of multiprocessors that share
+    them."""
 
     num_multiprocessors: int
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """compute, memory: shares of the peak and of the bandwidth that large products reach.
-    launch_s: what any product takes. spread: tiles for each multiprocessor, from which on all of
-    the bandwidth is used."""
+    """A kernel that multiplies two matrices.
+
+    compute: share of the peak that large products reach.
+    memory: share of the bandwidth that large products reach.
+    launch_s: time that any product takes, seconds.
+    sharpness: exponent of the norm that joins the times to compute and to move.
+    spread: tiles per multiprocessor from which on all of the bandwidth is used.
+    """
 
     compute: float
     memory: float
@@ -58,7 +65,8 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class PromptAttention:
-    """Causal attention of prompts. spread: as for products, tiles being blocks of queries."""
+    """A kernel of causal attention of prompts, with the fields of ``MatrixProduct``; its tiles are
+    blocks of queries."""
 
     compute: float
     memory: float
@@ -82,11 +90,12 @@ class PromptAttention:
 
 @dataclass(frozen=True, slots=True)
 class DecodeAttention:
-    """Attention of one new token of each sequence to its context: bound by reading the cache.
+    """A kernel of attention of one new token of each sequence to its context: bound by reading the
+    cache.
 
-    join_s: for each doubling of the context, which several multiprocessors then share.
-    serial_s: for each block where each query head has a KV head of its own: one multiprocessor
-        then reads a whole context.
+    join_s: seconds for each doubling of the context, which several multiprocessors then share.
+    serial_s: seconds for each block where each query head has a KV head of its own: one
+        multiprocessor then reads a whole context.
     """
 
     memory: float
@@ -103,7 +112,10 @@ class DecodeAttention:
         head_dim: int,
         roof: Roof,
     ) -> float:
-        """blocks: of ``ROW_BLOCK`` tokens that a sequence's context takes, in the mean."""
+        """Return the seconds for one new token of each sequence.
+
+        blocks: mean number of blocks of ``ROW_BLOCK`` tokens in a sequence's context.
+        """
         moved = kv_heads * blocks * ROW_BLOCK + heads
         moved_bytes = 2 * ELEMENT_BYTES * head_dim * num_sequences * moved
         memory_s = moved_bytes / (self.memory * roof.bytes_per_s)
@@ -114,7 +126,8 @@ class DecodeAttention:
 
 
 def row_blocks(num_tokens: float) -> float:
-    """Blocks that contexts of so many tokens take in the mean: they end anywhere in the last."""
+    """Return the mean number of blocks that contexts of so many tokens take, if they end anywhere
+    in their last block."""
     return max(1.0, num_tokens / ROW_BLOCK + 0.5)
 
 

@@ -1,4 +1,4 @@
-"""The models that the papers serve, and others by their published configurations."""
+"""Shapes of the models that the papers serve, and of others by their published configurations."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ MODELS: dict[str, ModelShape] = {
     # The first Qwen: its feed-forward size counts both halves of the gate.
     "Qwen-14B": ModelShape(40, 5120, 40, 40, 128, 13696, 152064),
 }
-"""Shapes of one device; ``dataclasses.replace`` says how many share it."""
+"""Shapes on one device; ``dataclasses.replace`` sets how many devices share a model."""
 
 UNGATED = ("opt", "gpt2", "gpt_neox", "gptj", "phi", "starcoder2")
 """Model types whose feed-forward blocks have two matrices."""
@@ -40,9 +40,9 @@ NOT_DENSE = {
 
 
 def shape_of(config: Mapping[str, object]) -> ModelShape:
-    """The shape that a checkpoint's ``config.json`` tells of.
+    """Return the shape that a checkpoint's ``config.json`` describes.
 
-    Raises ValueError for a model that is no dense decoder, or whose sizes are not there.
+    Raises ValueError for a model that is no dense decoder, or whose sizes are missing.
     """
     for key, reason in NOT_DENSE.items():
         if config.get(key):

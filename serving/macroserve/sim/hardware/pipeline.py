@@ -1,4 +1,5 @@
-"""Layers on several groups of devices, one after another: stages that a batch passes in parts."""
+"""Step time of a pipeline: groups of devices hold successive layers, and a batch passes them in
+parts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,16 +8,19 @@ from macroserve.sim.hardware.links import Link
 from macroserve.sim.hardware.step_time import StepTime
 
 LEAST_PIECE_TOKENS = 256
-"""Prompts are cut into no smaller pieces: each reads all weights of its stage."""
+"""Tokens of the smallest pieces into which prompts are cut: each piece reads all weights of its
+stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A batch is divided into as many micro-batches as there are stages: its decodes evenly, its
-    prompts into pieces that follow each other. Each stage works on another of them.
+    """A pipeline divides a batch into as many micro-batches as there are stages: its decodes
+    evenly, its prompts into pieces that follow each other. Each stage works on another micro-batch.
 
-    step_time: of all layers on the devices of one stage, which has an equal share of the layers.
-    link: between stages. hidden_bytes: of one token, which is what is sent.
+    step_time: time of all layers on the devices of one stage, which has an equal share of the
+        layers.
+    link: link between stages.
+    hidden_bytes: bytes of one token's hidden state, which the stages send to each other.
     """
 
     step_time: StepTime
@@ -31,8 +35,8 @@ class Pipeline:
         decode_context: int,
         hidden_context: int = 0,
     ) -> float:
-        """Seconds that the longest micro-batch keeps each stage. Arguments as those of
-        ``core.latency.LatencyModel.work``."""
+        """Return the seconds for which the longest micro-batch occupies each stage; arguments as
+        those of ``core.latency.LatencyModel.work``."""
         stages, longest_s = self.num_stages, 0.0
         # Pieces of a prompt differ in what they attend to; decodes are alike.
         share = -(-num_decodes // stages)
@@ -62,14 +66,15 @@ class Pipeline:
         return stage_s * (self.num_stages if num_decodes else len(self._parts(prefills)))
 
     def _parts(self, prefills: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-        """The prompts of each micro-batch that has any; at least one."""
+        """Return the prompts of each micro-batch that has any; at least one list."""
         num_tokens = sum([tokens for tokens, _ in prefills])
         size = max(LEAST_PIECE_TOKENS, -(-num_tokens // self.num_stages))
         return _cut(prefills, size) or [[]]
 
 
 def _cut(prefills: Iterable[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
-    """The prompts' tokens, each with what is before it, in runs of ``size``."""
+    """Return the prompts' tokens in runs of ``size``, each piece with the number of tokens before
+    it."""
     parts: list[list[tuple[int, int]]] = []
     room = 0
     for tokens, before in prefills:

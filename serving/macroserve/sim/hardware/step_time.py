@@ -1,4 +1,4 @@
-"""The true time of a batch: its kernels, its collectives and the host, one after another."""
+"""True time of a batch: its kernels, its collectives and the host, one after another."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,8 @@ TRIAL_TOKENS = 8192
 
 
 class StepTime:
-    """Step time of an instance whose ``tensor_parallel`` devices share every layer by ``link``."""
+    """The step time of an instance whose ``tensor_parallel`` devices share every layer by
+    ``link``."""
 
     def __init__(
         self, model: ModelShape, device: Device, link: Link, host: Host = VLLM_HOST
@@ -57,7 +58,8 @@ class StepTime:
         decode_context: int,
         hidden_context: int = 0,
     ) -> float:
-        """Arguments as those of ``core.latency.LatencyModel.work``; 0 for no work at all."""
+        """Return the seconds of a batch, 0 for an empty one; arguments as those of
+        ``core.latency.LatencyModel.work``."""
         roof, kernels, head_dim = self._device.roof, self._device.kernels, self._model.head_dim
         num_tokens, num_samples, attention_s = num_decodes, num_decodes, 0.0
         for tokens, before in prefills:
@@ -81,8 +83,8 @@ class StepTime:
 
     @property
     def rebuild_s_per_token(self) -> float:
-        """Seconds that a token with a kept hidden state adds to a decode batch: Apt-Serve's rho
-        (equation 6)."""
+        """Return the seconds that a token with a kept hidden state adds to a decode batch:
+        Apt-Serve's rho (equation 6)."""
         return self._model.num_layers * self._rebuild_s(TRIAL_TOKENS) / TRIAL_TOKENS
 
     def _layer_s(self, num_tokens: int) -> float:
