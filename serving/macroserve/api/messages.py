@@ -72,7 +72,7 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
 
     @property
     def first(self) -> bool:
-        """Whether no instance has had the request yet."""
+        """Return whether no instance has had the request yet."""
         return not (self.num_streamed_tokens or self.exclude or self.offloaded)
 
 

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 
 class Progress:
-    """Progress prints a line a step, with the time since the start."""
+    """The progress is printed one line a step, with the time since the start."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -8,10 +8,10 @@ from macroserve.serving.causes import cause_of
 
 
 class BackgroundTasks:
-    """Tasks that run until they are stopped.
+    """Background tasks run until they are stopped.
 
-    Whoever watches the server (a probe, Ray Serve, the pod's own loop) asks for the fault and ends
-    the process when there is one.
+    The server's watcher (a probe, Ray Serve, the pod's own loop) asks for the fault and ends the
+    process when there is one.
     """
 
     def __init__(self) -> None:

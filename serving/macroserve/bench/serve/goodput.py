@@ -34,12 +34,13 @@ class Goodput:
 def search_goodput(
     start: float, level: float, tolerance: float = 0.05, max_load: float = math.inf
 ) -> Generator[float, float, Goodput]:
-    """Yields the load to probe next, takes its attainment by ``send``, returns what it found.
+    """Yield the load to probe next, take its attainment by ``send``, return the goodput found.
 
-    Doubles or halves from ``start`` until the level is held at one load and missed at the next,
-    then bisects until these two are within ``tolerance`` of each other, then probes half the load
-    found. Never probes above ``max_load``. Raises ValueError, at once, for a level outside (0, 1]
-    or a start outside (0, max_load].
+    The search doubles or halves the load from ``start`` until the level is held at one load and
+    missed at the next, then bisects until these two are within ``tolerance`` of each other, then
+    probes half the load found. It never probes above ``max_load``.
+
+    Raises ValueError, at once, for a level outside (0, 1] or a start outside (0, max_load].
     """
     if not 0 < level <= 1:
         raise ValueError(f"the level of attainment must be above 0 and at most 1, got {level}")

@@ -23,9 +23,10 @@ class _Second:
 
 
 class LoadRecorder:
-    """Requests placed in one cell during the last ten minutes, and a sample of their lengths.
+    """The load recorder keeps the requests placed in one cell during the last ten minutes, and a
+    sample of their lengths.
 
-    start_s: on the clock of every ``now``.
+    start_s: time of the start on the clock of every ``now``, seconds.
     """
 
     def __init__(self, start_s: float, chance: random.Random) -> None:

@@ -84,7 +84,7 @@ class CellServer:
 
     @property
     def num_ingresses(self) -> int:
-        """Number of ingresses that are connected."""
+        """Return the number of ingresses that are connected."""
         return len(self._ingresses)
 
     async def start(self) -> str:

@@ -107,7 +107,7 @@ class HeadServer:
         await self._http.close()
 
     def check(self) -> None:
-        """Raises RuntimeError when the head can serve no more."""
+        """Raise RuntimeError when the head can serve no more."""
         if not self._server.alive:
             raise RuntimeError("the HTTP server has ended")
 

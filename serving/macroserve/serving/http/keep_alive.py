@@ -1,4 +1,4 @@
-"""Signs of life in open streams, so that a silent path and a long queue are told apart."""
+"""Send signs of life in open streams, so that a silent path and a long queue are told apart."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ COMMENT = b": keep-alive\n\n"
 
 
 class KeepAlive:
-    """Sends a comment whenever a stream of events has been silent for ``interval_s``."""
+    """Send a comment whenever a stream of events has been silent for ``interval_s``."""
 
     def __init__(self, app: ASGIApp, interval_s: float = INTERVAL_S) -> None:
         self._app = app

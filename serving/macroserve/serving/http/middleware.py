@@ -23,7 +23,10 @@ def error_response(status: int, message: str, headers: dict[str, str] | None = N
 
 
 class RetryAfter:
-    """Tells a client that met 429 or 503 when to come back. delay_s: asked each time."""
+    """Tell a client that met 429 or 503 when to come back.
+
+    delay_s: returns the seconds to wait; called for each of these responses.
+    """
 
     def __init__(self, app: ASGIApp, delay_s: Callable[[], int]) -> None:
         self._app = app

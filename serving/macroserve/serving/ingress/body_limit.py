@@ -1,4 +1,4 @@
-"""Bodies within bounds: of one request, and of all that are read or used at the same time."""
+"""Bound the bodies of requests: each one, and all that are read or used at the same time."""
 
 import asyncio
 
@@ -15,11 +15,11 @@ BODY_TIMEOUT_S = 30.0
 
 
 class BodyLimit:
-    """Reads the whole body first, of whatever method, and hands it to the application.
+    """Read the whole body of a request with any method first, then hand it to the application.
 
-    413 above max_bytes, 408 after BODY_TIMEOUT_S, 503 while the bodies of all requests that have
-    no response yet come to more than max_total_bytes. A body that never ends holds a connection,
-    not a handler.
+    The response is 413 for a body above max_bytes, 408 after BODY_TIMEOUT_S, and 503 while the
+    bodies of all requests that have no response yet come to more than max_total_bytes. A body that
+    never ends holds a connection, not a handler.
     """
 
     def __init__(

@@ -29,9 +29,10 @@ _ANTHROPIC_TYPES = {
 
 
 class ErrorShape:
-    """Rewrites every response of 400 and more that is not in OpenAI's shape (a framework's
-    ``{"detail": ...}``, plain text), and on ``/v1/messages`` every one to Anthropic's shape. Flags
-    of vLLM in a message become fields of the manifest, also in an event that ends a stream."""
+    """Rewrite every response of 400 and more that is not in OpenAI's shape (a framework's
+    ``{"detail": ...}``, plain text), and on ``/v1/messages`` all of them to Anthropic's shape.
+    Flags of vLLM in a message become fields of the manifest, also in an event that ends a stream.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 
 class ServedRequest:
-    """Times, tokens and outcome of one request, as its client sees them."""
+    """A served request has the times, tokens and outcome of a request, as its client sees them."""
 
     def __init__(self, arrival_s: float, slo: Slo) -> None:
         self.arrival_s = arrival_s

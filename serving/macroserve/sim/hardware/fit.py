@@ -1,7 +1,7 @@
-"""Fits the kernels' efficiencies to measured latencies: ``python -m macroserve.sim.hardware.fit``.
+"""Fit the kernels' efficiencies to measured latencies: ``python -m macroserve.sim.hardware.fit``.
 
 FOLDER holds aiconfigurator's tables as ``<device>_{gemm,context_attention,generation_attention}
-.parquet`` (latency in ms). Needs scipy and pyarrow, which nothing else here does.
+.parquet`` (latency in ms). It needs scipy and pyarrow, which no other module here needs.
 """
 
 import argparse

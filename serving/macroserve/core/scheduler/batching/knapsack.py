@@ -12,7 +12,8 @@ from macroserve.core.scheduler.blocks import CacheKind
 
 
 class Candidates(NamedTuple):
-    """Any of these requests may be chosen; each list has one number for each of them."""
+    """Candidates are the requests that may be chosen; each list has one number for each
+    candidate."""
 
     values: list[float]
     """Value gained if the request runs with a KV cache, seconds."""
