@@ -1,0 +1,64 @@
+"""Docstrings of the sources open with a verb or a noun of the domain, not with a pronoun."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("serving/macroserve", "operator/macroserve", "kernels/macroserve", "docs/scripts")
+STAND_INS = """
+he his it its itself she that them there these they this those we you your another both each either
+every everybody everything neither nobody none nothing one other others same some somebody something
+such two all any no not how what whatever when whenever where wherever whether which whichever who
+whoever whom whose why about above across after among around at before behind below beneath beside
+besides between beyond by despite during except for from in inside into like near of off on onto out
+outside over per since than through to toward towards under until unlike up upon via with within
+without although and as because but if nor once only or so then though unless while yet again also
+always else ever here just less more most much many few least never now still too milliseconds
+seconds
+"""
+"""Pronouns, quantifiers, question words, prepositions, conjunctions and adverbs: a docstring that
+opens with one of them answers a question that is not on the page. Durations open with Return."""
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, kinds) and (text := ast.get_docstring(node, clean=False)):
+            yield node.body[0].lineno, text
+
+
+def opens_with_a_stand_in(docstring: str) -> bool:
+    first = re.search(r"[^\W\d_]+", docstring)
+    return first is not None and first[0].lower() in STAND_INS.split()
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_docstrings_of_the_sources_open_with_a_subject_or_a_verb(folder: str) -> None:
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    found = [(path, line, text) for path in paths for line, text in docstrings(path)]
+    offenders = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path, line, text in found
+        if opens_with_a_stand_in(text)
+    ]
+    assert found
+    assert not offenders, "\n".join(offenders)
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_offending"),
+    [
+        ("Who may call what.", True),
+        ("``Of`` all strategies.", True),
+        ("It's late.", True),
+        ("Return the rates.", False),
+        ("``macroserve up``: a deployment.", False),
+        ("Whole deployments on one machine.", False),
+    ],
+)
+def test_first_word_of_a_docstring_decides(docstring: str, is_offending: bool) -> None:
+    assert opens_with_a_stand_in(docstring) is is_offending
