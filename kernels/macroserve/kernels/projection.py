@@ -50,7 +50,10 @@ class KvProjection:
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
     def values(self, x: torch.Tensor) -> torch.Tensor:
-        """Return values, [..., num_kv_heads, head_size] in float32. x: [..., hidden_size]."""
+        """Return values, [..., num_kv_heads, head_size] in float32.
+
+        x: [..., hidden_size].
+        """
         return self._heads(x, self.value, self.value_bias)
 
     def _heads(

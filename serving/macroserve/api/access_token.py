@@ -48,8 +48,11 @@ class _Claims(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 def issue(ring: KeyRing, audience: Audience, now: float, nonce: str) -> str:
-    """Return a token for one call. now: Unix time, seconds. nonce: random, a new one for each
-    call."""
+    """Return a token for one call.
+
+    now: Unix time, seconds.
+    nonce: random text, a new one for each call.
+    """
     claims = _Claims(str(audience), int(now), int(now) + LIFETIME_S, nonce)
     body = base64.urlsafe_b64encode(msgspec.json.encode(claims)).decode().rstrip("=")
     return ".".join([body, *(_mac(key, "token", body) for key in ring.of(audience.purpose))])

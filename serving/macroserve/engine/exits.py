@@ -11,8 +11,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def ended(code: int) -> str:
-    """Return ``was killed (SIGKILL)`` or ``ended with exit code 3``. code: negative for a
-    signal."""
+    """Return ``was killed (SIGKILL)`` or ``ended with exit code 3``.
+
+    code: exit code; negative for a signal.
+    """
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -32,7 +32,10 @@ def decode(data: bytes | str) -> InstanceStatus:
 
 
 class StatusSender:
-    """The sender is the engine's end. path: of the receiver's socket; None without a receiver."""
+    """The sender is the engine process's end of the socket for statuses.
+
+    path: path of the receiver's socket; None without a receiver.
+    """
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -76,8 +79,10 @@ class Heart:
         threading.Thread(target=self._run, name="heart", daemon=True).start()
 
     def begin(self, step_s: float, first: bool = False) -> None:
-        """Note the start of an iteration predicted to take ``step_s`` seconds. first: as in
-        Beat."""
+        """Note the start of an iteration predicted to take ``step_s`` seconds.
+
+        first: see ``Beat``.
+        """
         self._step = (step_s, first)
         self._progress += 1
 
@@ -99,7 +104,10 @@ class Heart:
 
 
 class StatusReceiver(asyncio.DatagramProtocol):
-    """The receiver is the control process's end. on_status: called with each status on arrival."""
+    """The receiver is the control process's end of the socket for statuses.
+
+    on_status: called with each status on arrival.
+    """
 
     def __init__(self, on_status: Callable[[bytes], None], on_beat: Callable[[Beat], None]) -> None:
         self._on_status = on_status

@@ -43,9 +43,11 @@ class OrderError(Exception):
 
 
 class AdminApi:
-    """The admin API answers for all cells of a deployment. discover: the cells by name, each with
-    the base URL of its scheduler. http: a session of ``calls.session``. token: the admin token that
-    holds now, never empty.
+    """The admin API answers for all cells of a deployment.
+
+    discover: returns the cells by name, each with the base URL of its scheduler.
+    http: a session of ``calls.session``.
+    token: returns the present admin token, which is never empty.
     """
 
     def __init__(

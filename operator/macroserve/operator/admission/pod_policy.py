@@ -46,8 +46,9 @@ class PodPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """The policy lists what templates may set beyond the restricted standard (``podPolicy`` of the
     chart).
 
-    service_accounts: names whose identity and token a pod may have. secrets: patterns (``*``) of
-    names that a template may read. capabilities: those that a container may add.
+    service_accounts: names whose identity and token a pod may have.
+    secrets: patterns (``*``) of names that a template may read.
+    capabilities: those that a container may add.
     """
 
     allow: frozenset[Allowance] = frozenset()
@@ -161,7 +162,10 @@ class _Review:
     def _profiles(
         self, context: Mapping[str, Any], path: str, is_needed: bool = False
     ) -> Iterator[str]:
-        """is_needed: of the seccomp profile, which by itself is Unconfined."""
+        """Check the security profiles of a pod or a container.
+
+        is_needed: whether a seccomp profile is required, which by default is Unconfined.
+        """
         for field in ("seccompProfile", "appArmorProfile"):
             kind = _map(context.get(field)).get("type")
             may_lack = kind is None and not (is_needed and field == "seccompProfile")

@@ -36,9 +36,10 @@ def review(
     """Return why the write is refused, one sentence for each reason; the write is accepted if there
     is none.
 
-    operation: CREATE, UPDATE or DELETE. old, new: the MacroInstance before and after; for the
-    subresource ``scale`` the MacroInstance as it is and the ``Scale`` wished for. policy: what
-    ``spec.template`` may ask for.
+    operation: CREATE, UPDATE or DELETE.
+    old, new: the MacroInstance before and after; for the subresource ``scale`` the MacroInstance as
+        it is and the desired ``Scale``.
+    policy: features that ``spec.template`` may ask for.
     """
     if new is None or operation == "DELETE" or subresource not in ("", "scale"):
         return ()

@@ -45,7 +45,9 @@ class _Held:
 def certificates(data: Mapping[str, str], name: str, now: datetime) -> Mapping[str, str]:
     """Return what a Secret with this data should hold for that name: the same while nothing is due.
 
-    What is not there, cannot be read or does not fit together is made anew. now: with a time zone.
+    A part that is missing, unreadable or inconsistent with the others is created again.
+
+    now: wall clock, with a time zone.
     """
     held = _held(data)
     if held is None or not _lasts(held.authorities[0], now, timedelta()):

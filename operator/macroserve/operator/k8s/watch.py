@@ -32,7 +32,8 @@ async def watch(
 ) -> None:
     """Keep the store's objects of a kind up to date, until cancelled.
 
-    listed: set once the store has all of them. namespace: the only one to look at; ``*``: all.
+    listed: set once the store has all of them.
+    namespace: namespace to watch; ``*`` for all.
     """
     retry_s = MIN_RETRY_S
     version: str | None = None

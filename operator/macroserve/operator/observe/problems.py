@@ -53,7 +53,8 @@ def deployment_problem(deployment: Object, pods: Sequence[Object]) -> Problem | 
 def refusal(what: str, status: Object) -> Problem:
     """Return the problem of an object that the API server refuses.
 
-    what: such as ``pod llama-instance-0``. status: the ``Status`` that it answered with.
+    what: kind and name of the object, such as ``pod llama-instance-0``.
+    status: ``Status`` with which the API server answered.
     """
     reason = status.get("reason") or "Refused"
     return Problem(reason, f"The API server refuses {what}: {_cause(status)}")

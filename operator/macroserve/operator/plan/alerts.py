@@ -62,10 +62,12 @@ def _alert(alert: _Alert) -> Alert:
 
 
 class AlertServer:
-    """token_file: holds the bearer token; read for every call, for it may be replaced.
+    """The alert server receives the alerts that Alertmanager sends.
 
-    leads: whether this replica does. knows: whether there is such a MacroInstance.
-    note: told of every alert that concerns one of these, or none in particular.
+    token_file: file with the bearer token; read for every call, as the token may be replaced.
+    leads: whether this replica leads.
+    knows: whether a MacroInstance exists.
+    note: called with every alert that concerns an existing MacroInstance, or none in particular.
     """
 
     def __init__(

@@ -67,8 +67,10 @@ class AvoidedNode:
 class CountedStarts:
     """The count of failed starts of one instance on one node.
 
-    pod: uid of the last pod that was looked at. num_ended: how often its container had ended.
-    device_errors: how many starts failed with one, over all pods. time: of the last one counted.
+    pod: uid of the last pod that was counted.
+    num_ended: number of times that the pod's container had ended.
+    device_errors: number of starts that failed with a device error, over all pods.
+    time: time of the last failure counted.
     """
 
     instance: str

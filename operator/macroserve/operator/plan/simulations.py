@@ -37,9 +37,10 @@ class _Found(Generic[T]):
 
 
 class Simulations(Generic[T]):
-    """found: called on the event loop when something else was found out for a MacroInstance.
+    """Simulations of MacroInstances run one after the other, beside the event loop.
 
-    clock: seconds, monotonic.
+    found: called on the event loop when the result for a MacroInstance has changed.
+    clock: monotonic clock, seconds.
     """
 
     def __init__(

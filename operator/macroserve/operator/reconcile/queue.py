@@ -19,13 +19,14 @@ RECONCILE_TIMEOUT_S = 120.0
 MIN_WAIT_S = 1.0
 MAX_WAIT_S = 15.0
 GAP_S = 0.1
-"""Between two reconciles at least: what changes together is looked at once."""
+"""Seconds between two reconciles at least: simultaneous changes are reconciled once."""
 
 
 class WorkQueue:
-    """reconciler: for a resource, as it is when its loop begins.
+    """The work queue reconciles each MacroInstance in a loop of its own.
 
-    forget: told of each MacroInstance that is gone.
+    reconciler: returns the reconciler of a resource, as the resource is when its loop begins.
+    forget: called for each MacroInstance that is gone.
     """
 
     def __init__(
@@ -105,7 +106,11 @@ class WorkQueue:
 
 
 class _Worker:
-    """resource: as it is now, None once it is gone. gone: told when the loop finds that out."""
+    """The worker reconciles one MacroInstance whenever it is woken, until the resource is gone.
+
+    resource: returns the present resource, None once it is gone.
+    gone: called when the loop finds the resource gone.
+    """
 
     def __init__(
         self,

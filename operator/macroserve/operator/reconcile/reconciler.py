@@ -59,7 +59,8 @@ class Requeue(Enum):
 class OperatorContext:
     """The context holds what the reconciles of all MacroInstances share.
 
-    budget: the kind of disruption budget of this cluster. now: wall clock, with a time zone.
+    budget: kind of disruption budget of this cluster.
+    now: wall clock, with a time zone.
     """
 
     api: Api

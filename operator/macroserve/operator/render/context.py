@@ -19,7 +19,11 @@ _RENDERED_PARTS = ("ingress", "template")
 
 @dataclass(frozen=True)
 class RenderContext:
-    """document: the resource as applied, with ``metadata`` and ``spec``. image: of all its pods."""
+    """The render context of a MacroInstance holds everything that its objects are built from.
+
+    document: the resource as applied, with ``metadata`` and ``spec``.
+    image: image of all pods of the MacroInstance.
+    """
 
     manifest: Manifest
     document: Mapping[str, Any]
@@ -66,8 +70,9 @@ class RenderContext:
         """Return the hash of how a pod is rendered, and of the part of the manifest that it reads
         at start.
 
-        Fields at their defaults do not count: a version that adds one replaces no pod. serves_api:
-        the pod reads all of ``spec.api``; an engine reads the reasoning parser alone.
+        Fields at their defaults do not count: a version that adds one replaces no pod.
+
+        serves_api: the pod reads all of ``spec.api``; an engine reads the reasoning parser alone.
         """
         spec = self.manifest.spec.model_dump(
             by_alias=True,

@@ -47,8 +47,10 @@ def pod(
 ) -> Object:
     """Return the ``metadata`` (labels) and ``spec`` of a pod.
 
-    ports: by name; the first one is probed. readiness: path that answers 200 when requests may
-    come. start_s: after which a start counts as hung. sizes: of what it may write.
+    ports: ports by name; the first one is probed.
+    readiness: path that answers 200 when requests may come.
+    start_s: seconds after which a start counts as hung.
+    sizes: sizes of the folders that the pod may write to.
     env: ``value`` or ``valueFrom`` by name.
     """
     probed = next(iter(ports))

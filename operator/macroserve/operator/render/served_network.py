@@ -17,8 +17,9 @@ PROMETHEUS: Peer = {
 class ServedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The options under ``networkPolicy.served`` of the chart.
 
-    enabled: without it the policies let everything through. clients_from: who may call the public
-    port; empty: everybody. metrics_from: who may scrape ingresses and instances.
+    enabled: whether the policies restrict traffic.
+    clients_from: peers that may call the public port; empty for all.
+    metrics_from: peers that may scrape ingresses and instances.
     """
 
     enabled: bool = True

@@ -77,7 +77,8 @@ def invalid(
     """Return the conditions of a spec that is not valid: the pods keep running, so most conditions
     stay.
 
-    problems: one sentence each. before: the conditions so far.
+    problems: sentences, one for each problem.
+    before: conditions so far.
     """
     refused = "The spec is invalid and was not applied: " + " ".join(problems)
     unknown = "No valid spec has been applied yet."

@@ -155,7 +155,10 @@ class TextProcessor(OutputProcessor):
 
 
 class RemoteCore(EngineCoreClient):
-    """The engine-core client runs one task per sequence. ended: see ``TextProcessor``."""
+    """The engine-core client runs one task per sequence.
+
+    ended: see ``TextProcessor``.
+    """
 
     def __init__(
         self,

@@ -31,7 +31,10 @@ class StderrTail:
         os.dup2(self._stderr, 2)
 
     def cause(self, error: Exception) -> str:
-        """Return why the engine's process ended; call it after ``close``. error: vLLM's own."""
+        """Return why the engine's process ended; call it after ``close``.
+
+        error: vLLM's own error.
+        """
         self._thread.join(1)  # the thread ends with the last process that could write
         code = _EXIT_CODE.search(str(error))
         if code and int(code[1]) < 0:

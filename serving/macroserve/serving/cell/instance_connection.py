@@ -30,8 +30,10 @@ class InstanceConnection:
     from the first one on by which it has finished an iteration since: of its work, or of the token
     that it is asked for. An instance that hangs in its engine thus never comes back.
 
-    http: a session of ``calls.session``. on_status: each new status. on_silent: the stream broke,
-    and may come back. on_lost: called once when the instance is gone for good.
+    http: a session of ``calls.session``.
+    on_status: called with each new status.
+    on_silent: called when the stream broke, and may come back.
+    on_lost: called once when the instance is gone for good.
     """
 
     def __init__(

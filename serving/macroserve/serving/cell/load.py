@@ -37,7 +37,10 @@ class LoadRecorder:
         self._lengths: list[tuple[int, int]] = []
 
     def add(self, prompt_tokens: int, output_tokens: int, now: float) -> None:
-        """Count a request that was placed. output_tokens: as predicted."""
+        """Count a request that was placed.
+
+        output_tokens: predicted number of output tokens.
+        """
         number = int(now)
         while self._seconds and self._seconds[0].number < number - NUM_BUCKETS * BUCKET_S:
             self._num_recent -= self._seconds.popleft().requests

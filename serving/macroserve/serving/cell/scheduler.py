@@ -49,7 +49,8 @@ class UnknownInstanceError(LookupError):
 class CellScheduler:
     """The cell scheduler follows its instances, by a connection each, and routes requests to them.
 
-    changed: set whenever a summary would differ. members_changed: whenever the members do.
+    changed: set whenever the summary changes.
+    members_changed: set whenever the members change.
     """
 
     def __init__(
@@ -181,7 +182,10 @@ class CellScheduler:
         )
 
     def settle(self, route_id: str, explained: tuple[Run, ...] = ()) -> None:
-        """Stop counting an attempt. explained: see ``messages.Settled``."""
+        """Stop counting an attempt.
+
+        explained: see ``messages.Settled``.
+        """
         self._ledger.settle(route_id)
         if explained:
             self._explained.extend(explained)

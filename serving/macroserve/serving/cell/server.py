@@ -50,8 +50,9 @@ def cell_ports(cell: str, ports: range) -> list[int]:
 
 
 class CellServer:
-    """The server of a cell scheduler. ports: it listens on the first of them that is free; 0 stands
-    for any.
+    """The server of a cell scheduler.
+
+    ports: candidates, of which the server listens on the first free one; 0 for any port.
     """
 
     def __init__(

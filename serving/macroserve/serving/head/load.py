@@ -18,8 +18,10 @@ from macroserve.serving.security.calls import to
 
 
 class DeploymentLoad:
-    """The load of all cells, also of those that are gone. discover: the cells by name, each with
-    the base URL of its scheduler. http: a session of ``calls.session``.
+    """The load of all cells, also of those that are gone.
+
+    discover: returns the cells by name, each with the base URL of its scheduler.
+    http: a session of ``calls.session``.
     """
 
     def __init__(

@@ -18,9 +18,11 @@ DEFAULT_LIMITS = HttpLimits()
 
 
 class HttpServer(uvicorn.Server):
-    """The server runs an ASGI application on sockets that are bound. grace_s: time that requests
-    have when it stops, seconds. limits: of these, the number of connections is lower where the
-    process has no descriptors for as many. tls: None for plain HTTP.
+    """The server runs an ASGI application on sockets that are bound.
+
+    grace_s: time that requests have when it stops, seconds.
+    limits: limits of the connections; their number is lower where the process lacks descriptors.
+    tls: TLS of the server; None for plain HTTP.
     """
 
     def __init__(
@@ -82,8 +84,12 @@ class HttpServer(uvicorn.Server):
 
 
 def bound(host: str, port: int, shared: bool = False) -> socket.socket:
-    """Return a socket that is bound to an address. shared: several processes may listen there.
-    Raises OSError when the address is taken."""
+    """Return a socket that is bound to an address.
+
+    shared: whether several processes may listen there.
+
+    Raises OSError when the address is taken.
+    """
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:

@@ -104,7 +104,8 @@ class InstanceClient:
         """Yield the choices as they come; one without tokens first, when the instance has taken the
         request in. Raises HandedBackError, UnreachableError, BrokenError or RefusedError.
 
-        request_id: the body's. num_earlier: tokens of the stream from other instances.
+        request_id: id of the request in the body.
+        num_earlier: number of the stream's tokens from other instances.
         """
         assert self._http is not None, "the client is not started"
         try:

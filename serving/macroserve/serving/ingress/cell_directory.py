@@ -174,7 +174,10 @@ class CellDirectory:
     async def settle(
         self, routed: RoutedInstance, route_id: str, explained: tuple[Run, ...] = ()
     ) -> None:
-        """Tell the cell that an attempt is over. explained: see ``messages.Settled``."""
+        """Tell the cell that an attempt is over.
+
+        explained: see ``messages.Settled``.
+        """
         self._explained.extend(explained)
         if connection := self._connections.get(routed.cell or ""):
             await connection.send(messages.Settled(route_id, explained))

@@ -58,8 +58,9 @@ class Dispatcher:
     """The dispatcher is an ``engine.tokens.TokenStreamer`` over the instances that a directory
     finds.
 
-    model: name by which clients call what is served. max_queue_wait_s: what would begin later is
-    refused. silence_s: an attempt of which nothing is heard for so long is broken.
+    model: name by which clients call the served model.
+    max_queue_wait_s: seconds of queueing beyond which a request is refused.
+    silence_s: seconds without a sign of life after which an attempt is broken.
     """
 
     def __init__(

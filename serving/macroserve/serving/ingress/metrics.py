@@ -23,7 +23,10 @@ SCRAPE_TIMEOUT_S = 2.0
 
 
 class IngressMetrics:
-    """The metrics of one ingress. attainment: share of requests that should meet their targets."""
+    """The metrics of one ingress.
+
+    attainment: share of requests that should meet their targets.
+    """
 
     def __init__(self, namespace: str, macroinstance: str, attainment: float) -> None:
         self.registry = CollectorRegistry()

@@ -79,7 +79,10 @@ class IngressOptions:
 
 
 class IngressServer:
-    """The server of one ingress replica. discover: as ``CellDirectory``'s."""
+    """The server of one ingress replica.
+
+    discover: see ``CellDirectory``.
+    """
 
     def __init__(
         self,

@@ -38,7 +38,10 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The server does not start. kind: name of the exception."""
+    """The server does not start.
+
+    kind: name of the exception.
+    """
 
     kind: str
     message: str
@@ -54,7 +57,10 @@ class ServerBeat(msgspec.Struct, frozen=True, tag="beat"):
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """The server answers the order of that number. error: reason why it was not carried out."""
+    """The server answers the order with the same number.
+
+    error: reason why the order was not carried out.
+    """
 
     number: int
     result: Any = None

@@ -89,8 +89,9 @@ class Tokens(Protocol):
 
 
 class InstanceServer:
-    """The control server answers for an instance and judges its health. tokens: the engine and its
-    server.
+    """The control server answers for an instance and judges its health.
+
+    tokens: the process with the engine and its server.
     """
 
     def __init__(self, settings: EngineSettings, options: InstanceOptions, tokens: Tokens) -> None:

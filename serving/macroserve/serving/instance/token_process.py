@@ -42,7 +42,10 @@ KILL_TIMEOUT_S = 2.0
 
 
 class StartError(Exception):
-    """The server process did not start. kind: the name of the exception there."""
+    """The server process did not start.
+
+    kind: name of the exception in the server process.
+    """
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

@@ -82,7 +82,10 @@ class TokenServer:
         self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
     ) -> Started:
         """Start the engine; return once a real token has been generated and the server listens.
-        status_path: as for an engine. on_beat: called every BEAT_S while the loop turns."""
+
+        status_path: path of the socket for the engine's statuses.
+        on_beat: called every BEAT_S while the loop turns.
+        """
         listener = bound(self._options.host, self._options.port)
         app = await self._engine.start(status_path)
         app.router.routes.append(Route("/metrics", self._metrics))

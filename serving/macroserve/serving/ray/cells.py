@@ -54,7 +54,10 @@ class RayLostError(Exception):
 
 
 class RayCells:
-    """A Ray runs one deployment's cell schedulers. namespace: Ray's, for the names of actors."""
+    """A Ray cluster runs one deployment's cell schedulers.
+
+    namespace: Ray's namespace for the names of actors.
+    """
 
     def __init__(self, namespace: str, options: CellOptions) -> None:
         self._namespace = namespace

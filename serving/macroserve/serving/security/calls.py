@@ -49,7 +49,8 @@ def session(
     """Return a session in which requests with the headers of ``to`` carry tokens, and raise
     UnprovedError unless the answer is proved. https is the deployment's own.
 
-    connecting: options of ``aiohttp.TCPConnector``. options: ``aiohttp.ClientSession``'s.
+    connecting: options of ``aiohttp.TCPConnector``.
+    options: options of ``aiohttp.ClientSession``.
     """
 
     async def prove(
@@ -101,8 +102,10 @@ class Admission:
 def admission(
     ring: KeyRing, headers: Mapping[str, str], audiences: Collection[Audience]
 ) -> Admission | None:
-    """Let a call in that has a token for one of the audiences; None for any other. headers:
-    case-insensitive."""
+    """Admit a call that has a token for one of the audiences; return None for any other.
+
+    headers: headers of the call, case-insensitive.
+    """
     token = bearer_token(headers)
     if token is None:
         return None

@@ -62,11 +62,14 @@ class Contexts:
 
 
 class LiveTls:
-    """LiveTls opens each connection with the certificate that holds then. server, client: contexts
-    that open each connection with what the files say then, and look at them at most every RELOAD_S.
+    """Live TLS opens each connection with the certificate that is valid then.
+
+    server: context to listen with, which reads the files again at most every RELOAD_S.
+    client: context to call with, which reads the files again at most every RELOAD_S.
+
     Raises TlsError when the files cannot be used at the start.
 
-    Files that have become unusable are told once, and the former certificate goes on holding.
+    Files that have become unusable are logged once, and the former certificate stays in use.
     """
 
     def __init__(self, source: TlsSource, clock: Callable[[], float] = time.monotonic) -> None:
@@ -103,8 +106,10 @@ class LiveTls:
 
 
 class _LiveContext(ssl.SSLContext):
-    """A context asks for another one at each connection. opening: the context for a connection that
-    begins now. name: what a client asks for, whatever address it calls.
+    """A live context hands each connection over to the context that is valid then.
+
+    opening: returns the context for a connection that begins now.
+    name: server name that a client asks for, whatever address it calls.
     """
 
     opening: Callable[[], ssl.SSLContext]

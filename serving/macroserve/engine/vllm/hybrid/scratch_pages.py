@@ -34,7 +34,10 @@ class Scratch:
         return self._pages
 
     def in_turn(self, rows: torch.Tensor, seq_lens: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Yield the requests ``rows`` in shares that fit. seq_lens: tokens of each request."""
+        """Yield the requests ``rows`` in shares that fit.
+
+        seq_lens: tokens of each request.
+        """
         begin = num_pages = 0
         for index, seq_len in enumerate(seq_lens.tolist()):
             needed = cdiv(seq_len, self._block_size)
