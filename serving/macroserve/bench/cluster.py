@@ -85,7 +85,7 @@ async def running(
 
 
 async def _adopt(admin: AdminClient, cell: str, handle: str) -> None:
-    """Attach a handle to a cell, again and again until the ingress has learned of the cell."""
+    """Attach a handle to a cell; retry until the ingress has learned of the cell."""
     for attempt in range(100):
         try:
             return await admin.adopt(cell, handle)

@@ -141,7 +141,7 @@ class Profile:
 
 
 async def measure(settings: EngineSettings) -> Profile:
-    """Profile an engine with these settings, whatever their strategy. It is started twice."""
+    """Profile an engine with these settings, which is started with both profiled strategies."""
     async with started(replace(settings, strategy=PLAIN)) as engine:
         profile = await measure_engine(engine, settings)
     async with started(replace(settings, strategy=HYBRID)) as engine:

@@ -22,8 +22,7 @@ RATE = 100.0
 SIZES = (10_000, 100_000, 1_000_000)
 
 TABLE_6_MS = {50: 0.3, 100: 0.5, 200: 1.0, 400: 2.1, 800: 4.8, 1600: 10.8}
-"""Seconds that one of Apt-Serve's decisions takes with so many candidates (Apt-Serve, section
-6.6)."""
+"""Milliseconds that one of Apt-Serve's decisions takes, by number of candidates (section 6.6)."""
 
 
 def measure() -> dict[str, float]:

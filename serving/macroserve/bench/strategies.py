@@ -35,10 +35,10 @@ LENGTH_SCALE = 0.15
 
 STEPS_TPOT = 3.0
 STEPS_TTFT = {"ShareGPT": 150.0, "LongBench": 450.0}
-"""The targets of EcoServe's table 2, in decode steps of one sequence on its devices."""
+"""Targets of EcoServe's table 2, in decode steps of one sequence on the paper's devices."""
 
 WORTH_TELLING = 0.05
-"""Attainments that differ by less are taken for equal where the order is compared."""
+"""Difference below which two attainments count as equal where the order is compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,15 @@ TARGETS_S = {
     "HumanEval": {"OPT-13B": (0.5, 0.5), "OPT-30B": (1.0, 0.5), "OPT-66B": (1.5, 0.5)},
     "LongBench": {"OPT-13B": (4.0, 1.0), "OPT-30B": (4.5, 1.0), "OPT-66B": (5.0, 1.0)},
 }
-"""Table 3: time to the first token, and the 99th percentile of the time between tokens."""
+"""Targets of table 3, seconds: TTFT, and the 99th percentile of the time between tokens."""
 
 FASTGEN_TOKENS = 768
-"""DeepSpeed-FastGen fills each forward pass with chunks, as Sarathi does, to another size: that of
-its ragged batches."""
+"""Tokens to which DeepSpeed-FastGen fills each forward pass with chunks: Sarathi with another size,
+that of its ragged batches."""
 
 
 PAPERS_HOST = Host(step_s=0.015, sequence_s=1.35e-3)
-"""An engine with which a decode iteration of 50 requests of OPT-13B takes the 120 ms that section
+"""Host time with which a decode iteration of 50 requests of OPT-13B takes the 120 ms that section
 6.6 prints, of which the device needs a third."""
 
 
@@ -73,7 +73,8 @@ GAINS = {
     "90 %": {"vllm": (2.3, 4.0), "sarathi": (1.9, 3.4), "fastgen": (1.8, 3.3)},
     "60 %": {"vllm": (4.9, 8.8), "sarathi": (4.4, 7.9), "fastgen": (4.3, 7.5)},
 }
-"""Section 6.3: rates held, Apt-Serve's over the baseline's: the mean of all cases, and the most."""
+"""Ratios of the rate that Apt-Serve holds to the baseline's (section 6.3): mean and maximum of all
+cases."""
 
 LOWEST = {"ShareGPT": 0.5, "HumanEval": 1.0, "LongBench": 0.2}
 
@@ -172,7 +173,8 @@ TABLE_5 = {
     ("LongBench", 1.5): (11.8, 10.8, 5.4),
     ("LongBench", 3.0): (4.8, 4.6, 4.2),
 }
-"""First come, first served instead: as vLLM does, here without the hybrid cache."""
+"""Attainment in percent in first-come, first-served order, for each variation; measured here with
+vLLM, without the hybrid cache."""
 
 ABLATED = ("aptserve, KV only", "aptserve", "vllm")
 AS_THE_PAPER = (

@@ -149,7 +149,7 @@ class SimulatedInstance:
         return refusal
 
     def expect(self, record: SimRequest) -> bool:
-        """Reserve memory for a request that was prefilled elsewhere; whether there is room."""
+        """Reserve memory for a request that another instance prefilled; return whether it fits."""
         request = record.request
         known = replace(
             request,

@@ -23,10 +23,10 @@ import msgspec
 from macroserve.workload.arrivals import Arrival
 
 MAX_LENGTH = 10**9
-"""Tokens; a longer prompt or answer is a corrupt row."""
+"""Maximum tokens of a prompt or an answer; a row with more is corrupt."""
 
 MAX_TIME = 10**15
-"""Milliseconds or seconds since any epoch."""
+"""Maximum timestamp, in milliseconds or seconds since any epoch."""
 
 MIN_MEAN_GAP_MS = 10.0
 """Least plausible mean gap between different timestamps. Published traces have hundreds of

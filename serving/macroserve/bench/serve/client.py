@@ -25,8 +25,8 @@ from macroserve.bench.serve.stream import (
 from macroserve.workload.arrivals import Arrival
 
 KEEPALIVE_S = 3.0
-"""Seconds below the 5 s after which uvicorn closes an idle connection: a connection that closes as
-it is used again would look like a failure of the endpoint."""
+"""Seconds for which an idle connection is kept. uvicorn closes it after 5 s, and a request on a
+connection that closes would look like a failure of the endpoint."""
 
 PREFLIGHT_TIMEOUT_S = 15.0
 MAX_DETAIL = 300

@@ -25,7 +25,7 @@ MORE_IN_TIME = 1.7
 (abstract)."""
 
 LEAST_SHARE = 0.01
-"""A smaller one is taken for this."""
+"""Share that stands for any smaller one."""
 
 CURVES = {
     case: {

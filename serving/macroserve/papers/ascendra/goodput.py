@@ -23,7 +23,8 @@ GAINS = {
     (STARVED, "vllm"): 100 * (2.8 / 2.55 - 1),
     (STARVED, "sarathi"): 0.0,
 }
-"""Percent of goodput. Of the last case the paper prints rates: 2.55, 2.8 and 2.8 requests/s."""
+"""Gains of goodput in percent. For the last case the paper prints rates: 2.55, 2.8 and 2.8
+requests/s."""
 
 
 def measurements() -> list[Measurement]:

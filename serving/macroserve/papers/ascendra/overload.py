@@ -7,7 +7,7 @@ from macroserve.papers.measurements import Attainment, Measurement, Values
 
 DURATION_S = 600.0
 RATES = (10.0, 12.0, 14.0)
-"""The paper does not say at which rate."""
+"""Requests per second, an assumption: the paper does not print its rate."""
 DROP_GAIN = 1.74
 
 

@@ -19,7 +19,7 @@ from macroserve.papers.measurements import Curve, Measurement, Metric, Values
 SYNCED = replace(NO_LENDING.strategy, ordering=Ordering.FCFS)
 DECOUPLED = replace(SYNCED, group_by_length=False)
 COUPLED = replace(DECOUPLED, batch=chunked_batch, queues_responses=False)
-"""A prompt begins only when there is memory for its response, too."""
+"""Strategy that begins a prompt only when there is memory for its response, too."""
 
 ABLATED = {
     "coupled": replace(NO_LENDING, strategy=COUPLED),

@@ -16,7 +16,7 @@ from macroserve.sim.topology import Topology
 from macroserve.workload.datasets import WORKLOADS
 
 SERVED = Slo(1e6, 1e6)
-"""No request is late."""
+"""Targets that every request meets."""
 
 BLOCK_SIZE = 32
 MAX_LENGTH = 4096
@@ -106,7 +106,7 @@ DEVICES_PER_NODE = 8
 
 
 def cluster(model: Model, num_instances: int = 1) -> ClusterSpec:
-    """Return the instances on as few machines as hold them, but on two for two or more."""
+    """Return instances on as few machines as hold them; two or more instances take at least two."""
     per_node = max(1, min(DEVICES_PER_NODE // model.ranks, num_instances // 2))
     return ClusterSpec(
         models.MODELS[model.name],

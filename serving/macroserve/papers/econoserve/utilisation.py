@@ -27,7 +27,7 @@ HIGHER = {
     "OPT-175B": {"distserve": 22.0, "sarathi": 12.0, "vllm": 21.0},
     "Llama-33B": {"distserve": 25.0, "sarathi": 13.0, "vllm": 22.0},
 }
-"""Points by which EconoServe's utilization is higher, in the mean of all rates."""
+"""Percentage points by which EconoServe's utilization is higher, in the mean of all rates."""
 
 CURVES = {
     model.name: {

@@ -24,7 +24,7 @@ GAINS = {
     "P90": {"vllm": 83.76, "sarathi": 71.97, "distserve": 192.41, "mooncake": 218.22},
     "P50": {"vllm": 36.49, "sarathi": 19.82, "distserve": 180.73, "mooncake": 194.62},
 }
-"""Section 4.2: percent, averaged over all cases."""
+"""Gains of EcoServe's goodput in percent, averaged over all cases (section 4.2)."""
 
 GAINS_BY_MODEL = {
     "Llama-30B": (65.00, 507.67),
@@ -37,10 +37,10 @@ GAINS_BY_SET = {
     "ShareGPT": (20.60, 363.10),
     "LongBench": (202.57, 164.42),
 }
-"""P90, over the average of both NoDG systems, and of both FuDG systems."""
+"""Gains at P90 in percent over the average of both NoDG systems, and of both FuDG systems."""
 
 OURS = ("ecoserve", BY_PERCENTILE)
-"""EcoServe as the paper's text describes it, and as its figures can be understood."""
+"""EcoServe as the paper's text describes it, and a variant that explains the paper's figures."""
 
 
 def measurements() -> list[Measurement]:

@@ -16,7 +16,7 @@ from macroserve.papers.measurements import Goodput, Measurement, Values
 from macroserve.sim.experiment import Experiment
 
 TPOTS_S = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""Section 4.4: TPOT targets in seconds; pipelines make no single step faster."""
+"""TPOT targets in seconds (section 4.4); pipelines make no single step faster."""
 
 SHARED = "TP4"
 PIPELINED = "TP1, PP4"

@@ -12,7 +12,7 @@ from macroserve.papers.unified.benchmarks import BENCHMARKS, Benchmark, with_sce
 from macroserve.sim.results import as_aptserve
 
 MODELS = ("CodeLlama-34B", "OPT-13B", "Mistral-7B", "Llama3.1-8B", "Qwen-14B")
-"""One case of each paper but Ascendra, whose cases are all small."""
+"""Models of the chosen cases: one case of each paper but Ascendra, whose cases are all small."""
 
 CHOSEN = [
     benchmark
