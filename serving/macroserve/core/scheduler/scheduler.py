@@ -274,7 +274,7 @@ class InstanceScheduler:
 
     @property
     def _offloads(self) -> bool:
-        """Whether waiting requests may leave for an HP instance."""
+        """Return whether waiting requests may leave for an HP instance."""
         config = self.config
         return config.strategy.offload and self._may_offload and config.pool is not Pool.HP
 
