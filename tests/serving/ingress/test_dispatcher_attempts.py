@@ -128,6 +128,27 @@ async def claims_the_token(request: web.Request) -> web.StreamResponse:
     return web.json_response({}, status=400, headers={PROOF_HEADER: token.split(".")[1]})
 
 
+async def test_request_that_waited_for_an_instance_reaches_it_with_its_whole_age() -> None:
+    now, ages = 100.0, list[float]()
+
+    async def seen(request: web.Request) -> web.StreamResponse:
+        ages.append((await request.json())["sampling_params"]["extra_args"]["macroserve"]["age_s"])
+        return await good(request)
+
+    async with fakes(clock=lambda: now, a=seen) as world:
+        member = world.directory.members.pop("a")
+
+        async def changed(timeout_s: float) -> None:
+            nonlocal now
+            now += 7.0
+            world.directory.members["a"] = member
+
+        world.directory.changed = changed
+        assert len(await tokens(world.dispatcher)) == 5
+    assert ages == [7.0]
+    assert [query.age_s for query in world.directory.queries] == [0.0, 0.0]
+
+
 async def test_proved_refusal_is_the_clients_and_is_not_tried_elsewhere() -> None:
     async with fakes(a=answers(400, '{"error": {"message": "too long"}}'), b=good) as world:
         assert str(await refusal(world.dispatcher)) == "too long"

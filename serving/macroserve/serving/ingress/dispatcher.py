@@ -141,8 +141,9 @@ class Dispatcher:
             while True:
                 query = self._query(accepted, len(emitted), attempts, offloaded)
                 began = self._clock()
-                routed = await self._route(query, give_up_s=began + GIVE_UP_S - searched_s)
+                routed = await self._route(query, arrival, began + GIVE_UP_S - searched_s)
                 searched_s += self._clock() - began
+                query = self._aged(query, arrival)
                 if failure:
                     log.info(
                         "request continued elsewhere",
@@ -208,13 +209,20 @@ class Dispatcher:
             trial=attempts.is_suspect(self._directory.explained),
         )
 
-    async def _route(self, query: messages.RouteQuery, give_up_s: float) -> RoutedInstance:
+    def _aged(self, query: messages.RouteQuery, arrival_s: float) -> messages.RouteQuery:
+        """Return the query with the age of its request now: a search can take a minute."""
+        return msgspec.structs.replace(query, age_s=self._clock() - arrival_s)
+
+    async def _route(
+        self, query: messages.RouteQuery, arrival_s: float, give_up_s: float
+    ) -> RoutedInstance:
         """Choose an instance: wait for one if there is none, and a moment if all have failed the
         request.
 
         Raises RefusedError (503) when the clock is past ``give_up_s``.
         """
         while self._clock() < give_up_s:
+            query = self._aged(query, arrival_s)
             routed = await self._directory.route(self._excluding(query, query.exclude))
             if routed is None:
                 await self._directory.changed(RETRY_S)
