@@ -95,7 +95,9 @@ def test_missed_targets_add_instances_and_calm_removes_them(
 
 
 @pytest.mark.slow
-def test_no_metrics_hold_the_target_and_say_so(autoscaled: Served, monitoring: Monitoring) -> None:
+def test_autoscaler_without_metrics_holds_the_target_and_says_so(
+    autoscaled: Served, monitoring: Monitoring
+) -> None:
     autoscaled.kube.patch(
         "macroinstance",
         autoscaled.name,

@@ -24,7 +24,7 @@ def _told(served: Served, case: Case) -> bool:
     return degraded["reason"] == reason and not case.missing_in(degraded["message"])
 
 
-def test_the_cluster_refuses_what_it_knows_to_be_bad(
+def test_bad_manifest_is_refused_by_the_cluster(
     kube: Kube, release: object, cluster: Cluster, subtests: pytest.Subtests
 ) -> None:
     for case in refused_by("schema", "cel", "strict", "admission"):
@@ -37,7 +37,7 @@ def test_the_cluster_refuses_what_it_knows_to_be_bad(
 
 
 @pytest.mark.slow
-def test_a_condition_names_what_only_the_cluster_knows(
+def test_bad_manifest_that_only_the_cluster_can_judge_gets_a_condition(
     kube: Kube, subtests: pytest.Subtests
 ) -> None:
     """Each as a change of a MacroInstance that serves on meanwhile."""
@@ -61,7 +61,7 @@ def test_a_condition_names_what_only_the_cluster_knows(
     assert not traffic.failures
 
 
-def test_a_model_that_cannot_be_loaded_is_named(kube: Kube) -> None:
+def test_model_that_cannot_be_loaded_is_named_in_a_condition(kube: Kube) -> None:
     (case,) = [case for case in refused_by("Degraded") if case.name == "a model that is not there"]
     served = Served(kube, case.document)
     served.apply()

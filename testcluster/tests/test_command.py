@@ -80,7 +80,7 @@ def ended() -> Iterator[None]:
     command("down")
 
 
-def test_a_cluster_comes_and_goes_without_a_trace() -> None:
+def test_cluster_after_its_end_leaves_no_trace() -> None:
     before = traces()
     told = command("up")
     for step in ("API server", "CRD server", "node1", "node2", "Ready", "export KUBECONFIG="):
@@ -100,7 +100,7 @@ def test_a_cluster_comes_and_goes_without_a_trace() -> None:
     assert traces() == before
 
 
-def test_the_api_tier_comes_and_goes() -> None:
+def test_api_tier_is_started_and_stopped_by_command() -> None:
     told = command("up", "--tier", "api")
     kubeconfig = Path(told.partition("export KUBECONFIG=")[2].split()[0])
     folder = kubeconfig.parents[1]

@@ -46,10 +46,12 @@ NAMED = {"addresses": [{"ip": "10.0.0.4", "hostname": "head"}]}
     ],
     ids=["own", "own with pods", "headless", "hostname", "no pods", "new", "external", "gone"],
 )
-def test_names(services: list[Any], found: list[Any], lines: list[str]) -> None:
+def test_dns_names_of_services_are_as_listed(
+    services: list[Any], found: list[Any], lines: list[str]
+) -> None:
     assert hosts(services, found).splitlines() == lines
 
 
-def test_endpoints_without_subsets_are_no_error() -> None:
+def test_dns_of_endpoints_without_subsets_has_no_name() -> None:
     empty = {"metadata": {"name": "a", "namespace": "ns"}, "subsets": None}
     assert hosts([service("a", "None")], [empty]) == ""

@@ -35,7 +35,7 @@ def entries(layer: Path) -> dict[str, tarfile.TarInfo]:
         return {member.name: member for member in tar.getmembers()}
 
 
-def test_a_layer_depends_on_its_contents_alone(tmp_path: Path) -> None:
+def test_layer_depends_on_its_contents_alone(tmp_path: Path) -> None:
     names = ["bin/app", "lib/b", "lib/a"]
     first = make_tree(tmp_path / "first", names)
     second = make_tree(tmp_path / "second", names[::-1])
@@ -46,7 +46,7 @@ def test_a_layer_depends_on_its_contents_alone(tmp_path: Path) -> None:
     assert first.with_suffix(".tar").read_bytes() == second.with_suffix(".tar").read_bytes()
 
 
-def test_a_layer_keeps_modes_and_links_and_belongs_to_root(tmp_path: Path) -> None:
+def test_layer_keeps_modes_and_links_and_belongs_to_root(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", ["bin/app", "lib/a"])
     (tree / "tmp").mkdir()
     (tree / "tmp").chmod(0o1777)
@@ -69,7 +69,7 @@ def test_a_layer_keeps_modes_and_links_and_belongs_to_root(tmp_path: Path) -> No
     assert found["link"].linkname == "bin/app"
 
 
-def test_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
+def test_layer_of_hard_links_has_a_file_for_each(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", ["lib/a"])
     os.link(tree / "lib/a", tree / "lib/b")
     layer = tmp_path / "layer.tar"
@@ -77,14 +77,14 @@ def test_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
     assert entries(layer)["lib/b"].size == len("content of lib/a")
 
 
-def test_what_is_not_kept_is_left_out_with_all_below_it(tmp_path: Path) -> None:
+def test_layer_leaves_excluded_folders_out_with_their_contents(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", ["lib/a", "__pycache__/a.pyc"])
     layer = tmp_path / "layer.tar"
     write_layer(layer, {"/opt": tree}, keep=lambda path: path.name != "__pycache__")
     assert list(entries(layer)) == ["opt", "opt/lib", "opt/lib/a", "opt/link"]
 
 
-def test_of_two_contents_at_one_path_the_later_counts(tmp_path: Path) -> None:
+def test_layer_with_two_contents_at_one_path_has_the_later(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", ["lib/a"])
     layer = tmp_path / "layer.tar"
     write_layer(layer, {"/": tree, "/lib/a": b"new"})
@@ -92,13 +92,13 @@ def test_of_two_contents_at_one_path_the_later_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["lib/a", "/../lib", ""])
-def test_a_path_that_is_not_absolute_is_refused(tmp_path: Path, path: str) -> None:
+def test_layer_path_that_is_not_absolute_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match="absolute"):
         write_layer(tmp_path / "layer.tar", {path: b""})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pipe_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+def test_layer_of_a_pipe_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(ValueError, match="neither"):
@@ -106,7 +106,7 @@ def test_a_pipe_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_an_archive_is_a_consistent_oci_layout(tmp_path: Path) -> None:
+def test_image_archive_is_a_consistent_oci_layout(tmp_path: Path) -> None:
     layers = [tmp_path / "low.tar", tmp_path / "high.tar"]
     write_layer(layers[0], {"/a": b"a"})
     write_layer(layers[1], {"/b": b"b"})
@@ -146,7 +146,7 @@ def test_an_archive_is_a_consistent_oci_layout(tmp_path: Path) -> None:
     }
 
 
-def test_an_image_is_read_back(tmp_path: Path) -> None:
+def test_image_archive_when_read_gives_the_image(tmp_path: Path) -> None:
     layer, archive = tmp_path / "layer.tar", tmp_path / "image.tar"
     write_layer(layer, {"/a": b"a"})
     image = write_image(archive, "registry.local/app:1", [layer, layer], CONFIG)
@@ -154,6 +154,6 @@ def test_an_image_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["app", "app:1", "macroserve/app:1", "registry.local/app"])
-def test_a_name_without_host_or_tag_is_refused(tmp_path: Path, name: str) -> None:
+def test_image_name_without_host_or_tag_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="full image name"):
         write_image(tmp_path / "image.tar", name, [], CONFIG)

@@ -111,7 +111,7 @@ def on_each_node(kubectl: Kubectl, command: str = "sleep 1000") -> dict[str, str
     return {node: f"on-{node}" for node in NODES}
 
 
-def test_a_deployment_is_spread_and_reached_from_everywhere(kubectl: Kubectl) -> None:
+def test_deployment_is_spread_and_reached_from_everywhere(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", input=deployment("web", 3, SERVE))
     kubectl("apply", "-f", "-", input=service("web", "web"))
     kubectl("rollout", "status", "deployment/web", f"--timeout={WAIT_S:.0f}s")
@@ -129,7 +129,7 @@ def test_a_deployment_is_spread_and_reached_from_everywhere(kubectl: Kubectl) ->
     assert kubectl("exec", "on-node1", "--", "wget", "-qO-", "web").strip() in names
 
 
-def test_services_have_names(kubectl: Kubectl) -> None:
+def test_service_is_resolved_by_its_names_in_every_pod(kubectl: Kubectl) -> None:
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
     kubectl("apply", "-f", "-", input=pod("web", SERVE))
     kubectl("apply", "-f", "-", input=service("web", "web"))
@@ -142,7 +142,7 @@ def test_services_have_names(kubectl: Kubectl) -> None:
             kubectl("exec", caller, "--", "wget", "-qO-", "http://none")
 
 
-def test_a_headless_service_has_the_name_of_each_pod(kubectl: Kubectl) -> None:
+def test_headless_service_resolves_to_each_pod(kubectl: Kubectl) -> None:
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
     kubectl("apply", "-f", "-", input=deployment("web", 3, SERVE))
     kubectl("apply", "-f", "-", input=deployment("sick", 2, "sleep 1000"))
@@ -185,14 +185,14 @@ def test_pods_reach_the_machine(kubectl: Kubectl) -> None:
         assert kubectl("exec", caller, "--", "sh", "-c", connect).strip() == "connected"
 
 
-def test_a_container_without_memory_left_is_killed(kubectl: Kubectl) -> None:
+def test_container_without_memory_left_is_killed(kubectl: Kubectl) -> None:
     limits = {"limits": {"memory": "16Mi"}}
     kubectl("apply", "-f", "-", input=pod("hog", "tail /dev/zero", resources=limits))
     state = ".status.containerStatuses[0].lastState.terminated.reason"
     wait_until(lambda: field(kubectl, "pod/hog", state) == "OOMKilled", "it is killed", WAIT_S)
 
 
-def test_gpus_are_given_out(cluster: NodeCluster, kubectl: Kubectl) -> None:
+def test_gpus_are_assigned_to_one_pod_each(cluster: NodeCluster, kubectl: Kubectl) -> None:
     for node in NODES:
         cluster.fake_gpus(node, 1)
     wants = {"limits": {"nvidia.com/gpu": "1"}}
@@ -211,7 +211,7 @@ def test_gpus_are_given_out(cluster: NodeCluster, kubectl: Kubectl) -> None:
     assert field(kubectl, "pod/third", ".spec.nodeName") == node
 
 
-def test_a_lost_node_is_noticed_and_comes_back(cluster: NodeCluster, kubectl: Kubectl) -> None:
+def test_lost_node_is_noticed_and_comes_back(cluster: NodeCluster, kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", input=pod("web", SERVE, "node2"))
     wait_for_pod(kubectl, "web")
     address = field(kubectl, "pod/web", ".status.podIP")
@@ -227,7 +227,7 @@ def test_a_lost_node_is_noticed_and_comes_back(cluster: NodeCluster, kubectl: Ku
     assert field(kubectl, "pod/web", ".status.containerStatuses[0].restartCount") == "0"
 
 
-def test_killed_pod_is_not_told_and_starts_again(cluster: NodeCluster, kubectl: Kubectl) -> None:
+def test_killed_pod_gets_no_signal_and_starts_again(cluster: NodeCluster, kubectl: Kubectl) -> None:
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
     kubectl("apply", "-f", "-", input=pod("deaf", "trap 'exit 3' TERM; sleep 1000"))
     kubectl("apply", "-f", "-", input=pod("other", "sleep 1000"))
@@ -265,7 +265,7 @@ def test_pods_run_on_without_the_api_server(cluster: NodeCluster, kubectl: Kubec
     kubectl("delete", "pod", "web", "--timeout=30s")
 
 
-def test_webhooks_are_found_by_their_service(
+def test_webhooks_are_called_through_their_service(
     cluster: NodeCluster, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     """Of core resources by the API server, of others by the CRD server. That the webhook answers
@@ -349,7 +349,7 @@ def test_requests_are_recorded_with_their_user(cluster: NodeCluster, kubectl: Ku
     }
 
 
-def test_an_image_can_be_replaced(cluster: NodeCluster, kubectl: Kubectl, tmp_path: Path) -> None:
+def test_image_can_be_replaced(cluster: NodeCluster, kubectl: Kubectl, tmp_path: Path) -> None:
     busybox = cluster.binaries / "busybox"
     for text in ("old", "new"):
         layers = [tmp_path / "low.tar", tmp_path / "high.tar"]
@@ -378,7 +378,7 @@ def test_an_image_can_be_replaced(cluster: NodeCluster, kubectl: Kubectl, tmp_pa
         assert kubectl("logs", text) == f"1234\n{text}{text}"
 
 
-def test_there_is_room_for_one(cluster: NodeCluster) -> None:
+def test_second_node_cluster_is_refused(cluster: NodeCluster) -> None:
     with pytest.raises(ClusterError, match="is up already"), NodeCluster():
         pass
     assert "node1" in cluster.kubectl("get", "nodes")

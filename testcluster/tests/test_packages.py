@@ -2,7 +2,7 @@ import pytest
 from cluster import ClusterError, packages
 
 
-def test_what_is_missing_is_named_by_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_named_by_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program, path: program == "openssl")
     with pytest.raises(ClusterError, match=r"apt-get install dnsmasq-base util-linux$"):
         packages.require(
@@ -15,12 +15,12 @@ def test_what_is_missing_is_named_by_its_package(monkeypatch: pytest.MonkeyPatch
         )
 
 
-def test_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_present_programs_pass_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program, path: f"/usr/bin/{program}")
     packages.require(packages.NODES_TIER)
 
 
-def test_only_root_installs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_installed_by_root_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program, path: None)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it was tried"))

@@ -4,7 +4,7 @@ import pytest
 from cluster import ports
 
 
-def test_they_are_different_and_free() -> None:
+def test_free_ports_are_different_and_free() -> None:
     found = ports.free("127.0.0.1", 20)
     assert len(set(found)) == 20
     for port in found:
@@ -12,7 +12,7 @@ def test_they_are_different_and_free() -> None:
             server.bind(("127.0.0.1", port))
 
 
-def test_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_ports_skip_a_taken_port(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

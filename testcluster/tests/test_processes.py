@@ -21,7 +21,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def test_a_killed_process_is_gone(tmp_path: Path) -> None:
+def test_killed_process_is_gone(tmp_path: Path) -> None:
     process = Process("sleeper", LONG, tmp_path / "log")
     assert process.is_running
     process.kill()
@@ -29,7 +29,7 @@ def test_a_killed_process_is_gone(tmp_path: Path) -> None:
     assert not is_there(process.pid)
 
 
-def test_a_process_that_heeds_no_request_is_killed(tmp_path: Path) -> None:
+def test_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"
     process = Process("deaf", [sys.executable, "-c", f"{script}; time.sleep(100)"], log)
@@ -38,7 +38,7 @@ def test_a_process_that_heeds_no_request_is_killed(tmp_path: Path) -> None:
     assert not is_there(process.pid)
 
 
-def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+def test_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from cluster.processes import Process;"
         f"process = Process('sleeper', {LONG}, Path(sys.argv[1]));"
@@ -60,14 +60,14 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     wait_until(lambda: not is_there(pid), "it is gone", 10)
 
 
-def test_the_end_of_the_log_tells_why_a_process_has_ended(tmp_path: Path) -> None:
+def test_process_that_has_ended_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     command = ["sh", "-c", "echo no such file; exit 3"]
     process = Process("reader", command, tmp_path / "log")
     with pytest.raises(ClusterError, match=r"(?s)reader ended with 3.*no such file"):
         wait_until(lambda: False, "never", 10, [process])
 
 
-def test_waiting_ends_in_time(tmp_path: Path) -> None:
+def test_wait_until_never_true_ends_in_time(tmp_path: Path) -> None:
     process = Process("sleeper", LONG, tmp_path / "log")
     began = time.monotonic()
     with pytest.raises(ClusterError, match="the moon is full"):
@@ -76,7 +76,7 @@ def test_waiting_ends_in_time(tmp_path: Path) -> None:
     process.kill()
 
 
-def test_variables_are_added_to_the_environment(tmp_path: Path) -> None:
+def test_process_environment_gets_the_variables_added(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = Process("printer", ["sh", "-c", "echo $NEW $PATH"], log, {"NEW": "value"})
     process.wait()
@@ -84,5 +84,5 @@ def test_variables_are_added_to_the_environment(tmp_path: Path) -> None:
     assert (new, "/" in path) == ("value", True)
 
 
-def test_children_of_a_process_that_is_gone() -> None:
+def test_children_of_an_ended_process_are_none() -> None:
     assert children(2**22 + 1) == []

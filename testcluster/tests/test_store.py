@@ -21,7 +21,7 @@ def refusing(target: Path, scratch: Path) -> None:
     raise AssertionError("made again")
 
 
-def test_a_file_is_made_once_for_a_key(tmp_path: Path) -> None:
+def test_store_makes_a_file_once_per_key(tmp_path: Path) -> None:
     key, other = key_of("lock"), key_of("another lock")
     with open_store(tmp_path / "new") as store:
         first = store.file("layer", key, writing("one"))
@@ -33,7 +33,7 @@ def test_a_file_is_made_once_for_a_key(tmp_path: Path) -> None:
     assert first != second
 
 
-def test_a_failed_build_leaves_no_file_and_no_scratch(tmp_path: Path) -> None:
+def test_store_after_a_failed_build_has_no_file_and_no_scratch(tmp_path: Path) -> None:
     def failing(target: Path, scratch: Path) -> None:
         (scratch / "half").write_text("")
         raise RuntimeError("no disk")
@@ -44,14 +44,14 @@ def test_a_failed_build_leaves_no_file_and_no_scratch(tmp_path: Path) -> None:
         assert store.file("layer", key_of("a"), writing("one")).read_text() == "one"
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_store_removes_the_scratch_of_a_killed_process(tmp_path: Path) -> None:
     (tmp_path / "scratch" / "deep").mkdir(parents=True)
     with open_store(tmp_path) as store:
         store.file("layer", key_of("a"), writing("one"))
     assert not (tmp_path / "scratch").exists()
 
 
-def test_the_two_latest_of_a_kind_are_kept(tmp_path: Path) -> None:
+def test_store_keeps_the_two_latest_of_a_kind(tmp_path: Path) -> None:
     store = Store(tmp_path)
     a, b, c = (key_of(name) for name in "abc")
     other = store.file("layer-of-others", a, writing("other"))
@@ -67,7 +67,7 @@ def test_the_two_latest_of_a_kind_are_kept(tmp_path: Path) -> None:
     assert image.exists()
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_store_is_open_in_one_process_at_a_time(tmp_path: Path) -> None:
     waiting = (
         "import sys; from pathlib import Path; from images.store import open_store\n"
         "with open_store(Path(sys.argv[1])): pass"
@@ -81,7 +81,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert process.wait(timeout=20) == 0
 
 
-def test_keys_tell_parts_apart() -> None:
+def test_key_of_different_parts_differs() -> None:
     assert key_of("ab", "c") != key_of("a", "bc")
     assert key_of("a", "b") != key_of("b", "a")
     assert key_of("a") == key_of(b"a")

@@ -8,7 +8,7 @@ from macroserve.cli.bench import bench
 from macroserve.engine.vllm.environment import DEFAULTS
 
 
-def test_engines_of_benchmarks_have_the_environment_of_a_deployment(monkeypatch):
+def test_benchmark_engines_have_the_environment_of_a_deployment(monkeypatch):
     others = {name: value for name, value in os.environ.items() if name not in DEFAULTS}
     monkeypatch.setattr(os, "environ", others)
     assert CliRunner().invoke(bench, ["strategies", "--help"]).exit_code == 0

@@ -10,7 +10,7 @@ from macroserve.bench.real_engine import Answer
 from macroserve.cli.bench import _settings
 
 
-def test_requests_at_a_time_are_counted_until_the_last_begins():
+def test_concurrent_requests_are_counted_until_the_last_begins():
     answers = [Answer((1.0, 2.0, 3.0)), Answer((1.0, 4.0)), Answer((4.0, 5.0))]
     # Of four seconds two had one more, and three another.
     assert at_a_time(answers) == pytest.approx((2 + 3) / 4)
@@ -19,7 +19,7 @@ def test_requests_at_a_time_are_counted_until_the_last_begins():
 
 @pytest.mark.integration
 @pytest.mark.timeout(900)  # two engines, and two bursts that wait for builds beside them
-def test_nearly_twice_as_many_run_at_a_time_with_hidden_states():
+def test_hidden_states_let_nearly_twice_as_many_requests_run():
     figures = asyncio.run(measure(_settings("opt"), num_rounds=1))
     assert figures["hybrid.pages"] == 100
     assert figures["hybrid.running.kv"] < 100 / 8
@@ -27,7 +27,7 @@ def test_nearly_twice_as_many_run_at_a_time_with_hidden_states():
 
 
 @pytest.mark.integration
-def test_a_model_that_keeps_none_is_refused_with_the_reason():
+def test_model_without_hidden_states_is_refused_with_the_reason():
     settings = replace(_settings("opt"), args={"enable_prefix_caching": True})
     with pytest.raises(RuntimeError, match="off: prefix caching"):
         asyncio.run(measure(settings, num_rounds=1))

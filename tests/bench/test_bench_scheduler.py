@@ -8,13 +8,13 @@ from macroserve.core.strategies import STRATEGIES
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_figures_by_size(name):
+def test_scheduler_figures_are_reported_by_size(name):
     figures = bench.measure((20, 50), name, num_decisions=5)
     assert set(figures) == {"scheduler.20_ms", "scheduler.50_ms"}
     assert all(0 < milliseconds < 1000 for milliseconds in figures.values())
 
 
-def test_what_is_timed_is_service_under_load(monkeypatch):
+def test_timed_decisions_are_made_under_load(monkeypatch):
     """So many wait, 64 decode, and most decisions prefill something."""
     seen = []
 

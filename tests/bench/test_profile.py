@@ -40,13 +40,13 @@ def settings():
     ],
     ids=["alone", "between", "beyond all", "a prompt", "two prompts", "both"],
 )
-def test_a_batch_takes_what_was_measured_beyond_its_latency(batch, beyond_s):
+def test_profile_batch_takes_its_latency_and_the_measured_overhead(batch, beyond_s):
     assert PROFILE.seconds(*batch) == pytest.approx(
         LATENCY.predict(LATENCY.work(*batch)) + beyond_s
     )
 
 
-def test_the_simulated_engine_is_the_profiled_one(settings):
+def test_profile_engine_has_the_settings_and_the_measured_noise(settings):
     engine = PROFILE.engine(replace(settings, strategy="sarathi"))
     assert (engine.config.num_blocks, engine.config.block_size) == (500, 32)
     assert (engine.config.max_num_seqs, engine.config.max_batch_tokens) == (16, 512)
@@ -57,7 +57,7 @@ def test_the_simulated_engine_is_the_profiled_one(settings):
     assert engine.latency().coefficients == LATENCY.coefficients
 
 
-def test_hidden_states_are_kept_where_it_was_measured_what_they_cost(settings):
+def test_profile_keeps_hidden_states_only_with_a_measured_cost(settings):
     def config(rebuild_s):
         latency = FixedLatencyModel(MODEL, LATENCY.device, LATENCY.coefficients, rebuild_s)
         engine = replace(PROFILE, latency=latency).engine(replace(settings, strategy="aptserve"))
@@ -77,7 +77,7 @@ def test_hidden_states_are_kept_where_it_was_measured_what_they_cost(settings):
     ],
     ids=["emulated", "no model", "no such strategy"],
 )
-def test_what_cannot_be_measured_is_said(tmp_path, edits, said):
+def test_profile_of_an_unsupported_manifest_names_the_reason(tmp_path, edits, said):
     text = Path("manifests/quickstart.yaml").read_text()
     for old, new in edits.items():
         assert old in text
@@ -90,7 +90,7 @@ def test_what_cannot_be_measured_is_said(tmp_path, edits, said):
     assert said in result.output
 
 
-def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
+def test_profile_is_fitted_from_the_served_requests(settings, monkeypatch):
     """The engine's own gaps are those of a known profile, a stall of the machine among them, and
     one round that meets a slow minute."""
     stall, usual, slow, churn = 40.0, [0.9, 1.0, 1.0, 1.1, 1.0], 1.6, 1.2
@@ -143,7 +143,7 @@ def test_a_profile_is_found_from_what_the_engine_serves(settings, monkeypatch):
 
 
 @pytest.mark.parametrize(("spread", "warned"), [(1.5, False), (1.6, True)])
-def test_rounds_that_do_not_agree_are_told(tmp_path, monkeypatch, spread, warned):
+def test_profile_with_rounds_that_disagree_warns(tmp_path, monkeypatch, spread, warned):
     async def measured(settings):
         return replace(PROFILE, spread=spread)
 
@@ -160,7 +160,7 @@ def test_rounds_that_do_not_agree_are_told(tmp_path, monkeypatch, spread, warned
 
 
 @pytest.mark.integration
-def test_a_real_engine_is_profiled_and_serves(settings, monkeypatch):
+def test_profile_of_a_real_engine_is_measured_and_serves(settings, monkeypatch):
     prepare_environment()
     for name, less in (
         ("NUM_TURNS", 2),

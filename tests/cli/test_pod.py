@@ -12,7 +12,7 @@ from macroserve.cli import pod
 from macroserve.cli.pod import LiveToken, PodError, fail, read_token, serve, use_cpu_limit
 
 
-def test_a_live_token_is_what_the_file_says_now_or_said_last(tmp_path: Path) -> None:
+def test_live_token_is_the_last_readable_content_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "admin-token"
     with pytest.raises(PodError):
         LiveToken(tmp_path, "admin-token")
@@ -24,7 +24,7 @@ def test_a_live_token_is_what_the_file_says_now_or_said_last(tmp_path: Path) -> 
     assert token() == "two"
 
 
-def test_a_token_is_read_without_its_line_end(tmp_path: Path) -> None:
+def test_token_is_read_without_its_line_end(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s3cret\n")
     assert read_token(tmp_path, "secret") == "s3cret"
 
@@ -33,7 +33,9 @@ def test_a_token_is_read_without_its_line_end(tmp_path: Path) -> None:
     ("content", "says"),
     [(None, "No such file"), (b"", "is empty"), (b" \n", "is empty"), (b"\xff", "not text")],
 )
-def test_a_token_that_cannot_be(tmp_path: Path, content: bytes | None, says: str) -> None:
+def test_token_that_is_unusable_raises_with_the_file(
+    tmp_path: Path, content: bytes | None, says: str
+) -> None:
     if content is not None:
         (tmp_path / "secret").write_bytes(content)
     with pytest.raises(PodError, match=says) as refused:
@@ -41,7 +43,7 @@ def test_a_token_that_cannot_be(tmp_path: Path, content: bytes | None, says: str
     assert str(tmp_path / "secret") in str(refused.value)
 
 
-def test_what_it_fails_of_is_the_termination_message(
+def test_pod_that_fails_writes_its_termination_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "termination-log"
@@ -61,7 +63,7 @@ def test_what_it_fails_of_is_the_termination_message(
     ("limit", "threads"),
     [("150000 100000", "2"), ("400000 100000", "4"), ("20000 100000", "1"), ("max 100000", None)],
 )
-def test_threads_follow_the_cpu_limit(
+def test_thread_count_follows_the_cpu_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, threads: str | None
 ) -> None:
     path = tmp_path / "cpu.max"
@@ -116,7 +118,7 @@ def own_signals():
 
 @pytest.mark.usefixtures("own_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_end_it_leaves_first(number: signal.Signals) -> None:
+def test_server_told_to_end_leaves_before_it_stops(number: signal.Signals) -> None:
     server = Played(
         lambda: asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), number)
     )
@@ -125,7 +127,7 @@ def test_told_to_end_it_leaves_first(number: signal.Signals) -> None:
 
 
 @pytest.mark.usefixtures("own_signals")
-def test_told_to_end_before_it_serves_it_ends_at_once() -> None:
+def test_server_told_to_end_before_it_serves_exits_with_0() -> None:
     server = Played(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit) as end:
         run(server)
@@ -134,7 +136,7 @@ def test_told_to_end_before_it_serves_it_ends_at_once() -> None:
 
 
 @pytest.mark.usefixtures("own_signals")
-def test_what_can_serve_no_more_ends() -> None:
+def test_server_that_is_unhealthy_ends_with_the_reason() -> None:
     server = Played(healthy=False)
     with pytest.raises(RuntimeError, match="died"):
         run(server)

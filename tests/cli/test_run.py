@@ -42,7 +42,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_manifest(folder: Path, kind: str) -> None:
+def test_run_with_a_wrong_manifest_exits_with_the_reason(folder: Path, kind: str) -> None:
     write(folder, instances="many")
     expected = "error: spec.instances is 'many', must be a whole number of at least 1.\n"
     assert refused(*arguments(folder, kind)) == expected
@@ -58,14 +58,14 @@ def test_a_wrong_manifest(folder: Path, kind: str) -> None:
         ("instance", "secret"),
     ],
 )
-def test_a_missing_token(folder: Path, kind: str, token: str) -> None:
+def test_run_without_a_token_names_it(folder: Path, kind: str, token: str) -> None:
     (folder / token).unlink()
     text = refused(*arguments(folder, kind))
     assert text.startswith("error: the ") and text.count("\n") == 1
     assert token in text
 
 
-def test_api_keys_that_are_not_there(folder: Path) -> None:
+def test_run_without_the_api_keys_file_names_them(folder: Path) -> None:
     write(folder, ingress={"apiKeysSecret": "keys"})
     assert "API keys" in refused(*arguments(folder, "ingress", "--api-keys", str(folder / "keys")))
 
@@ -79,11 +79,13 @@ def test_api_keys_that_are_not_there(folder: Path) -> None:
         ("ingress", ("--grace", "-1")),
     ],
 )
-def test_wrong_options(folder: Path, kind: str, more: tuple[str, ...]) -> None:
+def test_run_with_wrong_options_names_the_option(
+    folder: Path, kind: str, more: tuple[str, ...]
+) -> None:
     assert more[0] in refused(*arguments(folder, kind, *more))
 
 
-def test_an_instance_wants_its_name(folder: Path) -> None:
+def test_run_of_an_instance_without_a_name_is_refused(folder: Path) -> None:
     given = [a for a in arguments(folder, "instance") if a not in KINDS["instance"]]
     assert "--name" in refused(*given)
 
@@ -96,7 +98,7 @@ def ended(*arguments: str) -> tuple[int, str]:
     return process.returncode, process.stderr.splitlines()[-1]
 
 
-def test_an_engine_that_cannot_start_says_why(folder: Path) -> None:
+def test_engine_that_cannot_start_exits_with_the_reason(folder: Path) -> None:
     write(folder, engine={"type": "Emulated", "kvCacheMemory": "1MiB"})
     code, line = ended(*arguments(folder, "instance", "--port", str(free_port())))
     assert code == 1
@@ -105,7 +107,7 @@ def test_an_engine_that_cannot_start_says_why(folder: Path) -> None:
 
 
 @pytest.mark.integration
-def test_an_engine_whose_process_cannot_load_the_model_says_why(folder: Path) -> None:
+def test_engine_that_cannot_load_its_model_exits_with_the_reason(folder: Path) -> None:
     model = shutil.copytree(ensure_tiny_model(), folder / "model")
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1_000_000])
@@ -120,7 +122,7 @@ def test_an_engine_whose_process_cannot_load_the_model_says_why(folder: Path) ->
     assert "file not fully covered" in line
 
 
-def test_a_port_that_is_taken(folder: Path) -> None:
+def test_server_on_a_taken_port_exits_with_the_reason(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, line = ended(*arguments(folder, "instance", "--port", port))
@@ -128,7 +130,7 @@ def test_a_port_that_is_taken(folder: Path) -> None:
     assert "ddress already in use" in line
 
 
-def test_an_emulated_instance_imports_no_engine_and_no_ray(folder: Path) -> None:
+def test_emulated_instance_imports_no_engine_and_no_ray(folder: Path) -> None:
     """It has to be there soon, and small."""
     program = (
         "import sys; from macroserve.serving.instance.token_server import build_engine; "

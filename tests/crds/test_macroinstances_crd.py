@@ -65,7 +65,7 @@ PATHS = [pair.path for pair in PAIRS]
 each = pytest.mark.parametrize("pair", PAIRS, ids=PATHS)
 
 
-def test_the_manifest_has_been_walked() -> None:
+def test_manifest_fields_of_every_depth_are_compared() -> None:
     assert {"spec.engine.kvCacheMemory", "spec.autoscaling.stabilization.up"} <= set(PATHS)
     assert len(PATHS) > 35
 
@@ -73,22 +73,22 @@ def test_the_manifest_has_been_walked() -> None:
 @pytest.mark.parametrize(
     ("path", "part"), [("spec", Spec), *((p.path, p.part) for p in PAIRS if p.part)]
 )
-def test_the_fields_are_the_manifests(path: str, part: type[BaseModel]) -> None:
+def test_crd_fields_equal_the_manifests(path: str, part: type[BaseModel]) -> None:
     assert set(crd.at(path)["properties"]) == {str(f.alias) for f in part.model_fields.values()}
 
 
 @each
-def test_what_must_be_given_is_the_same(pair: Pair) -> None:
+def test_crd_required_fields_equal_the_manifests(pair: Pair) -> None:
     assert pair.required == pair.field.is_required()
 
 
 @each
-def test_every_constant_default_is_there(pair: Pair) -> None:
+def test_crd_has_every_constant_default(pair: Pair) -> None:
     """What others decide (maxBatchTokens), and what is empty by default, has none."""
     assert ("default" in pair.schema) == pair.has_constant_default
 
 
-def test_the_defaults_are_the_manifests() -> None:
+def test_crd_defaults_equal_the_manifests() -> None:
     document = copy.deepcopy(GOOD)
     document["spec"]["autoscaling"] = {"minInstances": 1, "maxInstances": 8}
     stored = crd.defaulted(document)
@@ -105,7 +105,7 @@ def literals(annotation: Any) -> set[object]:
 
 
 @each
-def test_enums_are_the_same(pair: Pair) -> None:
+def test_crd_enums_equal_the_manifests(pair: Pair) -> None:
     values = literals(pair.field.annotation)
     if pair.path == "spec.engine.hybridCache":
         values |= {True, False}  # as YAML 1.1 reads a bare On or Off
@@ -127,7 +127,7 @@ SANITY = {"spec.instances": {"le": 1000}, "spec.autoscaling.maxInstances": {"le"
 
 
 @each
-def test_bounds_of_numbers_are_the_same(pair: Pair) -> None:
+def test_crd_bounds_of_numbers_equal_the_manifests(pair: Pair) -> None:
     """Durations and sizes are strings here, and numbers there: see the values below."""
     if pair.schema.get("type") not in ("integer", "number") or "enum" in pair.schema:
         return
@@ -214,14 +214,14 @@ VALUES = [(path, value) for path, values in CASES for value in values]
 
 
 @pytest.mark.parametrize(("path", "value"), VALUES, ids=str)
-def test_it_takes_what_the_manifest_takes_and_nothing_else(path: str, value: object) -> None:
+def test_crd_accepts_a_value_exactly_if_the_manifest_does(path: str, value: object) -> None:
     document = edited(path, value)
     if path.startswith("spec.autoscaling.stabilization"):
         document["spec"]["autoscaling"] |= {"minInstances": 1, "maxInstances": 8}
     assert (crd.refused(document) == []) == is_parsed(document)
 
 
-def test_every_scalar_field_is_among_the_values() -> None:
+def test_crd_values_that_are_tried_cover_every_scalar_field() -> None:
     tried = {path for path, _ in VALUES} | {
         f"{path}.{key}" for path, v in VALUES for key in keys(v)
     }
@@ -259,7 +259,7 @@ NAMES = ["llama", "a", "l-2-7b", "a" * 53, "a" * 54, "7b", "-a", "a-", "Llama", 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_takes_the_names_that_services_can_have(name: str) -> None:
+def test_crd_accepts_a_name_exactly_if_services_can_have_it(name: str) -> None:
     document = edited("metadata.name", name)
     assert (crd.refused(document) == []) == (admission.review("CREATE", None, document, "") == ())
     assert len(names.instances_service("a" * 53)) == 63, "the longest name of a Service"
@@ -281,7 +281,7 @@ BAD_TEMPLATES = [
 
 
 @pytest.mark.parametrize("spec", BAD_TEMPLATES, ids=str)
-def test_what_the_operator_reads_of_a_template_has_its_type(spec: object) -> None:
+def test_crd_refuses_template_fields_of_a_wrong_type(spec: object) -> None:
     assert crd.refused(edited("spec.template", {"spec": spec}))
 
 
@@ -297,7 +297,9 @@ ALL = [(p, s) for p, s in schemas() if p.startswith((".spec", ".status"))]
 
 
 @pytest.mark.parametrize(("path", "schema"), ALL, ids=[path for path, _ in ALL])
-def test_kubectl_explain_tells_what_a_field_may_be(path: str, schema: dict[str, Any]) -> None:
+def test_crd_descriptions_name_allowed_values_and_defaults(
+    path: str, schema: dict[str, Any]
+) -> None:
     """kubectl shows descriptions, but neither defaults nor, before 1.27, enums."""
     text = schema["description"]
     assert text[0].isupper() and text.endswith(".")
@@ -313,28 +315,28 @@ def rules() -> dict[str, list[dict[str, Any]]]:
     return {path: of for path, of in found.items() if of}
 
 
-def test_what_never_changes_is_the_same_at_admission() -> None:
+def test_crd_immutable_fields_equal_those_of_admission() -> None:
     fixed = [
         path for path, of in rules().items() if any(r["rule"] == "self == oldSelf" for r in of)
     ]
     assert fixed == [f"spec.{path}" for path in admission.FIXED]
 
 
-def test_every_rule_says_what_is_allowed() -> None:
+def test_crd_rule_messages_say_what_is_allowed() -> None:
     assert len(rules()) > 5
     for of in rules().values():
         for rule in of:
             assert rule["message"].startswith(("must be ", "spec."))
 
 
-def test_the_names_are_those_that_the_operator_uses() -> None:
+def test_crd_names_equal_those_of_the_operator() -> None:
     spec, kind = crd.CRD["spec"], crd.CRD["spec"]["names"]
     assert (spec["group"], crd.VERSION["name"]) == (names.GROUP, names.VERSION)
     assert (kind["kind"], kind["plural"]) == (names.KIND, names.PLURAL)
     assert crd.CRD["metadata"]["name"] == f"{names.PLURAL}.{names.GROUP}"
 
 
-def test_columns_and_scale_read_fields_that_are_there() -> None:
+def test_crd_columns_and_scale_read_existing_fields() -> None:
     scale = crd.VERSION["subresources"]["scale"]
     types = {"specReplicasPath": "integer", "statusReplicasPath": "integer"}
     read = [(path, types.get(name, "string")) for name, path in scale.items()]

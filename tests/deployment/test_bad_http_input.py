@@ -152,7 +152,7 @@ def test_body_that_is_too_large_gets_413(up: Up) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "Bearer", "Bearer wrong", "Basic abc", KEY, f"bearer{KEY}"])
-def test_without_a_good_key_gets_401(up: Up, value: str) -> None:
+def test_request_without_a_valid_key_gets_401(up: Up, value: str) -> None:
     for path in ("/v1/completions", "/tokenize"):
         response = post(up, path, json=completion(), headers={"Authorization": value})
         assert response.status_code == 401
@@ -190,14 +190,14 @@ def test_keys_are_those_that_the_file_holds_now(up: Up) -> None:
     assert httpx.get(up.endpoint + "/v1/models").status_code == 401
 
 
-def test_unknown_paths_and_methods(up: Up) -> None:
+def test_unknown_path_gets_404_and_unknown_method_405(up: Up) -> None:
     nothing = post(up, "/v1/nothing", json={})
     get = httpx.get(up.endpoint + "/v1/completions", headers=HEADERS)
     for response, status in ((nothing, 404), (get, 405)):
         assert response.status_code == response.json()["error"]["code"] == status
 
 
-def test_nothing_is_computed_or_told_without_a_key(up: Up) -> None:
+def test_request_without_a_key_computes_and_reveals_nothing(up: Up) -> None:
     ended = up.metrics()["macroserve_requests_total"]
     body = {"model": "tiny-llama", "query": "a", "items": ["b"], "label_token_ids": [5]}
     for path in ("/generative_scoring", "/v1/chat/completions/batch", "/v1/messages"):
@@ -309,7 +309,7 @@ def value(rnd: random.Random, depth: int) -> Any:
     return {rnd.choice(names): value(rnd, depth + 1) for _ in range(rnd.randrange(4))}
 
 
-def test_ten_thousand_fuzzed_bodies(up: Up) -> None:
+def test_ten_thousand_fuzzed_bodies_cause_no_500(up: Up) -> None:
     async def run() -> list[tuple[int, bytes, str]]:
         rnd = random.Random(11)
         work = [fuzzed(rnd) for _ in range(NUM_FUZZED)]

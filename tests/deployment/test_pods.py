@@ -63,7 +63,9 @@ def test_head_tells_of_cells_and_instances(pods: Pods) -> None:
         ("POST", "/admin/v1/migrate", ADMIN_TOKEN, 400),
     ],
 )
-def test_head_refuses(pods: Pods, method: str, path: str, token: str, status: int) -> None:
+def test_head_with_a_bad_request_refuses_it(
+    pods: Pods, method: str, path: str, token: str, status: int
+) -> None:
     with pytest.raises(httpx.HTTPStatusError) as refused:
         pods.ask_head(method, path, {}, token)
     assert refused.value.response.status_code == status
@@ -84,7 +86,7 @@ def test_public_endpoint_has_no_admin_api(pods: Pods) -> None:
     assert response.status_code == 404
 
 
-def test_nobody_from_outside_has_ray_run_anything(pods: Pods) -> None:
+def test_ray_runs_no_job_from_outside(pods: Pods) -> None:
     """Only the two HTTP servers listen at the pod's address; what listens everywhere wants a
     token of its own."""
     head = pods.pods["head"]
@@ -134,7 +136,7 @@ def test_load_and_metrics_tell_what_was_asked_for(pods: Pods) -> None:
     assert 0 < float(busy.rsplit(" ", 1)[1]) <= 1
 
 
-def test_without_the_head_everything_goes_on_until_another_comes(pods: Pods) -> None:
+def test_deployment_without_its_head_serves_until_another_comes(pods: Pods) -> None:
     with Load(pods) as load:
         load.after(30)
         pods.pods["head"].kill()
@@ -162,7 +164,7 @@ def test_instance_that_is_told_to_end_finishes_its_streams(pods: Pods) -> None:
     assert load.failures == []
 
 
-def test_past_its_grace_an_instance_ends_and_its_streams_go_on_elsewhere(pods: Pods) -> None:
+def test_instance_past_its_grace_ends_and_its_streams_go_on_elsewhere(pods: Pods) -> None:
     pods.pods["instance-1"].end()
     pods.start_instance(1, "lp", "--grace", "0.5")
     pods.wait_for(lambda: pods.works(1))

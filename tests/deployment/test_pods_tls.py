@@ -38,7 +38,7 @@ def test_chat_is_streamed_from_parts_whose_addresses_are_all_https(pods: Pods) -
 @pytest.mark.parametrize(
     ("name", "port"), [("head", HEAD_PORT), ("instance-0", PORT), ("instance-0", CONTROL_PORT)]
 )
-def test_who_speaks_plain_http_gets_no_answer_and_the_log_says_why(
+def test_plain_http_caller_gets_no_answer_and_the_log_says_why(
     pods: Pods, name: str, port: int
 ) -> None:
     pod = pods.pods[name]

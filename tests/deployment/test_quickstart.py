@@ -90,7 +90,7 @@ def test_chat_is_streamed(client: OpenAI) -> None:
     assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 16
 
 
-def test_several_choices_logprobs_stop_strings_and_usage(client: OpenAI) -> None:
+def test_completion_with_all_options_returns_choices_logprobs_and_usage(client: OpenAI) -> None:
     answer = client.completions.create(
         model=MODEL, prompt="Once upon", n=2, max_tokens=8, logprobs=3, temperature=1.0
     )
@@ -144,7 +144,7 @@ def test_structured_answer_keeps_to_its_schema(client: OpenAI) -> None:
     assert text is not None and '"a"' in text and ("true" in text or "false" in text)
 
 
-def test_models_and_tokenization(up: Up, client: OpenAI) -> None:
+def test_models_and_tokenize_routes_answer(up: Up, client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
     body = {"model": MODEL, "prompt": "Hello there"}
     tokens = httpx.post(up.endpoint + "/tokenize", json=body).json()["tokens"]
@@ -306,7 +306,7 @@ async def test_hard_schemas_end_with_400_and_hold_no_stream(up: Up) -> None:
     assert sorted(up.instances()) == before
 
 
-async def test_fuzzed_bodies_are_the_client_s_fault(up: Up) -> None:
+async def test_fuzzed_bodies_get_client_errors_only(up: Up) -> None:
     result = await fuzz(up.endpoint, MODEL, num_bodies=1000, seed=7)
     assert result.num_5xx == 0, (result.statuses, result.examples[:5])
     assert result.statuses.keys() >= {200, 400}

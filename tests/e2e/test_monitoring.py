@@ -116,7 +116,7 @@ async def test_missed_targets_reach_the_operator_and_end_again(tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("has_binaries")
-async def test_a_wrong_token_keeps_alerts_out(tmp_path):
+async def test_wrong_token_keeps_alerts_out(tmp_path):
     operator = Operator(tmp_path)
     (alerts_port,) = ports.free("127.0.0.1", 1)
     url = f"http://127.0.0.1:{alerts_port}/alerts"
@@ -151,7 +151,7 @@ class Cluster:
         return json.dumps({"items": self.pods})
 
 
-def test_what_is_scraped_of_a_cluster():
+def test_scrape_targets_of_a_cluster_are_as_listed():
     operator = pod("op-0", ip="10.0.0.9")
     operator["metadata"]["labels"] = {"app.kubernetes.io/component": "operator"}
     cluster = Cluster(

@@ -94,13 +94,15 @@ def may(cluster: ApiCluster, verb: str, resource: str, namespace: str) -> bool:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_the_resources_definition_takes_each_example(cluster: ApiCluster, path: Path) -> None:
+def test_crd_accepts_each_example(cluster: ApiCluster, path: Path) -> None:
     cluster.apply_crd(CHART / "crds" / "macroinstances.yaml")
     assert "created" in cluster.kubectl("create", "-f", str(path))
     cluster.kubectl("delete", "-f", str(path))
 
 
-def test_an_install_makes_what_this_server_knows(cluster: ApiCluster, release: helm.Config) -> None:
+def test_install_creates_the_kinds_that_the_server_knows(
+    cluster: ApiCluster, release: helm.Config
+) -> None:
     assert release.status("macroserve")["status"] == "deployed"
     # policy/v1 came with Kubernetes 1.21.
     budget = cluster.kubectl("get", "pdb", "macroserve-operator", "-n", NAMESPACE, "-o", "name")
@@ -132,7 +134,7 @@ def test_upgrades_keep_certificate_and_token(cluster: ApiCluster, release: helm.
     assert (secrets(), bundles()) == before
 
 
-def test_a_second_release_is_refused(cluster: ApiCluster, release: helm.Config) -> None:
+def test_second_release_is_refused(cluster: ApiCluster, release: helm.Config) -> None:
     with (
         helm.Config(kubeconfig_path=cluster.kubeconfig, namespace="another") as another,
         pytest.raises(helm.HelmError, match="exists and cannot be imported"),
@@ -140,7 +142,7 @@ def test_a_second_release_is_refused(cluster: ApiCluster, release: helm.Config) 
         another.install(CHART, "macroserve", VALUES, create_namespace=True)
 
 
-def test_without_an_operator_nothing_unchecked_gets_in(
+def test_manifest_without_an_operator_is_accepted_only_if_failures_are_ignored(
     cluster: ApiCluster, release: helm.Config
 ) -> None:
     example = str(ROOT / "manifests" / "emulated.yaml")
@@ -208,7 +210,7 @@ def plain(cluster: ApiCluster, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-def test_the_plain_yaml_is_taken_with_its_secrets(cluster: ApiCluster, plain: Path) -> None:
+def test_plain_yaml_with_its_secrets_is_accepted(cluster: ApiCluster, plain: Path) -> None:
     secret = get(cluster, "secret", "macroserve-operator-webhook")
     webhooks = get(cluster, "validatingwebhookconfiguration", "macroserve-operator")
     assert secret and webhooks
@@ -217,7 +219,7 @@ def test_the_plain_yaml_is_taken_with_its_secrets(cluster: ApiCluster, plain: Pa
     assert may(cluster, "create", "pods", "tenant")
 
 
-def test_taken_away_as_it_says_the_plain_yaml_lets_macroinstances_go(
+def test_plain_yaml_when_removed_as_documented_releases_macroinstances(
     cluster: ApiCluster, plain: Path
 ) -> None:
     cluster.apply_crd(CHART / "crds" / "macroinstances.yaml")

@@ -45,7 +45,7 @@ def test_plain_yaml_names_neither_helm_nor_a_secret() -> None:
         assert "kind: Secret" not in text
 
 
-def test_the_kustomization_makes_the_secrets_that_the_operator_mounts() -> None:
+def test_kustomization_makes_the_secrets_that_the_operator_mounts() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
     assert kustomization["resources"] == ["namespace.yaml", "operator.yaml"]
     for resource in kustomization["resources"]:
@@ -69,7 +69,7 @@ def make_secrets(folder: Path) -> None:
     subprocess.run([folder / "secrets.sh"], check=True, capture_output=True)
 
 
-def test_the_script_makes_what_the_kustomization_reads(secrets: Path) -> None:
+def test_secret_script_writes_the_files_of_the_kustomization(secrets: Path) -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
     read = {file for secret in kustomization["secretGenerator"] for file in secret["files"]}
     read |= set(kustomization["patchesStrategicMerge"])
@@ -77,7 +77,7 @@ def test_the_script_makes_what_the_kustomization_reads(secrets: Path) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in secrets.iterdir())
 
 
-def test_the_scripts_certificate_is_trusted_by_each_webhook(secrets: Path) -> None:
+def test_secret_script_certificate_is_trusted_by_each_webhook(secrets: Path) -> None:
     patch = yaml.safe_load((secrets / "ca-bundle.yaml").read_text())
     plain = documents("operator.yaml")["ValidatingWebhookConfiguration/macroserve-operator"]
     names = [webhook["name"] for webhook in plain["webhooks"]]
@@ -92,7 +92,7 @@ def test_the_scripts_certificate_is_trusted_by_each_webhook(secrets: Path) -> No
     assert f"'macroserve-operator.{NAMESPACE}.svc'" in str(found["subjectAltName"])
 
 
-def test_the_script_makes_no_empty_token_where_openssl_is_missing(tmp_path: Path) -> None:
+def test_secret_script_without_openssl_writes_no_empty_token(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "secrets.sh", tmp_path)
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -108,7 +108,7 @@ def test_the_script_makes_no_empty_token_where_openssl_is_missing(tmp_path: Path
     assert len((tmp_path / "secrets" / "token").read_bytes()) == 48
 
 
-def test_the_script_keeps_what_is_there(secrets: Path) -> None:
+def test_secret_script_keeps_existing_files(secrets: Path) -> None:
     before = {path.name: path.read_bytes() for path in secrets.iterdir()}
     make_secrets(secrets.parent)
     assert {path.name: path.read_bytes() for path in secrets.iterdir()} == before

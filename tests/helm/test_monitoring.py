@@ -76,7 +76,7 @@ def vllms() -> set[str]:
     return set(re.findall(r'"(vllm:[a-z_]+)"', source.read_text()))
 
 
-def test_every_metric_that_is_asked_for_is_served(served: set[str], vllms: set[str]) -> None:
+def test_metrics_that_queries_name_are_all_served(served: set[str], vllms: set[str]) -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     asked = [*board_queries(), *(rule["expr"] for rule in rules())]
     asked += [variable["query"]["query"] for variable in BOARD["templating"]["list"][1:]]
@@ -91,7 +91,7 @@ def test_every_metric_that_is_asked_for_is_served(served: set[str], vllms: set[s
 
 
 @pytest.mark.integration
-def test_prometheus_understands_every_query(tmp_path: Path) -> None:
+def test_dashboard_queries_are_all_valid_promql(tmp_path: Path) -> None:
     """In a rule file of its own: promtool parses a query as Prometheus does."""
     records = [
         {"record": f"query:{number}", "expr": query} for number, query in enumerate(board_queries())
@@ -103,18 +103,18 @@ def test_prometheus_understands_every_query(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
-def test_prometheus_understands_every_rule(path: Path) -> None:
+def test_rules_are_all_valid_for_prometheus(path: Path) -> None:
     assert "SUCCESS" in promtool("check", "rules", str(path))
 
 
-def test_the_rules_arrive_as_they_are() -> None:
+def test_rules_in_the_chart_equal_their_files() -> None:
     rendered = render({"monitoring": {"rules": True}})
     for path in RULE_FILES:
         found = rendered[f"PrometheusRule/macroserve-{path.stem}"]
         assert found["spec"] == yaml.safe_load(path.read_text())
 
 
-def test_the_dashboard_arrives_as_it_is() -> None:
+def test_dashboard_in_the_chart_equals_its_file() -> None:
     rendered = render({"monitoring": {"dashboard": {"enabled": True}}})
     (content,) = rendered["ConfigMap/macroserve-dashboard"]["data"].values()
     assert json.loads(content) == BOARD
@@ -152,7 +152,7 @@ def test_monitors_find_the_pods_and_their_ports() -> None:
         assert {port["name"]: port["containerPort"] for port in ports}[endpoint["port"]] == number
 
 
-def test_the_network_policy_lets_the_operator_reach_heads_and_instances() -> None:
+def test_network_policy_lets_the_operator_reach_heads_and_instances() -> None:
     document = yaml.safe_load((ROOT / "manifests" / "emulated.yaml").read_text())
     render_context = RenderContext(parse(document), document, "default", "uid", "image", "Always")
     egress = render()["NetworkPolicy/macroserve-operator"]["spec"]["egress"]
@@ -170,7 +170,7 @@ def test_the_network_policy_lets_the_operator_reach_heads_and_instances() -> Non
         ]
 
 
-def test_panels_lie_side_by_side() -> None:
+def test_dashboard_panels_do_not_overlap() -> None:
     taken: dict[tuple[int, int], str] = {}
     for panel in BOARD["panels"]:
         place = panel["gridPos"]
@@ -181,7 +181,7 @@ def test_panels_lie_side_by_side() -> None:
                 taken[x, y] = panel["title"]
 
 
-def test_panels_are_told_apart_and_described() -> None:
+def test_dashboard_panels_have_distinct_titles_and_descriptions() -> None:
     ids = [panel["id"] for panel in BOARD["panels"]]
     titles = [panel["title"] for panel in panels()]
     assert len(set(ids)) == len(ids)

@@ -18,7 +18,7 @@ def rendered() -> Rendered:
     return render({"operator": {"namespaces": TEAMS}, **values})
 
 
-def test_the_operator_has_rights_in_these_namespaces_alone(rendered: Rendered) -> None:
+def test_operator_with_namespaces_has_rights_in_these_alone(rendered: Rendered) -> None:
     everywhere = {key for key in rendered.objects if key.startswith("ClusterRole")}
     assert everywhere == {"ClusterRole/macroserve-view", "ClusterRole/macroserve-edit"}
 

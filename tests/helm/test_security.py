@@ -67,7 +67,7 @@ def test_pods_mount_only_secrets_read_only_and_small_scratch(rendered: Rendered)
             assert mount["name"] not in secrets or mount["readOnly"] is True, key
 
 
-def test_only_what_calls_the_api_gets_a_token(rendered: Rendered) -> None:
+def test_pods_that_call_no_api_get_no_token(rendered: Rendered) -> None:
     tokens = {key: spec["automountServiceAccountToken"] for key, spec in rendered.pod_specs()}
     assert tokens == {
         "Deployment/macroserve-operator": True,
@@ -79,7 +79,7 @@ def test_only_what_calls_the_api_gets_a_token(rendered: Rendered) -> None:
             assert found["automountServiceAccountToken"] is False
 
 
-def test_no_rule_has_a_wildcard_or_gives_rights_away(rendered: Rendered) -> None:
+def test_rbac_rules_have_no_wildcard_and_no_escalation(rendered: Rendered) -> None:
     for key, rule in rules(rendered):
         words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         assert not [word for word in words if "*" in word], key
@@ -102,7 +102,7 @@ def test_secrets_cannot_be_listed(rendered: Rendered) -> None:
             assert not {"list", "watch"} & set(rule["verbs"]), key
 
 
-def test_the_operator_never_deletes_or_replaces_a_macroinstance(rendered: Rendered) -> None:
+def test_operator_never_deletes_or_replaces_a_macroinstance(rendered: Rendered) -> None:
     for key, rule in rules(rendered):
         if key not in USERS and "macroinstances" in rule["resources"]:
             assert not {"create", "update", "delete", "deletecollection"} & set(rule["verbs"]), key
@@ -127,7 +127,7 @@ def test_each_binding_gives_its_own_role_to_its_own_account(rendered: Rendered) 
             ]
 
 
-def test_the_webhooks_certificate_is_trusted_for_its_service(
+def test_webhooks_certificate_is_trusted_for_its_service(
     rendered: Rendered, tmp_path: Path
 ) -> None:
     """An API server's side and the operator's side of a TLS handshake, with what is rendered."""

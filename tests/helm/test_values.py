@@ -132,18 +132,18 @@ WRONG: list[tuple[str, object, str]] = [
 
 
 @pytest.mark.parametrize(("path", "value", "sentence"), WRONG)
-def test_a_wrong_value_is_refused(path: str, value: object, sentence: str) -> None:
+def test_wrong_value_is_refused_by_the_schema(path: str, value: object, sentence: str) -> None:
     with pytest.raises(helm.HelmValuesError) as refused:
         chart().validate_schema(chart().merge_values(nested(path, value)))
     assert sentence in str(refused.value)
 
 
-def test_the_chart_can_be_a_part_of_another() -> None:
+def test_values_with_globals_of_a_parent_chart_are_valid() -> None:
     """Helm then adds the parent's globals to the values."""
     chart().validate_schema(chart().merge_values({"global": {"imageRegistry": "ours"}}))
 
 
-def test_the_schema_knows_the_values_and_no_others() -> None:
+def test_schema_has_exactly_the_values_of_the_chart() -> None:
     defaults = chart().values
     for path, node in _objects(schema()):
         values: Object = defaults
@@ -155,7 +155,7 @@ def test_the_schema_knows_the_values_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("path", value_paths())
-def test_every_value_is_described(path: str) -> None:
+def test_values_are_all_described(path: str) -> None:
     """By a comment above it."""
     depth = -1
     line = -1

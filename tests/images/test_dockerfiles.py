@@ -40,7 +40,7 @@ def two_stages(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_last_stage_configures_the_image(two_stages: Path) -> None:
+def test_image_config_is_that_of_the_last_stage(two_stages: Path) -> None:
     config = read_dockerfile(two_stages, {}).config
     assert config.entrypoint == ["app", "--fast"]
     assert config.user == "65532:65532"
@@ -62,7 +62,7 @@ def test_arguments_of_every_stage_have_their_defaults(two_stages: Path) -> None:
     assert dockerfile.config.labels["version"] == "1.2.3"
 
 
-def test_what_a_container_needs_must_be_in_the_last_stage(tmp_path: Path) -> None:
+def test_dockerfile_without_an_entrypoint_in_its_last_stage_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "Dockerfile"
     path.write_text('FROM one\nUSER 1\nWORKDIR /\nENTRYPOINT ["app"]\nFROM two\nUSER 1\n')
     with pytest.raises(KeyError, match="ENTRYPOINT"):
@@ -96,13 +96,13 @@ def test_images_have_one_base_by_its_digest() -> None:
     assert re.fullmatch(r"python:3\.11\.[0-9]+-slim-bookworm@sha256:[0-9a-f]{64}", bases.pop())
 
 
-def test_the_engine_writes_only_where_pods_have_a_volume() -> None:
+def test_engine_writes_only_where_pods_have_a_volume() -> None:
     config = read_dockerfile(ROOT / "images" / "engine" / "Dockerfile", {}).config
     for name in ("HOME", "HF_HOME", "XDG_CACHE_HOME"):
         assert Path(config.environment[name]).is_relative_to("/var/cache/macroserve"), name
 
 
-def test_the_build_context_has_what_the_dockerfiles_copy() -> None:
+def test_build_context_has_what_the_dockerfiles_copy() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line[0] == "!"}
     assert allowed >= {"images/finish.py", "requirements"}
     # What the wheel is made of.

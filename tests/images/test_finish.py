@@ -50,7 +50,7 @@ def packages(tmp_path: Path) -> Path:
     return packages
 
 
-def test_what_no_pod_reads_is_dropped(tmp_path: Path, packages: Path) -> None:
+def test_files_that_no_pod_reads_are_removed(tmp_path: Path, packages: Path) -> None:
     finish(tmp_path)
     left = {
         str(path.relative_to(packages))
@@ -68,7 +68,7 @@ def test_modules_are_compiled_for_their_place_in_the_image(tmp_path: Path, packa
     assert code.co_filename == "/opt/macroserve/lib/python3.11/site-packages/app/main.py"
 
 
-def test_bytecode_is_never_checked_and_has_no_time(tmp_path: Path, packages: Path) -> None:
+def test_bytecode_is_unchecked_and_has_no_timestamp(tmp_path: Path, packages: Path) -> None:
     finish(tmp_path)
     source = packages / "app/main.py"
     compiled = Path(importlib.util.cache_from_source(str(source))).read_bytes()
@@ -77,14 +77,16 @@ def test_bytecode_is_never_checked_and_has_no_time(tmp_path: Path, packages: Pat
     assert compiled[8:16] == importlib.util.source_hash(source.read_bytes())
 
 
-def test_what_is_no_python_stays_uncompiled(tmp_path: Path, packages: Path) -> None:
+def test_files_that_are_not_python_stay_uncompiled(tmp_path: Path, packages: Path) -> None:
     (packages / "app/template.py").write_text("{{ name }} = not python")
     finish(tmp_path)
     assert (packages / "app/template.py").exists()
     assert Path(importlib.util.cache_from_source(str(packages / "app/main.py"))).exists()
 
 
-def test_links_out_of_the_tree_are_not_followed(tmp_path: Path, packages: Path) -> None:
+def test_links_out_of_the_tree_are_not_followed_when_removed(
+    tmp_path: Path, packages: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("")

@@ -63,7 +63,7 @@ async def test_ingress_that_does_not_start_is_tried_again(monkeypatch: pytest.Mo
     assert any("2 ingress replicas listen on" in text for text in told)
 
 
-async def test_ingress_that_never_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deployment_whose_ingress_never_starts_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(num_failures=9)
     with pytest.raises(DeployError, match="no memory"):
         await deployed(monkeypatch, cluster)

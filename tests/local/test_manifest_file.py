@@ -140,7 +140,7 @@ def test_template_that_cannot_be_compiled_is_refused_with_its_line(
         "{{ raise_exception('no') }}{{ strftime_now('%Y') }}",
     ],
 )
-def test_whatever_a_model_s_template_may_use_is_taken(tmp_path: Path, template: str) -> None:
+def test_template_with_any_feature_of_models_is_accepted(tmp_path: Path, template: str) -> None:
     assert chat_template(with_api(chatTemplate=template), tmp_path) == template
 
 

@@ -42,7 +42,9 @@ def _by_links(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("save", [_in_place, _by_rename, _by_folder, _by_links])
-async def test_every_save_is_seen(tmp_path: Path, save: Callable[[Path, str], None]) -> None:
+async def test_manifest_watch_yields_every_save(
+    tmp_path: Path, save: Callable[[Path, str], None]
+) -> None:
     path = tmp_path / "folder" / "m.yaml"
     path.parent.mkdir()
     path.write_text("0")

@@ -25,7 +25,7 @@ def run(script: str) -> list[str]:
     return subprocess.check_output(command, env=environment, text=True, timeout=60).splitlines()
 
 
-def test_all_descendants_end_orphans_too() -> None:
+def test_process_tree_ends_all_descendants_and_orphans() -> None:
     pids, left, after = run("print(end_descendants()); print(descendants())")
     assert len(pids.split()) == 3
     assert left == "set()"

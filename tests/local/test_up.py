@@ -86,7 +86,7 @@ async def stopped(task: asyncio.Task[None]) -> None:
     await task
 
 
-async def test_first_start_that_fails_ends_it_with_the_reason(log: io.StringIO) -> None:
+async def test_up_whose_first_start_fails_ends_with_the_reason(log: io.StringIO) -> None:
     deployment = begun(log, (False, "The servers do not start: no memory"))
     with pytest.raises(ExceptionGroup) as failed:
         await deployment.run()

@@ -62,7 +62,7 @@ def meddling(change: Any) -> Iterator[None]:
         thread.join()
 
 
-def test_a_macroinstance_gets_all_its_objects(operator: OperatorProcess, team: Team) -> None:
+def test_macroinstance_gets_all_its_objects(operator: OperatorProcess, team: Team) -> None:
     team.apply(emulated("llama"))
     team.wait_for_instances("llama", 3)
     wait_for(lambda: len(team.names("deployment")) == 2, "its deployments")
@@ -144,7 +144,7 @@ def test_changed_object_is_restored_and_foreign_fields_stay(
     assert found["metadata"]["annotations"]["theirs"] == "stays"
 
 
-def test_a_foreign_service_of_the_same_name_is_left_alone(
+def test_foreign_service_of_the_same_name_is_unchanged(
     operator: OperatorProcess, team: Team
 ) -> None:
     team.kubectl("create", "service", "clusterip", "llama", "--tcp=80:80")
@@ -182,7 +182,7 @@ def test_operator_without_changes_sends_few_calls(
     assert asked["get secrets"] <= len(served)
 
 
-def test_a_wrong_spec_disturbs_no_other_and_is_mended(
+def test_invalid_spec_disturbs_no_other_and_can_be_corrected(
     operator: OperatorProcess, team: Team
 ) -> None:
     team.apply(emulated("fine"))
@@ -199,7 +199,7 @@ def test_a_wrong_spec_disturbs_no_other_and_is_mended(
     wait_for(lambda: team.condition("wrong", "Degraded")["status"] == "False", "no issue")
 
 
-def test_a_pod_that_is_refused_is_told_of(operator: OperatorProcess, team: Team) -> None:
+def test_refused_pod_is_reported_in_a_condition(operator: OperatorProcess, team: Team) -> None:
     container = {"name": "sidecar"}
     team.apply(emulated("llama", template={"spec": {"containers": [container]}}))
     wait_for(lambda: team.condition("llama", "Degraded")["status"] == "True", "a issue")
@@ -210,7 +210,7 @@ def test_a_pod_that_is_refused_is_told_of(operator: OperatorProcess, team: Team)
     wait_for(lambda: team.condition("llama", "Degraded")["status"] == "False", "no issue")
 
 
-def test_a_storm_of_other_writers_is_weathered(operator: OperatorProcess, team: Team) -> None:
+def test_operator_among_many_writers_converges(operator: OperatorProcess, team: Team) -> None:
     team.kubectl("create", "-f", "-", input=yaml.safe_dump(emulated("llama")))
 
     def annotate(number: int) -> None:
@@ -228,7 +228,7 @@ def test_a_storm_of_other_writers_is_weathered(operator: OperatorProcess, team: 
         wait_for(lambda: team.get("mi", "llama") is None, "its end")
 
 
-def test_deletion_leaves_nothing(operator: OperatorProcess, team: Team) -> None:
+def test_deletion_leaves_no_object(operator: OperatorProcess, team: Team) -> None:
     team.apply(emulated("llama"))
     team.wait_for_instances("llama", 3)
     assert (team.get("mi", "llama") or {})["metadata"]["finalizers"] == ["macroserve.io/drain"]
@@ -238,7 +238,7 @@ def test_deletion_leaves_nothing(operator: OperatorProcess, team: Team) -> None:
     wait_for(lambda: not team.items(OWNED), "the end of all its objects", 60)
 
 
-def test_the_end_of_a_namespace_is_not_held_up(
+def test_namespace_deletion_is_not_held_up(
     cluster: ApiCluster, operator: OperatorProcess, team: Team
 ) -> None:
     team.apply(emulated("llama"))
@@ -246,7 +246,9 @@ def test_the_end_of_a_namespace_is_not_held_up(
     cluster.kubectl("delete", "namespace", team.name, "--timeout=60s")
 
 
-def test_a_second_one_of_the_same_name_begins_anew(operator: OperatorProcess, team: Team) -> None:
+def test_macroinstance_created_again_under_its_name_is_new(
+    operator: OperatorProcess, team: Team
+) -> None:
     team.apply(emulated("llama"))
     team.wait_for_instances("llama", 3)
     first = (team.get("mi", "llama") or {})["metadata"]["uid"]
@@ -275,7 +277,7 @@ def test_operator_answers_probes_and_exports_metrics(operator: OperatorProcess, 
         assert metric in operator.metrics
 
 
-def test_the_spec_has_one_writer(operator: OperatorProcess, team: Team) -> None:
+def test_spec_has_no_field_owned_by_the_operator(operator: OperatorProcess, team: Team) -> None:
     team.apply(emulated("llama"))
     team.wait_for_instances("llama", 3)
     found = team.get("mi", "llama") or {}

@@ -22,7 +22,7 @@ def alone() -> Iterator[ApiCluster]:
         yield cluster
 
 
-def test_a_killed_leader_is_followed_in_time(alone: ApiCluster, tmp_path: Path) -> None:
+def test_killed_leader_is_replaced_in_time(alone: ApiCluster, tmp_path: Path) -> None:
     team = Team(alone)
     with (
         OperatorProcess(alone.kubeconfig, tmp_path, "operator-0") as first,
@@ -43,7 +43,7 @@ def test_a_killed_leader_is_followed_in_time(alone: ApiCluster, tmp_path: Path) 
         assert other.leads
 
 
-def test_a_stopped_leader_is_followed_at_once(alone: ApiCluster, tmp_path: Path) -> None:
+def test_stopped_leader_is_replaced_at_once(alone: ApiCluster, tmp_path: Path) -> None:
     with (
         OperatorProcess(alone.kubeconfig, tmp_path, "operator-0") as first,
         OperatorProcess(alone.kubeconfig, tmp_path, "operator-1") as second,
@@ -54,7 +54,7 @@ def test_a_stopped_leader_is_followed_at_once(alone: ApiCluster, tmp_path: Path)
         wait_for(lambda: other.leads, "the other one leads", 5)
 
 
-def test_an_outage_of_the_api_server_is_survived(alone: ApiCluster, tmp_path: Path) -> None:
+def test_replicas_survive_an_outage_of_the_api_server(alone: ApiCluster, tmp_path: Path) -> None:
     team = Team(alone)
     with OperatorProcess(alone.kubeconfig, tmp_path) as process:
         wait_for(lambda: process.leads, "a leader")

@@ -70,7 +70,7 @@ def event_reasons(cluster: ApiCluster) -> set[str]:
     return set(cluster.kubectl("-n", NAMESPACE, "get", "events", "-o", path).split())
 
 
-def test_cells_divide_and_merge_under_load_while_the_operator_is_killed(
+def test_cells_under_load_split_and_merge_while_the_operator_is_killed(
     cluster: ApiCluster, kubelet: FakeKubelet, tmp_path: Path
 ) -> None:
     document = emulated("llama", 3, ingress={"replicas": 1})
@@ -103,7 +103,7 @@ def test_cells_divide_and_merge_under_load_while_the_operator_is_killed(
         assert traffic.complete == traffic.sent
 
 
-def test_a_secret_that_kubectl_changes_is_taken_over_and_no_request_fails(
+def test_secret_changed_by_kubectl_is_adopted_and_no_request_fails(
     cluster: ApiCluster, kubelet: FakeKubelet, tmp_path: Path
 ) -> None:
     document = emulated("llama", 2, ingress={"replicas": 1})

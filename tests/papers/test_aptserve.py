@@ -7,7 +7,7 @@ from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.results import as_aptserve
 
 
-def test_every_measurement_judges_as_the_paper_and_fits_the_devices():
+def test_aptserve_measurements_judge_as_the_paper_and_fit_the_devices():
     measured = [*aptserve.throughput_measurements(), *aptserve.ablation_measurements()]
     keys = [each.key for each in measured]
     assert len(keys) == len(set(keys))
@@ -21,7 +21,7 @@ def test_every_measurement_judges_as_the_paper_and_fits_the_devices():
         assert config.max_model_len == 2048
 
 
-def test_rates_are_compared_case_by_case():
+def test_aptserve_rates_are_compared_case_by_case():
     values = {each.key: 2.0 for each in aptserve.throughput_measurements()}
     for key in values:
         if key.endswith(" vllm"):
@@ -34,7 +34,7 @@ def test_rates_are_compared_case_by_case():
     assert (row.ours, row.paper) == (pytest.approx(4.0), 4.0)
 
 
-def test_the_ablation_has_all_cells_of_both_tables():
+def test_aptserve_ablation_has_all_cells_of_both_tables():
     values = {each.key: 0.5 for each in aptserve.ablation_measurements()}
     rows = aptserve.ablation_rows(values)
     printed = [row for row in rows if row.paper is not None]
@@ -44,7 +44,7 @@ def test_the_ablation_has_all_cells_of_both_tables():
     assert {row.paper for row in printed if row.strategy == "vllm"} >= {26.4, 4.2}
 
 
-def test_the_papers_engine_takes_as_long_as_it_says():
+def test_aptserve_engine_takes_the_time_that_the_paper_gives():
     """Section 6.6: about 120 ms for a decode iteration of 50 requests."""
     experiment = aptserve.ablation_measurements()[0].experiment
     cluster = experiment.scenario.cluster

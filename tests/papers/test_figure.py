@@ -17,6 +17,6 @@ from macroserve.papers.figure import Row
         (3.0, 0.0, None, False),
     ],
 )
-def test_a_ratio_needs_a_figure_of_the_papers(ours, paper, ratio, is_off):
+def test_row_without_a_figure_of_the_paper_has_no_ratio(ours, paper, ratio, is_off):
     row = Row("f", "c", "s", "m", ours, paper)
     assert (row.ratio, row.is_off) == (ratio, is_off)

@@ -27,7 +27,7 @@ def with_instances(num, experiment=EXPERIMENT):
     return replace(experiment, scenario=replace(experiment.scenario, cluster=cluster))
 
 
-def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
+def test_rate_at_latency_is_the_last_rate_within_it():
     rate = RateAtLatency("r", PATIENT, 0.02, 20.0, 1.0, 60.0).measure(seed=0)["r"]
     assert 1.0 < rate < 60.0
     assert PATIENT.serve(rate, 20.0, stop=AT_END).normalised_latency_s <= 0.02
@@ -35,7 +35,7 @@ def test_the_rate_at_a_latency_is_the_last_that_keeps_it():
 
 
 @pytest.mark.parametrize("metric", Metric)
-def test_a_curve_has_a_point_for_each_rate(metric):
+def test_curve_has_a_point_for_each_rate(metric):
     curve = Curve("c", PATIENT, (2.0, 4.0), 5.0, metric)
     values = curve.measure(seed=0)
     assert [rate for rate, _ in curve.line(values)] == [2.0, 4.0]
@@ -44,7 +44,7 @@ def test_a_curve_has_a_point_for_each_rate(metric):
         assert value == metric.of(outcome)
 
 
-def test_percentiles_are_of_all_that_count():
+def test_percentiles_are_over_all_counted_requests():
     measured = Percentiles("p", PATIENT, 4.0, 10.0)
     values = measured.measure(seed=0)
     results = PATIENT.serve(4.0, 10.0, stop=AT_END).results
@@ -57,7 +57,7 @@ def test_percentiles_are_of_all_that_count():
         assert sum(each < median for each in taken) < len(taken) / 2
 
 
-def test_a_ceiling_is_what_ends_however_much_comes():
+def test_ceiling_is_the_rate_served_under_any_overload():
     def of(num):
         return Ceiling("c", with_instances(num, PATIENT), 40.0, 12.0 * num)
 
@@ -71,20 +71,20 @@ def test_a_ceiling_is_what_ends_however_much_comes():
 
 
 @pytest.mark.parametrize("num_instances", [1, 2])
-def test_the_fewest_instances_are_those_that_hold_what_another_does(num_instances):
+def test_fewest_instances_hold_the_goodput_of_the_other(num_instances):
     other = Goodput("other", with_instances(num_instances), 0.9, 10.0, 8.0 * num_instances, 200.0)
     values = FewestInstances("fewest", other, tuple(map(with_instances, (1, 2, 3)))).measure(seed=0)
     assert values["fewest"] == num_instances
     assert values["other"] == other.measure(seed=0)["other"]
 
 
-def test_more_instances_than_were_tried_are_one_more():
+def test_fewest_instances_above_all_tried_is_one_more():
     two = Goodput("two", EXPERIMENT, 0.9, 10.0, 8.0, 200.0)
     none = replace(EXPERIMENT, scenario=replace(EXPERIMENT.scenario, slo=Slo(1e-6, 1e-6)))
     assert FewestInstances("fewest", two, (none, none)).measure(0)["fewest"] == 3
 
 
-def test_the_best_is_told_and_of_the_others_only_that_they_are_not():
+def test_best_of_reports_the_best_and_zero_for_the_others():
     def search(key, num_instances):
         return Goodput(key, with_instances(num_instances), 0.9, 10.0, 1.0, 200.0)
 
@@ -97,7 +97,7 @@ def test_the_best_is_told_and_of_the_others_only_that_they_are_not():
     assert best.winner(values) is three
 
 
-def test_a_closer_look_is_at_the_goodput():
+def test_closer_look_is_taken_at_the_goodput():
     look = CloserLook(Goodput("c", EXPERIMENT, 0.9, 10.0, 1.0, 80.0))
     rate = EXPERIMENT.goodput(0.9, 10.0, 1.0, 80.0)
     outcome = EXPERIMENT.serve(rate, 10.0, stop=AT_END)

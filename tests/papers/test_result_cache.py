@@ -29,7 +29,7 @@ def run(path, measurements, *seeds):
     return values, len(path.read_text().splitlines()) - before
 
 
-def test_half_a_line_is_measured_again(tmp_path):
+def test_result_cache_with_half_a_line_measures_it_again(tmp_path):
     path = tmp_path / "measured.jsonl"
     run(path, [QUICK, OTHER])
     whole = path.read_text()
@@ -39,7 +39,7 @@ def test_half_a_line_is_measured_again(tmp_path):
     assert sorted(path.read_text().splitlines()) == sorted(whole.splitlines())
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path):
+def test_result_cache_with_a_measurement_returns_it(tmp_path):
     path = tmp_path / "out" / "measured.jsonl"
     first, new = run(path, [QUICK])
     assert new == 1
@@ -59,18 +59,18 @@ def test_what_was_measured_is_not_measured_again(tmp_path):
     ],
     ids=["rate", "strategy", "slo", "kind"],
 )
-def test_another_measurement_of_the_same_name_is(tmp_path, changed):
+def test_result_cache_with_a_changed_measurement_measures_again(tmp_path, changed):
     path = tmp_path / "measured.jsonl"
     run(path, [QUICK])
     assert run(path, [changed])[1] == 1
 
 
-def test_another_seed_is(tmp_path):
+def test_result_cache_with_another_seed_measures_again(tmp_path):
     path = tmp_path / "measured.jsonl"
     assert [run(path, [QUICK], seed)[1] for seed in (0, 1, 0)] == [1, 1, 0]
 
 
-def test_of_several_seeds_the_mean_counts(tmp_path):
+def test_result_cache_of_several_seeds_returns_the_mean(tmp_path):
     path = tmp_path / "measured.jsonl"
     latency = Curve("latency", EXPERIMENT, (2.0,), 2.0, Metric.NORMALISED_LATENCY)
     alone = [run(path, [latency], seed)[0] for seed in (1, 2)]

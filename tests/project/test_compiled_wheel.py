@@ -40,7 +40,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "packages")
 
 
-def test_every_strategy_decides_the_same(compiled: str) -> None:
+def test_compiled_wheel_makes_the_decisions_of_the_sources(compiled: str) -> None:
     script = str(ROOT / "tests" / "support" / "outcomes.py")
     module, *outcomes = run(sys.executable, script, packages=compiled).splitlines()
     assert module.startswith(compiled) and module.endswith(".so")
@@ -49,7 +49,7 @@ def test_every_strategy_decides_the_same(compiled: str) -> None:
     assert outcomes == expected and len(outcomes) > 10
 
 
-def test_a_plan_in_several_processes_is_the_same(compiled: str, tmp_path: Path) -> None:
+def test_compiled_wheel_plans_the_same_in_several_processes(compiled: str, tmp_path: Path) -> None:
     figures = []
     for name, packages in (("compiled", compiled), ("sources", SOURCES)):
         out = tmp_path / name

@@ -40,26 +40,26 @@ def locked() -> dict[str, Version]:
 
 
 @pytest.mark.parametrize("lock", [*LOCKS, "gpu.lock", "docs.lock"])
-def test_every_line_is_pinned_once(lock: str) -> None:
+def test_lock_pins_every_package_once(lock: str) -> None:
     assert lines(lock)
     assert [line for line in lines(lock) if not PINNED.fullmatch(line)] == []
     assert len(pins(lock)) == len(lines(lock))
 
 
 @pytest.mark.parametrize("lock", HASHED)
-def test_every_package_has_hashes_of_its_files(lock: str) -> None:
+def test_lock_has_hashes_of_every_package(lock: str) -> None:
     for line in requirements(lock):
         _, *hashes = line.split()
         assert hashes, line
         assert all(HASH.fullmatch(each) for each in hashes), line
 
 
-def test_only_torchs_cpu_build_has_no_hashes() -> None:
+def test_lock_lacks_hashes_for_the_cpu_build_of_torch_alone() -> None:
     assert list(pins("cpu-torch.lock")) == ["torch"]
     assert pins("cpu-torch.lock")["torch"].local == "cpu"
 
 
-def test_one_package_has_the_same_hashes_in_every_lock() -> None:
+def test_lock_hashes_of_a_package_are_the_same_in_every_lock() -> None:
     found: dict[tuple[str, Version], dict[str, frozenset[str]]] = {}
     for lock in HASHED:
         for line in requirements(lock):
@@ -70,7 +70,7 @@ def test_one_package_has_the_same_hashes_in_every_lock() -> None:
     assert [pin for pin, by_lock in found.items() if len(set(by_lock.values())) > 1] == []
 
 
-def test_make_and_the_images_ask_for_hashes() -> None:
+def test_make_and_images_require_hashes() -> None:
     makefile = (ROOT / "Makefile").read_text()
     hashed = " ".join(f"requirements/{lock}" for lock in HASHED if lock in LOCKS)
     assert f"HASHED_LOCKS := {hashed}" in makefile
@@ -81,11 +81,11 @@ def test_make_and_the_images_ask_for_hashes() -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_locks_agree(lock: str) -> None:
+def test_locks_pin_the_same_releases(lock: str) -> None:
     assert {name: locked()[name] for name in pins(lock)} == pins(lock)
 
 
-def test_the_locks_satisfy_the_project() -> None:
+def test_locks_satisfy_the_project() -> None:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = document["project"]
     compiling = document["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
@@ -103,7 +103,7 @@ def test_the_locks_satisfy_the_project() -> None:
         assert version and requirement.specifier.contains(version), requirement
 
 
-def test_the_operators_lock_is_complete_and_small() -> None:
+def test_operators_lock_is_complete_and_small() -> None:
     """Its image has nothing else. `core`, which it contains, needs three packages of its own."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extra = document["project"]["optional-dependencies"]["operator"]
@@ -134,7 +134,7 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("folder", ["operator", "serving", "kernels", "tests"])
-def test_what_the_code_imports_is_locked(folder: str) -> None:
+def test_imported_packages_are_all_locked(folder: str) -> None:
     # Of what is installed: a package left over from an experiment must not be relied on.
     versions, distributions = locked(), packages_distributions()
     for path in (ROOT / folder).rglob("*.py"):
@@ -155,7 +155,7 @@ def test_gpu_machines_run_the_same_releases() -> None:
     }
 
 
-def test_no_cuda_build_is_locked() -> None:
+def test_locks_have_no_cuda_build() -> None:
     versions = locked()
     assert versions["torch"].local == "cpu"
     assert not {"torchvision", "torchaudio", "torchcodec", "vllm"} & set(versions)

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("operator", "serving", "kernels")
 
 
-def test_the_root_does_not_shadow_the_standard_operator() -> None:
+def test_package_root_does_not_shadow_the_standard_operator() -> None:
     # -S: without site-packages nothing has imported the standard module before.
     code = "import operator; operator.itemgetter"
     subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, check=True)
@@ -21,7 +21,7 @@ def test_namespace_folders_have_no_init() -> None:
     assert [f for f in folders if (f / "__init__.py").exists()] == []
 
 
-def test_every_package_below_is_typed_and_regular() -> None:
+def test_packages_below_the_root_are_typed_and_regular() -> None:
     packages = [p for f in FOLDERS for p in (ROOT / f / "macroserve").iterdir() if p.is_dir()]
     packages = [p for p in packages if any(p.glob("*.py"))]
     assert packages

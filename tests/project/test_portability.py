@@ -17,7 +17,7 @@ def files() -> Iterator[Path]:
         yield from (Path(folder, name) for name in names if name != ".git")
 
 
-def test_no_file_mentions_a_home_path() -> None:
+def test_files_of_the_tree_mention_no_home_path() -> None:
     found = [path for path in files() if PERSONAL.search(path.read_bytes())]
     assert found == []
     assert ROOT / "pyproject.toml" in set(files())

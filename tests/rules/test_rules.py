@@ -121,18 +121,18 @@ def firing(tmp_path, series, at, *alerts):
     )
 
 
-def test_the_rules_are_valid():
+def test_rules_are_valid():
     assert len(RULES) >= 2
     promtool("check", "rules", *map(str, RULES))
 
 
 @pytest.mark.parametrize("at", ["0s", "30s", "5m", "22m"])
-def test_nothing_fires_when_all_is_well(tmp_path, at):
+def test_alerts_of_a_healthy_fleet_do_not_fire(tmp_path, at):
     firing(tmp_path, FINE, at)
 
 
 @pytest.mark.parametrize("at", ["0s", "5m", "22m"])
-def test_nothing_fires_without_requests(tmp_path, at):
+def test_alerts_without_requests_do_not_fire(tmp_path, at):
     series = requests(steady(0), steady(0)) | operator() | cells(utilization=0.5)
     firing(tmp_path, series, at)
 
@@ -164,7 +164,7 @@ def test_attainment_alert_fires_below_the_target(case, tmp_path):
     firing(tmp_path, series | operator() | cells(), "10m", *alerts)
 
 
-def test_a_miss_fires_within_half_a_minute_and_ends_within_a_minute(tmp_path):
+def test_attainment_alert_fires_in_half_a_minute_and_ends_in_a_minute(tmp_path):
     ok = then((120, 10), (120, 2), (120, 10))
     attained = then((120, 10), (0, 2), (120, 10))
     series = requests(ok, attained) | operator() | cells()
@@ -174,7 +174,7 @@ def test_a_miss_fires_within_half_a_minute_and_ends_within_a_minute(tmp_path):
     firing(tmp_path, series, "13m10s")
 
 
-def test_few_requests_that_are_well_again_end_it_before_five_minutes_are_over(tmp_path):
+def test_attainment_alert_with_few_good_requests_ends_in_five_minutes(tmp_path):
     ok = then((12, 10), (12, 3), (12, 10))
     attained = then((12, 10), (2, 3), (12, 10))
     series = requests(ok, attained) | operator() | cells()
@@ -200,7 +200,7 @@ def test_alert_names_the_macroinstance_it_is_about(tmp_path):
     ("late", "alerts"),
     [((0,), []), ((1,), [LATE]), ((1, 0), []), ((1, 1), [LATE])],
 )
-def test_queues_are_late_where_all_cells_are(late, alerts, tmp_path):
+def test_queue_alert_fires_when_all_cells_are_late(late, alerts, tmp_path):
     firing(tmp_path, FINE | cells(late=late), "2m", *alerts)
 
 
@@ -216,7 +216,7 @@ def test_underused_alert_needs_idle_cells_and_more_than_one_instance(
     firing(tmp_path, series, "25m", *alerts)
 
 
-def test_utilization_is_weighed_by_the_cells_sizes(tmp_path):
+def test_utilization_is_weighted_by_the_sizes_of_cells(tmp_path):
     large, small = (
         cells(utilization=0.9, instances=9),
         cells(utilization=0.1, late=(0, 0), instances=1),
@@ -230,7 +230,7 @@ def test_utilization_is_weighed_by_the_cells_sizes(tmp_path):
     )
 
 
-def test_metrics_are_missing_where_the_operator_runs_what_nobody_scrapes(tmp_path):
+def test_metrics_alert_fires_for_a_fleet_that_is_not_scraped(tmp_path):
     series = operator()
     firing(tmp_path, series, "1m")
     firing(tmp_path, series, "3m", MISSING)
@@ -252,7 +252,7 @@ def test_alert_fires_while_instances_stay_unready(ready, at, alerts, tmp_path):
     firing(tmp_path, FINE | operator(ready=ready), at, *alerts)
 
 
-def test_a_replica_that_led_before_is_not_listened_to(tmp_path):
+def test_metrics_of_a_former_leader_are_ignored(tmp_path):
     stale = operator(target=9, ready=0, leads=0, name="op-1")
     firing(tmp_path, FINE | stale, "20m")
 
@@ -286,7 +286,7 @@ def test_recording_rules_give_the_expected_series(tmp_path):
     )
 
 
-def test_every_alert_says_what_it_is_and_what_to_do():
+def test_alerts_all_have_a_description_and_a_runbook():
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     assert len(alerts) >= 9
@@ -298,7 +298,7 @@ def test_every_alert_says_what_it_is_and_what_to_do():
     assert scaling == {"MacroserveWatchdog", LOW, LATE, MISSING}
 
 
-def test_annotations_name_the_macroinstance(tmp_path):
+def test_alert_annotations_name_the_macroinstance(tmp_path):
     labels = {"namespace": "ns", "macroinstance": "llama"}
     document = {
         "rule_files": [str(path) for path in RULES],

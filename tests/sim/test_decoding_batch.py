@@ -23,7 +23,7 @@ moves = st.one_of(
 
 
 @given(st.lists(moves, max_size=40))
-def test_each_has_its_tokens_at_the_times_of_its_steps(moves):
+def test_decoding_batch_gives_each_request_the_times_of_its_steps(moves):
     streams, model, now, num_added = DecodingBatch(), {}, 1.0, 0
     for move, number, hidden in moves:
         if move == "add":
@@ -63,7 +63,7 @@ def check_same(left, expected):
     assert list(left.gaps_s) == pytest.approx(list(expected.gaps_s))
 
 
-def test_who_came_last_begins_to_decode_with_the_next_batch():
+def test_request_added_last_begins_to_decode_with_the_next_batch():
     streams, first, second = DecodingBatch(), record("a", 9), record("b", 9, emitted=2)
     streams.add(first)
     streams.add(second)
@@ -72,7 +72,7 @@ def test_who_came_last_begins_to_decode_with_the_next_batch():
     assert (first.decoding_s, second.decoding_s) == (3.0, 0.0), "the second did before it came"
 
 
-def test_the_others_are_those_that_are_not_named():
+def test_decoding_batch_others_are_the_requests_not_named():
     streams = DecodingBatch()
     for name in "abc":
         streams.add(record(name, 9))

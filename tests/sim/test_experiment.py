@@ -24,38 +24,38 @@ def experiment(name="vllm", cluster=LLAMA, **fields):
     return Experiment(scenario, WORKLOADS["ShareGPT"])
 
 
-def test_memory_that_weights_leave_holds_the_cache():
+def test_cache_fills_the_memory_that_weights_leave():
     per_token = 2 * 40 * 40 * 128 * 2
     free = 0.9 * 40 * 2**30 - 1e9 - OPT.shape.weight_bytes
     assert OPT.num_kv_tokens == int(free / per_token)
     assert replace(OPT, kv_bytes=12e9).num_kv_tokens == int(12e9 / per_token)
 
 
-def test_a_model_that_leaves_no_memory_is_refused():
+def test_model_that_leaves_no_memory_is_refused():
     with pytest.raises(ValueError, match=r"13\d GB.*1 x A100-40GB"):
         replace(OPT, model=MODELS["OPT-66B"]).instance_spec(STRATEGIES["vllm"], SLO)
 
 
 @pytest.mark.parametrize(("model", "blocks"), [("OPT-13B", 0.5), ("Llama3.1-8B", 2.0)])
-def test_hidden_states_take_their_share_of_blocks(model, blocks):
+def test_hidden_states_per_block_follow_the_model(model, blocks):
     engine = replace(OPT, model=MODELS[model]).instance_spec(STRATEGIES["aptserve"], SLO)
     assert engine.config.hidden_states_per_block == engine.config.block_size / blocks
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_the_same_seed_gives_the_same_outcome(name):
+def test_experiment_with_the_same_seed_gives_the_same_outcome(name):
     runs = [experiment(name).serve(4.0, 10.0, seed=seed) for seed in (1, 1, 2)]
     assert runs[0] == runs[1]
     assert runs[0].requests != runs[2].requests
     assert runs[0].decided
 
 
-def test_only_requests_after_the_warm_up_count():
+def test_experiment_counts_only_requests_after_the_warm_up():
     outcome = experiment().serve(5.0, 20.0)
     assert outcome.requests == pytest.approx(100, abs=40)
 
 
-def test_a_rate_beyond_the_goodput_misses():
+def test_experiment_at_a_rate_beyond_the_goodput_misses():
     few = experiment(chunk_tokens=256)
     rate = few.goodput(0.9, 20.0, 1.0, 20.0)
     assert 1.0 < rate < 20.0
@@ -63,7 +63,7 @@ def test_a_rate_beyond_the_goodput_misses():
     assert few.serve(2 * rate, 20.0).attainment < 0.9
 
 
-def test_ecoserves_count_is_kinder_to_phases():
+def test_ecoserve_rule_attains_more_than_the_client_rule_with_phases():
     """Prompts that are in wait for the switch to decoding."""
 
     def attainment(slo_rule):
@@ -75,7 +75,7 @@ def test_ecoserves_count_is_kinder_to_phases():
     assert attainment(as_ecoserve) > 0.8 > 0.5 > attainment(as_client)
 
 
-def test_what_is_foreseen_reaches_the_schedulers():
+def test_foreseen_lengths_reach_the_schedulers():
     """Memory is given for a whole response at once, which is more where it gets longer."""
     cluster = ClusterSpec(MODELS["OPT-13B"], A100_40GB, NVLINK_3, 1, 1, kv_bytes=4e9)
     scenario = Scenario(cluster, STRATEGIES["econoserve"], Slo(1e6, 1e6))
@@ -88,13 +88,13 @@ def test_what_is_foreseen_reaches_the_schedulers():
     assert len({outcome.requests for outcome in outcomes}) == 1
 
 
-def test_a_cache_smaller_than_the_models_length_still_serves():
+def test_cache_smaller_than_the_model_length_still_serves():
     small = replace(OPT, kv_bytes=4e9)
     assert small.num_kv_tokens < small.max_model_len and small.num_kv_tokens % small.block_size
     assert experiment(cluster=small).serve(0.5, 20.0).attained > 0
 
 
-def test_instances_know_what_hidden_states_cost_them():
+def test_instance_latency_includes_the_rebuild_time():
     engine = OPT.instance_spec(STRATEGIES["aptserve"], SLO)
     latency = engine.latency()
     assert latency.rebuild_s_per_token == pytest.approx(1e-6, rel=0.5)

@@ -8,29 +8,31 @@ from macroserve.sim.goodput import GROWTH, PRECISION, goodput
 
 
 @given(limit=st.floats(1.0, 90.0))
-def test_it_finds_the_limit_from_below(limit: float) -> None:
+def test_goodput_of_a_single_limit_is_just_below_it(limit: float) -> None:
     found = goodput(lambda rate: rate <= limit, 1.0, 100.0)
     assert found <= limit <= found * (1 + PRECISION)
 
 
 @pytest.mark.parametrize(("held", "found"), [(3.0, 3.0), (6.0, 40), (0.0, 0.0)])
-def test_a_few_rates_may_fail_below_one_that_holds(held: float, found: float) -> None:
+def test_goodput_with_few_failing_rates_below_is_the_highest_that_holds(
+    held: float, found: float
+) -> None:
     rate = goodput(lambda rate: rate <= held or 13 <= rate <= 40, 1.0, 100.0)
     assert rate == pytest.approx(found, rel=PRECISION)
 
 
-def test_so_may_the_lowest() -> None:
+def test_goodput_with_a_failing_lowest_rate_is_the_highest_that_holds() -> None:
     assert goodput(lambda rate: 2 <= rate <= 9, 1.0, 100.0) == pytest.approx(9, rel=PRECISION)
 
 
 @pytest.mark.parametrize("patience", [1, 3])
-def test_the_search_ends_when_enough_have_failed(patience: int) -> None:
+def test_goodput_search_ends_after_as_many_failures_as_its_patience(patience: int) -> None:
     tried = []
     goodput(lambda rate: tried.append(rate) or rate <= 2.0, 1.0, 1e9, patience)
     assert sum(rate > 2.0 * GROWTH for rate in tried) == patience - 1
 
 
-def test_only_rates_in_a_row_that_fail_end_it() -> None:
+def test_goodput_search_with_alternating_failures_goes_on() -> None:
     """Every other one does, more than the patience of them in all."""
     tried: list[float] = []
 
@@ -41,11 +43,11 @@ def test_only_rates_in_a_row_that_fail_end_it() -> None:
     assert goodput(attains, 1.0, 100.0, patience=2) > 100.0 / GROWTH**2
 
 
-def test_none_at_all() -> None:
+def test_goodput_with_no_rate_that_holds_is_zero() -> None:
     assert goodput(lambda _: False, 1.0, 100.0) == 0.0
 
 
-def test_no_rate_above_the_highest_is_tried() -> None:
+def test_goodput_search_tries_no_rate_above_the_highest() -> None:
     tried = []
     found = goodput(lambda rate: tried.append(rate) or True, 1.0, 10.0)
     assert max(tried) <= 10.0

@@ -49,7 +49,7 @@ def serve(make_config, make_latency, monkeypatch):
     return run
 
 
-def test_a_prompt_passes_all_stages_before_its_token_comes_out(serve):
+def test_prompt_passes_all_stages_before_its_first_token(serve):
     (tokens,) = serve((0.0, 100, 1))
     # The first stage is done with it after four micro-batches, the last three of them later.
     assert tokens == pytest.approx([0.7])
@@ -63,12 +63,12 @@ def test_decodes_behind_a_prompt_wait_for_it_in_every_stage(serve):
     assert fourth - third == pytest.approx(0.04)
 
 
-def test_equal_batches_follow_without_a_bubble(serve):
+def test_equal_batches_leave_no_bubble_in_the_pipeline(serve):
     """What chunked prefill is for (Sarathi): here two prompts of one length."""
     first, second = serve((0.0, 100, 1), (0.1, 100, 1))
     assert second[0] - first[0] == pytest.approx(0.4)
 
 
-def test_an_idle_pipeline_owes_nothing(serve):
+def test_prompt_in_an_idle_pipeline_does_not_wait(serve):
     _, second = serve((0.0, 100, 1), (9.0, 20, 1))
     assert second[0] - 9.0 == pytest.approx(7 * 0.02)

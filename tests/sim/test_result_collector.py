@@ -10,7 +10,7 @@ from macroserve.sim.results import AT_END, StopRule
 
 @pytest.mark.parametrize("num_gaps", [0, 1, 99, 100, 101, 250])
 @pytest.mark.parametrize("num_slow", [0, 1, 2, 3])
-def test_the_time_between_tokens_that_is_told_is_the_one_that_is_judged(num_gaps, num_slow):
+def test_reported_tbt_decides_attainment(num_gaps, num_slow):
     slo = Slo(ttft_s=100.0, tpot_s=100.0, tbt_s=0.1)
     gaps_s = [0.2 if index < num_slow else 0.05 for index in range(num_gaps)]
     request = record(num_output=1 + len(gaps_s), slo=slo)
@@ -35,7 +35,7 @@ def begun(results, num):
     return records
 
 
-def test_verdicts_are_in_when_nothing_is_open():
+def test_results_are_complete_when_no_request_is_open():
     results = ResultCollector(4)
     records = begun(results, 4)
     results.refused(record("somebody else's"), 3.0)
@@ -54,7 +54,7 @@ def test_verdicts_are_in_when_nothing_is_open():
     assert outcome.attainment == 0.25
 
 
-def test_the_latency_of_late_ones_counts():
+def test_results_include_the_latency_of_late_requests():
     results = ResultCollector(3, stop=AT_END)
     records = begun(results, 3)
     results.pass_time(5.1)
@@ -68,7 +68,7 @@ def test_the_latency_of_late_ones_counts():
 
 
 @pytest.mark.parametrize(("limit_s", "is_lost"), [(0.12, False), (0.11, True)])
-def test_verdicts_are_in_when_the_latency_is_above_its_limit_for_sure(limit_s, is_lost):
+def test_results_are_complete_when_the_latency_exceeds_its_limit(limit_s, is_lost):
     results = ResultCollector(4, stop=StopRule(to_the_end=True, limit_s=limit_s))
     records = begun(results, 4)
     records[2].emit([6.0] * 11)
@@ -78,7 +78,7 @@ def test_verdicts_are_in_when_the_latency_is_above_its_limit_for_sure(limit_s, i
     assert results.outcome.normalised_latency_s > limit_s
 
 
-def test_verdicts_are_in_when_the_goal_is_lost():
+def test_results_are_complete_when_the_goal_is_lost():
     records = [record(str(i)) for i in range(10)]
     results = ResultCollector(10, stop=StopRule(goal=0.8))
     for each in records:
@@ -91,7 +91,7 @@ def test_verdicts_are_in_when_the_goal_is_lost():
     assert results.is_complete and results.outcome.decided
 
 
-def test_to_the_end_all_have_a_verdict_although_they_are_late():
+def test_results_to_the_end_wait_for_late_requests():
     records = [record(str(i), num_output=size) for i, size in enumerate((11, 21, 31, 41, 51))]
     results = ResultCollector(5, stop=AT_END)
     for each in records:

@@ -34,11 +34,11 @@ def sizes(fleet):
 @pytest.mark.parametrize(
     ("num_instances", "expected"), [(3, [3]), (6, [6]), (7, [4, 3]), (12, [6, 6]), (13, [4, 6, 3])]
 )
-def test_cells_are_those_of_mitosis(engine, num_instances, expected):
+def test_fleet_is_divided_into_the_cells_of_mitosis(engine, num_instances, expected):
     assert sizes(fleet_of(engine(), num_instances, Bounds(3, 6))) == expected
 
 
-def test_every_request_that_counts_ends_in_one_cell(engine):
+def test_fleet_request_ends_in_one_cell(engine):
     arrivals = [Arrival(0.1 * i, 100 + i, 50) for i in range(60)]
     fleet = fleet_of(engine(), 5, Bounds(1, 2))
     outcome = fleet.serve(arrivals, num_before=10, stop=AT_END)
@@ -49,7 +49,7 @@ def test_every_request_that_counts_ends_in_one_cell(engine):
         assert instance.status(99.0).finished > 0, "the least loaded cell takes the next one"
 
 
-def test_a_burst_goes_where_it_can_be_in_time(engine, make_lengths):
+def test_burst_is_routed_to_the_cell_that_can_be_in_time(engine, make_lengths):
     """Cells that share all requests serve about as many as one of all instances."""
     arrivals = poisson((14.0,), 60.0, make_lengths(), Random(3))
     together = fleet_of(engine(), 4, Bounds(2, 4)).serve(arrivals)
@@ -58,7 +58,7 @@ def test_a_burst_goes_where_it_can_be_in_time(engine, make_lengths):
     assert apart.attainment > together.attainment - 0.05
 
 
-def test_a_request_goes_past_the_least_loaded_cell_where_it_cannot_be_in_time(engine):
+def test_request_skips_the_least_loaded_cell_if_that_would_be_late(engine):
     """Both have one request, which leaves no memory for it in the first."""
     fleet = fleet_of(engine("ecoserve", num_blocks=64), 2, Bounds(1, 1))
     arrivals = [Arrival(0.0, 1500, 200), Arrival(2.0, 100, 200), Arrival(2.5, 700, 5)]
@@ -70,7 +70,7 @@ def test_a_request_goes_past_the_least_loaded_cell_where_it_cannot_be_in_time(en
     assert finished == [1, 2]
 
 
-def test_what_is_offloaded_stays_in_a_cell_with_an_instance_for_it(engine):
+def test_offloaded_request_stays_in_a_cell_with_an_hp_instance(engine):
     fleet = fleet_of(engine("ascendra"), 6, Bounds(2, 3), 1 / 3)
     assert sizes(fleet) == [3, 3]
     pools = [
@@ -94,7 +94,7 @@ def growing(engine):
     return build
 
 
-def test_a_fleet_grows_when_too_few_are_in_time(growing, make_lengths):
+def test_fleet_below_its_goal_grows_by_one_instance(growing, make_lengths):
     fleet, growth = growing()
     arrivals = poisson((4.0, 40.0), 60.0, make_lengths(), Random(4))
     fleet.serve(arrivals, stop=AT_END)
@@ -107,7 +107,7 @@ def test_a_fleet_grows_when_too_few_are_in_time(growing, make_lengths):
     assert growth.readings[-1].num_cells == 2
 
 
-def test_a_reading_is_of_what_came_of_requests_since_the_last_one(growing):
+def test_fleet_reading_covers_requests_since_the_last_reading(growing):
     fleet, growth = growing(goal=0.0)
     crowd = [Arrival(1.0, 2000, 5)] * 60
     calm = [Arrival(60.0 + 0.5 * i, 100, 5) for i in range(60)]
@@ -116,7 +116,7 @@ def test_a_reading_is_of_what_came_of_requests_since_the_last_one(growing):
     assert growth.readings[-1].attainment == 1.0
 
 
-def test_a_split_disturbs_nobody(growing):
+def test_fleet_split_changes_no_request(growing):
     arrivals = [Arrival(0.2 * i, 200, 40) for i in range(100)]
     calm = growing(goal=0.0)[0].serve(arrivals, stop=AT_END)
     fleet, _ = growing(goal=1.1, interval_s=5.0, max_instances=4)
@@ -126,7 +126,7 @@ def test_a_split_disturbs_nobody(growing):
     assert divided.attained >= calm.attained == 100
 
 
-def test_a_strategy_without_constraints_is_spread_too(engine):
+def test_requests_of_a_strategy_without_constraints_are_spread(engine):
     fleet = fleet_of(engine("vllm"), 4, Bounds(1, 2))
     fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], stop=AT_END)
     finished = [each.status(99.0).finished for each in fleet.instances]

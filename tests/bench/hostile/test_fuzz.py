@@ -15,11 +15,11 @@ def bodies(seed: int, count: int) -> list[tuple[str, bytes]]:
     return [body_of(rnd, "tiny") for _ in range(count)]
 
 
-def test_same_seed_gives_same_bodies() -> None:
+def test_fuzzed_bodies_of_the_same_seed_are_equal() -> None:
     assert bodies(1, 50) == bodies(1, 50) != bodies(2, 50)
 
 
-def test_bodies_reach_every_path_and_every_field_and_differ() -> None:
+def test_fuzzed_bodies_reach_every_path_and_field_and_differ() -> None:
     made = bodies(3, 5000)
     assert {path for path, _ in made} == set(BODIES)
     assert len(set(made)) > 4000
@@ -28,7 +28,7 @@ def test_bodies_reach_every_path_and_every_field_and_differ() -> None:
         assert [name for name in optional if f'"{name}"'.encode() not in texts] == []
 
 
-def test_most_bodies_are_json_objects_and_some_are_not() -> None:
+def test_fuzzed_bodies_are_mostly_json_objects() -> None:
     def kind(body: bytes) -> str:
         try:
             return type(json.loads(body)).__name__
@@ -39,7 +39,7 @@ def test_most_bodies_are_json_objects_and_some_are_not() -> None:
     assert kinds["dict"] > 1700 and kinds["broken"] > 10
 
 
-async def test_answers_of_500_and_above_are_counted_wherever_they_come() -> None:
+async def test_fuzz_counts_answers_of_500_and_above_wherever_they_come() -> None:
     async def answer(request: web.Request) -> web.Response:
         number = next(numbers)
         if number % 10 == 0:
@@ -59,7 +59,7 @@ async def test_answers_of_500_and_above_are_counted_wherever_they_come() -> None
     assert len(result.examples) == 20
 
 
-async def test_answers_that_do_not_come_are_counted() -> None:
+async def test_fuzz_counts_answers_that_do_not_come() -> None:
     async with TestServer(web.Application()) as server:
         url = str(server.make_url("/"))
     result = await fuzz(url, "tiny", 5, seed=1)

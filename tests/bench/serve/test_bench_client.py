@@ -52,7 +52,7 @@ def unused_port() -> int:
 
 
 @pytest.mark.parametrize("kind", Endpoint)
-async def test_an_answer_is_recorded(endpoint, kind: Endpoint) -> None:
+async def test_client_records_an_answer(endpoint, kind: Endpoint) -> None:
     [record] = await run(endpoint.url, [Arrival(0.0, 50, 4)], kind=kind, api_key=KEY)
     assert record.failure is None
     assert (record.http_status, record.x_request_id) == (200, "served-7")
@@ -68,12 +68,12 @@ async def test_an_answer_is_recorded(endpoint, kind: Endpoint) -> None:
     assert endpoint.headers[0]["Content-Type"] == "application/json"
 
 
-async def test_without_a_key_no_authorization_is_sent(endpoint) -> None:
+async def test_client_without_a_key_sends_no_authorization(endpoint) -> None:
     await run(endpoint.url, at_once(1))
     assert "Authorization" not in endpoint.headers[0]
 
 
-async def test_times_are_those_of_the_chunks(endpoint, monkeypatch) -> None:
+async def test_record_times_are_those_of_the_chunks(endpoint, monkeypatch) -> None:
     """Each token leaves when the one before has been read, on a clock that both sides share."""
     loop = asyncio.get_running_loop()
     written_s: list[float] = []
@@ -111,7 +111,7 @@ async def test_times_are_those_of_the_chunks(endpoint, monkeypatch) -> None:
     assert record.ended_s - record.sent_s > record.e2e_s
 
 
-async def test_arrivals_never_wait_for_answers(endpoint) -> None:
+async def test_client_sends_arrivals_without_waiting_for_answers(endpoint) -> None:
     """The endpoint answers nobody before all have asked."""
     everyone_asked = asyncio.Event()
 
@@ -127,7 +127,7 @@ async def test_arrivals_never_wait_for_answers(endpoint) -> None:
     assert {record.failure for record in records} == {None}
 
 
-async def test_requests_leave_on_schedule(endpoint) -> None:
+async def test_client_sends_requests_on_schedule(endpoint) -> None:
     plan = [Arrival(i * 0.01, 8, 1) for i in range(10)]
     records = await run(endpoint.url, plan)
     assert [record.scheduled_s for record in records] == [r.at_s for r in plan]
@@ -137,7 +137,7 @@ async def test_requests_leave_on_schedule(endpoint) -> None:
     assert min(record.send_lag_s for record in records) < 0.01
 
 
-async def test_events_cut_into_single_bytes_are_read(endpoint) -> None:
+async def test_client_reads_events_cut_into_single_bytes(endpoint) -> None:
     async def byte_by_byte(request: web.Request, body: dict) -> web.StreamResponse:
         response = await endpoint.open_stream(request)
         for byte in b": hello\r\n\r\n" + b"".join(endpoint.events(8, 3)):
@@ -149,7 +149,7 @@ async def test_events_cut_into_single_bytes_are_read(endpoint) -> None:
     assert (record.failure, record.num_tokens, len(record.gaps_s)) == (None, 3, 2)
 
 
-async def test_a_last_token_without_text_counts(endpoint) -> None:
+async def test_last_token_without_text_is_counted(endpoint) -> None:
     async def end_silently(request: web.Request, body: dict) -> web.StreamResponse:
         response = await endpoint.open_stream(request)
         first, _, *ending = endpoint.events(8, 2)
@@ -252,7 +252,7 @@ async def speak_no_http(endpoint, request: web.Request) -> web.StreamResponse:
         (speak_no_http, Failure.MALFORMED, None, "", False),
     ],
 )
-async def test_failures_are_told_apart(
+async def test_client_failures_have_their_own_kinds(
     endpoint, behave, failure: Failure, status: int | None, detail: str, has_ttft: bool
 ) -> None:
     async def fail_then_answer(request: web.Request, body: dict) -> web.StreamResponse:
@@ -270,7 +270,7 @@ async def test_failures_are_told_apart(
     assert following.failure is None
 
 
-async def test_a_connection_that_breaks_after_the_answer_is_no_failure(endpoint) -> None:
+async def test_connection_that_breaks_after_the_answer_is_no_failure(endpoint) -> None:
     async def answer_and_break(request: web.Request, body: dict) -> web.StreamResponse:
         response = await endpoint.open_stream(request)
         for data in endpoint.events(8, 3):
@@ -284,7 +284,7 @@ async def test_a_connection_that_breaks_after_the_answer_is_no_failure(endpoint)
     assert (record.failure, record.num_tokens, record.detail) == (None, 3, "")
 
 
-async def test_slow_answers_end_with_the_timeout(endpoint) -> None:
+async def test_slow_answer_ends_with_the_timeout(endpoint) -> None:
     async def stall(request: web.Request, body: dict) -> web.StreamResponse:
         response = await endpoint.open_stream(request)
         await response.write(endpoint.events(8, 3)[0])
@@ -299,13 +299,13 @@ async def test_slow_answers_end_with_the_timeout(endpoint) -> None:
     assert record.ended_s < 2
 
 
-async def test_a_closed_port_is_no_connection() -> None:
+async def test_closed_port_is_recorded_as_no_connection() -> None:
     [record] = await run(f"http://127.0.0.1:{unused_port()}", at_once(1))
     assert (record.failure, record.http_status) == (Failure.CONNECT, None)
     assert record.ended_s >= record.sent_s
 
 
-async def test_stopping_keeps_what_there_is(endpoint) -> None:
+async def test_stopped_run_keeps_its_records(endpoint) -> None:
     stop = asyncio.Event()
 
     async def second_stops(request: web.Request, body: dict) -> web.StreamResponse:
@@ -327,7 +327,7 @@ async def find_model(url: str, wanted: str | None = None, api_key: str | None = 
         return await client.find_model(wanted)
 
 
-async def test_the_first_model_is_taken_unless_one_is_named(endpoint) -> None:
+async def test_model_is_the_first_listed_unless_one_is_named(endpoint) -> None:
     assert await find_model(endpoint.url, api_key=KEY) == "tiny"
     assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
     assert await find_model(endpoint.url, "big") == "big"
@@ -342,20 +342,18 @@ async def test_the_first_model_is_taken_unless_one_is_named(endpoint) -> None:
         ({"status": 401}, r"refuses the API key \(HTTP 401\)"),
     ],
 )
-async def test_an_endpoint_without_models_is_refused(
-    endpoint, response: dict, sentence: str
-) -> None:
+async def test_endpoint_without_models_is_refused(endpoint, response: dict, sentence: str) -> None:
     endpoint.models = lambda: web.Response(**response)
     with pytest.raises(EndpointError, match=sentence):
         await find_model(endpoint.url)
 
 
-async def test_a_named_model_needs_no_list(endpoint) -> None:
+async def test_named_model_needs_no_list(endpoint) -> None:
     endpoint.models = lambda: web.Response(status=404)
     assert await find_model(endpoint.url, "big") == "big"
 
 
 @pytest.mark.parametrize("wanted", [None, "big"])
-async def test_an_endpoint_out_of_reach_is_refused(wanted: str | None) -> None:
+async def test_unreachable_endpoint_is_refused(wanted: str | None) -> None:
     with pytest.raises(EndpointError, match=r"cannot reach http://127\.0\.0\.1"):
         await find_model(f"http://127.0.0.1:{unused_port()}", wanted)

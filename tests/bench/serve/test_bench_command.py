@@ -70,7 +70,9 @@ def trace(tmp_path: Path) -> Path:
         (("--rate", 1, "--plot", "."), "--plot: cannot write"),
     ],
 )
-def test_bad_options_get_one_sentence(options: tuple[object, ...], sentence: str) -> None:
+def test_bench_with_bad_options_fails_with_one_sentence(
+    options: tuple[object, ...], sentence: str
+) -> None:
     result = bench(*options)
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -89,7 +91,7 @@ def test_bad_options_get_one_sentence(options: tuple[object, ...], sentence: str
         (("--goodput", 0.9), "only loads up to 0.15 last for a whole probe"),
     ],
 )
-def test_options_that_do_not_fit_a_trace_are_refused(
+def test_bench_with_options_that_do_not_fit_a_trace_is_refused(
     options: tuple[object, ...], sentence: str, trace: Path
 ) -> None:
     result = bench("--trace", trace, *options)
@@ -97,13 +99,13 @@ def test_options_that_do_not_fit_a_trace_are_refused(
     assert sentence in result.stderr
 
 
-def test_keys_that_no_header_can_carry_are_refused_unseen() -> None:
+def test_bench_key_that_no_header_can_carry_is_refused_unseen() -> None:
     result = bench(*SYNTHETIC, "--api-key", "sk\nsecret")
     assert result.exit_code == 2
     assert "secret" not in result.output
 
 
-def test_a_bad_trace_row_stops_before_anything_is_sent(endpoint_in_thread, trace: Path) -> None:
+def test_bench_with_a_bad_trace_row_sends_no_request(endpoint_in_thread, trace: Path) -> None:
     trace.write_text(TRACE + "2023-11-16 18:15:50,many,1\n")
     result = bench("--url", endpoint_in_thread.url, "--trace", trace)
     assert result.exit_code == 2
@@ -118,7 +120,7 @@ def test_a_bad_trace_row_stops_before_anything_is_sent(endpoint_in_thread, trace
     assert len(endpoint_in_thread.bodies) == 10
 
 
-def test_a_trace_is_replayed_with_its_lengths(endpoint_in_thread, trace: Path) -> None:
+def test_bench_with_a_trace_replays_its_lengths(endpoint_in_thread, trace: Path) -> None:
     result = bench(
         "--url", endpoint_in_thread.url + "/v1/", "--trace", trace, "--time-scale", 100,
         "--max-output-tokens", 4,
@@ -131,7 +133,7 @@ def test_a_trace_is_replayed_with_its_lengths(endpoint_in_thread, trace: Path) -
     assert "10 sent of 10: 10 succeeded, 0 failed, 0 interrupted" in result.stdout
 
 
-def test_json_and_plot_are_written_without_the_key(endpoint_in_thread, tmp_path: Path) -> None:
+def test_bench_writes_json_and_plot_without_the_key(endpoint_in_thread, tmp_path: Path) -> None:
     report, picture = tmp_path / "report.json", tmp_path / "report.png"
     result = bench(
         "--url", endpoint_in_thread.url, *SYNTHETIC, "--endpoint", "chat", "--seed", 4,
@@ -150,7 +152,7 @@ def test_json_and_plot_are_written_without_the_key(endpoint_in_thread, tmp_path:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_seed_sends_the_same_requests(endpoint_in_thread) -> None:
+def test_bench_with_the_same_seed_sends_the_same_requests(endpoint_in_thread) -> None:
     for seed in (1, 1, 2):
         bench("--url", endpoint_in_thread.url, *SYNTHETIC, "--seed", seed)
     # Requests in flight together may overtake each other.
@@ -161,7 +163,7 @@ def test_the_same_seed_sends_the_same_requests(endpoint_in_thread) -> None:
     assert first == again != other
 
 
-def test_an_endpoint_out_of_reach_is_exit_code_1() -> None:
+def test_bench_of_an_unreachable_endpoint_exits_with_1() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -171,7 +173,7 @@ def test_an_endpoint_out_of_reach_is_exit_code_1() -> None:
     assert result.stdout == ""
 
 
-def test_no_success_is_exit_code_1_with_a_report(endpoint_in_thread) -> None:
+def test_bench_without_a_success_exits_with_1_and_reports(endpoint_in_thread) -> None:
     async def refuse(request: web.Request, body: dict) -> web.StreamResponse:
         return web.json_response({"error": {"message": "no [/room]"}}, status=429)
 
@@ -182,7 +184,7 @@ def test_no_success_is_exit_code_1_with_a_report(endpoint_in_thread) -> None:
     assert result.stderr.splitlines()[-1] == "macroserve bench serve: no request succeeded"
 
 
-def test_some_failures_are_exit_code_0(endpoint_in_thread) -> None:
+def test_bench_with_some_failures_exits_with_0(endpoint_in_thread) -> None:
     async def answer_first(request: web.Request, body: dict) -> web.StreamResponse:
         if len(endpoint_in_thread.bodies) > 1:
             return web.Response(status=500)
@@ -195,7 +197,7 @@ def test_some_failures_are_exit_code_0(endpoint_in_thread) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_with_a_report(
+def test_bench_run_on_a_signal_ends_with_a_report(
     endpoint_in_thread, tmp_path: Path, number: signal.Signals
 ) -> None:
     async def interrupt_third(request: web.Request, body: dict) -> web.StreamResponse:
@@ -217,7 +219,7 @@ def test_a_signal_ends_the_run_with_a_report(
     assert signal.getsignal(number) == handler
 
 
-def test_goodput_of_a_trace_up_to_its_highest_speed(
+def test_goodput_of_a_trace_is_searched_up_to_its_highest_speed(
     endpoint_in_thread, trace: Path, tmp_path: Path
 ) -> None:
     report, picture = tmp_path / "report.json", tmp_path / "goodput.png"
@@ -236,7 +238,7 @@ def test_goodput_of_a_trace_up_to_its_highest_speed(
     assert len(set(prompts)) == len(prompts), "a prefix cache must not answer for another probe"
 
 
-def test_goodput_where_no_load_holds(endpoint_in_thread) -> None:
+def test_goodput_command_with_no_load_that_holds_says_so(endpoint_in_thread) -> None:
     async def refuse(request: web.Request, body: dict) -> web.StreamResponse:
         return web.Response(status=503)
 
@@ -248,7 +250,7 @@ def test_goodput_where_no_load_holds(endpoint_in_thread) -> None:
     assert "No load tried holds 50% attainment." in result.stdout
 
 
-def test_a_signal_ends_the_search_with_its_probes(endpoint_in_thread) -> None:
+def test_goodput_search_on_a_signal_reports_its_probes(endpoint_in_thread) -> None:
     async def interrupt_late(request: web.Request, body: dict) -> web.StreamResponse:
         if len(endpoint_in_thread.bodies) == 12:
             os.kill(os.getpid(), signal.SIGINT)
@@ -263,7 +265,7 @@ def test_a_signal_ends_the_search_with_its_probes(endpoint_in_thread) -> None:
     assert "The search did not end." in result.stdout
 
 
-def test_a_search_gives_up_on_an_endpoint_that_went_away() -> None:
+def test_goodput_search_of_an_endpoint_that_went_away_gives_up() -> None:
     """It lists its models, and then its port is closed."""
     listener = socket.create_server(("127.0.0.1", 0))
 

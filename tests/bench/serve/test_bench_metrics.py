@@ -44,16 +44,16 @@ INTERRUPTED = replace(GOOD, failure=Failure.INTERRUPTED)
         (INTERRUPTED, False, False),
     ],
 )
-def test_targets(record: RequestRecord, meets_ttft: bool, meets_tpot: bool) -> None:
+def test_record_meets_each_target_on_its_own(
+    record: RequestRecord, meets_ttft: bool, meets_tpot: bool
+) -> None:
     assert record.meets_ttft(SLO) is meets_ttft
     assert record.meets_tpot(SLO) is meets_tpot
     assert record.meets(SLO) is (meets_ttft and meets_tpot)
 
 
 @pytest.mark.parametrize(("num_slow", "meets"), [(1, True), (2, False)])
-def test_a_target_for_the_time_between_tokens_forgives_one_gap_in_a_hundred(
-    num_slow: int, meets: bool
-) -> None:
+def test_tbt_target_forgives_one_gap_in_a_hundred(num_slow: int, meets: bool) -> None:
     gaps_s = array("f", [0.3] * num_slow + [0.05] * (100 - num_slow))
     record = replace(GOOD, num_tokens=101, e2e_s=0.5 + sum(gaps_s), gaps_s=gaps_s)
     steady = replace(SLO, tbt_s=0.2)
@@ -70,7 +70,7 @@ def test_tpot_is_the_mean_after_the_first_token() -> None:
     assert GOOD.send_lag_s == pytest.approx(0.01)
 
 
-def test_summary_of_a_mixed_run() -> None:
+def test_summary_of_a_mixed_run_counts_each_outcome() -> None:
     records = [
         GOOD,
         SLOW_START,
@@ -104,14 +104,14 @@ def test_summary_of_a_mixed_run() -> None:
     assert summary.send_lag is not None and summary.send_lag.max == pytest.approx(0.01)
 
 
-def test_summary_of_nothing() -> None:
+def test_summary_of_no_records_is_empty() -> None:
     summary = summarise([], SLO)
     assert summary.attainment is None
     assert summary.ttft is None and summary.tbt is None and summary.send_lag is None
     assert (summary.offered_rate, summary.goodput, summary.elapsed_s) == (0.0, 0.0, 0.0)
 
 
-def test_interrupted_requests_alone_attain_nothing_and_miss_nothing() -> None:
+def test_summary_of_interrupted_requests_attains_and_misses_none() -> None:
     assert summarise([INTERRUPTED], SLO).attainment is None
 
 
@@ -122,7 +122,9 @@ def test_percentiles_interpolate() -> None:
 
 
 @given(st.lists(st.sampled_from([GOOD, SLOW_START, SLOW_TOKENS, FAILED, INTERRUPTED]), max_size=30))
-def test_shares_and_counts_agree(records: list[RequestRecord]) -> None:
+def test_summary_of_any_records_has_consistent_shares_and_counts(
+    records: list[RequestRecord],
+) -> None:
     summary = summarise(records, SLO)
     assert summary.num_sent == len(records)
     assert summary.num_sent == (

@@ -14,7 +14,7 @@ def maker(endpoint: Endpoint = Endpoint.COMPLETIONS, seed: tuple[int, ...] = (1,
     return PayloadMaker("some/model", endpoint, vocab_size=32, seed=seed)
 
 
-def test_completions_get_token_ids_of_the_exact_length() -> None:
+def test_completion_payload_has_token_ids_of_the_exact_length() -> None:
     body = json.loads(maker().body(0, REQUEST))
     prompt = body.pop("prompt")
     assert len(prompt) == 500
@@ -29,7 +29,7 @@ def test_completions_get_token_ids_of_the_exact_length() -> None:
     }
 
 
-def test_chats_get_as_many_words() -> None:
+def test_chat_payload_has_as_many_words_as_tokens() -> None:
     body = json.loads(maker(Endpoint.CHAT).body(0, REQUEST))
     [message] = body["messages"]
     assert message["role"] == "user"
@@ -38,7 +38,7 @@ def test_chats_get_as_many_words() -> None:
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)
-def test_a_seed_repeats_its_bodies_and_nothing_else_does(endpoint: Endpoint) -> None:
+def test_payloads_are_equal_only_with_equal_seeds(endpoint: Endpoint) -> None:
     body = maker(endpoint).body(3, REQUEST)
     assert maker(endpoint).body(3, REQUEST) == body
     assert maker(endpoint).body(4, REQUEST) != body
@@ -46,6 +46,6 @@ def test_a_seed_repeats_its_bodies_and_nothing_else_does(endpoint: Endpoint) -> 
     assert maker(endpoint, seed=(2, 0)).body(3, REQUEST) != body
 
 
-def test_a_vocabulary_needs_ids_to_draw_from() -> None:
+def test_payload_vocabulary_without_ids_is_refused() -> None:
     with pytest.raises(ValueError, match="more than 10 tokens"):
         PayloadMaker("m", Endpoint.COMPLETIONS, FIRST_TOKEN_ID, (0,))

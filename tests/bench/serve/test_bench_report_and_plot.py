@@ -60,7 +60,7 @@ def shown(renderable: RenderableType) -> str:
     return capture.get()
 
 
-def test_the_plan_in_words() -> None:
+def test_plan_is_described_in_words() -> None:
     plan = [Arrival(0.0, 100, 10), Arrival(4.0, 2100, 30)]
     assert plan_sentence(plan) == (
         "2 requests over 4.0 s (0.50 req/s), on average 1,100 tokens in and 20 out"
@@ -68,7 +68,7 @@ def test_the_plan_in_words() -> None:
     assert plan_sentence(plan[:1]) == "1 requests over 0.0 s, on average 100 tokens in and 10 out"
 
 
-def test_the_report_of_a_run() -> None:
+def test_report_of_a_run_has_the_expected_text() -> None:
     text = shown(run_report(make_run(MIXED), SLO))
     ttft, tpot = (
         next(line for line in text.splitlines() if name in line) for name in ("TTFT", "TPOT")
@@ -93,18 +93,18 @@ def test_the_report_of_a_run() -> None:
     assert "The client itself" not in text
 
 
-def test_the_time_between_tokens_stands_beside_its_target() -> None:
+def test_report_shows_tbt_beside_its_target() -> None:
     text = shown(run_report(make_run(MIXED), replace(SLO, tbt_s=0.25)))
     tbt = next(line for line in text.splitlines() if "TBT" in line)
     assert [cell.strip() for cell in tbt.split("│")[8:10]] == ["250.0 ms", "66.7%"]
 
 
-def test_the_report_of_nothing() -> None:
+def test_report_of_no_records_has_the_expected_text() -> None:
     text = shown(run_report(make_run([]), SLO))
     assert "attainment  - within their targets" in text
 
 
-def test_figures_that_are_not_sound_are_remarked_on() -> None:
+def test_report_with_unsound_figures_has_remarks() -> None:
     late = replace(GOOD, sent_s=1.06)
     short = replace(GOOD, num_tokens=2)
     text = shown(run_report(make_run([late, short, short]), SLO))
@@ -130,11 +130,11 @@ def test_figures_that_are_not_sound_are_remarked_on() -> None:
         ),
     ],
 )
-def test_the_goodput_in_words(goodput: Goodput | None, sentence: str) -> None:
+def test_goodput_is_described_in_words(goodput: Goodput | None, sentence: str) -> None:
     assert goodput_sentence(goodput, "req/s") == sentence
 
 
-def test_the_report_of_a_search_lists_probes_by_load() -> None:
+def test_report_of_a_search_lists_probes_by_load() -> None:
     runs = (make_run([GOOD], 8.0), make_run([GOOD, SLOW], 16.0), make_run([GOOD], 4.0))
     text = shown(goodput_report(Result("m", runs, Goodput(0.9, 8.0, False, 1.0)), "req/s"))
     rows = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
@@ -142,7 +142,7 @@ def test_the_report_of_a_search_lists_probes_by_load() -> None:
     assert "Goodput at 90% attainment: 8 req/s." in text
 
 
-def test_json_holds_everything(tmp_path: Path) -> None:
+def test_json_report_has_every_figure(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     result = Result("m", (make_run(MIXED),), Goodput(0.9, 8.0, False, 1.0))
     write_json(path, {"trace": Path("a/b.csv"), "seed": 3}, result, SLO)
@@ -206,7 +206,7 @@ def spread(num: int) -> list[RequestRecord]:
         pytest.param([], id="none"),
     ],
 )
-def test_a_run_is_plotted_as_png(tmp_path: Path, records: list[RequestRecord]) -> None:
+def test_run_is_plotted_as_png(tmp_path: Path, records: list[RequestRecord]) -> None:
     path = tmp_path / "run.png"
     plot_run(path, "m", make_run(records), SLO)
     assert png_size(path) == (1650, 1125)
@@ -215,14 +215,14 @@ def test_a_run_is_plotted_as_png(tmp_path: Path, records: list[RequestRecord]) -
 @pytest.mark.parametrize(
     "goodput", [None, Goodput(0.9, None), Goodput(0.9, 8.0, False, 0.8)], ids=str
 )
-def test_a_search_is_plotted_as_png(tmp_path: Path, goodput: Goodput | None) -> None:
+def test_search_is_plotted_as_png(tmp_path: Path, goodput: Goodput | None) -> None:
     path = tmp_path / "goodput.picture"
     runs = (make_run([GOOD], 8.0), make_run([], 0.25), make_run([GOOD, SLOW], 16.0))
     plot_goodput(path, Result("m", runs, goodput), 0.9, SLO, "req/s")
     assert png_size(path) == (1200, 750)
 
 
-def test_the_live_view_counts() -> None:
+def test_live_view_counts_requests() -> None:
     console = Console(width=120, force_terminal=False)
     with console.capture() as capture, LiveView(console, "4 req/s", 5, SLO) as view:
         for _ in MIXED:

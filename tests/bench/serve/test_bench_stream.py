@@ -141,7 +141,7 @@ def metered(*timed: tuple[float, dict | str]) -> StreamMeter:
         ),
     ],
 )
-def test_chunks_with_tokens_are_timed(
+def test_stream_parser_times_chunks_with_tokens(
     timed: list, first: float, last: float, gaps: list[float], num_tokens: int
 ) -> None:
     meter = metered(*timed)
@@ -151,7 +151,7 @@ def test_chunks_with_tokens_are_timed(
     assert meter.complete
 
 
-def test_prompt_tokens_are_the_endpoint_s() -> None:
+def test_prompt_tokens_are_those_that_the_endpoint_counts() -> None:
     assert metered((1.0, text("a")), (1.0, usage(17, 1))).num_prompt_tokens == 17
     assert metered((1.0, text("a"))).num_prompt_tokens is None
 
@@ -166,7 +166,7 @@ def test_prompt_tokens_are_the_endpoint_s() -> None:
         ([text("a"), "[DONE]"], True),
     ],
 )
-def test_an_answer_is_complete_with_its_reason_or_the_end_mark(chunks: list, complete: bool):
+def test_stream_is_complete_with_a_finish_reason_or_the_end_mark(chunks: list, complete: bool):
     assert metered(*((1.0, chunk) for chunk in chunks)).complete is complete
 
 
@@ -178,7 +178,7 @@ def test_an_answer_is_complete_with_its_reason_or_the_end_mark(chunks: list, com
         ({"error": "no luck"}, "no luck"),
     ],
 )
-def test_errors_inside_the_stream_are_told(chunk: dict, message: str) -> None:
+def test_stream_with_an_error_event_reports_it(chunk: dict, message: str) -> None:
     with pytest.raises(StreamError) as told:
         metered((1.0, chunk))
     assert str(told.value) == message
@@ -187,11 +187,11 @@ def test_errors_inside_the_stream_are_told(chunk: dict, message: str) -> None:
 @pytest.mark.parametrize(
     "chunk", ["<html>", "{", '"text"', '{"choices": 3}', '{"usage": {"completion_tokens": "x"}}']
 )
-def test_what_is_no_chunk_is_malformed(chunk: str) -> None:
+def test_stream_event_that_is_no_chunk_is_malformed(chunk: str) -> None:
     with pytest.raises(MalformedStreamError):
         metered((1.0, chunk))
 
 
-def test_bytes_that_are_no_text_are_malformed() -> None:
+def test_stream_bytes_that_are_no_text_are_malformed() -> None:
     with pytest.raises(MalformedStreamError):
         StreamMeter().feed(b'data: {"choices": [{"text": "\xff"}]}\n\n', 1.0)

@@ -29,7 +29,7 @@ def test_good_manifest_is_accepted() -> None:
     assert review("UPDATE", LLAMA, merged(LLAMA, {"spec": {"instances": 2}}), "") == ()
 
 
-def test_a_status_is_no_part_of_the_manifest() -> None:
+def test_manifest_with_a_status_is_accepted_without_it() -> None:
     assert review("CREATE", None, {**LLAMA, "status": {"ready": "3/3"}}, "") == ()
     assert manifest_of({**LLAMA, "status": {"ready": "3/3"}}).name == "llama"
 
@@ -105,7 +105,7 @@ def test_manifest_with_several_problems_gets_a_sentence_for_each() -> None:
     assert len(review("UPDATE", LLAMA, bad, "")) == 2
 
 
-def test_an_earlier_versions_object_can_still_be_labelled_and_deleted() -> None:
+def test_invalid_object_of_an_earlier_version_can_be_labeled_and_deleted() -> None:
     """It was taken once, and would be refused today."""
     broken = merged(LLAMA, BROKEN)
     assert review("UPDATE", broken, merged(broken, {"metadata": {"labels": {"a": "b"}}}), "") == ()
@@ -133,7 +133,7 @@ NAME = (
 @pytest.mark.parametrize(
     ("name", "shown"), [("7b", "'7b'"), ("a" * 53, None), ("a" * 54, f"'{'a' * 54}'")]
 )
-def test_services_are_named_after_it(name: str, shown: str | None) -> None:
+def test_name_that_services_cannot_have_is_refused(name: str, shown: str | None) -> None:
     expected = (NAME.format(shown),) if shown else ()
     assert review("CREATE", None, merged(LLAMA, {"metadata": {"name": name}}), "") == expected
 
@@ -148,7 +148,9 @@ STAGES = (
     ("engine", "stages", "expected"),
     [("vLLM", 1, ()), ("vLLM", 2, (STAGES,)), ("Emulated", 2, ())],
 )
-def test_vllm_has_one_stage(engine: str, stages: int, expected: tuple[str, ...]) -> None:
+def test_vllm_with_pipeline_stages_is_refused(
+    engine: str, stages: int, expected: tuple[str, ...]
+) -> None:
     document = merged(LLAMA, {"spec": {"engine": {"type": engine, "pipelineParallel": stages}}})
     assert review("CREATE", None, document, "") == expected
 
@@ -174,7 +176,9 @@ GPUS = (
     ],
     ids=str,
 )
-def test_an_instance_has_its_devices(container: object, expected: tuple[str, ...]) -> None:
+def test_template_with_the_wrong_number_of_devices_is_refused(
+    container: object, expected: tuple[str, ...]
+) -> None:
     template = {"spec": {"containers": [container]}}
     spec = {"engine": {"type": "vLLM", "tensorParallel": 2}, "template": template}
     assert review("CREATE", None, merged(LLAMA, {"spec": spec}), "") == expected
@@ -183,12 +187,12 @@ def test_an_instance_has_its_devices(container: object, expected: tuple[str, ...
 
 
 @pytest.mark.parametrize("template", [{}, {"spec": None}, {"spec": {"containers": None}}])
-def test_a_template_says_what_it_wants_to(template: object) -> None:
+def test_template_without_containers_is_accepted(template: object) -> None:
     spec = {"engine": {"type": "vLLM"}, "template": template}
     assert review("CREATE", None, merged(LLAMA, {"spec": spec}), "") == ()
 
 
-def test_a_manifest_that_cannot_run_is_none() -> None:
+def test_manifest_that_cannot_run_raises_its_problems() -> None:
     with pytest.raises(ManifestError) as refused:
         manifest_of(merged(LLAMA, BROKEN))
     assert refused.value.problems == (WHY_BROKEN,)
@@ -216,7 +220,7 @@ NONE = (
         (SCALED, 9, (BY_HAND,)),
     ],
 )
-def test_scaling_by_hand(
+def test_scale_subresource_out_of_bounds_is_refused(
     resource: dict[str, Any], replicas: int | None, expected: tuple[str, ...]
 ) -> None:
     before = copy.deepcopy(resource)

@@ -72,7 +72,7 @@ def test_crd_refuses_a_bad_manifest(namespace: Namespace, case: Case) -> None:
     assert namespace.items() == before
 
 
-def test_only_cel_refuses_what_is_said_to_be_refused_by_it() -> None:
+def test_cel_cases_are_refused_by_cel_alone() -> None:
     """What a schema alone refuses is refused before Kubernetes 1.25, too."""
     of_documents = [case for case in CASES if case.scale is None and not case.update]
     for case in of_documents:
@@ -94,7 +94,7 @@ def test_good_manifest_is_stored_with_its_defaults(namespace: Namespace) -> None
 
 
 @pytest.mark.parametrize("value", ["Auto", '"Off"', "Off", '"On"', "On"])
-def test_a_bare_on_or_off_is_taken_as_people_write_it(namespace: Namespace, value: str) -> None:
+def test_hybrid_cache_of_bare_on_or_off_is_accepted(namespace: Namespace, value: str) -> None:
     """kubectl's YAML reads them as true and false."""
     text = yaml.safe_dump(merged(GOOD, {"spec": {"engine": {"hybridCache": "HERE"}}}))
     namespace.kubectl("apply", "-f", "-", input=text.replace("HERE", value))
@@ -102,7 +102,7 @@ def test_a_bare_on_or_off_is_taken_as_people_write_it(namespace: Namespace, valu
     assert stored["spec"]["engine"]["hybridCache"] in ("Auto", "On", "Off", True, False)
 
 
-def test_scaling_changes_the_spec_and_nothing_else(namespace: Namespace) -> None:
+def test_scale_subresource_changes_instances_alone(namespace: Namespace) -> None:
     namespace.create(GOOD)
     namespace.kubectl("scale", "mi", "case", "--replicas=3")
     (stored,) = namespace.items()
@@ -129,7 +129,7 @@ def test_printer_columns_show_the_status(namespace: Namespace) -> None:
     assert scale["status"] == {"replicas": 3, "selector": "a=b"}
 
 
-def test_a_status_is_the_operators_alone(namespace: Namespace) -> None:
+def test_status_in_a_created_object_is_dropped(namespace: Namespace) -> None:
     namespace.create({**GOOD, "status": {"ready": "9/9"}})
     (stored,) = json.loads(namespace.kubectl("get", "mi", "-o", "json"))["items"]
     assert "status" not in stored

@@ -197,13 +197,13 @@ def test_other_identities_secrets_and_fields_are_refused(
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
-def test_every_container_is_looked_at(field: str) -> None:
+def test_pod_policy_checks_every_container(field: str) -> None:
     bad = {"name": "sidecar", "securityContext": {"privileged": True}}
     (sentence,) = violations(spec(**{field: [{"name": "good"}, bad]}), RESTRICTED)
     assert sentence.startswith(f"{PATH}.{field}[sidecar].securityContext.privileged is true")
 
 
-def test_an_annotation_cannot_unconfine_a_container() -> None:
+def test_annotation_that_unconfines_a_container_is_refused() -> None:
     (sentence,) = violations({"metadata": {"annotations": {APPARMOR: "unconfined"}}}, RESTRICTED)
     assert sentence.startswith(f"spec.template.metadata.annotations[{APPARMOR}] is 'unconfined'")
 
@@ -238,7 +238,7 @@ def test_tokens_and_keys_of_macroinstances_are_never_readable(name: str) -> None
     ],
     ids=str,
 )
-def test_shapes_that_the_api_server_refuses_break_nothing(template: dict[str, Any]) -> None:
+def test_template_of_malformed_shape_raises_no_error(template: dict[str, Any]) -> None:
     assert isinstance(violations(template, RESTRICTED), tuple)
 
 
@@ -254,7 +254,7 @@ def test_admission_and_rendering_ask_the_same_policy() -> None:
     assert admitted(bad, policy).name == "llama"
 
 
-def test_policy_of_json() -> None:
+def test_pod_policy_from_json_has_its_values() -> None:
     text = '{"allow": ["hostPath"], "serviceAccounts": ["models"], "secrets": []}'
     policy = PodPolicy.from_json(text)
     assert policy.allow == {Allowance.HOST_PATH}
@@ -263,12 +263,12 @@ def test_policy_of_json() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"allow": ["everything"]}', '{"alow": []}', "[]", "x"])
-def test_policy_that_cannot_be_read_is_an_error(text: str) -> None:
+def test_pod_policy_that_cannot_be_read_raises(text: str) -> None:
     with pytest.raises(ValueError):
         PodPolicy.from_json(text)
 
 
-def test_the_chart_knows_every_allowance_and_the_same_default() -> None:
+def test_pod_policy_allowances_and_defaults_equal_the_charts() -> None:
     operator = yaml.safe_load((CHART / "values.yaml").read_text())["operator"]
     assert PodPolicy.from_json(json.dumps(operator["podPolicy"])) == RESTRICTED
     known = schema()["properties"]["operator"]["properties"]["podPolicy"]["properties"]

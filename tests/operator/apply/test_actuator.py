@@ -99,7 +99,7 @@ def labels(fake: FakeDeployment, instance: str) -> tuple[str, str]:
     return found[names.CELL], found[names.POOL]
 
 
-def test_a_move_and_a_pool_are_noted_on_the_pod(fake: FakeDeployment) -> None:
+def test_move_and_pool_change_are_recorded_on_the_pod(fake: FakeDeployment) -> None:
     joined(fake, 2)
     actions = [
         DeployCell("cell-1"),
@@ -112,7 +112,7 @@ def test_a_move_and_a_pool_are_noted_on_the_pod(fake: FakeDeployment) -> None:
     assert labels(fake, "instance-0") == ("cell-0", "hp")
 
 
-def test_an_instance_that_fails_holds_up_no_other(fake: FakeDeployment) -> None:
+def test_instance_that_fails_holds_up_no_other(fake: FakeDeployment) -> None:
     actions = [DeployCell("cell-0"), *(Attach(f"instance-{n}", "cell-0") for n in range(3))]
     fake.engines["llama-instance-1"].address = "10.9.9.9"
     effect = asyncio.run(carry_out(fake, actions))
@@ -122,7 +122,7 @@ def test_an_instance_that_fails_holds_up_no_other(fake: FakeDeployment) -> None:
     assert problem.reason == "OrderFailed"
 
 
-def test_the_same_instances_other_steps_wait(fake: FakeDeployment) -> None:
+def test_actions_after_a_failure_on_the_same_instance_wait(fake: FakeDeployment) -> None:
     joined(fake, 2)
     fake.before_request = failing("/admin/v1/migrate")
     actions = [
@@ -153,7 +153,7 @@ def test_actions_after_a_refusal_of_the_api_server_wait(fake: FakeDeployment) ->
     assert fake.engines["llama-instance-0"].pool is LP
 
 
-def test_an_order_that_a_cell_refuses_has_failed(fake: FakeDeployment) -> None:
+def test_order_that_a_cell_refuses_fails(fake: FakeDeployment) -> None:
     effect = asyncio.run(carry_out(fake, [Attach("instance-0", "cell-7")]))
     assert effect.done == ()
     assert "HTTP 404: there is no such cell" in effect.problems[0].message
@@ -173,7 +173,7 @@ def test_action_on_a_cell_that_does_not_start_waits(fake: FakeDeployment) -> Non
     assert len(effect.problems) == 1
 
 
-def test_no_cell_ends_while_something_may_still_be_in_it(fake: FakeDeployment) -> None:
+def test_cell_that_may_have_instances_is_not_ended(fake: FakeDeployment) -> None:
     joined(fake, 2)
     asyncio.run(carry_out(fake, [DeployCell("cell-1")]))
     fake.before_request = failing("/admin/v1/migrate")
@@ -187,7 +187,7 @@ def test_no_cell_ends_while_something_may_still_be_in_it(fake: FakeDeployment) -
     assert set(fake.cells) == {"cell-0", "cell-1"}
 
 
-def test_without_a_head_pods_are_still_made(fake: FakeDeployment) -> None:
+def test_actuator_without_a_head_creates_pods(fake: FakeDeployment) -> None:
     fake.head_answers = False
     actions = [
         Start("instance-7", "cell-0", LP),
@@ -220,7 +220,7 @@ def test_pod_that_has_drained_is_deleted_without_grace(fake: FakeDeployment) -> 
     assert grace_s(fake, "instance-1") == OWN_GRACE_S
 
 
-def test_a_cell_that_does_not_let_go_keeps_no_instance(fake: FakeDeployment) -> None:
+def test_cell_that_does_not_let_go_keeps_no_instance(fake: FakeDeployment) -> None:
     joined(fake, 1)
     fake.before_request = failing("/admin/v1/cells/cell-0/release")
     effect = asyncio.run(carry_out(fake, [Stop("instance-0", "")]))
@@ -228,7 +228,7 @@ def test_a_cell_that_does_not_let_go_keeps_no_instance(fake: FakeDeployment) -> 
     assert "deletionTimestamp" in fake.pods()["instance-0"]["metadata"]
 
 
-def test_a_drain_is_marked_before_it_is_ordered(fake: FakeDeployment) -> None:
+def test_drain_is_marked_before_it_is_ordered(fake: FakeDeployment) -> None:
     joined(fake, 1)
     fake.before_request = failing("/admin/v1/cells/cell-0/drain")
     effect = asyncio.run(carry_out(fake, [Drain("instance-0", "cell-0", "")]))

@@ -42,7 +42,7 @@ def is_taken(data, trusted) -> bool:
     return False
 
 
-def test_a_new_certificate_is_for_the_name_and_fits_its_key(tmp_path) -> None:
+def test_new_certificate_is_for_the_name_and_fits_its_key(tmp_path) -> None:
     data = certificates({}, NAME, NOW)
     certificate = x509.load_pem_x509_certificate(data[CERTIFICATE].encode())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -57,13 +57,13 @@ def test_a_new_certificate_is_for_the_name_and_fits_its_key(tmp_path) -> None:
     context.load_verify_locations(tmp_path / AUTHORITY)
 
 
-def test_nothing_changes_before_it_is_due() -> None:
+def test_certificate_before_it_is_due_is_unchanged() -> None:
     data = certificates({}, NAME, NOW)
     for now in (NOW, NOW + SECOND, DUE - SECOND):
         assert certificates(data, NAME, now) is data
 
 
-def test_a_certificate_is_renewed_by_the_same_authority_before_it_expires() -> None:
+def test_certificate_is_renewed_by_the_same_authority_before_it_expires() -> None:
     data = certificates({}, NAME, NOW)
     renewed = certificates(data, NAME, DUE)
     assert renewed[CERTIFICATE] != data[CERTIFICATE] and renewed[KEY] != data[KEY]
@@ -72,7 +72,7 @@ def test_a_certificate_is_renewed_by_the_same_authority_before_it_expires() -> N
     assert certificates(renewed, NAME, DUE) is renewed
 
 
-def test_in_forty_years_every_pod_takes_what_it_is_shown_even_with_files_of_a_day_ago() -> None:
+def test_certificates_over_forty_years_are_trusted_with_files_of_the_day_before() -> None:
     """An operator that looks every half a day; pods whose files are one look behind."""
     data, now = certificates({}, NAME, NOW), NOW
     signers = set()
@@ -90,7 +90,7 @@ def test_in_forty_years_every_pod_takes_what_it_is_shown_even_with_files_of_a_da
     assert len(signers) >= 4
 
 
-def test_a_new_authority_waits_while_a_certificate_is_about_to_be_renewed() -> None:
+def test_new_authority_waits_while_a_certificate_is_about_to_be_renewed() -> None:
     data = certificates({}, NAME, NOW)
     made = AUTHORITY_DUE - LIFETIME + RENEW_BEFORE + TRUSTED_BEFORE_USE / 2
     data = certificates(data, NAME, made)
@@ -116,13 +116,13 @@ def test_certificate_with_missing_or_wrong_parts_is_created_again(
     assert certificates(made, NAME, NOW) is made and is_taken(made, made)
 
 
-def test_a_certificate_for_another_name_is_replaced_by_the_same_authority() -> None:
+def test_certificate_for_another_name_is_replaced_by_the_same_authority() -> None:
     data = certificates({}, "other.team.macroserve.internal", NOW)
     made = certificates(data, NAME, NOW)
     assert made[CERTIFICATE] != data[CERTIFICATE] and made[AUTHORITY] == data[AUTHORITY]
 
 
-def test_an_authority_that_has_expired_is_made_anew() -> None:
+def test_expired_authority_is_replaced() -> None:
     data = certificates({}, NAME, NOW)
     made = certificates(data, NAME, NOW + AUTHORITY_LIFETIME)
     assert len(authorities(made)) == 1 and made[AUTHORITY] != data[AUTHORITY]

@@ -14,7 +14,7 @@ from macroserve.operator.k8s.kinds import BUDGET, CONFIG_MAP, DEPLOYMENT, MACROI
 from macroserve.operator.reconcile.reconciler import Requeue
 
 
-def test_the_ingress_ends_before_what_it_stands_on() -> None:
+def test_deletion_ends_the_ingress_before_the_other_parts() -> None:
     fake, reconciler = settled(resource())
     fake.delete()
     assert asyncio.run(fake.reconcile(reconciler)) is Requeue.SOON
@@ -85,7 +85,7 @@ def test_macroinstance_with_an_invalid_spec_can_be_deleted() -> None:
     assert asyncio.run(fake.reconcile(reconciler)) is Requeue.STOP
 
 
-def test_a_namespace_that_ends_refuses_what_is_told_and_lets_it_go() -> None:
+def test_macroinstance_in_a_terminating_namespace_is_released() -> None:
     fake, reconciler = settled(resource())
     fake.delete()
 

@@ -44,24 +44,24 @@ def keys(*secrets: str) -> Keys:
         pytest.param("ba", keys("a"), None, (keys("b", "a"), None), id="both listed by a person"),
     ],
 )
-def test_keys_follow_the_secret(
+def test_key_files_follow_the_secret(
     secrets: str, held: Keys, since: datetime | None, expected: tuple[Keys, datetime | None]
 ) -> None:
     rotation = rotated(secrets, held, since, NOW)
     assert (rotation.keys, rotation.since) == expected
 
 
-def test_a_purpose_that_is_new_gets_its_key() -> None:
+def test_new_purpose_gets_its_key() -> None:
     held = {p: k for p, k in keys("a").items() if p is not Purpose.ROUTING}
     assert rotated("a", held, None, NOW).keys == keys("a")
 
 
-def test_a_secret_that_is_changed_many_times_leaves_a_bounded_number_of_keys() -> None:
+def test_secret_changed_many_times_has_a_bounded_number_of_keys() -> None:
     held: Keys = {}
     for secret in "abcdefg":
         held = rotated(secret, held, NOW, NOW).keys
     assert all(len(held[p]) == MAX_KEYS and held[p][0] == derived_key("g", p) for p in SHARED)
 
 
-def test_the_keys_of_all_roles_are_made() -> None:
+def test_keys_of_all_roles_are_made() -> None:
     assert {p for role in Role for p in PURPOSES[role]} == set(SHARED)

@@ -47,7 +47,7 @@ def test_objects_are_found_by_owner_and_name() -> None:
     assert set(store.of(SERVICE, LLAMA)) == {"c"}
 
 
-def test_a_list_of_one_namespace_leaves_the_others() -> None:
+def test_list_of_one_namespace_leaves_the_others() -> None:
     store, changed = stored()
     other = Key("other", "llama")
     store.replace(POD, [obj("a")], "team")
@@ -59,7 +59,7 @@ def test_a_list_of_one_namespace_leaves_the_others() -> None:
     assert (set(store.of(POD, LLAMA)), set(store.of(POD, other))) == (set(), {"b"})
 
 
-def test_a_list_replaces_all_and_tells_only_what_differs() -> None:
+def test_list_replaces_all_objects_and_notifies_of_differences() -> None:
     store, changed = stored()
     store.replace(POD, [obj("a"), obj("b", QWEN)])
     changed.clear()
@@ -97,7 +97,7 @@ def test_pod_in_the_store_keeps_few_fields() -> None:
     assert "managedFields" not in kept["metadata"]
 
 
-def test_a_fingerprint_is_of_what_a_person_may_change() -> None:
+def test_fingerprint_changes_only_with_fields_that_users_may_change() -> None:
     one = obj("a", spec={"replicas": 1}, data={"k": "v"}, status={"x": 1})
     assert fingerprint(one) == fingerprint({**one, "status": {"x": 2}})
     assert fingerprint(one) != fingerprint({**one, "spec": {"replicas": 2}})
@@ -148,7 +148,7 @@ class FakeWatch:
         )
 
 
-def test_a_watch_follows_a_list() -> None:
+def test_watch_follows_a_list() -> None:
     async def main() -> None:
         fake = FakeWatch([[obj("a"), obj("b")]])
         fake.events = [("ADDED", obj("c")), ("DELETED", obj("a")), ("MODIFIED", obj("b"))]
@@ -163,7 +163,7 @@ def test_a_watch_follows_a_list() -> None:
     run(main())
 
 
-def test_a_silent_watch_is_renewed_and_goes_on_where_it_was() -> None:
+def test_silent_watch_is_renewed_from_its_last_version() -> None:
     async def main() -> None:
         fake = FakeWatch([[obj("a")]])
         fake.events = [("ADDED", obj("b", version="version-7"))]

@@ -100,7 +100,7 @@ def test_replicas_that_start_together_have_one_leader() -> None:
     run(scene())
 
 
-def test_the_lease_of_a_killed_leader_is_taken_over_in_time() -> None:
+def test_lease_of_a_killed_leader_is_taken_over_in_time() -> None:
     async def scene() -> None:
         api = FakeApiServer()
         first_way = Cut(api)
@@ -118,7 +118,7 @@ def test_the_lease_of_a_killed_leader_is_taken_over_in_time() -> None:
     run(scene())
 
 
-def test_a_leader_that_is_stopped_gives_the_lease_back() -> None:
+def test_leader_that_is_stopped_gives_the_lease_back() -> None:
     async def scene() -> None:
         api = FakeApiServer()
         first, second = Replica(api, "first"), Replica(api, "second")
@@ -193,7 +193,7 @@ def test_leader_that_finds_another_holder_stops() -> None:
     run(scene())
 
 
-def test_a_restarted_container_takes_its_own_lease_back_at_once() -> None:
+def test_restarted_container_takes_its_own_lease_back_at_once() -> None:
     async def scene() -> None:
         api = FakeApiServer()
         first_way = Cut(api)

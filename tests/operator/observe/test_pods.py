@@ -53,7 +53,7 @@ def test_pod_with_tls_is_foreign_to_parts_without_a_certificate(
     assert (found.tls, found.foreign) == expected
 
 
-def test_an_instances_pod() -> None:
+def test_instance_pod_has_the_fields_of_its_object() -> None:
     pod = raw(
         labels={names.CELL: "cell-1", names.POOL: "hp"},
         annotations={
@@ -101,7 +101,7 @@ def test_pods_flags_follow_its_status(pod: dict[str, Any], expected: tuple[bool,
         ({names.DRAIN_BUDGET: "-1"}, None, MAX_BUDGET_S),
     ],
 )
-def test_drain_marks_that_others_write_are_read_with_care(
+def test_invalid_drain_annotations_are_ignored(
     notes: dict[str, str], since: datetime | None, budget_s: float
 ) -> None:
     (found,) = instance_pods([raw(annotations=notes)], UID)
@@ -125,7 +125,7 @@ def test_instances_come_in_the_order_of_their_numbers() -> None:
     ]
 
 
-def test_a_server() -> None:
+def test_server_pod_counts_follow_its_deployment() -> None:
     deployment = raw("llama-head", annotations={names.REVISION: "abc"})
     deployment["spec"] = {"replicas": 2}
     found = server(deployment, [])
@@ -146,7 +146,7 @@ def test_a_server() -> None:
         ({"observedGeneration": 2, "replicas": 3, "updatedReplicas": 2}, False),
     ],
 )
-def test_a_server_is_rolled_out_when_no_pod_is_of_an_earlier_template(
+def test_server_is_rolled_out_when_no_pod_is_of_an_earlier_template(
     status: dict[str, int], rolled_out: bool
 ) -> None:
     deployment = raw("llama-ingress", status={"readyReplicas": 2, **status})
@@ -188,11 +188,11 @@ REPLICA_SET = raw("llama-head-1", uid="uid-set", ownerReferences=[{"uid": "uid-d
         ),
     ],
 )
-def test_the_head_is_the_newest_ready_pod(pods: list[dict[str, Any]], address: str | None) -> None:
+def test_head_is_the_newest_ready_pod(pods: list[dict[str, Any]], address: str | None) -> None:
     assert head_address(pods, [REPLICA_SET], DEPLOYMENT, UID) == address
 
 
-def test_a_pod_with_the_heads_labels_that_is_not_of_its_deployment_is_no_head() -> None:
+def test_pod_with_the_heads_labels_that_is_not_of_its_deployment_is_no_head() -> None:
     own = raw("h1", labels=HEAD, **OF_HEAD, status=ready("10.0.0.1"))
     newer: dict[str, Any] = {
         "status": ready("6.6.6.6"),
@@ -204,7 +204,7 @@ def test_a_pod_with_the_heads_labels_that_is_not_of_its_deployment_is_no_head() 
         assert head_address([stranger], [REPLICA_SET], DEPLOYMENT, UID) is None
 
 
-def test_a_deployment_or_replica_set_of_another_owner_has_no_head() -> None:
+def test_deployment_or_replica_set_of_another_owner_has_no_head() -> None:
     pods = [raw("h1", labels=HEAD, **OF_HEAD, status=ready("10.0.0.1"))]
     stranger = [{"uid": "another"}]
     other_set = raw("s", uid="uid-set", ownerReferences=stranger)

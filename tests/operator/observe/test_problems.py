@@ -200,7 +200,7 @@ def test_pod_that_cannot_run_names_its_cause(
     assert pod_problem(raw) == Problem(reason, message)
 
 
-def test_a_crash_loop_is_one_problem_in_all_its_turns() -> None:
+def test_crash_loop_in_every_phase_is_one_problem() -> None:
     ended = terminated(1, message="ValueError: no checkpoint")
     back_off = "back-off {} restarting failed container=engine"
     turns = [
@@ -217,7 +217,7 @@ def test_a_crash_loop_is_one_problem_in_all_its_turns() -> None:
     )
 
 
-def test_a_container_that_others_wait_for_is_asked_first() -> None:
+def test_problem_of_an_init_container_comes_first() -> None:
     raw = pod(waiting("PodInitializing"))
     init = {"name": "fetch", "image": "f:1", "state": waiting("ErrImagePull"), "restartCount": 0}
     raw["status"]["initContainerStatuses"] = [init]
@@ -226,7 +226,7 @@ def test_a_container_that_others_wait_for_is_asked_first() -> None:
 
 
 @pytest.mark.parametrize("reason", ["ContainersNotReady", "ReadinessGatesNotReady"])
-def test_a_kubelet_that_says_why_is_not_lost(reason: str) -> None:
+def test_pod_with_a_reason_of_its_kubelet_is_not_lost(reason: str) -> None:
     unready = {"type": "Ready", "status": "False", "reason": reason}
     assert pod_problem(pod(status={**LOST, "conditions": [unready]})) is None
 
@@ -246,7 +246,7 @@ REFUSED = {"status": {"conditions": [FAILURE]}}
         (REFUSED, [pod(waiting("ErrImagePull"))], Problem("ImagePullBackOff", PULL)),
     ],
 )
-def test_a_deployment_has_its_pods_problems(
+def test_deployment_reports_the_problems_of_its_pods(
     deployment: dict[str, Any], pods: list[dict[str, Any]], expected: Problem | None
 ) -> None:
     assert deployment_problem(deployment, pods) == expected

@@ -84,7 +84,9 @@ TABLE = {
 
 
 @pytest.mark.parametrize(("raw", "expected"), TABLE.values(), ids=TABLE.keys())
-def test_failed_start_of_a_pod(raw: dict[str, Any], expected: FailedStart | None) -> None:
+def test_failed_start_of_a_pod_has_its_cause(
+    raw: dict[str, Any], expected: FailedStart | None
+) -> None:
     assert failed_start(raw) == expected
 
 

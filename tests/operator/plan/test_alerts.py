@@ -98,7 +98,7 @@ async def test_firing_and_resolved_alerts_are_noted(world):
     ]
 
 
-async def test_an_unknown_macroinstance_is_counted_and_harms_no_other(world):
+async def test_alert_of_an_unknown_macroinstance_is_counted_and_harms_no_other(world):
     before = count("alerts", outcome="unknown"), count("alerts", outcome="noted")
     status, _, _ = await world.post(webhook(alert(macroinstance="gone"), alert()))
     assert status == 200
@@ -130,7 +130,7 @@ async def test_alert_without_the_token_is_refused(world, headers):
     assert count("alert_refusals", reason="unauthorized") == before + 1
 
 
-async def test_a_token_that_is_no_text_is_wrong(world):
+async def test_alert_token_that_is_no_text_is_refused(world):
     async with world.server():
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(b"POST /alerts HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\n\r\n")
@@ -138,7 +138,7 @@ async def test_a_token_that_is_no_text_is_wrong(world):
         writer.close()
 
 
-async def test_a_new_token_holds_at_once(world):
+async def test_alert_token_that_changed_holds_at_once(world):
     world.token_file.write_text("another")
     assert (await world.post(webhook(alert())))[0] == 401
     assert (await world.post(webhook(alert()), {"Authorization": "bearer another"}))[0] == 200
@@ -177,12 +177,12 @@ async def test_body_that_is_no_webhook_call_gets_a_sentence(world, body):
     assert count("alert_refusals", reason="malformed") == before + 1
 
 
-async def test_a_body_that_is_too_large_is_not_read(world):
+async def test_alert_body_that_is_too_large_is_not_read(world):
     status, _, _ = await world.post(b" " * (MAX_BODY_BYTES + 1))
     assert (status, world.noted) == (413, [])
 
 
-async def test_only_alerts_are_served(world):
+async def test_alert_server_serves_no_other_path_or_method(world):
     assert (await world.post(b"", path="/"))[0] == 404
     async with world.server() as http, http.get("/alerts") as response:
         assert response.status == 405
@@ -196,7 +196,7 @@ async def test_replica_that_does_not_lead_refuses_alerts_as_unavailable(world):
     assert (await world.post(webhook(alert()), {}))[0] == 401, "not even that without a token"
 
 
-def test_labels_may_be_missing_or_more():
+def test_alert_with_missing_or_additional_labels_is_decoded():
     body = json.dumps(webhook({"status": "firing", "labels": {}}, alert(cell="cell-0")))
     assert decode(body.encode()) == (
         Alert("", None, True),

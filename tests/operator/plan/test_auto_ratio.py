@@ -45,7 +45,7 @@ async def test_automatic_ratio_is_as_simulated_and_stays(open_world):
     ],
     ids=str,
 )
-async def test_a_ratio_that_is_given_or_useless_is_not_looked_for(spec, ratio):
+async def test_ratio_that_is_given_or_useless_is_not_simulated(spec, ratio):
     world = World(
         manifest(
             scheduling={"strategy": spec["strategy"]},
@@ -59,20 +59,20 @@ async def test_a_ratio_that_is_given_or_useless_is_not_looked_for(spec, ratio):
     assert not needs_load(world.manifest, MISSED)
 
 
-async def test_a_ratio_is_kept_while_the_load_is_not_known(open_world):
+async def test_ratio_is_kept_while_the_load_is_not_known(open_world):
     for world_load in (None, load_of(num_buckets=0), load_of(age_s=load_signals.STALE_S + 1)):
         open_world.load = world_load
         assert (await open_world.reconcile()).high_priority_ratio == pytest.approx(1 / 3)
 
 
-def test_the_load_is_asked_for_only_where_something_follows_from_it():
+def test_load_is_requested_only_when_it_is_needed():
     met = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=90)),))
     assert needs_load(AUTOSCALED, met)
     assert not needs_load(manifest(), met)
     assert needs_load(manifest(), MISSED)
 
 
-async def test_the_ratio_is_simulated_only_while_targets_are_missed(open_world):
+async def test_ratio_is_simulated_only_while_targets_are_missed(open_world):
     """What takes a second of computing is not done to change nothing."""
     await open_world.reconcile()
     missed = observation(manifest=open_world.manifest, report=MISSED)

@@ -32,7 +32,7 @@ def world():
 # -- without spec.autoscaling
 
 
-async def test_without_autoscaling_the_spec_decides_and_nothing_is_asked():
+async def test_target_without_autoscaling_is_the_spec_and_asks_for_no_load():
     world = World(manifest(instances=5))
     world.load = None
     first = await world.reconcile(report=None)
@@ -43,7 +43,7 @@ async def test_without_autoscaling_the_spec_decides_and_nothing_is_asked():
     assert (await world.reconcile()).desired_instances == 5
 
 
-async def test_kubectl_scale_and_an_hpa_make_a_change():
+async def test_target_without_autoscaling_changes_with_the_spec():
     world = World(manifest(instances=5))
     await world.reconcile()
     world.manifest = manifest(instances=2)
@@ -53,7 +53,7 @@ async def test_kubectl_scale_and_an_hpa_make_a_change():
     assert (await world.reconcile()).change is None
 
 
-async def test_taking_autoscaling_away_goes_back_to_the_spec(world):
+async def test_target_after_autoscaling_is_removed_is_the_spec(world):
     world.status = {"targetInstances": 7}
     assert (await world.reconcile()).desired_instances == 7
     world.manifest = manifest(instances=3)
@@ -70,13 +70,13 @@ async def test_target_starts_from_the_spec_and_goes_on_from_the_status(world):
     assert (await world.reconcile()).desired_instances == 6
 
 
-async def test_spec_instances_changes_nothing_once_there_is_a_target(world):
+async def test_spec_instances_with_a_target_has_no_effect(world):
     await world.reconcile()
     world.manifest = manifest(instances=7, autoscaling={"minInstances": 2, "maxInstances": 8})
     assert (await world.reconcile()).desired_instances == 3
 
 
-async def test_new_bounds_hold_at_once(world):
+async def test_target_follows_new_bounds_at_once(world):
     await world.reconcile()
     world.manifest = manifest(instances=5, autoscaling={"minInstances": 5, "maxInstances": 8})
     target = await world.reconcile()
@@ -113,7 +113,7 @@ async def test_resolved_alert_adds_no_instance(world):
     assert (await world.reconcile()).desired_instances == 3, "it was not repeated"
 
 
-async def test_the_next_instance_waits_until_the_last_can_have_helped(world):
+async def test_alert_that_persists_adds_an_instance_after_the_settling_time(world):
     await world.reconcile()
     world.alert()
     assert (await world.reconcile()).desired_instances == 4
@@ -165,7 +165,7 @@ async def every_hold(world, **differs):
     return target.reason
 
 
-async def test_no_answer_from_the_head_holds_even_under_an_alert(world):
+async def test_target_without_an_answer_of_the_head_holds_even_under_an_alert(world):
     world.load = None
     world.alert()
     assert "head does not tell" in await every_hold(world)
@@ -173,7 +173,7 @@ async def test_no_answer_from_the_head_holds_even_under_an_alert(world):
     assert "head does not answer" in await every_hold(world, report=None)
 
 
-async def test_a_load_that_was_not_counted_lately_holds(world):
+async def test_target_with_an_outdated_load_holds(world):
     world.load = load_of(num_buckets=0)
     assert "yet to be counted" in await every_hold(world)
     world.load = load_of(age_s=load_signals.STALE_S + 1)
@@ -182,14 +182,14 @@ async def test_a_load_that_was_not_counted_lately_holds(world):
     await every_hold(world)
 
 
-async def test_silence_of_alertmanager_holds(world):
+async def test_target_while_alertmanager_is_silent_holds(world):
     world.start()
     assert "Alertmanager" in await every_hold(world, heard=False)
     world.load = load_of(0)
     await every_hold(world, heard=False)
 
 
-async def test_missing_metrics_hold(world):
+async def test_target_without_metrics_holds(world):
     for _ in range(3 * DOWN_S // 5):
         world.alert(METRICS_MISSING)
         world.oracle.answer = wanted(1, 2)
@@ -198,13 +198,13 @@ async def test_missing_metrics_hold(world):
     assert METRICS_MISSING in target.reason
 
 
-async def test_silence_of_alertmanager_does_not_hold_up_growth(world):
+async def test_target_while_alertmanager_is_silent_can_grow(world):
     world.start()
     world.oracle.answer = wanted(5)
     assert (await world.reconcile(heard=False)).desired_instances == 5
 
 
-async def test_when_metrics_come_back_a_whole_window_has_to_pass(world):
+async def test_scale_down_after_metrics_return_waits_a_whole_window(world):
     world.oracle.answer = wanted(1, 2)
     for _ in range(DOWN_S // 5 - 1):
         await world.reconcile()
@@ -227,7 +227,7 @@ async def test_restarted_autoscaler_waits_for_a_whole_window(world):
     assert [(await world.reconcile()).desired_instances for _ in range(2)][-1] == 2
 
 
-async def test_misses_of_the_last_minute_keep_all(world):
+async def test_misses_of_the_last_minute_prevent_scale_down(world):
     world.oracle.answer = wanted(1, 2)
     world.report = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=89)),))
     for _ in range(2 * DOWN_S // 5):
@@ -239,7 +239,7 @@ async def test_misses_of_the_last_minute_keep_all(world):
     assert target.desired_instances == 2
 
 
-async def test_few_misses_keep_no_instances(world):
+async def test_few_misses_do_not_prevent_scale_down(world):
     world.oracle.answer = wanted(1, 2)
     world.report = Report((told(cell("cell-0", 0, 1, 2, finished=9, attained=0)),))
     for _ in range(2 * DOWN_S // 5):
@@ -247,7 +247,7 @@ async def test_few_misses_keep_no_instances(world):
     assert target.desired_instances == 2
 
 
-async def test_a_status_that_could_not_be_written_is_the_truth(world):
+async def test_target_after_a_failed_status_write_is_decided_anew(world):
     await world.reconcile()
     before = world.status
     world.alert()
@@ -265,7 +265,7 @@ async def test_a_status_that_could_not_be_written_is_the_truth(world):
 # -- what is simulated
 
 
-async def test_the_simulation_is_that_of_this_deployment(world):
+async def test_simulation_has_the_settings_of_the_deployment(world):
     await world.reconcile()
     need = world.oracle.simulate().need
     assert need.requests_per_s == pytest.approx(10.0)
@@ -288,7 +288,7 @@ async def test_the_simulation_is_that_of_this_deployment(world):
     assert found is not None and found.high_priority_ratio == 0.25
 
 
-async def test_without_an_instances_account_nothing_is_simulated(world):
+async def test_simulation_without_an_instance_report_does_not_run(world):
     await world.reconcile()
     silent = Report((cell("cell-0", 0, 1, 2),))
     observed = observation(manifest=AUTOSCALED, report=silent)
@@ -329,7 +329,7 @@ async def test_target_and_ready_are_metrics_until_it_is_gone(world):
     world.autoscaler.forget(*LLAMA)
 
 
-async def test_a_macroinstance_that_is_gone_leaves_nothing_behind(world):
+async def test_deleted_macroinstance_leaves_no_autoscaler_state(world):
     await world.reconcile()
     world.alert()
     world.autoscaler.forget(*LLAMA)
@@ -337,7 +337,7 @@ async def test_a_macroinstance_that_is_gone_leaves_nothing_behind(world):
     assert (await world.reconcile()).desired_instances == 3, "one of that name that is made anew"
 
 
-async def test_a_reason_does_not_change_while_nothing_does(world):
+async def test_scaling_reason_without_a_change_is_stable(world):
     """It goes into a condition, and a status that stays the same is not written."""
     world.oracle.answer = wanted(3)
     for load in (world.load, None, load_of(num_buckets=0), load_of(age_s=100.0)):

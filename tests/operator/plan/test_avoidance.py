@@ -106,14 +106,14 @@ def test_pod_that_becomes_ready_clears_what_was_counted() -> None:
     assert [entry.device_errors for entry in found.starts] == [1]
 
 
-def test_failures_count_for_an_hour() -> None:
+def test_device_failures_count_for_an_hour() -> None:
     looks = ((pod(0, failed(1)),), (), (pod(0, failed(1), uid="b"),))
     (recent,) = looked_at(*looks, gap=timedelta(minutes=29)).starts
     (late,) = looked_at(*looks, gap=timedelta(minutes=31)).starts
     assert (recent.device_errors, late.device_errors) == (2, 1)
 
 
-def test_entry_says_which_instance_failed_why_and_until_when() -> None:
+def test_avoided_node_entry_names_instance_cause_and_end() -> None:
     (entry,) = one_by_one(failed(3)).nodes
     assert entry.to_status() == {
         "node": "gpu-7",

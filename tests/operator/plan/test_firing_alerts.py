@@ -33,7 +33,7 @@ def ends(name, about=LLAMA, fingerprint=""):
     return Alert(name, about, False, fingerprint)
 
 
-def test_an_alert_fires_until_it_is_resolved(book):
+def test_alert_fires_until_it_is_resolved(book):
     assert book.firing(LLAMA) == frozenset()
     assert book.note(fires(LOW))
     assert book.firing(LLAMA) == {LOW}
@@ -67,14 +67,14 @@ def test_alert_that_is_not_repeated_ends(book, clock):
     assert book.note(fires(LOW)), "it is news again"
 
 
-def test_a_repeated_alert_goes_on(book, clock):
+def test_repeated_alert_goes_on(book, clock):
     for _ in range(5):
         book.note(fires(LOW))
         clock.now += STALE_S - 1
     assert book.firing(LLAMA) == {LOW}
 
 
-def test_silence_is_the_lack_of_a_heartbeat(book, clock):
+def test_alertmanager_without_a_heartbeat_is_silent(book, clock):
     assert book.is_silent, "nothing was ever heard"
     book.note(fires(LOW))
     assert book.is_silent, "one alert does not tell that others would come"
@@ -84,19 +84,19 @@ def test_silence_is_the_lack_of_a_heartbeat(book, clock):
     assert book.is_silent
 
 
-def test_a_heartbeat_that_ends_is_silence_at_once(book):
+def test_alertmanager_whose_heartbeat_resolves_is_silent_at_once(book):
     """Prometheus is gone, and Alertmanager says so."""
     book.note(Alert(HEARTBEAT, None, True))
     book.note(Alert(HEARTBEAT, None, False))
     assert book.is_silent
 
 
-def test_alerts_about_nothing_in_particular_are_left_alone(book):
+def test_alert_without_a_macroinstance_is_ignored(book):
     assert not book.note(Alert("Other", None, True))
     assert book.is_silent
 
 
-def test_a_macroinstance_that_is_gone_is_forgotten(book):
+def test_deleted_macroinstance_has_no_firing_alerts(book):
     book.note(fires(LOW))
     book.forget(LLAMA)
     book.forget(QWEN)

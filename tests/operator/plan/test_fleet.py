@@ -86,7 +86,7 @@ def test_state_of_a_member_follows_its_pod(of: InstancePod, state: State) -> Non
     assert member(observation(of, cells={"cell-0": []})).state is state
 
 
-def test_a_cell_is_where_its_scheduler_says_and_else_where_labels_say() -> None:
+def test_cell_of_a_member_is_by_its_scheduler_else_by_its_label() -> None:
     in_other = {"cell-0": [], "cell-1": [reported(pool=Pool.HP, remaining_tokens=7)]}
     found = member(observation(pod(), cells=in_other))
     assert (found.cell, found.pool, found.joined, found.remaining_tokens) == (

@@ -46,7 +46,7 @@ async def world():
     await world.simulations.stop()
 
 
-async def test_result_of_a_simulation_is_there_the_next_time(world):
+async def test_simulation_result_is_returned_by_the_next_call(world):
     assert world.need(3) is None, "nobody waits for it"
     assert await world.told() == LLAMA
     assert world.need(99) == CapacityEstimate(1.0, 3, 3)
@@ -87,14 +87,14 @@ async def test_simulation_that_takes_long_runs_less_often(world):
     await world.told()
 
 
-async def test_result_of_long_ago_is_not_used(world):
+async def test_simulation_result_of_long_ago_is_not_used(world):
     world.need(3)
     await world.told()
     world.now += STALE_S + 0.1
     assert world.need(3) is None
 
 
-async def test_the_event_loop_runs_on_and_one_is_simulated_after_another(world):
+async def test_simulations_run_one_by_one_beside_the_event_loop(world):
     begun, go_on = threading.Semaphore(0), threading.Semaphore(0)
     together, most, times = 0, 0, 0
 
@@ -118,7 +118,7 @@ async def test_the_event_loop_runs_on_and_one_is_simulated_after_another(world):
     assert (most, times) == (1, 2)
 
 
-async def test_result_for_a_forgotten_macroinstance_is_discarded(world):
+async def test_simulation_result_for_a_forgotten_macroinstance_is_discarded(world):
     go_on = threading.Event()
 
     def simulate():

@@ -58,7 +58,7 @@ def with_a_broken_node() -> tuple[FakeDeployment, Reconciler]:
     return fake, reconciler
 
 
-def test_instance_goes_to_another_node_and_others_stay() -> None:
+def test_instance_with_a_broken_device_moves_and_others_stay() -> None:
     fake, reconciler = with_a_broken_node()
     before = {name: pod["metadata"]["uid"] for name, pod in fake.pods().items()}
     asyncio.run(settle(fake, reconciler))
@@ -73,7 +73,7 @@ def test_instance_goes_to_another_node_and_others_stay() -> None:
     assert condition(fake, "Ready")["status"] == "True"
 
 
-def test_node_is_told_of_once_also_by_the_next_operator() -> None:
+def test_avoided_node_has_one_event_also_after_an_operator_restart() -> None:
     fake, reconciler = with_a_broken_node()
     reconcile(fake, reconciler, 3)
     fake.now += timedelta(minutes=1)
@@ -111,7 +111,7 @@ def test_node_has_instances_again_after_an_hour() -> None:
     assert sorted(notes) == ["", "", "gpu-7"]
 
 
-def test_only_node_is_avoided_until_its_hour_is_over_and_the_condition_says_so() -> None:
+def test_only_node_is_avoided_for_an_hour_and_degraded_says_so() -> None:
     fake, reconciler = settled(resource(1))
     fail_starts(fake, fake.pods()["instance-0"], "gpu-7", 3)
     reconcile(fake, reconciler, 2)
@@ -136,7 +136,7 @@ def test_only_node_is_avoided_until_its_hour_is_over_and_the_condition_says_so()
     assert "NodeAvoided" in events(fake)
 
 
-def test_new_form_of_the_spec_may_run_on_the_node_at_once() -> None:
+def test_changed_spec_may_run_on_the_avoided_node_at_once() -> None:
     fake, reconciler = with_a_broken_node()
     asyncio.run(settle(fake, reconciler))
     fake.apply(resource(3, template={"spec": {"priorityClassName": "high"}}))

@@ -10,7 +10,7 @@ from macroserve.operator.k8s.client import Api
 from macroserve.operator.reconcile.head_connection import HeadConnection
 
 
-async def test_a_load_that_is_not_told_takes_nothing_else_with_it() -> None:
+async def test_head_without_a_load_report_still_reports_cells() -> None:
     fake = FakeDeployment(cells={"cell-0": {}})
 
     def answer_all_but_the_load(path: str) -> None:

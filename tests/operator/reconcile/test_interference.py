@@ -16,7 +16,7 @@ from macroserve.operator.k8s.client import ApiError
 from macroserve.operator.k8s.kinds import DEPLOYMENT, POD, SECRET, SERVICE
 
 
-def test_a_deleted_object_is_made_again() -> None:
+def test_deleted_object_is_made_again() -> None:
     fake, reconciler = settled(resource())
     service = next(obj for obj in fake.api.all(SERVICE) if obj["metadata"]["name"] == NAME)
     fake.api.remove(SERVICE, service)
@@ -24,7 +24,7 @@ def test_a_deleted_object_is_made_again() -> None:
     assert NAME in {obj["metadata"]["name"] for obj in fake.api.all(SERVICE)}
 
 
-def test_a_changed_object_is_put_right_once() -> None:
+def test_changed_object_is_put_right_once() -> None:
     fake, reconciler = settled(resource())
     service = next(obj for obj in fake.api.all(SERVICE) if obj["metadata"]["name"] == NAME)
     service["spec"]["ports"] = [{"port": 1}]
@@ -36,7 +36,7 @@ def test_a_changed_object_is_put_right_once() -> None:
     assert service["spec"]["another's"] == "stays"
 
 
-def test_an_object_of_somebody_else_is_not_taken_over() -> None:
+def test_foreign_object_of_the_same_name_is_not_adopted() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     theirs = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": {"theirs": True}}
@@ -50,7 +50,7 @@ def test_an_object_of_somebody_else_is_not_taken_over() -> None:
     assert fake.pods(), "the rest goes on"
 
 
-def test_a_pod_of_somebody_else_is_not_taken_over() -> None:
+def test_foreign_pod_of_the_same_name_is_not_adopted() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     theirs = {"metadata": {"name": "llama-instance-1", "namespace": NAMESPACE, "labels": {}}}
@@ -60,7 +60,7 @@ def test_a_pod_of_somebody_else_is_not_taken_over() -> None:
     assert condition(fake, "Degraded")["reason"] == "NameTaken"
 
 
-def test_a_pod_that_is_refused_holds_up_nothing_else() -> None:
+def test_refused_pod_holds_up_no_other_action() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
 
@@ -76,7 +76,7 @@ def test_a_pod_that_is_refused_holds_up_nothing_else() -> None:
     assert "spec.containers[0].image: Required value" in degraded["message"]
 
 
-def test_tokens_that_a_person_made_are_used() -> None:
+def test_tokens_created_by_a_user_are_used() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     data = {"secret": "czE=", "admin-token": "YTE="}
@@ -100,7 +100,7 @@ def test_tokens_that_a_head_refuses_are_read_again() -> None:
     assert condition(fake, "Progressing")["status"] == "False"
 
 
-def test_a_head_that_has_yet_to_take_over_an_admin_token_is_spoken_to_with_either() -> None:
+def test_head_before_it_reads_a_new_admin_token_is_called_with_either() -> None:
     fake, reconciler = settled(resource())
     (secret,) = fake.api.all(SECRET)
     fake.head_token = base64.b64decode(secret["data"]["admin-token"]).decode()
@@ -113,7 +113,7 @@ def test_a_head_that_has_yet_to_take_over_an_admin_token_is_spoken_to_with_eithe
         assert condition(fake, "Progressing")["status"] == "False"
 
 
-def test_tokens_that_somebody_makes_at_the_same_time_are_used() -> None:
+def test_tokens_created_concurrently_are_used() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     metadata = {"name": "llama-tokens", "namespace": NAMESPACE}
@@ -134,7 +134,7 @@ def test_tokens_that_somebody_makes_at_the_same_time_are_used() -> None:
     ("state", "waited_s"),
     [({"waiting": {"reason": "ContainerCreating"}}, 0), ({"running": {}}, 10)],
 )
-def test_tokens_that_are_deleted_are_there_again_at_once_when_a_pod_needs_them(
+def test_deleted_tokens_are_created_again_before_a_pod_needs_them(
     state: dict[str, object], waited_s: float
 ) -> None:
     fake, reconciler = settled(resource())
@@ -147,7 +147,7 @@ def test_tokens_that_are_deleted_are_there_again_at_once_when_a_pod_needs_them(
     assert after["data"] == before["data"]
 
 
-def test_a_changed_secrets_keys_stand_before_the_former_ones_for_ten_minutes() -> None:
+def test_keys_of_a_changed_secret_precede_the_former_for_ten_minutes() -> None:
     fake, reconciler = settled(resource())
     (before,) = fake.api.all(SECRET)
     former = keys(before)
@@ -165,7 +165,7 @@ def test_a_changed_secrets_keys_stand_before_the_former_ones_for_ten_minutes() -
     assert condition(fake, "Ready")["status"] == "True"
 
 
-def test_a_secret_of_an_earlier_version_gets_its_keys_before_pods_mount_them() -> None:
+def test_secret_of_an_earlier_version_gets_its_keys_before_pods_mount_them() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     data = {"secret": encoded("s"), "admin-token": encoded("a")}
@@ -189,7 +189,7 @@ def keys(secret: Mapping[str, Any]) -> list[str]:
     return base64.b64decode(secret["data"]["key-handles"]).decode().split()
 
 
-def test_tokens_that_nobody_knows_any_more_are_made_anew_once_no_pod_has_them() -> None:
+def test_lost_tokens_are_replaced_once_no_pod_has_them() -> None:
     fake, _ = settled(resource())
     in_state(fake, {"running": {}})
     (before,) = fake.api.all(SECRET)
@@ -214,7 +214,7 @@ def in_state(fake: FakeDeployment, state: dict[str, object]) -> None:
         fake.api.put(POD, pod)
 
 
-def test_tokens_that_cannot_be_used_are_told_of() -> None:
+def test_unusable_tokens_are_reported_as_a_problem() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     metadata = {"name": "llama-tokens", "namespace": NAMESPACE}
@@ -225,7 +225,7 @@ def test_tokens_that_cannot_be_used_are_told_of() -> None:
     assert not fake.pods()
 
 
-def test_missing_api_keys_are_told_of_while_earlier_ingresses_serve() -> None:
+def test_missing_api_keys_are_reported_while_earlier_ingresses_serve() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     reconciler = fake.reconciler()
@@ -240,7 +240,7 @@ def test_missing_api_keys_are_told_of_while_earlier_ingresses_serve() -> None:
     assert condition(fake, "Degraded")["reason"] == "SecretNotFound"
 
 
-def test_missing_api_keys_are_told_of_until_they_are_there() -> None:
+def test_missing_api_keys_are_reported_until_they_exist() -> None:
     wanted = resource(ingress={"replicas": 1, "apiKeysSecret": "keys"})
     fake = FakeDeployment()
     fake.apply(wanted)

@@ -25,7 +25,7 @@ from macroserve.operator.reconcile.reconciler import Requeue
 
 
 # -- what is there in the end
-def test_a_macroinstance_gets_its_objects_and_owns_them() -> None:
+def test_macroinstance_gets_its_objects_and_owns_them() -> None:
     fake, _ = settled(resource())
     made = {
         (kind.name, obj["metadata"]["name"])
@@ -82,7 +82,7 @@ def test_instances_of_a_version_that_no_cell_can_talk_to_are_replaced_one_by_one
     assert condition(fake, "Ready")["status"] == "True"
 
 
-def test_growth_splits_a_cell_and_shrinking_merges_it_again() -> None:
+def test_scale_up_splits_a_cell_and_scale_down_merges_it() -> None:
     fake, reconciler = settled(resource(3))
     fake.apply(resource(7))
     asyncio.run(settle(fake, reconciler))
@@ -94,7 +94,7 @@ def test_growth_splits_a_cell_and_shrinking_merges_it_again() -> None:
     assert {"Merged", "InstanceDraining", "InstanceRemoved", "ScaledDown"} <= events(fake)
 
 
-def test_labels_follow_the_schedulers() -> None:
+def test_pod_labels_follow_the_schedulers() -> None:
     fake, _ = settled(resource(6))
     for name, pod in fake.pods().items():
         labels = pod["metadata"]["labels"]
@@ -183,7 +183,7 @@ def test_reconcile_during_an_action_is_requeued_soon() -> None:
     assert asyncio.run(paces()) == [Requeue.SOON] * 3, "it drains"
 
 
-def test_figures_of_the_load_are_told_now_and_then() -> None:
+def test_load_in_the_status_is_updated_rarely() -> None:
     fake, reconciler = settled(resource())
     fake.api.calls.clear()
 
@@ -230,7 +230,7 @@ def test_events_wait_until_the_status_can_be_written() -> None:
 
 
 # -- a wrong spec
-def test_a_spec_that_cannot_be_used_changes_nothing_but_the_status() -> None:
+def test_invalid_spec_changes_the_status_alone() -> None:
     fake, reconciler = settled(resource(3))
     before = set(fake.pods())
     fake.apply(resource(5, mitosis={"lowerBound": 4, "upperBound": 4}))

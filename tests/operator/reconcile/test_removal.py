@@ -10,7 +10,7 @@ from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import POD
 
 
-def test_a_working_instance_is_drained_before_it_is_deleted() -> None:
+def test_working_instance_is_drained_before_it_is_deleted() -> None:
     fake, reconciler = settled(resource(3))
     for engine in fake.engines.values():
         engine.tokens = 100
@@ -32,7 +32,7 @@ def test_a_working_instance_is_drained_before_it_is_deleted() -> None:
     assert fake.cut == []
 
 
-def test_a_drain_ends_with_its_budget() -> None:
+def test_drain_ends_with_its_budget() -> None:
     fake, reconciler = settled(resource(3))
     for engine in fake.engines.values():
         engine.tokens = 100
@@ -50,7 +50,7 @@ def test_a_drain_ends_with_its_budget() -> None:
     asyncio.run(shrink())
 
 
-def test_a_pod_that_somebody_else_deletes_takes_no_new_requests_and_is_replaced() -> None:
+def test_pod_that_somebody_else_deletes_takes_no_new_requests_and_is_replaced() -> None:
     fake, reconciler = settled(resource(3))
     leaving = fake.pods()["instance-1"]
     asyncio.run(fake.api.delete(POD, NAMESPACE, leaving["metadata"]["name"]))
@@ -59,14 +59,14 @@ def test_a_pod_that_somebody_else_deletes_takes_no_new_requests_and_is_replaced(
     assert "instance-3" in fake.pods()
 
 
-def test_a_pod_on_a_lost_node_is_replaced_and_erased() -> None:
+def test_pod_on_a_lost_node_is_replaced_and_erased() -> None:
     fake, reconciler = settled(resource(3))
     fake.lose(fake.pods()["instance-1"], kubelet_only=False)
     asyncio.run(fake.reconcile(reconciler))
     assert set(fake.pods()) == {"instance-0", "instance-2", "instance-3"}
 
 
-def test_where_only_the_kubelet_is_dead_the_instance_finishes_first() -> None:
+def test_instance_whose_kubelet_alone_is_dead_finishes_first() -> None:
     fake, reconciler = settled(resource(3))
     engine = fake.engines["llama-instance-1"]
     engine.tokens = 10
@@ -93,7 +93,7 @@ def test_instances_that_serve_are_left_alone_while_the_head_is_away() -> None:
     assert condition(fake, "Progressing")["status"] == "True"
 
 
-def test_a_head_that_comes_back_empty_gets_its_cells_again() -> None:
+def test_head_that_comes_back_empty_gets_its_cells_again() -> None:
     fake, reconciler = settled(resource(6))
     before = cells(fake)
     assert len(before) == 2

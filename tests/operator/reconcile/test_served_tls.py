@@ -42,7 +42,7 @@ def is_ready(fake: FakeDeployment) -> bool:
     return condition(fake, "Ready")["status"] == "True"
 
 
-def test_a_macroinstance_gets_a_certificate_of_its_own_and_serves() -> None:
+def test_macroinstance_gets_a_certificate_of_its_own_and_serves() -> None:
     fake, _ = settled(resource(), TLS)
     found = secret(fake)
     assert found is not None and found["type"] == "kubernetes.io/tls"
@@ -51,16 +51,14 @@ def test_a_macroinstance_gets_a_certificate_of_its_own_and_serves() -> None:
     assert is_ready(fake) and all(engine.tls for engine in fake.engines.values())
 
 
-def test_without_tls_there_is_no_certificate_and_nothing_asks_for_one() -> None:
+def test_macroinstance_without_tls_has_no_certificate() -> None:
     fake, _ = settled(resource(), PLAIN)
     assert secret(fake) is None and is_ready(fake)
     assert not any(engine.tls for engine in fake.engines.values())
 
 
 @pytest.mark.parametrize(("before", "after"), [(PLAIN, TLS), (TLS, PLAIN)])
-def test_a_switch_replaces_instances_and_most_of_them_stay_meanwhile(
-    before: ServedTls, after: ServedTls
-) -> None:
+def test_tls_switch_replaces_instances_a_few_at_a_time(before: ServedTls, after: ServedTls) -> None:
     fake, _ = settled(resource(), before)
     reconciler = fake.switch(after)
     assert fewest_staying(fake, reconciler) >= 2
@@ -69,7 +67,7 @@ def test_a_switch_replaces_instances_and_most_of_them_stay_meanwhile(
     assert all(engine.tls is after.enabled for engine in fake.engines.values())
 
 
-def test_a_certificate_is_renewed_in_time_and_replaces_no_pod() -> None:
+def test_certificate_is_renewed_in_time_and_replaces_no_pod() -> None:
     fake, reconciler = settled(resource(), TLS)
     before, pods = data(fake), set(fake.pods())
     fake.now += timedelta(days=61)
@@ -79,14 +77,14 @@ def test_a_certificate_is_renewed_in_time_and_replaces_no_pod() -> None:
     assert set(fake.pods()) == pods and is_ready(fake)
 
 
-def test_another_operator_goes_on_with_the_certificate_that_is_there() -> None:
+def test_restarted_operator_keeps_the_certificate() -> None:
     fake, _ = settled(resource(), TLS)
     before = data(fake)
     asyncio.run(settle(fake, fake.reconciler()))
     assert data(fake) == before
 
 
-def test_a_certificate_that_is_lost_is_put_back_for_pods_still_show_it() -> None:
+def test_lost_certificate_is_restored() -> None:
     fake, reconciler = settled(resource(), TLS)
     before, found = data(fake), secret(fake)
     assert found is not None
@@ -95,7 +93,7 @@ def test_a_certificate_that_is_lost_is_put_back_for_pods_still_show_it() -> None
     assert data(fake) == before
 
 
-def test_a_persons_own_certificate_is_left_as_it_is() -> None:
+def test_certificate_of_a_user_is_unchanged() -> None:
     fake = FakeDeployment(served_tls=TLS)
     fake.api.put(SECRET, a_persons(fake))
     before = data(fake)
@@ -108,7 +106,7 @@ def test_a_persons_own_certificate_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("authority", [None, "", "nonsense"])
-def test_a_certificate_that_cannot_be_used_is_told_of(authority: str | None) -> None:
+def test_unusable_certificate_is_reported_as_a_problem(authority: str | None) -> None:
     fake = FakeDeployment(served_tls=TLS)
     own = a_persons(fake)
     own["stringData"] |= {AUTHORITY: authority} if authority is not None else {}
@@ -123,7 +121,7 @@ def test_a_certificate_that_cannot_be_used_is_told_of(authority: str | None) -> 
     assert not fake.pods() and not fake.requests
 
 
-def test_with_an_issuer_cert_manager_makes_the_secret() -> None:
+def test_certificate_with_an_issuer_is_made_by_cert_manager() -> None:
     fake = FakeDeployment(served_tls=ISSUED)
     fake.apply(resource())
     reconciler = fake.reconciler()

@@ -60,11 +60,13 @@ TABLE = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), TABLE.values(), ids=TABLE.keys())
-def test_every_term_excludes_the_nodes(spec: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_affinity_excludes_the_nodes_in_every_term(
+    spec: dict[str, Any], expected: dict[str, Any]
+) -> None:
     assert excluding(spec, NODES)["affinity"] == expected.get("affinity", expected)
 
 
-def test_without_nodes_nothing_changes() -> None:
+def test_affinity_without_nodes_is_unchanged() -> None:
     assert excluding({"affinity": SPREAD}, frozenset()) == {"affinity": SPREAD}
 
 

@@ -113,14 +113,14 @@ def test_port_of_a_part_is_reached_by_these_pods_alone(
     assert found == expected - {"anybody"}
 
 
-def test_clients_can_be_narrowed() -> None:
+def test_network_policy_with_clients_admits_these_alone() -> None:
     served = ServedNetwork(clients_from=({"podSelector": {"matchLabels": {"app": "gateway"}}},))
     assert reaches(("team", {"app": "gateway"}), "ingress", PUBLIC, served)
     assert not reaches(STRANGER, "ingress", PUBLIC, served)
     assert not reaches(STRANGER, "ingress", PRIVATE, served)
 
 
-def test_without_monitoring_only_the_parts_reach_the_private_ports() -> None:
+def test_network_policy_without_monitoring_admits_only_the_parts() -> None:
     served = ServedNetwork(metrics_from=())
     for component, port in (("ingress", PRIVATE), ("instance", CONTROL)):
         assert reaches(own("ingress"), component, port, served)
@@ -129,12 +129,12 @@ def test_without_monitoring_only_the_parts_reach_the_private_ports() -> None:
 
 
 @pytest.mark.parametrize("component", ["head", "ingress", "instance"])
-def test_policies_that_are_turned_off_let_everything_through(component: str) -> None:
+def test_network_policies_that_are_disabled_allow_all_callers(component: str) -> None:
     assert reaches(STRANGER, component, RAY, ServedNetwork(enabled=False))
 
 
 @pytest.mark.parametrize("component", ["head", "ingress", "instance"])
-def test_every_port_of_a_pod_has_a_rule(component: str) -> None:
+def test_network_policy_has_a_rule_for_every_port(component: str) -> None:
     of = context()
     pod = {
         "head": head.deployment(of)["spec"]["template"],
@@ -145,13 +145,13 @@ def test_every_port_of_a_pod_has_a_rule(component: str) -> None:
         assert reaches(own("ingress"), component, port["containerPort"])
 
 
-def test_cells_listen_where_the_policy_lets_ingresses_in() -> None:
+def test_cell_ports_are_those_that_the_network_policy_opens() -> None:
     pod = head.deployment(context())["spec"]["template"]
     args = pod["spec"]["containers"][0]["args"]
     assert args[args.index("--cell-ports") + 1] == f"{CELL}-{LAST_CELL}"
 
 
-def test_policies_go_with_the_macroinstance() -> None:
+def test_network_policies_are_owned_by_the_macroinstance() -> None:
     for policy in network.policies(context()):
         (owner,) = policy["metadata"]["ownerReferences"]
         assert owner["uid"] == "uid-llama"

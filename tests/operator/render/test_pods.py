@@ -52,12 +52,14 @@ def revisions(of: RenderContext) -> dict[str, str]:
 
 @pytest.mark.parametrize("component", ["head", "ingress", "instance"])
 class TestEveryPod:
-    def test_runs_its_part(self, component: str) -> None:
+    def test_pod_runs_its_part(self, component: str) -> None:
         args = container(pods(context())[component])["args"]
         file = "/etc/macroserve/manifest/macroinstance.json"
         assert args[:4] == ["run", component, "-f", file]
 
-    def test_with_tls_has_the_certificate_and_not_what_signs_it(self, component: str) -> None:
+    def test_pod_with_tls_has_the_certificate_without_the_authoritys_key(
+        self, component: str
+    ) -> None:
         pod = pods(context(tls=TLS))[component]
         args = container(pod)["args"]
         assert args[args.index("--tls") + 1] == "/etc/macroserve/tls"
@@ -71,15 +73,15 @@ class TestEveryPod:
         items = {item["key"]: item["path"] for item in volume["secret"]["items"]}
         assert items == {name: name for name in ("tls.crt", "tls.key", "ca.crt")}
 
-    def test_without_tls_knows_of_none(self, component: str) -> None:
+    def test_pod_without_tls_mentions_none(self, component: str) -> None:
         pod = pods(context())[component]
         assert "tls" not in json.dumps(pod).lower()
         assert "scheme" not in json.dumps(pod)
 
-    def test_is_replaced_when_tls_is_switched_on(self, component: str) -> None:
+    def test_pod_is_replaced_when_tls_is_enabled(self, component: str) -> None:
         assert revisions(context(tls=TLS))[component] != revisions(context())[component]
 
-    def test_is_confined(self, component: str) -> None:
+    def test_pod_is_confined(self, component: str) -> None:
         spec = pods(context())[component]["spec"]
         assert spec["automountServiceAccountToken"] is False
         assert spec["securityContext"] == {
@@ -95,7 +97,7 @@ class TestEveryPod:
             "capabilities": {"drop": ["ALL"]},
         }
 
-    def test_can_write_where_it_must(self, component: str) -> None:
+    def test_pod_can_write_to_its_scratch_folders(self, component: str) -> None:
         pod = pods(context())[component]
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         mounts = {mount["mountPath"]: mount for mount in container(pod)["volumeMounts"]}
@@ -104,7 +106,7 @@ class TestEveryPod:
         for name in ("HOME", "XDG_CACHE_HOME", "HF_HOME"):
             assert env(pod)[name]["value"].startswith("/var/cache/macroserve/")
 
-    def test_finds_its_files_and_its_address(self, component: str) -> None:
+    def test_pod_has_its_files_and_its_address(self, component: str) -> None:
         pod = pods(context())[component]
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         mounts = {mount["mountPath"]: mount for mount in container(pod)["volumeMounts"]}
@@ -114,7 +116,7 @@ class TestEveryPod:
         assert tokens["secret"]["secretName"] == "llama-tokens"
         assert env(pod)["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
 
-    def test_sees_the_keys_of_its_role_alone(self, component: str) -> None:
+    def test_pod_has_the_keys_of_its_role_alone(self, component: str) -> None:
         seen = {
             "head": {"handles", "cells", "routing", "orders", "control", "admin-token"},
             "ingress": {"cells", "routing", "generation"},
@@ -129,11 +131,11 @@ class TestEveryPod:
         held = shared.tokens(context())["stringData"]
         assert {item["key"] for item in tokens["items"]} <= held.keys() - {"secret"}
 
-    def test_mounts_its_keys_so_that_changes_arrive(self, component: str) -> None:
+    def test_pod_mounts_its_keys_as_folders_that_update(self, component: str) -> None:
         mounts = container(pods(context())[component])["volumeMounts"]
         assert not any("subPath" in mount for mount in mounts)
 
-    def test_soon_leaves_a_lost_node(self, component: str) -> None:
+    def test_pod_leaves_a_lost_node_after_ten_seconds(self, component: str) -> None:
         tolerations = pods(context())[component]["spec"]["tolerations"]
         assert {(t["key"], t["tolerationSeconds"]) for t in tolerations} == {
             ("node.kubernetes.io/not-ready", 10),
@@ -154,7 +156,7 @@ class TestEveryPod:
             ({"model": {"source": "tiny", "maxModelLen": 4096}}, True),
         ],
     )
-    def test_is_replaced_when_what_it_reads_at_its_start_changes(
+    def test_pod_is_replaced_when_its_start_options_change(
         self, component: str, changed: dict[str, Any], is_replaced: bool
     ) -> None:
         before, after = (
@@ -163,12 +165,12 @@ class TestEveryPod:
         )
         assert (before != after) is is_replaced
 
-    def test_is_replaced_for_another_image(self, component: str) -> None:
+    def test_pod_is_replaced_for_another_image(self, component: str) -> None:
         other = context(image="registry.local/engine:2")
         assert revisions(other)[component] != revisions(context())[component]
 
 
-def test_fields_that_a_person_left_out_replace_no_pod() -> None:
+def test_fields_with_defaults_left_out_replace_no_pod() -> None:
     written = {
         "model": {"source": "tiny", "maxModelLen": 2048},
         "engine": {"type": "Emulated", "maxBatchTokens": 2048},  # which follows from another
@@ -210,12 +212,12 @@ def test_probes_ask_by_tls_where_it_is_served() -> None:
 
 
 @pytest.mark.parametrize(("tls", "scheme"), [(PLAIN, "http"), (TLS, "https")])
-def test_an_ingress_asks_the_head_as_it_listens(tls: ServedTls, scheme: str) -> None:
+def test_ingress_calls_the_head_by_its_scheme(tls: ServedTls, scheme: str) -> None:
     args = container(pods(context(tls=tls))["ingress"])["args"]
     assert args[args.index("--head") + 1] == f"{scheme}://llama-head:8100"
 
 
-def test_with_an_issuer_the_certificate_is_made_before_what_mounts_it() -> None:
+def test_certificate_with_an_issuer_is_applied_before_the_pods() -> None:
     issued = ServedTls(enabled=True, issuer_ref={"name": "team"})
     kinds = [kind for kind, _ in children(context(tls=issued), BUDGET)]
     assert kinds.index(CERTIFICATE) < kinds.index(DEPLOYMENT)
@@ -236,7 +238,7 @@ def test_ports_of_services_are_those_of_pods() -> None:
         assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
-def test_an_instance_knows_its_name_and_follows_its_labels() -> None:
+def test_instance_knows_its_name_and_follows_its_labels() -> None:
     pod = pods(context())["instance"]
     assert pod["metadata"]["name"] == "llama-instance-3"
     assert pod["metadata"]["labels"] == {
@@ -298,14 +300,14 @@ def test_devices_are_asked_for_by_the_template_alone() -> None:
         ({"spec": {"tolerations": [{"key": "gpu"}]}}, {"head", "ingress", "instance"}),
     ],
 )
-def test_a_template_replaces_only_the_pods_that_it_changes(
+def test_template_replaces_only_the_pods_that_it_changes(
     template: dict[str, Any], replaced: set[str]
 ) -> None:
     before, after = revisions(context()), revisions(context(template=template))
     assert {component for component in before if before[component] != after[component]} == replaced
 
 
-def test_servers_roll_out_without_a_gap_and_the_head_without_a_twin() -> None:
+def test_ingress_rolls_out_without_a_gap_and_the_head_alone() -> None:
     of = context(ingress={"replicas": 3})
     assert head.deployment(of)["spec"]["strategy"] == {"type": "Recreate"}
     spec = ingress.deployment(of)["spec"]
@@ -328,7 +330,7 @@ def test_api_keys_are_mounted_where_they_are_asked_for() -> None:
     assert {"secretName": "keys", "defaultMode": 0o440} in [v.get("secret") for v in volumes]
 
 
-def test_the_manifest_is_as_applied_without_status() -> None:
+def test_manifest_is_as_applied_without_status() -> None:
     document = resource(5) | {"status": {"instances": 5}}
     of = RenderContext(parse(resource(5)), document, "team", "uid-llama", "image", "Always")
     data = shared.config_map(of)["data"]["macroinstance.json"]
@@ -340,7 +342,7 @@ def test_the_manifest_is_as_applied_without_status() -> None:
     }
 
 
-def test_tokens_are_random_and_of_no_use_to_guess() -> None:
+def test_tokens_are_random_and_long() -> None:
     one, other = (shared.tokens(context())["stringData"] for _ in range(2))
     values = [*one.values(), *other.values()]
     assert {"secret", "admin-token"} <= set(one)
@@ -365,7 +367,7 @@ def test_every_object_has_an_owner_and_labels() -> None:
 
 @pytest.mark.parametrize("component", ["head", "ingress", "instance"])
 @pytest.mark.parametrize("engine", ["Emulated", "vLLM"])
-def test_no_pod_can_fill_its_node(component: str, engine: str) -> None:
+def test_pod_memory_and_scratch_are_limited(component: str, engine: str) -> None:
     template = {
         "spec": {
             "initContainers": [{"name": "fetch"}],

@@ -171,25 +171,25 @@ def test_template_sets_fields_of_the_container(
     assert container(merged(POD, engine(**fields)))[path] == expected
 
 
-def test_a_container_of_another_name_stands_beside() -> None:
+def test_template_container_of_another_name_is_added() -> None:
     template = {"spec": {"containers": [{"name": "sidecar", "image": "theirs"}]}}
     pod = merged(POD, template)
     assert [c["name"] for c in pod["spec"]["containers"]] == ["engine", "sidecar"]
     assert container(pod) == container(POD)
 
 
-def test_labels_and_annotations_come_besides_ours() -> None:
+def test_template_labels_and_annotations_are_added() -> None:
     metadata = {"labels": {"own": "theirs", "team": "a"}, "annotations": {"note": "b"}}
     pod = merged(POD, {"metadata": {**metadata, "name": "theirs"}})
     assert pod["metadata"] == {"labels": {"own": "1", "team": "a"}, "annotations": {"note": "b"}}
 
 
 @pytest.mark.parametrize("template", [{}, {"metadata": None}, {"spec": {}}])
-def test_an_empty_template_changes_nothing(template: dict[str, Any]) -> None:
+def test_empty_template_changes_nothing(template: dict[str, Any]) -> None:
     assert merged(POD, template) == POD
 
 
-def test_the_pod_that_was_given_stays_as_it_is() -> None:
+def test_template_leaves_the_given_pod_unchanged() -> None:
     before = str(POD)
     merged(POD, engine(image="theirs", env=[{"name": "HOME", "value": "theirs"}]))
     assert str(POD) == before
@@ -216,7 +216,7 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_the_head_takes_over_where_it_may_run_but_no_device() -> None:
+def test_head_takes_placement_from_the_template_but_no_device() -> None:
     assert for_head(FULL) == {
         "spec": {
             "imagePullSecrets": [{"name": "registry"}],
@@ -225,7 +225,7 @@ def test_the_head_takes_over_where_it_may_run_but_no_device() -> None:
     }
 
 
-def test_the_ingress_takes_over_how_to_come_by_the_model_too() -> None:
+def test_ingress_takes_placement_and_model_access_from_the_template() -> None:
     assert for_ingress(FULL) == {
         "spec": {
             "imagePullSecrets": [{"name": "registry"}],

@@ -290,7 +290,7 @@ def test_transition_time_is_in_utc() -> None:
     assert {one["lastTransitionTime"] for one in conditions(found)} == {"2026-03-01T12:00:00Z"}
 
 
-def test_a_time_changes_with_the_status_alone() -> None:
+def test_transition_time_changes_with_the_status_alone() -> None:
     before = conditions(RECONCILED)
     later = observation(
         now=NOW + timedelta(minutes=5),
@@ -305,7 +305,7 @@ def test_a_time_changes_with_the_status_alone() -> None:
     assert {one["observedGeneration"] for one in after} == {5}
 
 
-def test_a_reason_that_changes_keeps_the_time_while_the_status_stays() -> None:
+def test_transition_time_is_kept_when_only_the_reason_changes() -> None:
     before = conditions(of_pods(pod(0), pod(1), STARTING))
     later = observation(
         now=NOW + timedelta(minutes=5), head=Server(0, 1), status={"conditions": before}
@@ -318,7 +318,7 @@ def test_a_reason_that_changes_keeps_the_time_while_the_status_stays() -> None:
 BAD = ("spec.instances is 0, must be a whole number of at least 1.", "spec.x is unknown.")
 
 
-def test_an_invalid_spec_leaves_what_is_said_of_what_runs() -> None:
+def test_invalid_spec_keeps_the_conditions_of_the_running_fleet() -> None:
     before = conditions(RECONCILED)
     after = invalid(BAD, before, 5, NOW + timedelta(minutes=1))
     degraded = condition(after, Kind.DEGRADED)
@@ -334,7 +334,7 @@ def test_an_invalid_spec_leaves_what_is_said_of_what_runs() -> None:
             assert {**old, "observedGeneration": 5} == new
 
 
-def test_a_spec_that_was_never_good_is_not_ready() -> None:
+def test_spec_that_was_never_valid_is_not_ready() -> None:
     said = {one["type"]: (one["status"], one["reason"]) for one in invalid(BAD, (), 1, NOW)}
     assert said == {
         "Ready": ("False", "InvalidSpec"),
@@ -345,7 +345,7 @@ def test_a_spec_that_was_never_good_is_not_ready() -> None:
     }
 
 
-def test_a_corrected_spec_leaves_no_trace() -> None:
+def test_corrected_spec_clears_the_invalid_reason() -> None:
     broken = invalid(BAD, conditions(RECONCILED), 5, NOW)
     mended = conditions(reconcile_result(observation(status={"conditions": broken})))
     assert all(one["reason"] != Reason.INVALID_SPEC for one in mended)

@@ -84,7 +84,7 @@ def test_reconcile_without_a_change_has_no_events() -> None:
         (PRIORITY, "RatioChanged", "Put instance-1 into the hp pool. Of 3 it should be 2."),
     ],
 )
-def test_a_decision_is_told(decision: Any, reason: str, message: str) -> None:
+def test_decision_has_an_event(decision: Any, reason: str, message: str) -> None:
     assert told(settled(), reconcile_result(plan=FleetPlan((decision,), ()))) == [
         ("Normal", reason, message)
     ]
@@ -122,7 +122,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("action", "event"), STEPS)
-def test_a_step_is_told_when_it_is_done(action: Action, event: tuple[str, str] | None) -> None:
+def test_completed_action_has_an_event(action: Action, event: tuple[str, str] | None) -> None:
     plan = FleetPlan((ADD,), (action,))
     assert told(settled(), reconcile_result(plan=plan)) == [], "it was not carried out"
     expected = [("Normal", *event)] if event else []
@@ -136,7 +136,9 @@ def test_a_step_is_told_when_it_is_done(action: Action, event: tuple[str, str] |
         (Change(NOW, 5, 3, "It is idle."), ("ScaledDown", "From 5 to 3 instances. It is idle.")),
     ],
 )
-def test_a_change_of_the_desired_instances_is_told(change: Change, event: tuple[str, str]) -> None:
+def test_change_of_the_desired_instances_has_an_event(
+    change: Change, event: tuple[str, str]
+) -> None:
     found = reconcile_result(desired=target(3, change=change))
     assert told(settled(), found) == [("Normal", *event)]
 
@@ -193,7 +195,7 @@ TRANSITIONS = [
 
 
 @pytest.mark.parametrize(("before", "after", "events"), TRANSITIONS)
-def test_a_change_of_a_condition_is_told(
+def test_change_of_a_condition_has_an_event(
     before: ReconcileResult, after: ReconcileResult, events: list[tuple[str, str, str]]
 ) -> None:
     to = recorder()
@@ -203,13 +205,13 @@ def test_a_change_of_a_condition_is_told(
 
 
 @pytest.mark.parametrize(("before", "after", "events"), TRANSITIONS)
-def test_a_new_process_goes_on_from_the_status(
+def test_restarted_operator_has_the_events_since_the_status(
     before: ReconcileResult, after: ReconcileResult, events: list[tuple[str, str, str]]
 ) -> None:
     assert told(recorder(conditions=conditions(before)), after) == events
 
 
-def test_a_first_start_is_no_loss() -> None:
+def test_first_start_of_an_instance_has_no_loss_event() -> None:
     first = reconcile_result(observation(head=None, ingress=None, pods=(), report=None))
     assert told(recorder(), first) == []
 
@@ -237,7 +239,7 @@ QUOTA = Problem("Forbidden", "The API server refuses pod llama-instance-3: quota
         (reconcile_result(refusals=(QUOTA,)), ("Forbidden", f"Forbidden. {QUOTA.message}")),
     ],
 )
-def test_a_problem_is_told_while_it_is_new(found: ReconcileResult, event: tuple[str, str]) -> None:
+def test_new_problem_has_an_event(found: ReconcileResult, event: tuple[str, str]) -> None:
     to = settled()
     assert told(to, found) == [("Warning", *event)]
     assert told(to, found) == []
@@ -245,7 +247,7 @@ def test_a_problem_is_told_while_it_is_new(found: ReconcileResult, event: tuple[
     assert told(to, found) == [("Warning", *event)]
 
 
-def test_a_plan_is_one_decision_for_as_long_as_it_lasts() -> None:
+def test_plan_that_lasts_is_one_decision() -> None:
     to = settled()
     waits = reconcile_result(plan=FleetPlan((SPLIT, ADD), ()))
     assert reasons(to, waits) == ["Split"]
@@ -282,7 +284,7 @@ def test_decisions_tell_removals_and_rollouts_apart() -> None:
     ]
 
 
-def test_no_more_decisions_are_kept_than_are_shown() -> None:
+def test_event_recorder_keeps_the_last_twenty_decisions() -> None:
     to = settled()
     for number in range(30):
         to.decide(FleetPlan((replace(ADD, instance=f"instance-{number}"),), ()), NOW)
@@ -295,7 +297,7 @@ def move_at(now: datetime) -> ReconcileResult:
     return reconcile_result(observation(now=now), plan=FleetPlan((), (action,)), done=(action,))
 
 
-def test_an_event_is_what_the_api_server_wants() -> None:
+def test_event_object_has_the_fields_of_the_api() -> None:
     to = settled()
     (event,) = to.events(move_at(NOW), (), status(reconcile_result(), ()))
     name = event["metadata"].pop("name")
@@ -343,14 +345,14 @@ def test_event_repeated_after_an_hour_is_a_new_one() -> None:
     assert first["metadata"]["name"] != second["metadata"]["name"]
 
 
-def test_events_of_one_moment_have_names_of_their_own() -> None:
+def test_events_of_one_moment_have_different_names() -> None:
     actions = (Migrate("instance-1", "cell-1", Pool.LP), Migrate("instance-2", "cell-1", Pool.LP))
     found = reconcile_result(plan=FleetPlan((), actions), done=actions)
     events = settled().events(found, (), status(found, ()))
     assert len({event["metadata"]["name"] for event in events}) == 2
 
 
-def test_a_long_message_is_cut() -> None:
+def test_event_with_a_long_message_is_cut() -> None:
     refused = Problem("Invalid", "x" * 2000)
     found = reconcile_result(refusals=(refused,))
     (event,) = settled().events(found, (), status(found, ()))
@@ -360,7 +362,7 @@ def test_a_long_message_is_cut() -> None:
 BAD = ["spec.instances is 0, must be a whole number of at least 1.", "spec.x is unknown."]
 
 
-def test_an_invalid_spec_is_told_once() -> None:
+def test_invalid_spec_has_one_event() -> None:
     to = settled()
     after = {"conditions": invalid(BAD, conditions(reconcile_result()), 5, NOW)}
     (event,) = to.invalid(BAD, after, NOW)

@@ -33,7 +33,7 @@ def fields(found: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: found[name] for name in names if name in found}
 
 
-def test_a_settled_macroinstance_in_full() -> None:
+def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
     report = Report((cell("cell-0", 0, 1, 2, finished=100, attained=97, num_running=4),))
     desired = target(high_priority_ratio=0.25)
     found = status(reconcile_result(observation(report=report), desired), [DECISION])
@@ -88,7 +88,7 @@ NEW = reconcile_result(observation(pods=(), head=None, ingress=None, report=None
 
 
 @pytest.mark.parametrize("found", [reconcile_result(), BUSY, NEW])
-def test_the_crd_takes_every_field_of_it(found: Any) -> None:
+def test_status_has_only_fields_of_the_crd(found: Any) -> None:
     resource = {
         "apiVersion": "macroserve.io/v1alpha1",
         "kind": "MacroInstance",
@@ -109,7 +109,7 @@ def test_status_has_the_hybrid_cache_once() -> None:
     assert "hybridCache" not in status(NEW, ())
 
 
-def test_the_crd_has_no_field_that_is_never_told() -> None:
+def test_crd_status_fields_are_all_reported() -> None:
     found = status(BUSY, [DECISION])
     assert set(crd.at("status")["properties"]) == set(found)
     for part in ("cells", "scalingHistory", "decisions", "conditions"):
@@ -133,7 +133,7 @@ def test_status_counts_instances_by_state(
     assert (found["ready"], found["instances"], found["readyInstances"]) == expected
 
 
-def test_cells_are_in_their_order_and_high_priority_is_their_sum() -> None:
+def test_status_cells_are_sorted_and_sum_to_high_priority() -> None:
     high = msgspec.structs.replace(
         cell("cell-10", 5, 6).cell, high_priority=("instance-5", "instance-6")
     )
@@ -147,7 +147,7 @@ def replace_cell(report: Any, view: Any) -> Any:
     return type(report)(view, report.instances)
 
 
-def test_labels_tell_the_cells_while_the_head_does_not_answer() -> None:
+def test_status_without_the_head_has_the_cells_of_the_labels() -> None:
     pods = (
         pod(0),
         pod(1),
@@ -173,7 +173,9 @@ def test_labels_tell_the_cells_while_the_head_does_not_answer() -> None:
         ([(0, 0), (4, 3)], "0.75"),
     ],
 )
-def test_attainment_is_rounded_down(counts: list[tuple[int, int]], expected: str | None) -> None:
+def test_status_attainment_is_rounded_down(
+    counts: list[tuple[int, int]], expected: str | None
+) -> None:
     cells = tuple(
         cell(f"cell-{number}", finished=finished, attained=attained)
         for number, (finished, attained) in enumerate(counts)
@@ -183,7 +185,7 @@ def test_attainment_is_rounded_down(counts: list[tuple[int, int]], expected: str
     assert ("attainment" in found["cells"][0]) == (counts[0][0] > 0)
 
 
-def test_a_change_of_the_desired_instances_is_added_to_the_history() -> None:
+def test_change_of_the_desired_instances_is_added_to_the_history() -> None:
     old = [{"time": f"t{n}", "from": n, "to": n + 1, "reason": "Why."} for n in range(20)]
     before = {"scalingHistory": old}
     unchanged = status(reconcile_result(observation(status=before)), ())
@@ -201,7 +203,7 @@ def test_a_change_of_the_desired_instances_is_added_to_the_history() -> None:
     assert len(old) == 20, "the status before is left as it was"
 
 
-def test_the_newest_decisions_are_kept() -> None:
+def test_status_keeps_the_newest_decisions() -> None:
     many = [replace(DECISION, what=f"Merge cell-{n} into cell-0") for n in range(25)]
     found = status(reconcile_result(), many)["decisions"]
     assert [entry["what"] for entry in found] == [decision.what for decision in many[5:]]
@@ -215,7 +217,7 @@ def test_status_without_a_change_stays_equal(found: Any) -> None:
     assert status(replace(found, observation=later, target=calm), [DECISION]) == first
 
 
-def test_an_invalid_spec_changes_only_what_is_said_of_it() -> None:
+def test_status_of_an_invalid_spec_changes_its_condition_alone() -> None:
     before = status(reconcile_result(), [DECISION])
     after = invalid_status(before, ["spec.instances is 0."], 5, NOW)
     assert after["observedGeneration"] == 5
@@ -226,7 +228,7 @@ def test_an_invalid_spec_changes_only_what_is_said_of_it() -> None:
     assert again == after
 
 
-def test_a_spec_that_was_never_good_has_a_status_that_the_crd_takes() -> None:
+def test_status_of_a_never_valid_spec_fits_the_crd() -> None:
     found = invalid_status({}, ["spec.instances is 0."], 1, NOW)
     assert set(found) == {"observedGeneration", "conditions"}
     assert "spec.instances is 0." in condition(found["conditions"], Kind.DEGRADED)["message"]

@@ -6,7 +6,7 @@ from macroserve.papers.ascendra import attainment
 from macroserve.papers.ascendra.cases import CASES, CHAT
 
 
-def test_most_is_won_where_both_baselines_serve_least():
+def test_largest_gain_is_where_both_baselines_serve_least():
     curves = {case: attainment.CURVES[case] for case in CASES}
     values = {
         f"{curve.key} at {rate:g} requests/s": 0.9

@@ -5,7 +5,7 @@ import pytest
 from macroserve.papers.ascendra import goodput
 
 
-def test_three_instances_of_which_one_is_of_high_priority():
+def test_ascendra_fleet_has_one_high_priority_instance_of_three():
     measured = goodput.measurements()
     assert len({each.key for each in measured}) == 3 * 4
     for each in measured:
@@ -15,7 +15,7 @@ def test_three_instances_of_which_one_is_of_high_priority():
         assert experiment.scenario.high_priority_ratio == (1 / 3 if papers_own else 0.0)
 
 
-def test_gains_are_percent_of_goodput():
+def test_ascendra_gains_are_percent_of_goodput():
     values = {each.key: 4.0 for each in goodput.measurements()}
     values["Mistral-7B, ShareGPT4 ascendra"] = 5.0
     rows = {(row.case, row.strategy): row for row in goodput.rows(values)}

@@ -5,7 +5,7 @@ import pytest
 from macroserve.papers.ascendra import overload
 
 
-def test_under_overload_all_drop_what_is_late():
+def test_strategies_under_overload_all_drop_late_requests():
     measured = overload.measurements()
     assert all(each.experiment.scenario.drop_late and each.duration_s == 600 for each in measured)
     values = {each.key: 0.4 for each in measured}

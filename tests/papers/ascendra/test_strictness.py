@@ -19,7 +19,7 @@ def _key(name: str, scale: str) -> str:
     return f"strictness {CHAT.name} {name} {scale}"
 
 
-def test_both_targets_are_scaled_at_one_rate():
+def test_strictness_scales_both_targets_at_one_rate():
     measured = {each.key: each for each in strictness.measurements()}
     assert len(measured) == 3 * 4 * 11
     strict = measured[_key("ascendra", "0.5")]
@@ -27,19 +27,19 @@ def test_both_targets_are_scaled_at_one_rate():
     assert (slo.ttft_s, slo.tpot_s, strict.rate) == (0.5, 0.075, 9.0)
 
 
-def test_nine_in_ten_keep_the_strictest_scale():
+def test_strictness_with_all_scales_kept_is_the_strictest():
     assert _rows({})[CHAT.name, "vllm"] == 0.125
 
 
-def test_what_is_kept_again_beyond_a_miss_does_not_count():
+def test_strictness_ignores_scales_kept_beyond_a_miss():
     assert _rows({_key("vllm", "0.5"): 0.89})[CHAT.name, "vllm"] == 0.707
 
 
-def test_who_keeps_not_even_the_loosest_stands_beyond_it():
+def test_strictness_without_a_kept_scale_is_beyond_the_loosest():
     assert _rows({_key("vllm", "4"): 0.5})[CHAT.name, "vllm"] == 8.0
 
 
-def test_the_gain_is_over_the_looser_of_both_baselines():
+def test_strictness_gain_is_over_the_looser_of_both_baselines():
     shares = {_key("vllm", "0.5"): 0.5, _key("sarathi", "0.125"): 0.5}
     gain = _rows(shares)["up to", "ascendra over baselines"]
     assert gain == pytest.approx(0.707 / 0.125)

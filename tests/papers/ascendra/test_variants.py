@@ -8,7 +8,7 @@ from macroserve.papers.ascendra.cases import CHAT, SUMMARIES
 from macroserve.sim.hardware.models import MODELS
 
 
-def test_variants_differ_in_one_thing():
+def test_ascendra_variants_differ_in_one_setting():
     assert variants.VARIANTS["shortest first"].scenario.strategy.ordering is Ordering.SJF
     assert variants.VARIANTS["1 LP + 2 HP"].scenario.high_priority_ratio == 2 / 3
     for name in ("1 LP + 1 HP", "2 vllm", "2 sarathi"):

@@ -8,7 +8,7 @@ from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.econoserve import ablation
 
 
-def test_each_part_is_told_by_the_time_that_it_saves():
+def test_ablation_of_each_part_reports_the_time_that_it_saves():
     measured = {each.key: each for each in ablation.measurements()}
     strategies = {
         name: next(

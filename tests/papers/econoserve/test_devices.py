@@ -10,7 +10,7 @@ from macroserve.papers.econoserve.cases import MODELS, SERVED, TRACES
 from macroserve.sim.device import SimRequest
 
 
-def test_a_response_has_twice_the_time_that_it_takes_alone():
+def test_completed_rule_allows_twice_the_time_alone():
     slo_rule = devices.Completed(prompt_s=0.5, token_s=0.01)
     record = SimRequest(Request("a", 100.0, 10, 50, SERVED), 50)
     record.emit((101.0, *[101.0] * 48, 102.0))
@@ -19,13 +19,13 @@ def test_a_response_has_twice_the_time_that_it_takes_alone():
     assert not slo_rule(record)
 
 
-def test_what_a_request_takes_alone_grows_with_the_model():
+def test_completed_rule_time_grows_with_the_model():
     small, large = (devices.Completed.of(model, TRACES[1]) for model in MODELS[::2])
     assert 0.0 < small.token_s < small.prompt_s
     assert small.token_s < large.token_s < 10 * small.token_s
 
 
-def test_devices_are_counted_beside_those_of_distserve():
+def test_device_counts_are_compared_with_distserve():
     measured = devices.measurements()
     for each in measured:
         other = each.goodput.experiment.scenario
@@ -37,7 +37,7 @@ def test_devices_are_counted_beside_those_of_distserve():
     assert rows["OPT-13B"].paper == 73.0
 
 
-def test_a_few_instances_hold_it():
+def test_fewest_instances_hold_the_goodput_of_distserve():
     each = devices.measurements()[0]
     goodput = replace(each.goodput, duration_s=10.0, lowest=20.0, highest=20.0)
     held = replace(each, goodput=goodput).measure(0)

@@ -5,7 +5,7 @@ import pytest
 from macroserve.papers.econoserve import rate
 
 
-def test_every_case_of_the_paper_is_measured_with_its_memory():
+def test_rate_cases_of_the_paper_are_measured_with_their_memory():
     measured = rate.measurements()
     assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 7
     for each in measured:
@@ -18,7 +18,7 @@ def test_every_case_of_the_paper_is_measured_with_its_memory():
         assert config.block_size == 32
 
 
-def test_the_papers_predictor_is_as_good_as_the_paper_says():
+def test_econoserve_foresight_is_the_accuracy_of_the_papers_predictor():
     told = {each.key: each.experiment.foresight for each in rate.measurements()}
     case = "rate OPT-13B BookCorpus"
     assert told[f"{case} econoserve"] == told[f"{case} econoserve, no lending"] == 0.698

@@ -7,7 +7,7 @@ from macroserve.papers.econoserve import utilisation
 from macroserve.sim.results import AT_END
 
 
-def test_the_mean_of_all_rates_is_compared():
+def test_utilization_is_compared_by_the_mean_of_all_rates():
     values = {}
     for curve in utilisation.measurements():
         most = 0.9 if curve.key.endswith("econoserve") else 0.7
@@ -20,7 +20,7 @@ def test_the_mean_of_all_rates_is_compared():
     assert len([row for row in rows.values() if row.paper is not None]) == 3 * 3
 
 
-def test_distserve_prefills_on_another_machine():
+def test_distserve_utilization_has_prefills_on_another_machine():
     scenarios = {
         curve.key: curve.experiment.scenario
         for curve in utilisation.measurements()
@@ -34,7 +34,7 @@ def test_distserve_prefills_on_another_machine():
         assert topology.node(0) != topology.node(1)
 
 
-def test_a_cache_is_fuller_the_more_requests_come():
+def test_cache_utilization_rises_with_the_rate():
     curve = next(c for c in utilisation.measurements() if c.key == "utilisation OPT-13B econoserve")
     shares = [curve.experiment.serve(rate, 20.0, stop=AT_END).kv_use for rate in (0.5, 2.0, 6.0)]
     assert 0.0 < shares[0] < shares[1] < shares[2] < 1.0

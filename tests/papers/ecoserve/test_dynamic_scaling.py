@@ -7,7 +7,7 @@ import pytest
 from macroserve.papers.ecoserve import dynamic_scaling
 
 
-def test_rows_follow_from_the_readings():
+def test_dynamic_scaling_rows_follow_from_the_readings():
     values = {}
     for growth in dynamic_scaling.GROWTHS.values():
         for index in range(28):
@@ -31,7 +31,7 @@ def test_rows_follow_from_the_readings():
     assert instances.lines["unified"][-1] == (840.0, 9)
 
 
-def test_a_rising_rate_brings_instances(monkeypatch):
+def test_dynamic_scaling_at_a_rising_rate_adds_instances(monkeypatch):
     """Two rises of a minute, on a fleet that is too small from the first."""
     monkeypatch.setattr(dynamic_scaling, "RISING_RATES", (20.0, 40.0))
     monkeypatch.setattr(dynamic_scaling, "RISE_EVERY_S", 60.0)

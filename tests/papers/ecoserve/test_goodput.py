@@ -5,7 +5,7 @@ import pytest
 from macroserve.papers.ecoserve import cases, goodput
 
 
-def test_all_cases_of_the_paper_are_measured():
+def test_ecoserve_cases_of_the_paper_are_all_measured():
     keys = [each.key for each in goodput.measurements()]
     assert len(keys) == len(set(keys))
     assert len(cases.CASES) == 2 * 3 * 3
@@ -15,7 +15,7 @@ def test_all_cases_of_the_paper_are_measured():
                 assert case.key(level, strategy) in keys
 
 
-def test_every_deployment_has_memory_for_a_cache():
+def test_ecoserve_deployments_all_have_memory_for_a_cache():
     for each in goodput.measurements():
         for experiment in (search.experiment for search in each.searches):
             cluster = experiment.scenario.cluster
@@ -23,7 +23,7 @@ def test_every_deployment_has_memory_for_a_cache():
             assert cluster.num_instances * cluster.ranks in (16, 32)
 
 
-def test_gains_are_averaged_over_cases():
+def test_ecoserve_gains_are_averaged_over_cases():
     values = {each.key: 1.0 for each in goodput.measurements()}
     for case in cases.CASES:
         for level in cases.LEVELS:

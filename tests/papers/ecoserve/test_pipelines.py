@@ -5,14 +5,14 @@ import pytest
 from macroserve.papers.ecoserve import pipelines
 
 
-def test_both_layouts_have_the_same_devices_and_memory():
+def test_pipeline_layouts_have_the_same_devices_and_memory():
     deployments = [each.experiment.scenario.cluster for each in pipelines.measurements()]
     assert {each.num_devices for each in deployments} == {4}
     assert {each.stages for each in deployments} == {1, 4}
     assert len({each.num_kv_tokens for each in deployments}) == 1
 
 
-def test_gains_are_of_the_layouts_under_one_target():
+def test_pipeline_gains_are_of_the_layouts_under_one_target():
     values = {each.key: 2.0 for each in pipelines.measurements()}
     values[pipelines.measurement_key("ecoserve", pipelines.PIPELINED, 0.2)] = 7.0
     values[pipelines.measurement_key("vllm", pipelines.SHARED, 0.2)] = 0.0

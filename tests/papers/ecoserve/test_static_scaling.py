@@ -5,7 +5,7 @@ import pytest
 from macroserve.papers.ecoserve import static_scaling
 
 
-def test_four_instances_are_compared_with_one():
+def test_static_scaling_compares_four_instances_with_one():
     measured = {each.key: each.experiment for each in static_scaling.measurements()}
     sizes = {each.scenario.cluster.num_instances for each in measured.values()}
     assert sizes == set(static_scaling.SIZES)

@@ -6,7 +6,7 @@ from macroserve.papers.unified import ablation
 from macroserve.papers.unified.benchmarks import BENCHMARKS
 
 
-def test_every_variant_is_another_strategy():
+def test_unified_ablation_variants_are_different_strategies():
     for benchmark in ablation.CASES:
         scenarios = [each.scenario for each in ablation.variants_of(benchmark).values()]
         assert len({(each.strategy, each.high_priority_ratio) for each in scenarios}) == len(
@@ -14,7 +14,7 @@ def test_every_variant_is_another_strategy():
         )
 
 
-def test_changes_are_averaged_over_the_cases():
+def test_unified_ablation_changes_are_averaged_over_cases():
     values = {each.key: 10.0 for each in ablation.measurements()}
     part = "triage and response ratios (by deadline alone)"
     for index, benchmark in enumerate(ablation.CASES):
@@ -26,7 +26,7 @@ def test_changes_are_averaged_over_the_cases():
     assert rows["mean of all cases", "with exact allocation"] == 0.0
 
 
-def test_each_paper_has_cases():
+def test_unified_ablation_has_cases_of_each_paper():
     assert {benchmark.paper for benchmark in ablation.CASES} == {
         benchmark.paper for benchmark in BENCHMARKS
     }

@@ -9,7 +9,7 @@ from macroserve.papers.unified import benchmarks, goodput
 from macroserve.papers.unified.benchmarks import ALONE, BENCHMARKS, BEST_OTHER, DROPPING
 
 
-def test_each_benchmark_has_every_strategy_for_ten_minutes():
+def test_unified_benchmarks_run_every_strategy_for_ten_minutes():
     assert len(BENCHMARKS) == 18 + 9 + 9 + 3
     measured = benchmarks.measurements(BENCHMARKS)
     assert len({each.key for each in measured}) == len(measured)
@@ -35,7 +35,7 @@ def test_each_benchmark_has_every_strategy_for_ten_minutes():
             }
 
 
-def test_gains_are_over_the_papers_own_the_best_other_and_vllm():
+def test_unified_gains_are_over_the_papers_own_the_best_other_and_vllm():
     values = made_up(benchmarks.measurements(BENCHMARKS), 10.0)
     first, second, third = (each for each in BENCHMARKS if each.paper == "ascendra")
     for benchmark in (first, second, third):
@@ -62,7 +62,7 @@ def test_gains_are_over_the_papers_own_the_best_other_and_vllm():
     assert rates[f"ascendra, {first.name} vllm"] == 8.0
 
 
-def test_short_requests_do_not_hide_what_is_gained_over_vllm():
+def test_unified_gain_over_vllm_is_not_hidden_by_short_requests():
     values = made_up(benchmarks.measurements(BENCHMARKS), 10.0)
     for benchmark in BENCHMARKS:
         if benchmark.paper == "ecoserve" and "Alpaca" not in benchmark.name:
@@ -76,7 +76,7 @@ def test_short_requests_do_not_hide_what_is_gained_over_vllm():
     assert means["ecoserve, mean"] == pytest.approx((12 * 2 + 6) / 18)
 
 
-def test_beside_each_goodput_stands_who_pays_for_it():
+def test_unified_goodput_is_reported_with_its_closer_look():
     measured = goodput.measurements()
     values = made_up(measured, 10.0)
     for look in goodput.LOOKS.values():

@@ -9,21 +9,21 @@ from macroserve.papers.unified import ceiling, goodput
 from macroserve.papers.unified.benchmarks import UNIFIED
 
 
-def test_nothing_is_late_where_the_ceiling_is_measured():
+def test_ceiling_is_measured_without_targets():
     ceilings = [each for each in ceiling.measurements() if isinstance(each, Ceiling)]
     assert {each.experiment.scenario.slo for each in ceilings} == {SERVED}
     strategies = {each.experiment.scenario.strategy.name for each in ceilings}
     assert strategies == {"vllm", "sarathi"}
 
 
-def test_the_goodput_is_that_of_its_own_figure():
+def test_ceiling_figure_reuses_the_measurements_of_the_goodput_figure():
     """So that it need not be measured again."""
     looks = [each for each in ceiling.measurements() if isinstance(each, CloserLook)]
     assert [each.key for each in looks] == [case.key(UNIFIED) for case in ceiling.CHOSEN]
     assert all(each in goodput.measurements() for each in looks)
 
 
-def test_the_best_ceiling_counts():
+def test_ceiling_of_a_case_is_the_best_of_all_strategies():
     values = made_up(ceiling.measurements(), 2.0)
     benchmark = ceiling.CHOSEN[0]
     values[benchmark.key(UNIFIED)] = 3.0

@@ -8,27 +8,27 @@ from macroserve.papers.unified.benchmarks import BENCHMARKS
 from macroserve.sim.results import as_aptserve
 
 
-def test_nearly_all_requests_have_to_be_within_the_targets():
+def test_strict_goodput_needs_nearly_all_requests_within_the_targets():
     for each in strict.NEARLY_ALL_FIGURE.measurements():
         searches = each.searches if isinstance(each, BestOf) else (each,)
         assert {search.level for search in searches} == {0.99}
     assert {each.paper for each in strict.NEARLY_ALL} == {"ecoserve", "aptserve", "ascendra"}
 
 
-def test_nearly_every_token_has_to_be_in_time_whoever_schedules():
+def test_strict_rule_needs_nearly_every_token_in_time_for_all_strategies():
     for each in strict.EVERY_TOKEN_FIGURE.measurements():
         searches = each.searches if isinstance(each, BestOf) else (each,)
         assert {search.experiment.scenario.slo_rule for search in searches} == {as_aptserve}
 
 
-def test_the_keys_are_those_of_no_other_figure():
+def test_strict_keys_differ_from_all_other_figures():
     known = {benchmark.key("") for benchmark in BENCHMARKS}
     names = [each.key("") for each in (*strict.NEARLY_ALL, *strict.EVERY_TOKEN)]
     assert len(names) == len(set(names))
     assert known.isdisjoint(names)
 
 
-def test_rows_tell_the_gain_and_the_rates():
+def test_strict_rows_have_the_gain_and_the_rates():
     values = made_up(strict.NEARLY_ALL_FIGURE.measurements(), 2.0)
     for benchmark in strict.NEARLY_ALL:
         values[benchmark.key("unified")] = 3.0

@@ -22,7 +22,7 @@ def requests(report: LoadReport) -> list[int]:
     return [bucket.requests for bucket in report.buckets]
 
 
-def test_requests_are_counted_in_buckets_newest_first() -> None:
+def test_load_recorder_counts_requests_in_buckets_newest_first() -> None:
     load = recorder()
     load.add(100, 10, now=1002.0)
     load.add(50, 20, now=1011.0)
@@ -57,9 +57,7 @@ def test_load_recorder_remembers_ten_minutes() -> None:
 
 
 @given(st.lists(st.floats(0, 700), max_size=60), st.floats(0, 100))
-def test_every_request_of_the_time_told_is_in_one_bucket(
-    times: list[float], later_s: float
-) -> None:
+def test_load_report_has_every_request_in_one_bucket(times: list[float], later_s: float) -> None:
     load = recorder()
     for time_s in sorted(times):
         load.add(1, 1, now=START_S + time_s)
@@ -71,7 +69,7 @@ def test_every_request_of_the_time_told_is_in_one_bucket(
     assert sum(requests(report)) == sum(oldest <= second < newest for second in seconds)
 
 
-def test_sample_is_bounded_and_follows_what_is_asked() -> None:
+def test_load_sample_is_bounded_and_follows_the_requests() -> None:
     load = recorder()
     for i in range(20_000):
         load.add(100 if i < 10_000 else 900, 5, now=START_S + i / 20)
@@ -132,7 +130,7 @@ def test_load_that_ended_keeps_its_age() -> None:
     assert [(bucket.age_s, bucket.requests) for bucket in summed.buckets] == [(90, 5), (100, 6)]
 
 
-def test_what_a_cell_that_is_gone_was_asked_counts_when_it_was() -> None:
+def test_load_of_a_deleted_cell_keeps_its_times() -> None:
     gone = aged(LoadReport(10, (LoadBucket(0, 5, 5, 5),)), 27)
     now = LoadReport(10, (LoadBucket(0, 1, 1, 1), LoadBucket(10, 2, 2, 2)))
     summed = total([now, gone], random.Random(0))

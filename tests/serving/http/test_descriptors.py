@@ -83,7 +83,7 @@ def test_connections_end_before_descriptors_do() -> None:
     assert len(said) == 1, said
 
 
-def test_enough_descriptors_are_nothing_to_tell() -> None:
+def test_enough_descriptors_are_not_logged() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with served(soft=256, hard=hard) as (_, soft_now, said):
         assert soft_now == hard

@@ -135,7 +135,7 @@ def test_refused_client_that_waits_to_send_its_body_is_let_go() -> None:
 @pytest.mark.parametrize(
     ("status", "retry_after"), [(200, None), (400, None), (429, "7"), (500, None), (503, "7")]
 )
-def test_only_a_client_that_may_try_again_is_told_when(status: int, retry_after) -> None:
+def test_retry_after_is_sent_only_to_clients_that_may_retry(status: int, retry_after) -> None:
     answer = call(RetryAfter(FakeApp(status), lambda: 7), "/v1/completions", headers=WITH_KEY)
     assert answer.headers.get("retry-after") == retry_after
 

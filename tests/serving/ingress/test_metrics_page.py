@@ -47,7 +47,7 @@ def test_merged_pages_keep_every_sample_under_its_labels() -> None:
     assert "# TYPE macroserve_ttft_seconds histogram" in heads
 
 
-def test_strange_label_values_survive() -> None:
+def test_merged_pages_keep_strange_label_values() -> None:
     value = 'a"b\\c\nd'
     page = merge([("# TYPE x gauge\nx 1\n", {"instance": value})])
     assert samples(page) == {("x", frozenset({("instance", value)})): 1.0}
@@ -89,7 +89,7 @@ def test_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> N
 
 
 @pytest.mark.parametrize(("num_slow", "attained"), [(1, True), (2, False)])
-def test_one_slow_gap_in_a_hundred_is_forgiven(num_slow: int, attained: bool) -> None:
+def test_record_with_one_slow_gap_in_a_hundred_attains(num_slow: int, attained: bool) -> None:
     record, now = ServedRequest(0.0, Slo(1.0, 0.1, 0.2)), 0.5
     record.tokens(1, now)
     for index in range(100):

@@ -57,16 +57,16 @@ async def test_application_gets_the_body_that_was_checked() -> None:
 
 
 @pytest.mark.parametrize("path", ["/admin/v1/cells", "/other"])
-async def test_other_paths_are_not_checked(path: str) -> None:
+async def test_request_check_ignores_other_paths(path: str) -> None:
     assert (await post(path, b'{"n": 1000000}')).json() == {"body": '{"n": 1000000}'}
 
 
-async def test_empty_body_goes_through() -> None:
+async def test_request_check_passes_an_empty_body() -> None:
     assert (await post("/v1/responses/x/cancel", b"")).json() == {"body": ""}
 
 
 @pytest.mark.parametrize("value", [1, "text", [1.5, None, True], {"ä": "\u2028"}])
-async def test_good_body_keeps_its_meaning(value: Any) -> None:
+async def test_request_check_keeps_the_meaning_of_a_good_body(value: Any) -> None:
     body = {"prompt": value, "seed": 2**63 - 1, "temperature": 0.1}
     response = await post("/v1/completions", json.dumps(body).encode())
     assert json.loads(response.json()["body"]) == body

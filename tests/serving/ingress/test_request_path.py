@@ -253,7 +253,7 @@ async def test_request_that_would_begin_too_late_is_refused_until_the_queue_is_s
         world.dispatcher.admit()
 
 
-async def test_clients_without_an_instance_come_back_after_seconds() -> None:
+async def test_retry_after_without_an_instance_is_10_to_15_seconds() -> None:
     async with running({"cell-0": {}}) as world:
         assert world.directory.queue_wait_s is None
         world.dispatcher.admit()
@@ -360,7 +360,7 @@ async def test_requests_that_one_cell_cannot_take_go_to_the_other() -> None:
         ("/nothing", b"{}", 404),
     ],
 )
-async def test_wrong_orders_change_nothing(path: str, body: bytes, status: int) -> None:
+async def test_orders_that_are_invalid_change_nothing(path: str, body: bytes, status: int) -> None:
     async with running({"cell-0": {"a": LP}}) as world:
         url = f"{world.urls['cell-0']}{path}"
         async with (

@@ -150,7 +150,7 @@ async def test_web_socket_is_proved_before_it_is_used() -> None:
 @pytest.mark.parametrize(
     ("caller", "called"), [("new", "new\nold"), ("old", "new\nold"), ("new\nold", "old")]
 )
-async def test_during_a_rotation_parts_with_one_key_in_common_talk(
+async def test_calls_during_a_rotation_need_one_key_in_common(
     part, caller: str, called: str, tmp_path: Path
 ) -> None:
     def keys(name: str, text: str) -> LiveKeys:

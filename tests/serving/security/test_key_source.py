@@ -63,7 +63,7 @@ def test_changed_file_holds_soon(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
-def test_while_a_file_is_unusable_the_former_keys_hold_and_it_is_told_once(
+def test_key_file_that_is_unusable_keeps_the_former_keys_and_logs_once(
     tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, file = Clock(), tmp_path / "secret"

@@ -17,14 +17,16 @@ EACH_DEVICE = pytest.mark.parametrize("device", DEVICES.values(), ids=lambda dev
 
 @EACH_DEVICE
 @given(m=SIZES, n=SIZES, k=SIZES)
-def test_a_product_beats_neither_peak_nor_bandwidth(device: Device, m: int, n: int, k: int) -> None:
+def test_matrix_product_beats_neither_peak_nor_bandwidth(
+    device: Device, m: int, n: int, k: int
+) -> None:
     took_s = device.kernels.product.seconds(m, n, k, device.roof)
     assert took_s > 2 * m * n * k / device.roof.flops_per_s
     assert took_s > 2 * (m * k + n * k + m * n) / device.roof.bytes_per_s
 
 
 @EACH_DEVICE
-def test_few_tiles_leave_multiprocessors_idle(device: Device) -> None:
+def test_matrix_product_of_few_tiles_leaves_multiprocessors_idle(device: Device) -> None:
     """Where there are too few to occupy all, less work takes more than its share of the time."""
     product, prompt = device.kernels.product, device.kernels.prompt_attention
     whole_s = product.seconds(1, 4096, 4096, device.roof) - product.launch_s
@@ -37,7 +39,9 @@ def test_few_tiles_leave_multiprocessors_idle(device: Device) -> None:
 
 @EACH_DEVICE
 @given(tokens=st.integers(1, 8192), before=st.integers(0, 8192), more=st.integers(1, 512))
-def test_a_longer_prompt_takes_longer(device: Device, tokens: int, before: int, more: int) -> None:
+def test_attention_of_a_longer_prompt_takes_longer(
+    device: Device, tokens: int, before: int, more: int
+) -> None:
     attention = device.kernels.prompt_attention
 
     def seconds(tokens: int, before: int) -> float:
@@ -50,7 +54,7 @@ def test_a_longer_prompt_takes_longer(device: Device, tokens: int, before: int, 
 @EACH_DEVICE
 @pytest.mark.parametrize("kv_heads", [8, 32])
 @given(sequences=st.integers(1, 512), tokens=st.integers(1, 8192), more=st.integers(256, 4096))
-def test_more_cache_takes_longer_to_read(
+def test_attention_over_a_longer_cache_takes_longer(
     device: Device, kv_heads: int, sequences: int, tokens: int, more: int
 ) -> None:
     attention = device.kernels.decode_attention
@@ -70,7 +74,7 @@ TABLES = os.environ.get("MACROSERVE_KERNEL_TABLES", "")
 
 @pytest.mark.skipif(not TABLES, reason="MACROSERVE_KERNEL_TABLES names no folder of tables")
 @pytest.mark.parametrize("name", fit.TABLES)
-def test_held_out_rows_are_met(name: str) -> None:
+def test_kernel_times_of_held_out_rows_are_predicted(name: str) -> None:
     device, folder = fit.TABLES[name], Path(TABLES)
     off: list[float] = []
     for kernel, read in (

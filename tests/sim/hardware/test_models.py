@@ -33,7 +33,7 @@ HEADS_OF_THEIR_OWN = MISTRAL | {"head_dim": 256}
         (HEADS_OF_THEIR_OWN, ModelShape(32, 4096, 32, 8, 256, 14336, 32000)),
     ],
 )
-def test_a_published_configuration_gives_the_shape(config, shape):
+def test_model_shape_follows_its_published_configuration(config, shape):
     assert shape_of(config) == shape
 
 
@@ -47,6 +47,6 @@ def test_a_published_configuration_gives_the_shape(config, shape):
         (MISTRAL | {"num_hidden_layers": 0}, "at least 1"),
     ],
 )
-def test_what_is_no_dense_decoder_is_refused(config, sentence):
+def test_model_that_is_no_dense_decoder_is_refused(config, sentence):
     with pytest.raises(ValueError, match=sentence):
         shape_of(config)

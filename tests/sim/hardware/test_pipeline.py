@@ -22,24 +22,24 @@ def pipeline(num_stages: int = 4, link: Link = AT_ONCE) -> Pipeline:
     return Pipeline(ALONE, num_stages, link, 2 * MODEL.hidden_size)
 
 
-def test_every_stage_works_on_a_share_of_the_decodes() -> None:
+def test_pipeline_stage_works_on_a_share_of_the_decodes() -> None:
     stage_s = pipeline().stage_s((), 80, 80 * 500)
     assert stage_s == pytest.approx(ALONE.seconds((), 20, 20 * 500) / 4)
     assert pipeline().seconds((), 80, 80 * 500) == pytest.approx(4 * stage_s)
 
 
-def test_one_decode_passes_all_layers_however_many_stages() -> None:
+def test_single_decode_takes_the_same_time_with_any_number_of_stages() -> None:
     alone_s = ALONE.seconds((), 1, 500)
     for num_stages in (1, 2, 8):
         assert pipeline(num_stages).seconds((), 1, 500) == pytest.approx(alone_s)
 
 
-def test_a_long_prompt_passes_in_pieces_at_the_rate_of_all_devices() -> None:
+def test_long_prompt_is_prefilled_in_pieces_at_the_rate_of_all_devices() -> None:
     alone_s = ALONE.seconds([(4096, 0)], 0, 0)
     assert pipeline().seconds([(4096, 0)], 0, 0) == pytest.approx(alone_s / 4, rel=0.2)
 
 
-def test_a_short_prompt_stays_whole_and_makes_way_for_the_next() -> None:
+def test_short_prompt_passes_whole_and_frees_its_stage() -> None:
     prompt, decode = [(LEAST_PIECE_TOKENS, 0)], (1, 500)
     stage_s = ALONE.seconds(prompt, 0, 0) / 4
     assert pipeline().seconds(prompt, 0, 0) == pytest.approx(stage_s)
@@ -48,7 +48,7 @@ def test_a_short_prompt_stays_whole_and_makes_way_for_the_next() -> None:
     assert pipeline().seconds(prompt, *decode) == pytest.approx(with_decode_s)
 
 
-def test_stages_send_less_than_an_all_reduce() -> None:
+def test_pipeline_stages_send_less_than_an_all_reduce() -> None:
     """Why pipelines suit links as slow as PCIe (EcoServe, section 2.3)."""
     reduced = StepTime(replace(MODEL, tensor_parallel=4), L20, PCIE_4, Host(0.0, 0.0))
     prompts = [(1024, 0)] * 4
@@ -63,7 +63,7 @@ def test_stages_send_less_than_an_all_reduce() -> None:
     st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 500)), max_size=6),
     st.integers(1, 1000),
 )
-def test_pieces_are_the_prompts(prompts: list[tuple[int, int]], size: int) -> None:
+def test_pieces_of_a_prompt_sum_to_the_prompt(prompts: list[tuple[int, int]], size: int) -> None:
     parts = _cut(prompts, size)
     pieces = [piece for part in parts for piece in part]
     for tokens, before in prompts:

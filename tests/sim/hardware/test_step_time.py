@@ -20,13 +20,15 @@ def of(model: str, ranks: int, device: Device, link: Link = PCIE_4) -> StepTime:
 @pytest.mark.parametrize(
     ("model", "tokens_per_s"), [("Llama-30B", 6584.6 / 2), ("CodeLlama-34B", 6838.92 / 2)]
 )
-def test_l20_prefills_as_fast_as_ecoserve_measured(model: str, tokens_per_s: float) -> None:
+def test_l20_prefill_rate_equals_the_measurement_of_ecoserve(
+    model: str, tokens_per_s: float
+) -> None:
     """Two instances of four devices on a node (EcoServe, table 3)."""
     step_s = of(model, 4, L20).seconds([(2048, 0), (2048, 0)], 0, 0)
     assert 4096 / step_s == pytest.approx(tokens_per_s, rel=0.1)
 
 
-def test_nothing_takes_no_time() -> None:
+def test_step_without_work_takes_no_time() -> None:
     assert of("OPT-13B", 1, A100_40GB).seconds([], 0, 0) == 0
 
 
@@ -34,14 +36,16 @@ BATCHES = st.lists(st.tuples(st.integers(1, 2048), st.integers(0, 2048)), max_si
 
 
 @given(prefills=BATCHES, decodes=st.integers(0, 128), each=st.integers(1, 2048))
-def test_more_work_takes_longer(prefills: list[tuple[int, int]], decodes: int, each: int) -> None:
+def test_step_with_more_work_takes_longer(
+    prefills: list[tuple[int, int]], decodes: int, each: int
+) -> None:
     step = of("CodeLlama-34B", 2, A800)
     took_s = step.seconds(prefills, decodes, decodes * each)
     assert step.seconds([*prefills, (64, 0)], decodes, decodes * each) > took_s
     assert step.seconds(prefills, decodes + 8, (decodes + 8) * each) > took_s
 
 
-def test_a_step_reads_all_weights_at_least_once() -> None:
+def test_step_reads_all_weights_at_least_once() -> None:
     shape = MODELS["OPT-13B"]
     took_s = of("OPT-13B", 1, A100_40GB).seconds([], 1, 1)
     weights_s = shape.weight_bytes / A100_40GB.roof.bytes_per_s
@@ -49,7 +53,7 @@ def test_a_step_reads_all_weights_at_least_once() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-def test_ranks_share_the_vocabulary(ranks: int) -> None:
+def test_vocabulary_is_shared_by_the_ranks(ranks: int) -> None:
     few, many = (
         replace(MODELS["OPT-13B"], vocab_size=size, tensor_parallel=ranks) for size in (8192, 65536)
     )
@@ -62,7 +66,7 @@ def test_ranks_share_the_vocabulary(ranks: int) -> None:
     assert more_s == pytest.approx(of_many_s - of_few_s)
 
 
-def test_slower_links_and_hosts_cost_what_they_cost() -> None:
+def test_step_over_slower_links_or_hosts_takes_longer() -> None:
     shape = replace(MODELS["Llama-30B"], tensor_parallel=4)
     fast = StepTime(shape, L20, NVLINK_3, Host(0, 0)).seconds([(1024, 0)], 0, 0)
     slow = StepTime(shape, L20, PCIE_4, Host(0, 0)).seconds([(1024, 0)], 0, 0)
@@ -75,14 +79,14 @@ def test_slower_links_and_hosts_cost_what_they_cost() -> None:
     assert hosted - slow == pytest.approx(0.011)
 
 
-def test_mixed_steps_save_a_read_of_the_weights() -> None:
+def test_mixed_step_saves_a_read_of_the_weights() -> None:
     step = of("Llama-30B", 4, L20)
     apart_s = step.seconds([(512, 0)], 0, 0) + step.seconds([], 64, 32000)
     assert 0.7 * apart_s < step.seconds([(512, 0)], 64, 32000) < apart_s
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-def test_hidden_states_cost_a_projection_of_each_only_where_keys_are_turned(ranks: int) -> None:
+def test_hidden_states_cost_their_projections_only_with_rotary_keys(ranks: int) -> None:
     shape = replace(MODELS["OPT-13B"], tensor_parallel=ranks)
     added, turned = (StepTime(s, A800, PCIE_4) for s in (shape, replace(shape, rotary=True)))
     plain_s = added.seconds([], 16, 16_000)
@@ -93,7 +97,7 @@ def test_hidden_states_cost_a_projection_of_each_only_where_keys_are_turned(rank
     )
 
 
-def test_ranks_gather_hidden_states_to_make_keys_of_them() -> None:
+def test_hidden_states_are_gathered_by_the_ranks() -> None:
     shape = replace(MODELS["Llama-30B"], tensor_parallel=4)
     fast, slow = (
         StepTime(shape, L20, link).seconds([], 16, 16_000, 16_000)
