@@ -1,4 +1,4 @@
-"""What 200 idle MacroInstances cost the operator, and how soon it acts on a change of one.
+"""Measure what 200 idle MacroInstances cost the operator, and how soon it acts on a change.
 
 A real API server, and the real operator. The pods are played: they count as ready, and a head of
 each MacroInstance answers that all is well, as often as it is asked.
@@ -82,7 +82,8 @@ def manifest(index: int) -> dict[str, Any]:
 
 @dataclass
 class Addresses:
-    """Of pods: each one of its own on the loopback network, which the heads tell apart."""
+    """Give each pod an address of its own on the loopback network, by which the heads tell pods
+    apart."""
 
     by_pod: dict[str, str] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
@@ -103,7 +104,8 @@ class Pods:
         self._added: dict[str, asyncio.Future[float]] = {}
 
     def added(self, pod: str) -> asyncio.Future[float]:
-        """When it was first seen, on the clock of ``time.perf_counter``."""
+        """Return a future of the time when the pod was first seen, on the clock
+        ``time.perf_counter``."""
         return self._added.setdefault(pod, asyncio.get_running_loop().create_future())
 
     async def play(self) -> None:
@@ -246,7 +248,7 @@ def is_ready(resource: dict[str, Any]) -> bool:
 
 
 async def cost(process: psutil.Process) -> dict[str, float]:
-    """Of standing by."""
+    """Return the cost of an idle operator."""
     before, started = process.cpu_times(), time.perf_counter()
     await asyncio.sleep(IDLE_S)
     after, elapsed_s = process.cpu_times(), time.perf_counter() - started
@@ -258,7 +260,7 @@ async def cost(process: psutil.Process) -> dict[str, float]:
 
 
 async def reaction_s(custom: CustomObjectsApi, pods: Pods, index: int) -> float:
-    """From before one instance more is asked for until its pod is seen."""
+    """Return the time from a request for one more instance until its pod appears."""
     started = time.perf_counter()
     await custom.patch_namespaced_custom_object(
         **MACROINSTANCES,

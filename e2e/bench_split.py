@@ -1,5 +1,5 @@
-"""How soon a cell of six divides while it serves, and whether a stream notices: on the cluster that
-KUBECONFIG names, with the chart installed.
+"""Measure how soon a cell of six splits while it serves, and whether a stream notices. The cluster
+is the one that KUBECONFIG names, with the chart installed.
 
     python e2e/bench_split.py --json FILE
 """
@@ -29,8 +29,7 @@ POD_AND_CELL = r"""jsonpath={.metadata.name} {.metadata.labels.macroserve\.io/ce
 
 
 class Moves:
-    """When each pod was seen to have changed its cell, by name, in seconds of the clock
-    ``time.perf_counter``."""
+    """Record when each pod, by name, changed its cell, on the clock ``time.perf_counter``."""
 
     def __init__(self, cluster: GivenCluster) -> None:
         self.seen: dict[str, float] = {}

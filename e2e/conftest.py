@@ -1,4 +1,4 @@
-"""One cluster, one release of the chart and a namespace for each test.
+"""The fixtures give each test one cluster, one release of the chart and a namespace of its own.
 
 The cluster is built here, or with ``CLUSTER=given`` the one that KUBECONFIG names; it finds the
 images under the names that IMAGES gives (``PREFIX:TAG``). A case says by its mark ``needs`` which
@@ -114,7 +114,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Only one built cluster can be up: cases that do not use this one come first."""
+    """Order the cases that use another cluster first: only one built cluster can be up at a
+    time."""
     items.sort(key=_uses_cluster)
     for item in items:
         if reason := _reason_to_skip(item):

@@ -31,7 +31,8 @@ def monitoring(cluster: Cluster, release: Release) -> Iterator[Monitoring]:
 
 @pytest.fixture
 def autoscaled(kube: Kube, monitoring: Monitoring) -> Served:
-    """One instance that serves, and may become three; Alertmanager is heard."""
+    """Return a MacroInstance with one instance and at most three; Alertmanager can reach the
+    operator."""
     document = emulated(
         "llama",
         slo={"ttft": "1s", "tpot": "100ms"},

@@ -40,7 +40,7 @@ def test_bad_manifest_is_refused_by_the_cluster(
 def test_bad_manifest_that_only_the_cluster_can_judge_gets_a_condition(
     kube: Kube, subtests: pytest.Subtests
 ) -> None:
-    """Each as a change of a MacroInstance that serves on meanwhile."""
+    """Each bad manifest is a change of a MacroInstance that continues to serve."""
     served = Served(
         kube, emulated("llama", instances=1, mitosis={"lowerBound": 1, "upperBound": 4})
     )

@@ -37,7 +37,7 @@ def test_charts_own_test_passes(release: Release) -> None:
 def test_upgrade_and_its_rollback_lose_no_request(
     release: Release, served: Served, operator: Kube
 ) -> None:
-    """All of the operator's pods are replaced, twice."""
+    """The upgrade and the rollback both replace all pods of the operator."""
     values = {**release.values["operator"], "replicas": 3, "podAnnotations": {"test": "upgrade"}}
     secrets = [operator.get("secret", name) for name in SECRETS]
     pods = names(operator.items("pods"))

@@ -1,4 +1,4 @@
-"""Each of the dashboard's queries finds something in a real Prometheus, labelled as its legend."""
+"""Each dashboard query returns series of a real Prometheus, labeled as its legend needs."""
 
 import json
 import re

@@ -37,7 +37,7 @@ def _restarts(pod: dict) -> int:
 
 
 def _last_end(pod: dict) -> dict | None:
-    """How its container ended before it was started again."""
+    """Return how the pod's container ended before it was started again."""
     for status in pod["status"]["containerStatuses"]:
         if ended := status["lastState"].get("terminated"):
             return ended

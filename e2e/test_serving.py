@@ -1,4 +1,4 @@
-"""From ``kubectl apply`` to answers."""
+"""A manifest applied with ``kubectl apply`` leads to an endpoint that answers."""
 
 import time
 

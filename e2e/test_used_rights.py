@@ -67,7 +67,8 @@ def test_operator_rights_equal_the_calls_that_it_makes(
 
 
 def calls_of(user: str, cluster: Cluster) -> Iterator[dict[str, Any]]:
-    """On objects; that everybody may look at the API's own description goes without saying."""
+    """Yield the calls of a user on objects. Calls for the API's own description are left out: every
+    user may make them."""
     with cluster.audit_log.open() as log:
         for line in log:
             call = json.loads(line)
@@ -80,7 +81,8 @@ def decision(call: dict[str, Any]) -> str:
 
 
 def rights(call: dict[str, Any]) -> Iterator[Right]:
-    """That the API server asked for. A patch that makes its object has to be a create as well."""
+    """Yield the rights that the API server checked. A patch that creates its object needs `create`
+    too."""
     about = call["objectRef"]
     resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
     yield Right(about.get("apiGroup", ""), resource, call["verb"])

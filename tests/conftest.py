@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""These fixtures and hooks apply to every test."""
 
 from hypothesis import HealthCheck, settings
 

@@ -27,7 +27,7 @@ class Case:
 
     @property
     def before(self) -> dict[str, Any] | None:
-        """What must be in the cluster first; it is good."""
+        """Return the valid object that must exist in the cluster first, if the case needs one."""
         return None if self.create else merged(GOOD, self.first or {})
 
     @property
@@ -45,7 +45,7 @@ class Case:
 
 
 def merged(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """As a JSON merge patch (RFC 7386) has it."""
+    """Return the document after a JSON merge patch (RFC 7386)."""
     result = copy.deepcopy(dict(document))
     for name, value in patch.items():
         if value is None:

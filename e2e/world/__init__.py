@@ -1,1 +1,1 @@
-"""What the e2e tests act with: kubectl, a served model, a steady stream of requests."""
+"""The e2e tests act with these helpers: kubectl, a served model, a steady stream of requests."""

@@ -30,7 +30,7 @@ class Kube:
         self("apply", "-f", "-", input=yaml.safe_dump(document))
 
     def refused(self, document: dict[str, Any]) -> str:
-        """What kubectl says of a document that the API server does not take."""
+        """Return kubectl's message about a document that the API server refuses."""
         try:
             self.apply(document)
         except subprocess.CalledProcessError as error:
@@ -45,7 +45,7 @@ class Kube:
         return self._cluster.service_address(self.namespace, name)
 
     def event_reasons(self, name: str) -> list[str]:
-        """Of the events about an object, oldest first."""
+        """Return the reasons of the events about an object, oldest first."""
         events = self.items("events")
         about = [event for event in events if event["involvedObject"]["name"] == name]
         about.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")

@@ -42,9 +42,10 @@ Targets = Callable[[], Sequence[Target]]
 
 
 class Monitoring:
-    """Both run while the ``with`` statement does. targets: asked every two seconds.
+    """Prometheus and Alertmanager run while the ``with`` statement does.
 
-    alerts_url: where the operator takes alerts. token: what it wants to see.
+    `targets` is called every two seconds. `alerts_url` is where the operator receives alerts, and
+    `token` is the token that it expects.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class Monitoring:
         self._close()
 
     def start_alertmanager(self) -> None:
-        """Also again after it was killed. First of the two, so that no alert goes astray."""
+        """Start Alertmanager, also after it was killed. Alertmanager starts before Prometheus, so
+        that no alert is lost."""
         (self._folder / "token").write_text(self._token)
         config = self._write("alertmanager.yaml", self._alertmanager_config())
         self.alertmanager = self._start(
@@ -93,7 +95,7 @@ class Monitoring:
         )
 
     def start_prometheus(self) -> None:
-        """Also again after it was killed; it keeps what it had."""
+        """Start Prometheus, also after it was killed; its data is kept."""
         config = self._write("prometheus.yaml", self._prometheus_config())
         self.prometheus = self._start(
             "prometheus",
@@ -142,7 +144,7 @@ class Monitoring:
         return process
 
     def _get(self, path: str) -> Any:
-        """What Prometheus answers."""
+        """Return Prometheus' response."""
         with urllib.request.urlopen(self.prometheus_url + path, timeout=10) as answer:
             return json.load(answer)
 
@@ -152,7 +154,8 @@ class Monitoring:
         return path
 
     def _alertmanager_config(self) -> dict[str, Any]:
-        """As ``templates/alertmanagerconfig.yaml`` of the chart."""
+        """Return Alertmanager's configuration, equal to the chart's
+        ``templates/alertmanagerconfig.yaml``."""
         webhook = {
             "url": self._alerts_url,
             "send_resolved": True,
@@ -218,7 +221,8 @@ class Monitoring:
 
 
 def monitor(cluster: Cluster, rules: Sequence[Path], namespace: str) -> Monitoring:
-    """For the pods of a cluster and the operator that the chart installed in ``namespace``."""
+    """Return the monitoring of a cluster's pods and of the operator that is installed in
+    ``namespace``."""
     service = json.loads(
         cluster.kubectl("-n", namespace, "get", "service", "macroserve-operator", "-o", "json")
     )
@@ -233,7 +237,8 @@ def monitor(cluster: Cluster, rules: Sequence[Path], namespace: str) -> Monitori
 
 
 def pod_targets(cluster: Cluster) -> Targets:
-    """What the chart's monitors let Prometheus scrape: operators, ingresses and instances."""
+    """Return the targets that the chart's monitors let Prometheus scrape: operators, ingresses and
+    instances."""
 
     def find() -> list[Target]:
         pods = json.loads(cluster.kubectl("get", "pods", "--all-namespaces", "-o", "json"))

@@ -48,14 +48,14 @@ class Release:
             )
 
     def upgrade(self, values: dict[str, Any]) -> None:
-        """With these values beside those it was installed with."""
+        """Upgrade the release with these values, added to those of its installation."""
         with self._config() as config:
             config.upgrade(
                 CHART, NAME, {**self.values, **values}, wait="watcher", timeout=TIMEOUT_S
             )
 
     def rollback(self) -> None:
-        """To the revision before."""
+        """Roll the release back to its previous revision."""
         with self._config() as config:
             config.rollback(NAME, wait="watcher", timeout=TIMEOUT_S)
 

@@ -29,7 +29,7 @@ def emulated(name: str, **spec: Any) -> dict[str, Any]:
 
 
 class Served:
-    """One MacroInstance."""
+    """Apply, scale and observe one MacroInstance."""
 
     def __init__(self, kube: Kube, document: dict[str, Any]) -> None:
         self.kube = kube
@@ -97,7 +97,7 @@ class Served:
         return self.kube.items("pods", f"macroserve.io/macroinstance={self.name}")
 
     def describe(self) -> str:
-        """All that a person would look at first."""
+        """Return the state that a person would look at first."""
         return "\n".join(
             (
                 self.kube("describe", "macroinstance", self.name),

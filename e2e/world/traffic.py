@@ -55,7 +55,7 @@ class Traffic:
         eventually(lambda: self.complete >= wanted or self.failures, timeout_s)
 
     def endpoint(self) -> str:
-        """Where the next request goes."""
+        """Return the endpoint of the next request."""
         return self._endpoint
 
     async def _run(self) -> None:

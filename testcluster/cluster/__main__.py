@@ -55,7 +55,7 @@ def down() -> None:
 
 @app.command(hidden=True)
 def keep(tier: Tier, image: ImageOption = None) -> None:
-    """What `up` leaves behind: the process that the cluster ends with."""
+    """Run the process that `up` leaves behind: the cluster ends with it."""
     keeper.keep(tier, image or ())
 
 

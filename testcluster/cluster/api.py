@@ -15,7 +15,8 @@ _RETRY_S = 0.2
 
 @dataclass(frozen=True)
 class Access:
-    """Where the API is, and who asks. All of it is text, to be handed to a process."""
+    """The address of an API and a user's credentials for it, as text that can be handed to a
+    process."""
 
     url: str
     authority: str
@@ -40,7 +41,7 @@ class Api:
         self._http.close()
 
     def is_ready(self, *, without: Sequence[str] = ()) -> bool:
-        """`without`: checks that need not have succeeded."""
+        """Tell whether the server is ready, apart from the checks named in `without`."""
         try:
             return self._http.get("/readyz", params={"exclude": list(without)}).is_success
         except httpx.TransportError:
@@ -51,7 +52,7 @@ class Api:
         return self._http.get(path).raise_for_status().json()
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """None for what is not there, or while the server cannot tell."""
+        """Return the object at `path`, or None if it does not exist or the server cannot tell."""
         try:
             return self.get(path)
         except httpx.HTTPError:

@@ -39,7 +39,7 @@ class Backend:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What an APIService of this server says."""
+        """Return the spec of this server's APIService."""
         service = {"namespace": self.namespace, "name": self.name, "port": self.port}
         return {"service": service, "caBundle": self.authority}
 
@@ -52,7 +52,7 @@ class Backend:
 
 
 def serve_crds_by(backend: Backend, api: Api) -> None:
-    """From now on CRDs are the backend's; `are_crds_served` tells when."""
+    """Hand CRDs over to the backend; `are_crds_served` tells when the backend serves them."""
     service = {
         "metadata": {"name": backend.name},
         "spec": {"type": "ExternalName", "externalName": "localhost"},

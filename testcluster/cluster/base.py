@@ -1,4 +1,4 @@
-"""What tests may ask of any cluster; what a cluster cannot do skips the test that needs it."""
+"""Every cluster offers these operations to tests; one that a cluster lacks skips the test."""
 
 import json
 import subprocess
@@ -22,7 +22,8 @@ class Cluster:
     """kubectl itself, with options that lead it to this cluster."""
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:
-        """What it printed. Raises KubectlError (a CalledProcessError) if it refused."""
+        """Run kubectl and return its output. Raises KubectlError (a CalledProcessError) if it
+        fails."""
         ended = subprocess.run(
             [*self.kubectl_command, *arguments],
             input=input,
@@ -56,7 +57,7 @@ class Cluster:
             wait_until(lambda name=name: self._is_known(name), f"{name} is known", _CRD_S)
 
     def _is_available(self, api: str) -> bool:
-        """Once it is, all clients get to it in the same way."""
+        """Tell whether the API is available; from then on all clients reach it in the same way."""
         try:
             found = json.loads(self.kubectl("get", "apiservice", api, "-o", "json"))
         except KubectlError:
@@ -69,7 +70,7 @@ class Cluster:
         return is_available and self._is_registered(found)
 
     def _is_known(self, resource: str) -> bool:
-        """This renews what kubectl remembers of the cluster's resources."""
+        """Tell whether kubectl knows the resource; the call renews its cache of resources."""
         group = resource.partition(".")[2]
         known = self.kubectl("api-resources", f"--api-group={group}", "-o", "name")
         return resource in known.split()

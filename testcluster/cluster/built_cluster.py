@@ -1,4 +1,4 @@
-"""What the clusters that are made here have in common."""
+"""Both tiers of built clusters share this code."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What only some clusters let a test do."""
+"""The capabilities that only some clusters offer to a test."""
 
 from enum import StrEnum
 

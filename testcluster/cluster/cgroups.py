@@ -10,7 +10,7 @@ _END_S = 15.0
 
 
 def path(node: str) -> str:
-    """From the hierarchies' roots, as the kubelet names it."""
+    """Return the node's path below the roots of the hierarchies, in the kubelet's form."""
     return f"/{_PARENT}/{node}"
 
 
@@ -33,7 +33,7 @@ def processes(name: str) -> list[int]:
 
 
 def remove() -> None:
-    """All groups of all nodes; their processes must have been killed."""
+    """Remove all groups of all nodes. Their processes must have ended."""
     # A container's runtime leaves groups in the second version's hierarchy, too.
     for hierarchy in (*_hierarchies(), *_mounted("cgroup2")):
         wait_until(

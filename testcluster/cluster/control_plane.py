@@ -33,7 +33,7 @@ _UNSERVED = ("--port=0", "--secure-port=0", "--leader-elect=false")
 
 @dataclass(frozen=True)
 class Settings:
-    """What differs between the tiers."""
+    """The settings in which the tiers differ."""
 
     directory: Path
     """For all files; it must be there."""
@@ -92,7 +92,7 @@ class ControlPlane:
             self.wait_until(lambda: self.api.find(default) is not None, "all is ready")
 
     def start_api_server(self) -> None:
-        """Once more, after `stop_api_server`."""
+        """Start the API server again after `stop_api_server`."""
         self._run_api_server()
         self.wait_until(self.api.is_ready, "the API server is ready")
 
@@ -121,7 +121,7 @@ class ControlPlane:
         )
 
     def stop_api_server(self) -> None:
-        """At once, as in a crash: all connections break."""
+        """Stop the API server at once, as a crash would: all connections break."""
         self._processes.pop("kube-apiserver").kill()
 
     def start_controllers(self, *flags: str) -> None:

@@ -1,4 +1,4 @@
-"""All keys and certificates of one cluster, and who they let in."""
+"""The keys and certificates of one cluster, and the users that they authenticate."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ class Credentials:
         return self.authority.client(name, name, _ADMINISTRATORS)
 
     def access(self, name: str) -> Access:
-        """For a part of the cluster's own machinery, which may do everything."""
+        """Return the access of a part of the cluster's own machinery, which has all rights."""
         client = self.administrator(name)
         authority = self.authority.certificate
         return Access(self._url, str(authority), str(client.certificate), str(client.key))
@@ -40,7 +40,8 @@ class Credentials:
         return write_kubeconfig(path, self._url, self.authority.certificate, client)
 
     def component_kubeconfig(self, name: str) -> Path:
-        """For one of Kubernetes' own components, with the rights that it has by default."""
+        """Return the kubeconfig of a Kubernetes component, which has that component's default
+        rights."""
         return self.kubeconfig(name, self.authority.client(name, f"system:{name}"))
 
     def node_kubeconfig(self, node: str) -> Path:

@@ -13,7 +13,7 @@ _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 class Suite:
-    """One suite (`bookworm`, `sid`) of the machine's mirror, with `folder` for all its files."""
+    """A suite (`bookworm`, `sid`) of the machine's mirror, with `folder` for all its files."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.root = folder / "root"
@@ -37,7 +37,7 @@ class Suite:
         self._apt("update")
 
     def unpack(self, *packages: str) -> None:
-        """These packages alone."""
+        """Unpack these packages without their dependencies."""
         self._apt("download", *packages)
         self._unpack_archives()
 
@@ -52,7 +52,7 @@ class Suite:
         return tar
 
     def version(self, package: str) -> str:
-        """Of an unpacked package."""
+        """Return the version of an unpacked package."""
         (archive,) = self._archives.glob(f"{package}_*.deb")
         return _run("dpkg-deb", "--field", str(archive), "Version").strip()
 
@@ -65,7 +65,7 @@ class Suite:
 
 
 def _mirror() -> str:
-    """Of the machine's own sources, in whichever of apt's formats they are written."""
+    """Return the mirror of the machine's own sources, which may have either of apt's formats."""
     listing = _run("apt-get", "--print-uris", "update")
     found = re.search(r"^'(\S+)/dists/[a-z]+/InRelease'", listing, re.MULTILINE)
     if found is None:

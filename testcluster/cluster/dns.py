@@ -16,7 +16,8 @@ DOMAIN = "cluster.local"
 
 
 def dnsmasq_flags(address: str, folder: Path) -> list[str]:
-    """To answer at `address` from the files in `folder`, and of the cluster's domain alone."""
+    """Return the flags to answer at `address` from the files in `folder`, for the cluster's domain
+    alone."""
     return [
         "--keep-in-foreground",
         "--conf-file=/dev/null",
@@ -67,7 +68,8 @@ def _ready(endpoints: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _hosts_of(api: Api) -> Iterator[str]:
-    """Now, and after each change. A new Service has Endpoints at once, so only these count."""
+    """Yield the hosts now and after each change. Endpoints are watched alone, since a new Service
+    has its Endpoints at once."""
     for endpoints in api.watch("/api/v1/endpoints"):
         services = api.get("/api/v1/services")["items"]
         yield hosts(services, endpoints["items"])

@@ -1,4 +1,4 @@
-"""What can go wrong with a test cluster."""
+"""The errors of a test cluster."""
 
 import subprocess
 from unittest import SkipTest

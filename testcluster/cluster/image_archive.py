@@ -26,7 +26,7 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """How a container of the image starts, unless its pod says otherwise."""
+    """The way in which a container of the image starts, unless its pod overrides it."""
 
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()

@@ -29,7 +29,7 @@ TIERS = {"api": ApiCluster, "nodes": NodeCluster}
 
 @dataclass(frozen=True)
 class Kept:
-    """What the keeper's file tells of the cluster that is, or was, up."""
+    """The content of the keeper's file: the cluster that is, or was, up."""
 
     pid: int
     directory: str
@@ -132,7 +132,7 @@ def _leave(*_: object) -> None:
 
 
 def _end_output() -> None:
-    """Whoever reads it learns that there is no more to come."""
+    """Close the output, so that its reader sees the end."""
     sys.stdout.flush()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):

@@ -32,7 +32,8 @@ class Machine:
         """Of the first process, as this machine sees it."""
 
     def folder(self, path: str) -> Path:
-        """Where the machine's `path`, in one of its own folders, is for us. It is made."""
+        """Create the machine's `path`, in one of its own folders, and return its path on this
+        side."""
         folder = self._state / path.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -58,7 +59,7 @@ class Machine:
         self.call("mount", "--rbind", *options, str(source), target)
 
     def bind_own_folders(self) -> None:
-        """What has been bound into them before comes with them."""
+        """Bind the machine's own folders, together with the mounts below them."""
         for path in _OWN:
             self.bind(self.folder(path), path)
         # As on any machine, mounts reach the containers that ask for them.
@@ -83,7 +84,7 @@ class Machine:
         return InsideProcess(f"{self.name}'s {name}", [*self._enter, *tied], log, {"PATH": _PATH})
 
     def stop(self) -> None:
-        """All that runs there ends at once."""
+        """Stop the machine and every process that runs there."""
         if self._first is not None:
             self._first.kill()
             self._first = None

@@ -67,7 +67,7 @@ def attach(node: NodeNetwork, nodes: list[NodeNetwork], pid: int) -> None:
 
 
 def remove_links() -> None:
-    """All that is left of a cluster's network, if anything is."""
+    """Remove the network links that a cluster has left, if any."""
     for link in Path("/sys/class/net").glob(f"{_BRIDGE}*"):
         try:
             _ip(f"link delete {link.name}")

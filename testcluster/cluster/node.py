@@ -1,4 +1,4 @@
-"""One node: containerd, kubelet and kube-proxy on a machine of their own."""
+"""A node runs containerd, kubelet and kube-proxy on a machine of its own."""
 
 import json
 import shutil
@@ -145,7 +145,7 @@ class Node:
             self._machine.bind(file, f"/proc/sys/{name}")
 
     def _remove_old_containers(self) -> None:
-        """Those of an earlier cluster, of which containerd keeps records with the images."""
+        """Remove containers of an earlier cluster, which containerd records beside the images."""
         self._start_containerd("containerd-only.toml")
         if old := self._ctr("containers", "list", "--quiet").split():
             self._ctr("containers", "delete", *old)

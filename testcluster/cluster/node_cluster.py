@@ -1,4 +1,5 @@
-"""Two real nodes on one machine: all of Kubernetes, down to containers. Needs root."""
+"""A cluster of two real nodes on one machine runs all of Kubernetes, including containers. It needs
+root."""
 
 import fcntl
 import os
@@ -153,7 +154,8 @@ class NodeCluster(BuiltCluster):
         return self._ready_condition(node).get("status") == "True"
 
     def _heartbeat(self, node: str) -> str:
-        """When the node's kubelet last reported; empty if it never has."""
+        """Return the time of the last report of the node's kubelet, or an empty string if there is
+        none."""
         return self._ready_condition(node).get("lastHeartbeatTime", "")
 
     def _ready_condition(self, node: str) -> dict[str, Any]:
@@ -163,13 +165,14 @@ class NodeCluster(BuiltCluster):
 
 
 def remove_remains() -> None:
-    """What a killed cluster has left on the machine. Raises ClusterError if one is up."""
+    """Remove what a killed cluster has left on the machine. Raises ClusterError if a cluster is
+    up."""
     with _only_one():
         _remove_remains()
 
 
 def _remove_remains() -> None:
-    """All that does not go when a cluster's processes do; they have ended."""
+    """Remove what outlives a cluster's processes, after they have ended."""
     network.remove_links()
     cgroups.remove()
     shutil.rmtree(places.nodes_run(), ignore_errors=True)

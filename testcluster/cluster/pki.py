@@ -62,7 +62,7 @@ class Authority:
 
 
 def token_keys(directory: Path) -> KeyPair:
-    """What service accounts' tokens are signed and checked with."""
+    """Return the key pair that signs and checks the tokens of service accounts."""
     pair = KeyPair(directory / "tokens.pub", directory / "tokens.key")
     _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", pair.key)
     _openssl("ec", "-in", pair.key, "-pubout", "-out", pair.certificate)

@@ -1,4 +1,4 @@
-"""Where things lie, all of it outside the checkout."""
+"""These functions return the paths of all files outside the checkout."""
 
 import os
 from pathlib import Path
@@ -30,5 +30,5 @@ def tests_passed() -> Path:
 
 
 def nodes_run() -> Path:
-    """All other state of the one cluster of nodes that can be up on a machine."""
+    """Return the folder of all other state of the one node cluster that a machine can run."""
     return cache() / "run"

@@ -62,7 +62,7 @@ class Process:
             self.kill()
 
     def wait(self) -> None:
-        """Until it is gone."""
+        """Wait until the process has ended."""
         self._popen.wait()
 
     def check(self) -> None:

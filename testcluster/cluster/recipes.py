@@ -1,4 +1,4 @@
-"""How each binary of a test cluster comes out of Debian's packages, without root.
+"""The recipes make each binary of a test cluster from Debian's packages, without root.
 
 Kubernetes 1.20.2 is Debian's own source package, built by Debian's Go; of its programs, Debian
 itself builds kubectl alone. Its API server is too old

@@ -1,4 +1,4 @@
-"""What a Dockerfile says of its image, so that the images made here cannot differ from it."""
+"""Read an image's configuration from its Dockerfile, so that images built here equal it."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""What the images are called, and where their Dockerfiles lie."""
+"""The names of the images and the places of their Dockerfiles."""
 
 from pathlib import Path
 

@@ -30,7 +30,7 @@ def write_locked(target: Path, scratch: Path, locks: Iterable[Path]) -> None:
 
 
 def read_sources() -> dict[str, bytes]:
-    """All that goes into the project's wheel: path in the checkout → content, in one order."""
+    """Return the sources of the project's wheel by their path in the checkout, in a fixed order."""
     files = [ROOT / name for name in ("LICENSE", "README.md", "pyproject.toml")]
     for folder in ("kernels", "operator", "serving"):
         found = (ROOT / folder).rglob("*")

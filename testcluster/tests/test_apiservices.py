@@ -1,4 +1,4 @@
-"""Which of a CRD's versions are registered with the API server."""
+"""The served versions of a CRD are registered with the API server."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ QUIET = Steps(quiet=True)
 
 
 class Recipes:
-    """In the place of the real ones, which take minutes."""
+    """Stand in for the real recipes, which take minutes."""
 
     KUBERNETES = "v1.20.2"
 

@@ -51,7 +51,7 @@ def command(*arguments: str) -> str:
 
 
 def traces() -> dict[str, object]:
-    """All that a cluster could leave on the machine."""
+    """Return everything that a cluster could leave on the machine."""
     rules = run("iptables-save") + run("ip6tables-save")
     return {
         "links": sorted(link.name for link in Path("/sys/class/net").iterdir()),
@@ -74,7 +74,7 @@ def processes(*folders: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
-    """Nothing is up before a test, nor after it."""
+    """Assert that no cluster is up before a test nor after it."""
     command("down")
     yield
     command("down")

@@ -1,4 +1,4 @@
-"""Which names the cluster's DNS knows, given Services and Endpoints."""
+"""The cluster's DNS derives its names from Services and Endpoints."""
 
 from typing import Any
 

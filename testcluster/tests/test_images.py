@@ -54,7 +54,7 @@ class Docker:
 
 @pytest.fixture(autouse=True)
 def built_without_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What is built without Docker, in place of the builder that takes minutes."""
+    """Record the images built without Docker, in place of the builder that takes minutes."""
     components: list[str] = []
 
     def build(component: str, version: str, later: bool = False) -> Path:

@@ -31,7 +31,7 @@ def cluster() -> Iterator[NodeCluster]:
 
 @pytest.fixture
 def kubectl(cluster: NodeCluster, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """In a namespace that is the test's own; documents go in as they are."""
+    """Return kubectl in a namespace of the test's own; documents are passed on unchanged."""
     name = request.node.name.removeprefix("test_").replace("_", "-")[:60].strip("-")
     cluster.kubectl("create", "namespace", name)
 
@@ -268,8 +268,8 @@ def test_pods_run_on_without_the_api_server(cluster: NodeCluster, kubectl: Kubec
 def test_webhooks_are_called_through_their_service(
     cluster: NodeCluster, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    """Of core resources by the API server, of others by the CRD server. That the webhook answers
-    in HTTP where HTTPS is wanted shows that it was reached."""
+    """The API server calls webhooks of core resources, the CRD server those of others. An HTTP
+    response where HTTPS is expected shows that the webhook was reached."""
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
     kubectl("apply", "-f", "-", input=pod("web", SERVE))
     kubectl(

@@ -14,7 +14,7 @@ LONG = ["sleep", "100"]
 
 
 def is_there(pid: int) -> bool:
-    """As a process that is more than a record of its end."""
+    """Tell whether the process runs: a zombie does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

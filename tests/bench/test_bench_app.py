@@ -1,4 +1,4 @@
-"""What all benchmarks have in common."""
+"""All benchmarks share their environment."""
 
 import os
 

@@ -15,7 +15,7 @@ def test_scheduler_figures_are_reported_by_size(name):
 
 
 def test_timed_decisions_are_made_under_load(monkeypatch):
-    """So many wait, 64 decode, and most decisions prefill something."""
+    """The queue has its full length, 64 requests decode, and most decisions prefill some prompt."""
     seen = []
 
     class Watched(bench.InstanceScheduler):

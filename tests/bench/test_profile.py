@@ -1,4 +1,4 @@
-"""What a real engine takes for its work, as measured."""
+"""A profile records the time that a real engine takes for its work."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the command line refuses, and how: a sentence, an exit code, nothing started."""
+"""The command line refuses bad input with a sentence and an exit code, and starts no process."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What a pod is given, and how it ends."""
+"""A pod process reads its tokens and limits, and ends with a reason."""
 
 import asyncio
 import os

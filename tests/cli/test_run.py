@@ -131,7 +131,7 @@ def test_server_on_a_taken_port_exits_with_the_reason(folder: Path) -> None:
 
 
 def test_emulated_instance_imports_no_engine_and_no_ray(folder: Path) -> None:
-    """It has to be there soon, and small."""
+    """An emulated instance must start fast and need little memory."""
     program = (
         "import sys; from macroserve.serving.instance.token_server import build_engine; "
         "import macroserve.cli.run, macroserve.engine.emulated; "

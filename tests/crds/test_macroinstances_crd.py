@@ -84,7 +84,7 @@ def test_crd_required_fields_equal_the_manifests(pair: Pair) -> None:
 
 @each
 def test_crd_has_every_constant_default(pair: Pair) -> None:
-    """What others decide (maxBatchTokens), and what is empty by default, has none."""
+    """A field whose default depends on another (maxBatchTokens) or is empty has none in the CRD."""
     assert ("default" in pair.schema) == pair.has_constant_default
 
 

@@ -1,4 +1,4 @@
-"""What ``spec.api`` offers, and what vLLM's metrics count, over a real engine."""
+"""A real engine offers what ``spec.api`` enables, and vLLM's metrics count it."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 def test_grammar_without_a_way_on_ends_with_400_and_harms_nobody(up: Up) -> None:
-    """Its first tokens exist, and after them none does."""
+    """The grammar allows some first tokens, after which no token is valid."""
     outputs = {"grammar": 'root ::= "ab" rest\nrest ::= rest'}
     body = {"model": "m", "prompt": "Hi", "max_tokens": 200, "structured_outputs": outputs}
     answer = httpx.post(up.endpoint + "/v1/completions", json=body, timeout=120)

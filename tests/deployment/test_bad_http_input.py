@@ -1,4 +1,4 @@
-"""What clients should not send: clear errors, no 500, no leak, and the endpoint still serves."""
+"""Invalid requests get clear errors and no 500, leak nothing, and leave the endpoint serving."""
 
 import asyncio
 import json

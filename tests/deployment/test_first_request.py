@@ -1,4 +1,4 @@
-"""What ``macroserve up`` tells a person to try does work."""
+"""The command that ``macroserve up`` prints works."""
 
 import json
 import subprocess

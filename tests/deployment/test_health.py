@@ -1,4 +1,5 @@
-"""What hangs in an instance, and what only looks like it: its engine, its server, all of it."""
+"""A part of an instance that hangs is told from one that only looks so: the engine, the server, or
+both."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One request that ends engines, and a path that goes silent: what others notice."""
+"""Bystanders notice neither a request that kills engines nor a path that goes silent."""
 
 from pathlib import Path
 

@@ -87,8 +87,8 @@ def test_public_endpoint_has_no_admin_api(pods: Pods) -> None:
 
 
 def test_ray_runs_no_job_from_outside(pods: Pods) -> None:
-    """Only the two HTTP servers listen at the pod's address; what listens everywhere wants a
-    token of its own."""
+    """The two HTTP servers alone listen at the pod's address; other listeners require a token of
+    their own."""
     head = pods.pods["head"]
     processes = [
         psutil.Process(head.process.pid),

@@ -85,7 +85,7 @@ def test_ports_by_name_exist_in_the_container() -> None:
 
 
 def test_ports_of_the_operator_name_their_protocol() -> None:
-    """Before Kubernetes 1.21 server-side apply, which Helm 4 uses, takes no others."""
+    """Server-side apply, which Helm 4 uses, requires a protocol before Kubernetes 1.21."""
     rendered = render()
     assert all("protocol" in port for port in at(rendered[OPERATOR], f"{CONTAINER}.ports"))
     ports = rendered["Service/macroserve-operator"]["spec"]["ports"]

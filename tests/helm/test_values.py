@@ -156,7 +156,7 @@ def test_schema_has_exactly_the_values_of_the_chart() -> None:
 
 @pytest.mark.parametrize("path", value_paths())
 def test_values_are_all_described(path: str) -> None:
-    """By a comment above it."""
+    """A comment above the value describes it."""
     depth = -1
     line = -1
     for depth, key in enumerate(path.split(".")):

@@ -331,7 +331,7 @@ def test_every_value_of_the_chart_is_in_a_table_above(path: str) -> None:
 
 
 def test_chart_with_every_value_changed_renders() -> None:
-    """Other than by default, in every value that does not exclude another."""
+    """Every value differs from its default, unless it excludes another value."""
     values: Object = {}
     for path, value, *_ in (*FIELDS, *PRESENCE):
         if value is not False and path not in ("webhook.certificate", "operator.replicas"):

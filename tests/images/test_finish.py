@@ -1,4 +1,5 @@
-"""What `images/finish.py` leaves of packages: what runs, compiled for where it will lie."""
+"""`images/finish.py` removes files that no pod reads and compiles modules for their place in the
+image."""
 
 import importlib.util
 import marshal

@@ -38,7 +38,7 @@ class Parent:
 
 
 async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[str]:
-    """What the parent is told."""
+    """Record the messages that the parent process receives."""
     with open("manifests/emulated.yaml") as file:  # noqa: ASYNC230, PTH123 - a small one
         manifest = loads(file.read(), "m")
     ingress = IngressOptions(macroinstance="m", keys=source())

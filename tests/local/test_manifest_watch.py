@@ -29,7 +29,7 @@ def _by_folder(path: Path, text: str) -> None:
 
 
 def _by_links(path: Path, text: str) -> None:
-    """As Kubernetes changes a ConfigMap: path -> ..data/m.yaml, ..data -> ..<time>."""
+    """Save as Kubernetes changes a ConfigMap: path -> ..data/m.yaml, ..data -> ..<time>."""
     version = path.parent / f"..{text}"
     version.mkdir()
     (version / path.name).write_text(text)

@@ -1,4 +1,4 @@
-"""What ``macroserve up`` does when its deployment ends; the deployment is played."""
+"""``macroserve up`` starts a deployment again that is lost; the deployment is a fake."""
 
 import asyncio
 import io

@@ -83,7 +83,7 @@ def test_macroinstance_gets_all_its_objects(operator: OperatorProcess, team: Tea
 
 def test_scaling_by_the_subresource_is_followed(operator: OperatorProcess, team: Team) -> None:
     def least() -> int:
-        """As the disruption controller has understood it."""
+        """Return the number of healthy pods that the disruption controller requires."""
         budget = team.get("pdb", "llama-instances") or {}
         return budget.get("status", {}).get("desiredHealthy", -1)
 
@@ -339,7 +339,7 @@ def _path(team: Team, pod: str) -> str:
 
 
 def _bind(team: Team, pod: str, node: str) -> None:
-    """As a scheduler does."""
+    """Bind the pod to the node, as a scheduler does."""
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",

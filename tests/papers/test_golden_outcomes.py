@@ -1,4 +1,5 @@
-"""Same seeds, same outcomes: whoever changes one on purpose raises the simulator's version."""
+"""Equal seeds give equal outcomes. A change that alters one on purpose raises the simulator's
+version."""
 
 import json
 from pathlib import Path

@@ -20,12 +20,12 @@ LOCKS = ("operator.lock", "dev.lock", "cpu.lock", "cpu-torch.lock")
 
 
 def lines(name: str) -> list[str]:
-    """One a package, without its hashes."""
+    """Return the lines of a lock, one per package, without hashes."""
     return [line.partition(" ")[0] for line in requirements(name)]
 
 
 def requirements(name: str) -> list[str]:
-    """As pip reads them: what continues on the next line is one."""
+    """Return the requirements as pip reads them: a continued line is part of the one before."""
     text = (ROOT / "requirements" / name).read_text().replace("\\\n", " ")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -104,7 +104,8 @@ def test_locks_satisfy_the_project() -> None:
 
 
 def test_operators_lock_is_complete_and_small() -> None:
-    """Its image has nothing else. `core`, which it contains, needs three packages of its own."""
+    """The operator's image installs this lock alone; `core`, which it contains, needs three
+    packages."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extra = document["project"]["optional-dependencies"]["operator"]
     wanted = [Requirement(line) for line in (*extra, "msgspec", "numpy", "pydantic")]

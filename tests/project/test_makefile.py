@@ -1,4 +1,4 @@
-"""What `make venv` asks pip for where nothing is set, and where something is."""
+"""`make venv` asks pip for PyTorch's index only where pip has no settings of its own."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Nothing in the tree points into the machine it was written on."""
+"""No file of the tree names a path of the machine on which it was written."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""For the tests of the serving package."""
+"""These fixtures serve the tests of the serving package."""
 
 import pytest
 

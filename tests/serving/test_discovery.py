@@ -1,4 +1,4 @@
-"""How ingresses find cells and cells find instances, also when those are away or elsewhere."""
+"""Ingresses find cells and cells find instances, also when those are away or have moved."""
 
 import asyncio
 import time

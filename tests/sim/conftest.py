@@ -1,4 +1,4 @@
-"""What the tests of the simulator share: small instances, and loads as deployments report them."""
+"""The tests of the simulator share small instances, and loads as deployments report them."""
 
 from dataclasses import replace
 from random import Random
@@ -38,7 +38,8 @@ def build_config(strategy="unified", **fields):
 
 
 def build_lengths(seed=0, prompt=5.0, output=4.5):
-    """Like a chat's: most short, some long. ``prompt``, ``output``: logarithms of the medians."""
+    """Draw lengths like a chat's: most short, some long. `prompt` and `output` are the logarithms
+    of the medians."""
     random = Random(seed)
 
     def one(median, most):

@@ -64,7 +64,7 @@ def test_decodes_behind_a_prompt_wait_for_it_in_every_stage(serve):
 
 
 def test_equal_batches_leave_no_bubble_in_the_pipeline(serve):
-    """What chunked prefill is for (Sarathi): here two prompts of one length."""
+    """Chunked prefill aims at this (Sarathi): here two prompts have one length."""
     first, second = serve((0.0, 100, 1), (0.1, 100, 1))
     assert second[0] - first[0] == pytest.approx(0.4)
 

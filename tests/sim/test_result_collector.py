@@ -24,7 +24,8 @@ def test_reported_tbt_decides_attainment(num_gaps, num_slow):
 
 
 def begun(results, num):
-    """One a second, of which the first has ended at 1.0 and the second was refused."""
+    """Return requests that arrive one per second: the first ended at 1.0 and the second was
+    refused."""
     records = [record(str(i), arrival_s=float(i)) for i in range(num)]
     for each in records:
         results.expect(each)

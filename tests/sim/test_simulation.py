@@ -24,7 +24,7 @@ LATE = Arrival(1000.0, 10, 10)
 
 
 def log_batches(policy, log):
-    """Every decision of a scheduler, with its time."""
+    """Log every decision of a scheduler with its time."""
     schedule = policy.schedule
 
     def recording(now):
@@ -93,7 +93,8 @@ async def test_simulation_decides_as_the_emulated_executor_does(
 def test_requests_that_end_in_one_step_are_learned_from_in_order_of_arrival(
     make_config, make_latency, monkeypatch
 ):
-    """In the order in which ids hash, the same seed would give other figures in another process."""
+    """In the order of their ids' hashes, the same seed would give other figures in another
+    process."""
     learned = defaultdict(list)
     observe = LengthPredictor.observe
 
@@ -110,8 +111,8 @@ def test_requests_that_end_in_one_step_are_learned_from_in_order_of_arrival(
 
 @pytest.fixture
 def ends(monkeypatch):
-    """When each request's first and last token came, and how many there were, by its id; in the
-    order of their ends."""
+    """Record the times of each request's first and last token and its number of tokens, by id, in
+    the order of their ends."""
     times = {}
     ended = ResultCollector.ended
 

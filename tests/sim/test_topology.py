@@ -1,4 +1,4 @@
-"""How long KV caches are on their way."""
+"""KV caches take time to travel between instances."""
 
 import pytest
 

@@ -18,6 +18,6 @@ def write(folder: Path, data: Mapping[str, str]) -> None:
 
 
 def source(folder: Path, name: str = NAME, now: datetime | None = None) -> TlsSource:
-    """In a folder that is filled with new ones for a name. now: when they are made."""
+    """Return a source in a folder with new certificates for a name, made at `now`."""
     write(folder, certificates({}, name, now or datetime.now(UTC)))
     return TlsSource(str(folder), name)

@@ -58,7 +58,7 @@ def render(values: Object | None = None, **options: Any) -> Rendered:
 
 @cache
 def schema() -> Object:
-    """Of the values, with its references resolved."""
+    """Return the schema of the chart's values with its references resolved."""
     document = json.loads((CHART / "values.schema.json").read_text())
 
     def resolved(node: Any) -> Any:
@@ -74,7 +74,8 @@ def schema() -> Object:
 
 
 def value_paths() -> list[str]:
-    """Of all values, such as ``operator.image.tag``. One that is a map of the user's is one."""
+    """Return the paths of all values, such as ``operator.image.tag``. A map that users fill is one
+    value."""
     return list(_value_paths(chart().values, schema(), ""))
 
 

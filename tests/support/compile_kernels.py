@@ -22,7 +22,7 @@ HEADS = Heads(40, 1, 128, hidden=256)
 
 
 class AbsentGpu:
-    """As much of a driver as compiling takes."""
+    """Stand in for a driver as far as compilation needs one."""
 
     def __init__(self, capability: int) -> None:
         self._target = GPUTarget("cuda", capability, 32)

@@ -22,14 +22,15 @@ def at(path: str) -> dict[str, Any]:
 
 
 def refused(document: Any) -> list[str]:
-    """What the schema says against a document, unknown fields among it; CEL rules are not known
-    here."""
+    """Return the schema's errors about a document, including unknown fields. CEL rules are not
+    evaluated."""
     validator = Draft4Validator(_strict(copy.deepcopy(SCHEMA)))
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
 
 
 def defaulted(document: dict[str, Any]) -> dict[str, Any]:
-    """As an API server stores it: a field that is missing gets its default, down to the leaves."""
+    """Return the document as an API server stores it: each missing field gets its default, at every
+    depth."""
     result = copy.deepcopy(document)
     _fill(result, SCHEMA)
     return result

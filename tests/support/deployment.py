@@ -134,7 +134,7 @@ class Up:
         return {i["name"]: i for report in self.report() for i in report["instances"]}
 
     def processes(self, title: str) -> list[psutil.Process]:
-        """Of this deployment, whose title contains ``title``."""
+        """Return the deployment's processes whose title contains ``title``."""
         found = []
         for process in psutil.Process(self.process.pid).children(recursive=True):
             try:

@@ -47,7 +47,7 @@ def token_request(name: str, num_tokens: int = 20, prompt: int = 50) -> TokenReq
 
 
 def expected_tokens(request: TokenRequest) -> list[int]:
-    """What the emulated engine makes up, whichever instance it runs on."""
+    """Return the tokens that the emulated engine generates, on whichever instance it runs."""
     seed = sum(request.token_ids[:4]) * 31
     start = len(request.token_ids)
     return [100 + (seed + (start + i) * 7) % 1000 for i in range(request.max_new_tokens)]
@@ -124,19 +124,20 @@ class World:
         await self.cells.pop(name).stop()
 
     def crash(self, name: str) -> None:
-        """As if the process was killed: connections are reset, nothing listens any more."""
+        """Crash the instance as if its process was killed: connections are reset and its port is
+        closed."""
         self.instances.pop(name).kill()
 
     async def tokens(self, request: TokenRequest) -> list[int]:
         return [t async for c in self.dispatcher.stream(request) for t in c.token_ids or ()]
 
     def metric(self, name: str, **labels: str) -> float:
-        """Of the ingress; nothing counted is 0."""
+        """Return the value of an ingress metric, or 0 if nothing was counted."""
         labels = {"namespace": "default", "macroinstance": "test", **labels}
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     def reports(self) -> list[InstanceReport]:
-        """Of all instances, whichever cell they are in."""
+        """Return the reports of all instances in all cells."""
         return [each for cell in self.cells.values() for each in cell.report().instances]
 
     async def status(self, name: str) -> InstanceStatus:
@@ -199,5 +200,5 @@ async def running(
 
 
 async def adopt(cell: CellScheduler, identity: InstanceIdentity) -> None:
-    """As the admin API does, without HTTP."""
+    """Adopt an instance as the admin API does, without HTTP."""
     assert await cell.adopt(identity.handle)

@@ -79,7 +79,7 @@ class ExternalMetrics:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nothing is written among the tests' results."""
+                """Keep the server's log out of the tests' output."""
 
         return Handler
 

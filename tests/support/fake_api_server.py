@@ -98,7 +98,7 @@ class FakeApiServer:
         return (_copy(obj) for obj in found)
 
     def put(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
-        """As it is now, whatever it was."""
+        """Store the object in this state, whatever its former state was."""
         stored = _copy(dict(obj))
         metadata = stored["metadata"]
         metadata.setdefault("uid", f"uid-{next(self._versions)}")

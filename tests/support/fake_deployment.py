@@ -1,4 +1,4 @@
-"""All that stands around the operator, in memory: kubelets, a head with its cells, engines.
+"""The operator's surroundings in memory: kubelets, a head with its cells, engines.
 
 The operator's own code runs against it unchanged, from a reconcile down to the
 requests that it makes.
@@ -106,7 +106,8 @@ class FakeDeployment:
             self.api.put(MACROINSTANCE, found)
 
     def switch(self, served_tls: ServedTls) -> Reconciler:
-        """Another operator with this value of its chart, and a head that it has made anew."""
+        """Return another operator with this value of its chart, and a head that it has created
+        again."""
         self.served_tls = served_tls
         options = replace(self.world.options, served_tls=served_tls)
         self.world = replace(self.world, options=options)
@@ -123,7 +124,7 @@ class FakeDeployment:
         return next(iter(self.api.all(MACROINSTANCE)), None)
 
     def pods(self, component: str = "instance") -> dict[str, Raw]:
-        """By the name that labels give an instance, else by their own."""
+        """Return pods by the instance that their labels name, or else by their own name."""
         return {
             pod["metadata"]["labels"].get(names.INSTANCE, pod["metadata"]["name"]): pod
             for pod in self.api.all(POD)
@@ -149,7 +150,7 @@ class FakeDeployment:
     # -- the nodes' side
 
     def kubelets(self) -> None:
-        """What was made runs and is ready, what was to end has ended."""
+        """Run created pods until they are ready, and remove pods that were to end."""
         deployments = {obj["metadata"]["name"]: obj for obj in self.api.all(DEPLOYMENT)}
         for name, deployment in deployments.items():
             replicas = deployment["spec"]["replicas"]
@@ -196,7 +197,7 @@ class FakeDeployment:
         self.api.put(POD, {**pod, "status": status})
 
     def end(self, pod: Raw) -> None:
-        """Its processes are gone, and so is it."""
+        """Remove the pod, whose processes have ended."""
         self._forget(pod["metadata"]["name"])
         self.api.remove(POD, pod)
 
@@ -206,12 +207,13 @@ class FakeDeployment:
             self._set_status(pod, engine.address, ready=False)
 
     def fail(self, pod: Raw) -> None:
-        """As when a node evicts it."""
+        """Fail the pod as an eviction by its node does."""
         if engine := self._forget(pod["metadata"]["name"]):
             self._set_status(pod, engine.address, ready=False, phase="Failed")
 
     def lose(self, pod: Raw, kubelet_only: bool) -> None:
-        """Its node does not answer, so the control plane lets it go; its kubelet never will."""
+        """Lose the pod's node: the control plane deletes the pod, and its kubelet never confirms
+        it."""
         if "status" not in pod or "deletionTimestamp" in pod["metadata"]:
             return
         name, labels = pod["metadata"]["name"], {"lost": "yes", **pod["metadata"]["labels"]}
@@ -243,7 +245,7 @@ class FakeDeployment:
         return engine
 
     def restart_head(self) -> None:
-        """It knows nothing of its cells any more; the instances do."""
+        """Restart the head, which forgets its cells; the instances remember them."""
         self.cells.clear()
 
     def _changed(self, kind: Kind, obj: Raw, gone: bool) -> None:

@@ -40,7 +40,7 @@ def token(value: int, finish_reason: str = "null", stop_reason: str = "null") ->
 
 
 async def good(request: web.Request) -> web.StreamResponse:
-    """All tokens that were asked for."""
+    """Stream all requested tokens."""
     count = (await request.json())["sampling_params"]["max_tokens"]
     last = token(count, '"length"')
     return await stream(request, *(token(i + 1) for i in range(count - 1)), last)

@@ -62,7 +62,7 @@ class FakeKubelet:
         self._head.close()
 
     def address(self, component: str) -> str:
-        """Of one that is ready."""
+        """Return the address of a ready pod."""
         for name, running in self._running.items():
             if f"-{component}-" in name and running.ready:
                 return running.address
@@ -70,12 +70,12 @@ class FakeKubelet:
 
     @property
     def schemes(self) -> set[str]:
-        """By which heads and instances are probed."""
+        """Return the URL schemes with which heads and instances are probed."""
         running = list(self._running.items())
         return {each.probe.partition(":")[0] for name, each in running if "-ingress-" not in name}
 
     def kill(self, pod: str) -> None:
-        """As when its container is out of memory; it is not started again."""
+        """Kill the pod's container as if it was out of memory, and do not start it again."""
         self._running[pod].process.kill()
 
     def log(self, pod: str) -> str:

@@ -7,7 +7,7 @@ SECRET = "the secret"
 
 
 def source(secret: str = SECRET, *purposes: Purpose) -> KeySource:
-    """Of all purposes by default."""
+    """Return a source of keys, by default of all purposes."""
     return KeySource(purposes or tuple(Purpose), secret=secret)
 
 

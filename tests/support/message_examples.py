@@ -1,4 +1,4 @@
-"""Each kind of message between pods, with an example and what its decoder accepts, as JSON.
+"""Print each kind of message between pods, with an example and what its decoder accepts, as JSON.
 
 ``python tests/support/message_examples.py > tests/api/messages_before.json`` at a release records
 what the next version is held against.

@@ -66,7 +66,7 @@ class OfflineEngine:
 
 
 class InstanceEngine(OfflineEngine):
-    """One with our scheduler, and with the hybrid cache."""
+    """An offline engine with our scheduler and the hybrid cache."""
 
     def __init__(self, llm: LLMEngine) -> None:
         super().__init__(llm)
@@ -76,17 +76,18 @@ class InstanceEngine(OfflineEngine):
         self._running.make_room = self._preempting
 
     def preempt(self, which: float) -> None:
-        """In the next iteration one of those that run gives up its cache. which: from 0 to 1."""
+        """Make one running request give up its cache in the next iteration. `which` is from 0 to
+        1."""
         self._leaving.append(which)
 
     def clear(self) -> None:
-        """As if nothing had come yet."""
+        """Reset the engine to the state before its first request."""
         self.llm.abort_request([*self.scheduler.requests])
         self._leaving.clear()
         self.finish()
 
     def caches(self) -> dict[str, CacheKind]:
-        """What is kept of each request that runs, as vLLM's manager of pages has it."""
+        """Return the cache kind of each running request, according to vLLM's page manager."""
         is_hidden, running = self._manager.is_hidden, self.scheduler.running
         return {
             r.request_id: CacheKind.HIDDEN if is_hidden(r.request_id) else CacheKind.KV
@@ -129,7 +130,8 @@ class InstanceEngine(OfflineEngine):
 
 
 def instance_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
-    """As an instance starts its engine. folder: where its statuses go, to nobody."""
+    """Return the arguments with which an instance starts its engine. Its statuses go to `folder`,
+    where no process reads them."""
     args = engine_args(settings, Pool.LP, str(folder / "status"))
     verdict = decide_hybrid_cache(
         strategy(settings.strategy),
@@ -147,7 +149,8 @@ def stock_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
 
 @contextmanager
 def offline_engine(args: AsyncEngineArgs) -> Iterator[Any]:
-    """It neither yields to servers nor dies with its parent, as an instance's would."""
+    """Run an engine that neither yields to servers nor dies with its parent, unlike an
+    instance's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "_yield_to_servers", lambda: None)
         patch.setattr(scheduler, "die_with_parent", lambda: None)

@@ -69,7 +69,7 @@ class OperatorProcess:
 
     @property
     def metrics(self) -> str:
-        """Nothing while it does not answer."""
+        """Return the metrics page, or an empty text while the operator does not answer."""
         return self._get(self.metrics_port, "/metrics")
 
     @property

@@ -1,4 +1,4 @@
-"""What the simulator makes of some cases, on standard output: a line for each, its digest last.
+"""Print the simulator's outcome of some cases: a line for each, its digest last.
 
 Run by itself, with the packages on PYTHONPATH that are to do it.
 """

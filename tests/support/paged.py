@@ -85,7 +85,7 @@ class Paged:
         return torch.randn(shape, generator=self._chance).to(self._dtype).to(self._device)
 
     def slots(self, num: int, capacity: int) -> torch.Tensor:
-        """No two alike, anywhere in the pool."""
+        """Return different slots anywhere in the pool."""
         found = torch.randperm(len(self.pool) * capacity, generator=self._chance)
         return found[:num].to(self._device)
 

@@ -48,7 +48,7 @@ class Pod:
         return self.log_path.read_text()
 
     def kill(self) -> None:
-        """With everything in it, as when its container is killed."""
+        """Kill the pod with all its processes, as when its container is killed."""
         processes = [self.process, *psutil.Process(self.process.pid).children(recursive=True)]
         for process in processes:
             process.kill()

@@ -8,7 +8,8 @@ from cluster import places
 
 
 def promtool(*arguments: str) -> str:
-    """What it printed; the test fails if it found a fault, and is skipped where it is not built."""
+    """Run promtool and return its output. The test fails if promtool finds a fault, and is skipped
+    where promtool is not built."""
     command = shutil.which("promtool", path=places.binaries()) or shutil.which("promtool")
     if command is None:
         pytest.skip("promtool comes with the test clusters' binaries, which are not built")

@@ -52,7 +52,8 @@ HYBRID_CACHE = "on: hidden states take 0.50 of the memory of keys and values"
 
 
 def cell(name: str, *numbers: int, finished: int = 0, attained: int = 0, **view: Any) -> CellReport:
-    """Of the instances with these numbers; instance-0 is high priority."""
+    """Return the report of a cell of the instances with these numbers; instance-0 is high
+    priority."""
     names = tuple(f"instance-{number}" for number in numbers)
     high_priority = tuple(name for name in names if name == "instance-0")
     return CellReport(

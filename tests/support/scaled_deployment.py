@@ -29,7 +29,7 @@ COEFFICIENTS = (0.25, 1.25, 0.0, 0.0, 0.001)
 
 
 def load_of(requests=100, *, num_buckets=60, age_s=0.0, **fields):
-    """So many requests in each bucket."""
+    """Return a load with this number of requests in each bucket."""
     buckets = [
         LoadBucket(age_s + 10.0 * i, requests, 200 * requests, 100 * requests)
         for i in range(num_buckets)
@@ -46,12 +46,12 @@ def told(report):
 
 
 def wanted(enough, survivors=None):
-    """What simulations would find out with so many instances as there are."""
+    """Return the need that simulations would find for the present number of instances."""
     return lambda held: CapacityEstimate(20.0, max(enough, held), min(survivors or enough, held))
 
 
 class Oracle:
-    """In place of simulations; ``answer`` makes the need of the present number."""
+    """Stand in for simulations; ``answer`` makes the need of the present number of instances."""
 
     def __init__(self):
         self.answer = lambda held: None

@@ -1,4 +1,4 @@
-"""What one team does in a namespace of its own, by kubectl."""
+"""A team acts by kubectl in a namespace of its own."""
 
 import json
 from itertools import count

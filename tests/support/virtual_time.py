@@ -29,6 +29,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
-    """As ``asyncio.run``. Use the loop's own ``time`` as the clock."""
+    """Run a coroutine as ``asyncio.run`` does. Use the loop's own ``time`` as the clock."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)

@@ -1,4 +1,4 @@
-"""What bystanders of a hostile request write down."""
+"""Bystanders of a hostile request record how their own requests end."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ from macroserve.bench.hostile.lossy import LossyPath, lossy_path
 
 @pytest.fixture
 async def path() -> AsyncIterator[LossyPath]:
-    """In front of a server that echoes."""
+    """Return a lossy path in front of an echo server."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(100):

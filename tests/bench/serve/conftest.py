@@ -40,7 +40,8 @@ class ScriptedEndpoint:
 
     @classmethod
     def events(cls, num_prompt: int, num_output: int) -> list[bytes]:
-        """Of a whole answer: one for each token, then the usage, then the end mark."""
+        """Return the events of a whole response: one per token, then the usage, then the end
+        mark."""
         tokens = [
             {"choices": [{"text": f" {i}", "finish_reason": "length" if i == num_output else None}]}
             for i in range(1, num_output + 1)
@@ -76,7 +77,7 @@ class ScriptedEndpoint:
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[ScriptedEndpoint]:
-    """In the event loop of the test."""
+    """Return an endpoint that runs in the event loop of the test."""
     scripted = ScriptedEndpoint()
     await scripted.start()
     yield scripted
@@ -85,7 +86,7 @@ async def endpoint() -> AsyncIterator[ScriptedEndpoint]:
 
 @pytest.fixture
 def endpoint_in_thread() -> Iterator[ScriptedEndpoint]:
-    """For code that runs an event loop of its own."""
+    """Return an endpoint for code that runs an event loop of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

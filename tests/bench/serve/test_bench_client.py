@@ -74,7 +74,8 @@ async def test_client_without_a_key_sends_no_authorization(endpoint) -> None:
 
 
 async def test_record_times_are_those_of_the_chunks(endpoint, monkeypatch) -> None:
-    """Each token leaves when the one before has been read, on a clock that both sides share."""
+    """The endpoint sends each token once the one before has been read, on a clock that both
+    share."""
     loop = asyncio.get_running_loop()
     written_s: list[float] = []
     read_s: list[float] = []

@@ -266,7 +266,7 @@ def test_goodput_search_on_a_signal_reports_its_probes(endpoint_in_thread) -> No
 
 
 def test_goodput_search_of_an_endpoint_that_went_away_gives_up() -> None:
-    """It lists its models, and then its port is closed."""
+    """The endpoint lists its models, and then its port is closed."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def list_models_and_leave() -> None:

@@ -1,4 +1,4 @@
-"""From records to figures."""
+"""Records are summarized to figures."""
 
 from array import array
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What people, programs and eyes get to see."""
+"""Reports are written for people, as JSON for programs, and as plots."""
 
 import json
 import struct

@@ -46,7 +46,7 @@ def test_bad_manifests_are_refused(case: Case) -> None:
 
 @pytest.mark.parametrize("case", refused_by("cel", "schema", "strict"), ids=str)
 def test_manifest_that_breaks_a_cel_rule_is_refused(case: Case) -> None:
-    """All but bounds that only protect the cluster."""
+    """The webhook repeats all CEL rules but the bounds that only protect the cluster."""
     if case.scale is not None:
         sentences = review("UPDATE", case.before, scale(case.scale), "scale")
     elif case.update:
@@ -106,7 +106,7 @@ def test_manifest_with_several_problems_gets_a_sentence_for_each() -> None:
 
 
 def test_invalid_object_of_an_earlier_version_can_be_labeled_and_deleted() -> None:
-    """It was taken once, and would be refused today."""
+    """The object was accepted by an earlier version and would be refused now."""
     broken = merged(LLAMA, BROKEN)
     assert review("UPDATE", broken, merged(broken, {"metadata": {"labels": {"a": "b"}}}), "") == ()
     deleting = merged(broken, {"metadata": {"deletionTimestamp": "2026-03-01T12:00:00Z"}})

@@ -73,7 +73,7 @@ def test_crd_refuses_a_bad_manifest(namespace: Namespace, case: Case) -> None:
 
 
 def test_cel_cases_are_refused_by_cel_alone() -> None:
-    """What a schema alone refuses is refused before Kubernetes 1.25, too."""
+    """The schema refuses its own cases even before Kubernetes 1.25, which has no CEL."""
     of_documents = [case for case in CASES if case.scale is None and not case.update]
     for case in of_documents:
         by_schema = crd.refused(crd.defaulted(case.document)) != []

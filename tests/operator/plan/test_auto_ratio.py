@@ -15,7 +15,8 @@ MISSED = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=50)),))
 
 @pytest.fixture(params=[{}, {"autoscaling": {"minInstances": 3, "maxInstances": 8}}], ids=str)
 def open_world(request):
-    """Where nothing but the ratio of Ascendra is looked at, and where the number is as well."""
+    """Return a world that autoscales only Ascendra's ratio, or the ratio and the number of
+    instances."""
     found = World(manifest(scheduling={"strategy": "ascendra"}, **request.param))
     found.report = MISSED
     found.oracle.answer = lambda held: CapacityEstimate(20.0, held, held)
@@ -73,7 +74,7 @@ def test_load_is_requested_only_when_it_is_needed():
 
 
 async def test_ratio_is_simulated_only_while_targets_are_missed(open_world):
-    """What takes a second of computing is not done to change nothing."""
+    """A simulation takes a second and is skipped when its result could not change anything."""
     await open_world.reconcile()
     missed = observation(manifest=open_world.manifest, report=MISSED)
     met = observation(manifest=open_world.manifest, report=Report((told(cell("cell-0", 0, 1, 2)),)))

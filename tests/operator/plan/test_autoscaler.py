@@ -338,7 +338,7 @@ async def test_deleted_macroinstance_leaves_no_autoscaler_state(world):
 
 
 async def test_scaling_reason_without_a_change_is_stable(world):
-    """It goes into a condition, and a status that stays the same is not written."""
+    """The reason is part of a condition, and a status that stays equal is not written."""
     world.oracle.answer = wanted(3)
     for load in (world.load, None, load_of(num_buckets=0), load_of(age_s=100.0)):
         world.load = load

@@ -35,7 +35,7 @@ def failed(num_ended: int, device_error: str = ECC, served_until: Any = None) ->
 
 
 def looked_at(*looks: tuple[InstancePod, ...], gap: timedelta = timedelta(minutes=1)) -> Avoidance:
-    """After reconciles that each find these pods, and the status of the one before."""
+    """Return the avoidance after reconciles that each find these pods and the previous status."""
     found = Avoidance((), ())
     for number, pods in enumerate(looks):
         seen = observation(pods=pods, now=NOW + number * gap, status=written(found))

@@ -30,7 +30,7 @@ def resource(key: Key = LLAMA, generation: int = 1, **metadata: Any) -> dict[str
 
 @pytest.fixture(autouse=True)
 def the_same_waits_each_time() -> None:
-    """They are random, and one in a hundred would end just when a test looks."""
+    """Make the random waits equal: one in a hundred would end exactly when a test looks."""
     random.seed(1)
 
 
@@ -65,7 +65,7 @@ class Scene:
 
     @classmethod
     def of_one(cls) -> "Scene":
-        """One MacroInstance, and a leader who looks after it."""
+        """Return a scene with one MacroInstance and a leader that reconciles it."""
         scene = cls()
         scene.loops.changed(resource())
         scene.lead()

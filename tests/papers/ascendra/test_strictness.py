@@ -7,7 +7,7 @@ from macroserve.papers.ascendra.cases import CHAT
 
 
 def _values(shares: dict[str, float]) -> dict[str, float]:
-    """What each measurement gives: as in `shares`, and else nine in ten."""
+    """Return the value of each measurement: the one in `shares`, or else 0.9."""
     return {each.key: 0.9 for each in strictness.measurements()} | shares
 
 

@@ -1,4 +1,4 @@
-"""What each part of EconoServe saves."""
+"""The ablation reports the time that each part of EconoServe saves."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""With how few devices DistServe's goodput is held."""
+"""Few devices hold DistServe's goodput."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How full the cache is under each strategy."""
+"""The figure reports how full the cache is under each strategy."""
 
 import pytest
 

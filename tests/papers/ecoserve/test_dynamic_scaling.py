@@ -32,7 +32,7 @@ def test_dynamic_scaling_rows_follow_from_the_readings():
 
 
 def test_dynamic_scaling_at_a_rising_rate_adds_instances(monkeypatch):
-    """Two rises of a minute, on a fleet that is too small from the first."""
+    """The rate rises twice, each time for a minute, on a fleet that is too small from the start."""
     monkeypatch.setattr(dynamic_scaling, "RISING_RATES", (20.0, 40.0))
     monkeypatch.setattr(dynamic_scaling, "RISE_EVERY_S", 60.0)
     monkeypatch.setattr(dynamic_scaling, "FEWEST", 4)

@@ -1,4 +1,4 @@
-"""Each part's gain: what is lost without it, and won with one more."""
+"""The ablation reports what is lost without each part of unified, and won with one more."""
 
 import pytest
 

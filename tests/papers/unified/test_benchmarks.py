@@ -1,4 +1,4 @@
-"""Every paper's benchmark, every strategy, and what of them is the best."""
+"""Every strategy is measured on every paper's benchmark and compared with the best."""
 
 import pytest
 from support.made_up import made_up

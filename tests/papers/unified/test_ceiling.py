@@ -1,4 +1,4 @@
-"""What the devices can do at all, beside what is within the targets."""
+"""The ceiling is the rate that the devices can serve at all, beside the rate within the targets."""
 
 import pytest
 from support.made_up import made_up
@@ -17,7 +17,7 @@ def test_ceiling_is_measured_without_targets():
 
 
 def test_ceiling_figure_reuses_the_measurements_of_the_goodput_figure():
-    """So that it need not be measured again."""
+    """The goodput need not be measured a second time."""
     looks = [each for each in ceiling.measurements() if isinstance(each, CloserLook)]
     assert [each.key for each in looks] == [case.key(UNIFIED) for case in ceiling.CHOSEN]
     assert all(each in goodput.measurements() for each in looks)

@@ -1,4 +1,4 @@
-"""Where a cell's scheduler listens."""
+"""A cell's scheduler listens on a port of the cell's number."""
 
 import socket
 

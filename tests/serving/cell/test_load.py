@@ -1,4 +1,4 @@
-"""What a cell remembers of what was asked for, and the sum over cells."""
+"""A cell records the load of recent requests, and the load of cells can be added up."""
 
 import random
 from collections import Counter

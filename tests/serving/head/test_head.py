@@ -78,7 +78,8 @@ async def listens(port: int) -> None:
 async def starting(
     cells: Cells, served: TlsSource | None = None, tls: Tls | None = None
 ) -> AsyncIterator[tuple[AdminClient, asyncio.Task[None]]]:
-    """It listens when entered; the task is done when it is ready. tls: of the operator."""
+    """Start a head, which listens once the context is entered; the task is done when the head is
+    ready. `tls` is the operator's."""
     options = replace(OPTIONS, keys=replace(OPTIONS.keys, tls=served))
     server = HeadServer(cast(RayCells, cells), cast(InstanceDiscovery, cells), options)
     start = asyncio.create_task(server.start())

@@ -41,7 +41,7 @@ SERVER = textwrap.dedent(
 
 @contextlib.contextmanager
 def served(soft: int, hard: int) -> Iterator[tuple[int, int, list[str]]]:
-    """Its port, its soft limit as it is now, and what it has logged so far."""
+    """Return the server's port, its present soft limit and its log so far."""
     command = [sys.executable, "-c", SERVER, str(soft), str(hard)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""One HTTP connection within bounds: a tiny application on the real server, over the loopback."""
+"""One HTTP connection is bounded: a tiny application runs on the real server over the loopback."""
 
 import asyncio
 import json

@@ -40,7 +40,7 @@ class Played:
         return StreamingResponse(body())
 
     async def _rest(self, _: Request) -> StreamingResponse:
-        """As much as the kernel takes, and a little that it does not."""
+        """Send as much as the kernel buffers, and a little more."""
 
         async def body() -> AsyncIterator[bytes]:
             while not self.num_unwritten:
@@ -106,7 +106,7 @@ def test_stream_that_nobody_reads_is_ended_and_its_connection_closed(play) -> No
 
 
 def test_stream_that_is_read_slowly_goes_on(play) -> None:
-    """At a rate at which the kernel's own buffer would not ask for more within the time."""
+    """The rate is one at which the kernel's buffer alone would not ask for more within the time."""
 
     async def case(played: Played, client: socket.socket) -> None:
         client.send(GET % (b"/endless", b""))

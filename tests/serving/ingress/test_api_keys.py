@@ -100,7 +100,8 @@ def test_keys_are_not_in_the_source_that_is_printed() -> None:
 
 
 def mount(folder: Path, version: str, **files: str) -> None:
-    """As the kubelet mounts a Secret: links to files in a folder that is swapped as a whole."""
+    """Mount as the kubelet mounts a Secret: links to files in a folder that is replaced as a
+    whole."""
     data = folder / version
     data.mkdir()
     for name, content in files.items():

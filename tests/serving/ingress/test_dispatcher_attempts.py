@@ -1,4 +1,4 @@
-"""What the dispatcher makes of each way in which an attempt can end."""
+"""The dispatcher handles each way in which an attempt can end."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""One page of several: what Prometheus reads there is what each source counted."""
+"""The merged page shows Prometheus the counts of every source."""
 
 import asyncio
 

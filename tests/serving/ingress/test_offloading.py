@@ -1,4 +1,4 @@
-"""What LP instances cannot make in time goes to HP instances, where there are any."""
+"""HP instances, where there are any, take requests that LP instances cannot serve in time."""
 
 import asyncio
 
@@ -19,9 +19,9 @@ async def all_may_offload(world: World) -> bool:
 
 
 async def send_until_some_are_offloaded(world: World) -> int:
-    """How many requests it took. 30 long prompts at once are more than LP instances can give a
-    first token within 1 s, but one pause of a busy machine makes all of them late, and what is
-    late is not offloaded: so there are more of them."""
+    """Send requests until some are offloaded, and return how many were sent. 30 long prompts at
+    once are more than LP instances can give a first token within 1 s, but one pause of a busy
+    machine makes all of them late, and late requests are not offloaded: so more are sent."""
     await world.until(lambda: all_may_offload(world))
     for wave in range(1, 6):
         requests = [token_request(f"r{wave}-{i}", 2, 1500) for i in range(30)]

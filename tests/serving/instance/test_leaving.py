@@ -92,7 +92,8 @@ async def test_instance_that_does_not_obey_does_not_drain_and_gets_no_requests(
 
 
 async def test_cell_scheduler_that_starts_takes_no_instance_for_draining() -> None:
-    """Who drains and has nothing to do is stopped, and what it has to do is not known either."""
+    """A draining instance without requests is stopped, and a new scheduler does not yet know the
+    requests."""
     async with running(LP3) as world:
         cell = CellScheduler(
             "cell-0", strategy(world.settings.strategy), world.settings.slo, live()

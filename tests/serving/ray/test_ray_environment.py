@@ -1,4 +1,4 @@
-"""What Ray is told before it is imported."""
+"""Ray gets its settings before it is imported."""
 
 import os
 

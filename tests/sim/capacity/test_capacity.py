@@ -66,7 +66,7 @@ def test_survivors_attain_in_the_busiest_minute_and_one_fewer_do_not(make_design
 
 
 def test_capacity_after_a_peak_falls_in_time(make_design, make_load):
-    """By as much as a person lets calm last before instances go."""
+    """Capacity falls within the time for which users wait before they remove instances."""
     load = make_load([16.0] * 30 + [1.0] * 12)
     assert needed(make_design(), load, 4, memory_s=180.0).survivors > 2
     assert needed(make_design(), load, 4, memory_s=120.0).survivors == 2
@@ -80,7 +80,8 @@ def test_capacity_of_rising_demand_grows_in_advance(make_design, make_load):
 
 
 def test_capacity_with_a_queue_counts_it_at_a_small_rate(make_design, make_load):
-    """What arrived in a burst and still waits: the rate of arrivals alone would not tell."""
+    """Requests that arrived in a burst still wait, which the rate of arrivals alone would not
+    show."""
     instance_model, load = make_design(strategy="vllm"), make_load([1.0] * 60)
     assert needed(instance_model, load, 2).survivors == 1
     behind = needed(instance_model, load, 2, num_waiting=1000)

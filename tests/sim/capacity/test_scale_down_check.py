@@ -67,7 +67,7 @@ def test_attainment_with_a_queue_is_lower(make_design, make_load):
 
 
 def test_attainment_of_survivors_holds_in_the_busiest_minute(make_design, make_load):
-    """On average over ten minutes the one instance that is left would do."""
+    """The one remaining instance would suffice for the mean of ten minutes."""
     calm, peak = [1.0] * 54, [12.0] * 6
     peaky = busiest(make_load([*calm[:30], *peak, *calm[30:]]), 0, LONG_S)
     assert attainment(make_design(), peaky, 1).attainment < 0.8
@@ -97,7 +97,7 @@ def test_attainment_of_a_truncated_simulation_is_uncertain(make_design, make_loa
 
 
 def test_attainment_with_early_misses_does_not_lose_the_goal(make_design, make_load, monkeypatch):
-    """Who misses is known at the first token, who attains at the last."""
+    """A miss is known at the first token, and an attained request at the last."""
     load = make_load([1.0] * 60, ((100, 400),) * 7 + ((1900, 400),))
     instance_model, traffic = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1)), expected(load, 0)
     goal = 0.6

@@ -1,4 +1,4 @@
-"""What stages cost and save beside sharing every layer."""
+"""Pipeline stages have costs and gains compared with sharing every layer."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def test_short_prompt_passes_whole_and_frees_its_stage() -> None:
 
 
 def test_pipeline_stages_send_less_than_an_all_reduce() -> None:
-    """Why pipelines suit links as slow as PCIe (EcoServe, section 2.3)."""
+    """Pipelines suit links as slow as PCIe for this reason (EcoServe, section 2.3)."""
     reduced = StepTime(replace(MODEL, tensor_parallel=4), L20, PCIE_4, Host(0.0, 0.0))
     prompts = [(1024, 0)] * 4
     assert pipeline(link=PCIE_4).seconds(prompts, 0, 0) < reduced.seconds(prompts, 0, 0)

@@ -23,7 +23,7 @@ def of(model: str, ranks: int, device: Device, link: Link = PCIE_4) -> StepTime:
 def test_l20_prefill_rate_equals_the_measurement_of_ecoserve(
     model: str, tokens_per_s: float
 ) -> None:
-    """Two instances of four devices on a node (EcoServe, table 3)."""
+    """EcoServe measured two instances of four devices on a node (EcoServe, table 3)."""
     step_s = of(model, 4, L20).seconds([(2048, 0), (2048, 0)], 0, 0)
     assert 4096 / step_s == pytest.approx(tokens_per_s, rel=0.1)
 
