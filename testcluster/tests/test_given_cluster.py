@@ -100,7 +100,7 @@ def test_service_is_reached_by_one_of_its_pods_as_long_as_that_is_ready(kubectl:
             ask(address)
 
 
-def test_pod_that_cannot_be_reached_is_told_in_the_words_of_kubectl(kubectl: Kubectl) -> None:
+def test_pod_that_cannot_be_reached_raises_the_words_of_kubectl(kubectl: Kubectl) -> None:
     kubectl.serve_by("gone")
     with GivenCluster() as cluster, pytest.raises(ClusterError, match="pods gone not found"):
         cluster.service_address("team", "llama")

@@ -72,7 +72,7 @@ def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(payload) for payload in payloads if payload.startswith(b"{")]
 
 
-def test_grammar_without_a_way_on_ends_with_400_and_harms_nobody(up: Up) -> None:
+def test_grammar_without_a_way_on_ends_with_400_and_harms_no_other(up: Up) -> None:
     """The grammar allows some first tokens, after which no token is valid."""
     outputs = {"grammar": 'root ::= "ab" rest\nrest ::= rest'}
     body = {"model": "m", "prompt": "Hi", "max_tokens": 200, "structured_outputs": outputs}

@@ -26,7 +26,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         ("macroserve.local.deployment", signal.SIGKILL, "process that runs Ray was killed"),
     ],
 )
-def test_lost_part_of_ray_is_told_and_everything_starts_again(
+def test_lost_part_of_ray_is_named_and_the_deployment_restarts(
     up: Up, part: str, number: signal.Signals, says: str
 ) -> None:
     assert up.command("scale", "2").returncode == 0

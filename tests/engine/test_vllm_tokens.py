@@ -151,7 +151,7 @@ def test_tokens_of_every_strategy_equal_stock_vllm(
         assert "mixed" not in phases, "temporal strategies never mix"
 
 
-def test_status_after_the_wire_is_unchanged() -> None:
+def test_engine_status_after_the_wire_is_unchanged() -> None:
     status = InstanceStatus(seq=3, saved_tpot_p10_s=None, admitted=("a", "b"))
     assert decode(msgspec.json.encode(status)) == status
 

@@ -64,7 +64,7 @@ def test_webhook_and_monitors_select_these_namespaces_alone(rendered: Rendered) 
         assert at(monitor, "spec.namespaceSelector") == {"matchNames": TEAMS}
 
 
-def test_each_of_several_namespaces_has_its_roles() -> None:
+def test_namespaces_have_a_role_each() -> None:
     values = {"operator": {"namespaces": ["team-a", "team-b"]}}
     texts = chart().render(values, name="macroserve", namespace=NAMESPACE)
     manifests = [text for path, text in texts.items() if path.endswith(".yaml")]

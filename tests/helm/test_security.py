@@ -116,7 +116,7 @@ def test_leases_are_only_touched_in_the_operators_namespace(rendered: Rendered) 
         assert rule["verbs"] == ["create"] or rule["resourceNames"] == ["macroserve-operator"]
 
 
-def test_each_binding_gives_its_own_role_to_its_own_account(rendered: Rendered) -> None:
+def test_role_bindings_give_their_own_role_to_their_own_account(rendered: Rendered) -> None:
     for key, found in rendered.objects.items():
         if "Binding/" in key:
             name = key.rpartition("/")[2]
@@ -148,7 +148,7 @@ def test_webhooks_certificate_is_trusted_for_its_service(
             _shake_hands(ssl.create_default_context(), server, host)
 
 
-def test_every_install_has_its_own_secrets() -> None:
+def test_install_has_secrets_of_its_own() -> None:
     one, two = render(), render()
     for key in ("Secret/macroserve-operator-webhook", "Secret/macroserve-operator-alerts"):
         assert one[key]["data"].values() != two[key]["data"].values()

@@ -325,7 +325,7 @@ def test_value_that_sets_a_field_is_rendered_there(
 
 
 @pytest.mark.parametrize("path", value_paths())
-def test_every_value_of_the_chart_is_in_a_table_above(path: str) -> None:
+def test_chart_values_are_all_in_a_table_above(path: str) -> None:
     tried = [nested(at_path, value) for at_path, value, *_ in (*PRESENCE, *FIELDS)]
     assert any(_has(values, path) for values in tried)
 

@@ -73,7 +73,7 @@ async def test_drain_past_its_budget_is_cut_off(play, monkeypatch: pytest.Monkey
     scene.task.cancel()
 
 
-async def test_order_that_fails_is_given_again_and_told_once(play) -> None:
+async def test_order_that_fails_is_repeated_and_logged_once(play) -> None:
     scene = await play(4, FakeCluster(failing={"adopt"}))
     await scene.until(lambda: all(i.serves for i in scene.world.alive.values()))
     await scene.rounds()
@@ -132,7 +132,7 @@ async def test_instance_that_hangs_is_replaced_under_its_name(play) -> None:
     scene.task.cancel()
 
 
-async def test_instance_that_is_scaled_down_is_not_told_lost(play) -> None:
+async def test_instance_that_is_scaled_down_is_not_logged_as_lost(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.ask_for(2)
@@ -143,7 +143,7 @@ async def test_instance_that_is_scaled_down_is_not_told_lost(play) -> None:
     scene.task.cancel()
 
 
-async def test_instances_while_no_cell_answers_are_not_told_lost(play) -> None:
+async def test_instances_while_no_cell_answers_are_not_logged_as_lost(play) -> None:
     scene = await play(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.world.failing = {"report"}

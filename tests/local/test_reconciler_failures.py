@@ -57,7 +57,7 @@ async def test_failed_starts_after_the_first_never_end_what_serves(play, kind: s
     scene.task.cancel()
 
 
-async def test_reconcile_that_fails_is_told_once_and_ends_nothing(play) -> None:
+async def test_reconcile_that_fails_is_logged_once_and_ends_no_instance(play) -> None:
     scene = await play(2)
     await scene.until(lambda: scene.cells() == {"cell-0": 2})
     cells = scene.world.cells

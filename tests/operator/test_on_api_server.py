@@ -290,7 +290,7 @@ def test_spec_has_no_field_owned_by_the_operator(operator: OperatorProcess, team
     assert not any("f:spec" in entry["fieldsV1"] for entry in ours)
 
 
-def test_pod_that_fails_by_its_device_is_made_anew_without_that_node(
+def test_pod_that_fails_by_its_device_is_created_again_without_that_node(
     operator: OperatorProcess, team: Team
 ) -> None:
     zone = {"key": "zone", "operator": "In", "values": ["a"]}

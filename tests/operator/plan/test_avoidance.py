@@ -191,11 +191,11 @@ MISPLACED = {
 
 
 @pytest.mark.parametrize(("found", "expected"), MISPLACED.values(), ids=MISPLACED.keys())
-def test_pod_is_made_anew_where_it_cannot_start(found: InstancePod, expected: bool) -> None:
+def test_pod_that_cannot_start_is_created_again(found: InstancePod, expected: bool) -> None:
     assert bool(misplaced(avoiding("gpu-7"), found)) is expected
 
 
-def test_pod_that_waits_is_made_anew_when_the_hour_is_over() -> None:
+def test_pod_that_waits_is_created_again_when_the_hour_is_over() -> None:
     waits = pod(0, node="", excluded_nodes=EXCLUDES)
     assert misplaced(avoiding("gpu-7", at=HOUR - timedelta(seconds=1)), waits) is None
     assert misplaced(avoiding("gpu-7", at=HOUR), waits)

@@ -66,7 +66,7 @@ async def test_simulation_runs_again_when_it_is_due(world):
     assert world.need(4).enough == 4
 
 
-async def test_simulation_with_an_equal_result_notifies_nobody(world):
+async def test_simulation_with_an_equal_result_notifies_no_macroinstance(world):
     world.need(3)
     await world.told()
     world.now += EVERY_S

@@ -111,7 +111,7 @@ def test_node_has_instances_again_after_an_hour() -> None:
     assert sorted(notes) == ["", "", "gpu-7"]
 
 
-def test_only_node_is_avoided_for_an_hour_and_degraded_says_so() -> None:
+def test_node_without_an_alternative_is_avoided_and_degraded_says_so() -> None:
     fake, reconciler = settled(resource(1))
     fail_starts(fake, fake.pods()["instance-0"], "gpu-7", 3)
     reconcile(fake, reconciler, 2)

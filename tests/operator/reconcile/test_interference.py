@@ -24,7 +24,7 @@ def test_deleted_object_is_made_again() -> None:
     assert NAME in {obj["metadata"]["name"] for obj in fake.api.all(SERVICE)}
 
 
-def test_changed_object_is_put_right_once() -> None:
+def test_changed_object_is_restored_once() -> None:
     fake, reconciler = settled(resource())
     service = next(obj for obj in fake.api.all(SERVICE) if obj["metadata"]["name"] == NAME)
     service["spec"]["ports"] = [{"port": 1}]

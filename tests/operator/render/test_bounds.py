@@ -51,7 +51,7 @@ def test_engine_without_a_memory_limit_gets_one(
     assert bounded(pod(given), "8Gi")["spec"]["containers"][0]["resources"] == expected
 
 
-def test_every_other_container_has_a_memory_limit() -> None:
+def test_container_beside_the_engine_has_a_memory_limit() -> None:
     spec = bounded(pod(), "8Gi")["spec"]
     for container in (spec["containers"][1], *spec["initContainers"]):
         assert container["resources"] == {"limits": {"memory": "4Gi"}}

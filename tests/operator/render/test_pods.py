@@ -350,7 +350,7 @@ def test_tokens_are_random_and_long() -> None:
     assert all(len(value) >= 40 for value in values)
 
 
-def test_every_object_has_an_owner_and_labels() -> None:
+def test_rendered_objects_have_an_owner_and_labels() -> None:
     for kind, obj in children(context(), BUDGET):
         metadata = obj["metadata"]
         (owner,) = metadata["ownerReferences"]

@@ -99,7 +99,7 @@ def test_load_of_several_cells_is_their_sum() -> None:
     assert total([], random.Random(0)) == LoadReport(10)
 
 
-def test_each_cell_has_the_share_of_its_requests_in_the_sample() -> None:
+def test_load_sample_has_requests_of_each_cell_by_its_share() -> None:
     busy = LoadReport(10, (LoadBucket(0, 2999, 0, 0),), ((1, 1),) * SAMPLE_SIZE)
     calm = LoadReport(10, (LoadBucket(0, 999, 0, 0),), ((2, 2),) * SAMPLE_SIZE)
     lengths = Counter(total([busy, calm], random.Random(0)).lengths)

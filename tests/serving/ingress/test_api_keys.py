@@ -130,7 +130,7 @@ def test_changed_secret_is_taken_over(tmp_path: Path) -> None:
     assert allowed(ring, "old", "new") == [False, True]
 
 
-def test_keys_follow_the_file_without_being_told(
+def test_keys_follow_the_file_without_a_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("macroserve.serving.ingress.api_keys.RELOAD_S", 0)

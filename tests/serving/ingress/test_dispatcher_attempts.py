@@ -80,7 +80,7 @@ async def test_grammar_without_a_way_on_ends_after_one_attempt() -> None:
         assert world.metric("macroserve_reroutes_total", reason="broken") == 0
 
 
-async def test_two_broken_attempts_and_a_good_one_make_a_whole_stream() -> None:
+async def test_stream_after_two_broken_attempts_is_whole() -> None:
     async with fakes(a=dies_after_a_token, b=dies, c=good) as world:
         assert await tokens(world.dispatcher) == [7, 1, 2, 3, 4]
         assert world.metric("macroserve_requests_total", outcome="ok") == 1

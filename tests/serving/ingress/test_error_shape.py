@@ -56,7 +56,7 @@ def test_errors_on_messages_take_anthropic_shape(status: int, kind: str) -> None
     assert json.loads(unknown.body)["error"]["type"] == "authentication_error"
 
 
-def test_application_that_fails_gets_500_in_shape_and_is_told_of() -> None:
+def test_application_that_fails_gets_500_in_shape_and_is_logged() -> None:
     async def failing(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("secret")
 

@@ -16,7 +16,7 @@ def example(path: str) -> str:
 
 
 @pytest.mark.parametrize("route", PUBLIC_ROUTES, ids=lambda route: route.path)
-def test_every_route_needs_a_key_unless_it_is_open(route) -> None:
+def test_route_that_is_not_open_needs_a_key(route) -> None:
     for method in route.methods:
         app = FakeApp()
         answer = call(guarded(app), example(route.path), method=method)

@@ -69,7 +69,7 @@ async def test_instance_that_comes_back_is_allowed_to_offload_again() -> None:
         await world.until(lambda: all_may_offload(world))
 
 
-async def test_instance_that_refused_the_permission_is_told_again(
+async def test_instance_that_refused_the_permission_gets_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command, orders = InstanceConnection.command, []

@@ -61,7 +61,7 @@ def stock_paths() -> dict[str, set[str]]:
     return paths(build_app(args, ("generate",), None).routes)
 
 
-def test_every_route_of_vllm_is_either_public_or_left_out_for_a_reason() -> None:
+def test_vllm_routes_are_either_public_or_left_out_for_a_reason() -> None:
     public = {route.path for route in PUBLIC_ROUTES}
     assert not public & set(NOT_PUBLIC)
     assert set(stock_paths()) | OWN == public | set(NOT_PUBLIC)
@@ -74,7 +74,7 @@ def test_public_routes_take_the_methods_that_vllm_takes() -> None:
             assert set(route.methods) == stock[route.path], route.path
 
 
-def test_every_route_of_the_ingress_application_is_public(
+def test_ingress_application_routes_are_all_public(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from unittest.mock import AsyncMock, Mock

@@ -1,6 +1,7 @@
 """A request's way through dispatcher, cell and instance, and what happens when a part fails."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import aiohttp
@@ -10,6 +11,7 @@ from support.keys import live
 
 from macroserve.api import messages
 from macroserve.api.access_token import Audience
+from macroserve.api.handle import verify
 from macroserve.api.keys import Purpose
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
@@ -374,7 +376,8 @@ async def test_orders_that_are_invalid_change_nothing(path: str, body: bytes, st
             address = world.directory.members["a"].address
             async with http.get(address + "/macroserve/status") as response:
                 assert response.status == 401
-            control = world.cells["cell-0"]._connections["a"].handle.control
+            identity = world.instances["a"].identity()
+            control = verify(identity.handle, live().ring, time.time()).control
             async with http.get(control + "/macroserve/status") as response:
                 assert response.status == 401
             async with http.get(control + "/health") as response:

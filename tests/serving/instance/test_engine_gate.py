@@ -33,7 +33,7 @@ async def asked(fault: str | None, path: str) -> httpx.Response:
         return await http.request("GET" if path == "/metrics" else "POST", path)
 
 
-async def test_request_after_the_engine_failed_is_told_that_nothing_takes_it_in() -> None:
+async def test_request_after_the_engine_failed_gets_503_with_the_fault() -> None:
     answer = await asked("its engine has failed", GENERATE_PATH)
     assert answer.status_code == 503
     assert answer.json() == {"error": {"message": "its engine has failed"}}

@@ -77,7 +77,7 @@ PARTS = pytest.mark.parametrize("part", [aiohttp_part, asgi_part])
 
 @PARTS
 @pytest.mark.parametrize(("path", "status"), [("/page", 200), ("/none", 404), ("/broken", 500)])
-async def test_every_answer_to_a_call_with_the_right_token_is_proved(
+async def test_response_to_a_call_with_the_right_token_is_proved(
     part, path: str, status: int
 ) -> None:
     async with (

@@ -172,7 +172,7 @@ async def test_caller_that_only_looks_for_a_listener_is_not_logged(part, source,
 
 
 @PARTS
-async def test_caller_without_the_authority_is_told_of(part, source, caplog) -> None:
+async def test_caller_without_the_authority_is_logged(part, source, caplog) -> None:
     async with part(live(source)) as url:
         with pytest.raises(aiohttp.ClientConnectorError):
             await answer(url, live(None))
@@ -217,7 +217,7 @@ async def test_new_certificate_and_authority_are_taken_over_without_a_restart(pa
             assert await response.text() == "well"
 
 
-async def test_tls_files_that_became_unusable_are_told_once_and_the_former_hold(
+async def test_tls_files_that_became_unusable_are_logged_once_and_the_former_hold(
     source, caplog
 ) -> None:
     clock = Clock()
