@@ -18,7 +18,7 @@ CAUSE_TIMEOUT_S = 90
 
 
 def _told(served: Served, case: Case) -> bool:
-    """Whether the condition names the cause."""
+    """Tell whether the condition names the cause."""
     degraded = served.condition("Degraded")
     reason = case.refused.partition("/")[2]
     return degraded["reason"] == reason and not case.missing_in(degraded["message"])
@@ -40,7 +40,7 @@ def test_bad_manifest_is_refused_by_the_cluster(
 def test_bad_manifest_that_only_the_cluster_can_judge_gets_a_condition(
     kube: Kube, subtests: pytest.Subtests
 ) -> None:
-    """Each bad manifest is a change of a MacroInstance that continues to serve."""
+    """The bad manifests are changes of a MacroInstance that continues to serve."""
     served = Served(
         kube, emulated("llama", instances=1, mitosis={"lowerBound": 1, "upperBound": 4})
     )

@@ -1,4 +1,5 @@
-"""Each dashboard query returns series of a real Prometheus, labeled as its legend needs."""
+"""The queries of the dashboard return series of a real Prometheus, labeled as their legends
+need."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Everything may die; no request that was accepted is lost, and all comes back by itself.
+"""The parts of a deployment may all die: no accepted request is lost, and every part comes back.
 
 Each test names what is killed; the traffic beside it counts what clients noticed.
 """

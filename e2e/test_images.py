@@ -1,4 +1,4 @@
-"""Both images start as pods must: with a user of no rights, on a read-only root."""
+"""The images start as pods must: with a user of no rights, on a read-only root."""
 
 import os
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""These fixtures and hooks apply to every test."""
+"""The fixtures and hooks here apply to every test."""
 
 from hypothesis import HealthCheck, settings
 

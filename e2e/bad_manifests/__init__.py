@@ -15,7 +15,8 @@ GOOD: dict[str, Any] = yaml.safe_load((_FOLDER / "good.yaml").read_text())
 
 @dataclass(frozen=True)
 class Case:
-    """refused: by whom; ``Degraded/REASON`` if it is taken and the condition tells."""
+    """A bad manifest and the part that refuses it: `refused` is ``Degraded/REASON`` if the cluster
+    accepts the manifest and the condition names the cause."""
 
     name: str
     refused: str

@@ -62,7 +62,7 @@ def serve_crds_by(backend: Backend, api: Api) -> None:
 
 
 def are_crds_served(api: Api) -> bool:
-    """Whether clients that look find them."""
+    """Tell whether clients that look for CRDs find them."""
     listed = {
         version["groupVersion"]
         for group in api.get("/apis")["groups"]
@@ -104,11 +104,11 @@ def register(crds: Iterable[dict[str, Any]], backend: Backend, api: Api) -> None
 
 
 def is_registered(api_service: dict[str, Any]) -> bool:
-    """Whether `register` has seen to it."""
+    """Tell whether `register` has handled the APIService."""
     return _LABEL in (api_service["metadata"].get("labels") or {})
 
 
 def _is_true(found: dict[str, Any], kind: str) -> bool:
-    """Whether a condition holds."""
+    """Tell whether a condition holds."""
     conditions = found.get("status", {}).get("conditions") or []
     return any(item["type"] == kind and item["status"] == "True" for item in conditions)

@@ -1,4 +1,4 @@
-"""Every cluster offers these operations to tests; one that a cluster lacks skips the test."""
+"""Clusters offer these operations to tests; one that a cluster lacks skips the test."""
 
 import json
 import subprocess
@@ -76,7 +76,7 @@ class Cluster:
         return resource in known.split()
 
     def _is_registered(self, api_service: dict[str, Any]) -> bool:
-        """Whether the API is led to whatever serves CRDs in this cluster."""
+        """Tell whether the API leads to the server of CRDs in this cluster."""
         return True
 
     def service_address(self, namespace: str, service: str) -> str:

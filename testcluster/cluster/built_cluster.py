@@ -1,4 +1,4 @@
-"""Both tiers of built clusters share this code."""
+"""Built clusters of both tiers share this code."""
 
 from pathlib import Path
 from typing import Any

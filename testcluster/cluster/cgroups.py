@@ -42,7 +42,7 @@ def remove() -> None:
 
 
 def _is_removed(group: Path) -> bool:
-    """Whether it could be: a process counts for a moment after it was killed."""
+    """Tell whether the group could be removed: a killed process counts for a moment longer."""
     if not group.exists():
         return True
     children = [child for child in group.iterdir() if child.is_dir()]

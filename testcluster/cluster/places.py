@@ -1,4 +1,4 @@
-"""These functions return the paths of all files outside the checkout."""
+"""The functions here return the paths of all files outside the checkout."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Some fields of a manifest may change while instances run, others may not."""
+"""A manifest has fields that may change while instances run, and fields that may not."""
 
 import pytest
 from support.manifests import AUTOSCALING, GOOD, edited

@@ -1,4 +1,4 @@
-"""All benchmarks share their environment."""
+"""Benchmarks share the environment of their engines."""
 
 import os
 

@@ -32,7 +32,7 @@ def test_up_without_an_engine_names_the_extras_that_serve(module: str) -> None:
         ("kopf", "kopf is not installed: pip install 'macroserve[operator]'"),
     ],
 )
-def test_missing_module_is_told_with_its_extra(module: str, expected: str) -> None:
+def test_missing_module_is_named_with_its_extra(module: str, expected: str) -> None:
     extra = extra_of(module)
     assert extra is not None
     assert missing(module, extra) == expected

@@ -19,8 +19,7 @@ coefficients = st.tuples(coefficient, coefficient, coefficient, coefficient, st.
 
 
 def test_work_of_a_batch_follows_the_model_shape():
-    """Each parameter costs two flops per token, attention comes on top, and weights are read
-    once."""
+    """A parameter costs two flops per token, attention comes on top, and weights are read once."""
     latency = LatencyModel(LLAMA_30B, A100)
     parameters = LLAMA_30B.num_layers * LLAMA_30B.layer_parameters
     work = latency.work(((1000, 0),))
@@ -47,7 +46,7 @@ def test_work_of_a_chunk_after_a_context_is_larger():
 
 
 def test_prediction_for_a_small_batch_is_the_time_of_reading_weights():
-    """Without this lower bound short prompts look free."""
+    """Short prompts would look free without this lower bound."""
     latency = LatencyModel(LLAMA_30B, A100)
     weights_s = LLAMA_30B.weight_bytes / A100.bytes_per_s
     assert latency.prefill_s(1) > weights_s
@@ -174,7 +173,7 @@ def test_latency_model_of_a_changing_device_follows_it():
 
 @pytest.mark.parametrize("factor", [0.01, 0.3, 3.0, 30.0, 500.0])
 def test_latency_model_with_outliers_stays_accurate(factor):
-    """One batch in ten is an outlier: a stall of the machine, or a prompt found in a prefix
+    """An outlier is one batch in ten: a stall of the machine, or a prompt found in a prefix
     cache."""
     latency, device = LatencyModel(OPT_13B, A100), Device(4)
     for index in range(1000):

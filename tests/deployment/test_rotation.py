@@ -65,7 +65,7 @@ def change(pods: Pods, name: str, secrets: str, load: Load) -> None:
 
 
 def opens(pods: Pods, secret: str) -> bool:
-    """Whether an instance lets in who has this secret."""
+    """Tell whether an instance accepts calls with this secret."""
     audience = Audience(Purpose.CONTROL, "instance-0")
     token = issue(KeyRing.derived([secret], Purpose), audience, time.time(), "a nonce")
     url = f"http://{pods.pods['instance-0'].address}:{CONTROL_PORT}/macroserve/identity"

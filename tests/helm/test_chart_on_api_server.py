@@ -82,8 +82,8 @@ def get(cluster: ApiCluster, kind: str, name: str) -> Object | None:
 
 
 def may(cluster: ApiCluster, verb: str, resource: str, namespace: str) -> bool:
-    """Whether the operator may. resource: with a subresource as in ``pods:exec``, or a name as in
-    ``pods/one``."""
+    """Tell whether the operator has this right. `resource` may have a subresource, as in
+    ``pods:exec``, or a name, as in ``pods/one``."""
     resource, _, subresource = resource.partition(":")
     question = (verb, resource, f"--subresource={subresource}", f"--as={OPERATOR}")
     try:

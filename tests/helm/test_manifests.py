@@ -24,7 +24,7 @@ def documents(name: str) -> dict[str, Object]:
 
 
 def test_plain_yaml_equals_what_the_chart_renders() -> None:
-    """Else: make manifests."""
+    """Run `make manifests` if this test fails."""
     for name, text in files().items():
         assert (FOLDER / name).read_text() == text, f"{name} is stale"
 

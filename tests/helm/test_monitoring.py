@@ -92,7 +92,7 @@ def test_metrics_that_queries_name_are_all_served(served: set[str], vllms: set[s
 
 @pytest.mark.integration
 def test_dashboard_queries_are_all_valid_promql(tmp_path: Path) -> None:
-    """Each query is a rule of a file, because promtool parses rules as Prometheus does."""
+    """A query is tested as a rule of a file, because promtool parses rules as Prometheus does."""
     records = [
         {"record": f"query:{number}", "expr": query} for number, query in enumerate(board_queries())
     ]

@@ -1,4 +1,4 @@
-"""Nothing of the chart runs with more rights than it needs."""
+"""The chart gives its pods no more rights than they need."""
 
 import base64
 import ssl

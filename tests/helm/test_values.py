@@ -1,4 +1,4 @@
-"""Every value is described, typed, and refused in clear words when it cannot be."""
+"""Values are described, typed, and refused in clear words when they are invalid."""
 
 import re
 from collections.abc import Iterator

@@ -331,7 +331,7 @@ def test_chart_values_are_all_in_a_table_above(path: str) -> None:
 
 
 def test_chart_with_every_value_changed_renders() -> None:
-    """Every value differs from its default, unless it excludes another value."""
+    """Values differ from their defaults, unless they exclude another value."""
     values: Object = {}
     for path, value, *_ in (*FIELDS, *PRESENCE):
         if value is not False and path not in ("webhook.certificate", "operator.replicas"):

@@ -1,4 +1,4 @@
-"""Some requests of a batch keep keys and values, and some hidden states."""
+"""The requests of a batch keep keys and values, or hidden states."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Every kernel compiles for the supported GPUs and fits into their shared memory."""
+"""Kernels compile for the supported GPUs and fit into their shared memory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""One pool is read as keys and values or as hidden states."""
+"""A pool is read as keys and values or as hidden states."""
 
 import pytest
 import torch

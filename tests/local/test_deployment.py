@@ -18,7 +18,7 @@ from macroserve.serving.ray.cluster import ClusterOptions
 
 @dataclass
 class Cluster:
-    """num_failures: of the ingress, before it starts."""
+    """The fake cluster fails to start the ingress `num_failures` times."""
 
     num_failures: int
     num_tries: int = 0

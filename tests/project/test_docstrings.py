@@ -1,4 +1,4 @@
-"""Docstrings of the sources open with a verb or a noun of the domain, not with a pronoun."""
+"""Docstrings open with a verb or a noun of the domain, not with a pronoun."""
 
 import ast
 import re
@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("serving/macroserve", "operator/macroserve", "kernels/macroserve", "docs/scripts")
+FOLDERS = (
+    "serving/macroserve",
+    "operator/macroserve",
+    "kernels/macroserve",
+    "docs/scripts",
+    "tests",
+    "e2e",
+    "testcluster",
+)
 STAND_INS = """
 he his it its itself she that them there these they this those we you your another both each either
 every everybody everything neither nobody none nothing one other others same some somebody something
@@ -40,8 +48,8 @@ def opens_with_an_attribute(docstring: str) -> bool:
     return re.match(r"[a-z_]+(, [a-z_]+)*: ", docstring) is not None
 
 
-@pytest.mark.parametrize("folder", SOURCES)
-def test_docstrings_of_the_sources_open_with_a_subject_or_a_verb(folder: str) -> None:
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_in_a_folder_open_with_a_subject_or_a_verb(folder: str) -> None:
     paths = sorted((ROOT / folder).rglob("*.py"))
     found = [(path, line, text) for path in paths for line, text in docstrings(path)]
     offenders = [

@@ -1,4 +1,4 @@
-"""Every row of the table of failure modes names tests that exist."""
+"""The table of failure modes names tests that exist."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""No file of the tree names a path of the machine on which it was written."""
+"""The files of the tree name no path of the machine on which they were written."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""These fixtures serve the tests of the serving package."""
+"""The fixtures here serve the tests of the serving package."""
 
 import pytest
 

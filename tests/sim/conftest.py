@@ -49,7 +49,7 @@ def build_lengths(seed=0, prompt=5.0, output=4.5):
 
 
 def build_load(rates, lengths=None):
-    """rates: requests per second in each bucket, the oldest first."""
+    """Return a load of `rates`, the requests per second in each bucket, the oldest first."""
     lengths = build_lengths() if lengths is None else lengths
     prompt = sum(prompt for prompt, _ in lengths) / len(lengths)
     output = sum(output for _, output in lengths) / len(lengths)

@@ -33,7 +33,7 @@ def test_goodput_search_ends_after_as_many_failures_as_its_patience(patience: in
 
 
 def test_goodput_search_with_alternating_failures_goes_on() -> None:
-    """Every other rate fails: in all more than the patience, but never two in a row."""
+    """Alternate rates fail: in all more than the patience, but never two in a row."""
     tried: list[float] = []
 
     def attains(rate: float) -> bool:

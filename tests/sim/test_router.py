@@ -59,7 +59,7 @@ def test_burst_is_routed_to_the_cell_that_can_be_in_time(engine, make_lengths):
 
 
 def test_request_skips_the_least_loaded_cell_if_that_would_be_late(engine):
-    """Both cells have one request, which leaves no memory for another in the first cell."""
+    """The cells have one request each, which leaves no memory for another in the first cell."""
     fleet = fleet_of(engine("ecoserve", num_blocks=64), 2, Bounds(1, 1))
     arrivals = [Arrival(0.0, 1500, 200), Arrival(2.0, 100, 200), Arrival(2.5, 700, 5)]
     fleet.serve(arrivals, stop=AT_END)

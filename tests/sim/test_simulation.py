@@ -93,7 +93,7 @@ async def test_simulation_decides_as_the_emulated_executor_does(
 def test_requests_that_end_in_one_step_are_learned_from_in_order_of_arrival(
     make_config, make_latency, monkeypatch
 ):
-    """In the order of their ids' hashes, the same seed would give other figures in another
+    """The order of the ids' hashes would give other figures for the same seed in another
     process."""
     learned = defaultdict(list)
     observe = LengthPredictor.observe
@@ -174,7 +174,7 @@ def test_simulation_with_several_steps_per_event_changes_no_token(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_simulation_that_ended_holds_no_cache(strategy, make_config, make_latency, make_lengths):
-    """Though memory is short, so that some rest, and some that rest lose their caches."""
+    """Short memory makes some requests pause, and some paused requests lose their caches."""
     config = make_config(strategy, num_blocks=64)
     cell = single_cell(InstanceSpec.known(config, make_latency()), 1)
     arrivals = poisson([6.0], 20.0, make_lengths(), Random(5))

@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rendered:
-    """objects: by kind and name, such as ``Deployment/macroserve-operator``."""
+    """The rendered `objects` by kind and name, such as ``Deployment/macroserve-operator``."""
 
     objects: dict[str, Object]
     notes: str

@@ -74,7 +74,7 @@ class EmulatedInstance(InstanceServer):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs or waits by the last status."""
+        """Tell whether nothing runs or waits according to the last status."""
         return self._feed.idle
 
     def cut_connections(self) -> None:
@@ -156,7 +156,7 @@ async def running(
     grace_s: float = 30.0,
     **changes,
 ) -> AsyncIterator[World]:
-    """cells: pools of the instances, by instance and cell."""
+    """Run a world of cells: `cells` gives the pools of their instances, by cell and instance."""
     world = World(replace(settings, **changes), grace_s)
     world.metrics = IngressMetrics("default", "test", 0.9)
 

@@ -16,8 +16,8 @@ ROLE = "external-metrics-reader"
 
 
 class ExternalMetrics:
-    """values: of each metric, the same in all namespaces. The cluster knows of it once entered, and
-    asks in vain when it is left."""
+    """An API of external metrics with `values`, the same in all namespaces. The cluster knows the
+    API once the context is entered, and gets no answer after it is left."""
 
     def __init__(self, cluster: ApiCluster, folder: Path) -> None:
         self.values: dict[str, int] = {}

@@ -22,8 +22,8 @@ OWN_GRACE_S = 300
 
 
 class FakeApiServer:
-    """before_call: may raise what a call fails with. on_change: told of each change, with None for
-    an object that is gone."""
+    """An API server in memory. `before_call` may raise the error of a call; `on_change` is called
+    with each change, and with None for a deleted object."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

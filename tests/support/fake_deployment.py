@@ -58,7 +58,8 @@ def resource(instances: int = 3, **spec: Any) -> Raw:
 
 @dataclass
 class FakeDeployment:
-    """cut: pods that the operator ended in a hurry while they worked, before their budget."""
+    """The fake deployment surrounds an operator. `cut` names pods that the operator ended while
+    they worked, before their drain budget."""
 
     api: FakeApiServer = field(default_factory=FakeApiServer)
     cells: dict[str, dict[str, Engine]] = field(default_factory=dict)

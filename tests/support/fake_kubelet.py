@@ -34,7 +34,8 @@ class _Running:
 
 
 class FakeKubelet:
-    """network: the first three numbers of all addresses."""
+    """A kubelet that runs pods as processes. `network` holds the first three numbers of all
+    addresses."""
 
     def __init__(self, kubeconfig: Path, folder: Path, namespace: str, network: str) -> None:
         self._client = CoreV1Api(new_client_from_config(str(kubeconfig)))

@@ -20,7 +20,7 @@ IMAGE = "registry.local/engine:test"
 
 @dataclass
 class OperatorProcess:
-    """env: more of its environment. Leave it as a context manager to end it."""
+    """The operator as a process that ends with the context. `env` is added to its environment."""
 
     kubeconfig: Path
     folder: Path

@@ -103,7 +103,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 @dataclass
 class Pods:
-    """network: the first three numbers of every address. tls: whether they talk over TLS."""
+    """Pods as processes. `network` holds the first three numbers of every address; `tls` tells
+    whether they talk over TLS."""
 
     folder: Path
     network: str
@@ -245,7 +246,7 @@ class Pods:
         return response.raise_for_status()
 
     def works(self, index: int) -> bool:
-        """Whether the instance says that it works."""
+        """Tell whether the instance reports that it works."""
         return self.is_ok(self.pods[f"instance-{index}"], "/health", CONTROL_PORT)
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = 180) -> Any:

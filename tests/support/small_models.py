@@ -16,7 +16,8 @@ SIZES = {
 
 
 def build(folder: Path, name: str) -> Path:
-    """name: ``llama``, ``opt``, ``qwen``, or ``llama-gqa``, whose heads share keys and values."""
+    """Build a small model: ``llama``, ``opt``, ``qwen``, or ``llama-gqa``, whose heads share keys
+    and values."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
     import transformers

@@ -32,7 +32,7 @@ def test_queue_wait_counts_waiting_tokens_and_those_in_flight() -> None:
 
 
 def test_queue_wait_of_an_instance_without_a_pace_is_zero() -> None:
-    """Such an instance has an earlier version."""
+    """An instance of an earlier version reports no pace."""
     old = InstanceView("a", Pool.LP, InstanceStatus(seq=1, waiting_tokens=9), 0.0, 64)
     assert queue_wait_s(old) == 0.0
 

@@ -269,7 +269,7 @@ def test_autoscale_alert_that_persists_adds_one_per_settling_time():
 
 
 def test_autoscale_waits_a_limited_time_for_starting_instances():
-    """One pod that never becomes ready must neither freeze scaling nor cause dozens of others."""
+    """A pod that never becomes ready must neither freeze scaling nor cause dozens of others."""
     loop = Loop()
     stuck = signals(ready=4, alert=ALERT, need=None)
     assert loop.run(stuck, PATIENCE_S) == 5

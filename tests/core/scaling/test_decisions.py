@@ -1,4 +1,4 @@
-"""Each decision has an effect on the cells."""
+"""A decision changes the cells."""
 
 import pytest
 from hypothesis import given

@@ -56,7 +56,7 @@ def test_forecast_of_a_burst_counts_it_at_once():
 
 
 def test_forecast_of_random_variation_sees_no_burst():
-    """In twenty seconds at one request per second, one or two more mean nothing."""
+    """Random variation adds one or two requests to twenty seconds at one request per second."""
     assert requests_per_s([10] * 58 + [12, 13]) < 1.2
 
 
@@ -108,6 +108,6 @@ def test_forecast_of_tokens_uses_recent_prompt_lengths():
 
 @given(st.lists(st.integers(0, 500), min_size=30, max_size=60))
 def test_forecast_ignores_the_order_of_old_buckets(counts):
-    """Only the last three minutes make the trend."""
+    """The trend is that of the last three minutes."""
     past, recent = counts[:-18], counts[-18:]
     assert requests_per_s([*past, *recent]) == requests_per_s([*reversed(past), *recent])

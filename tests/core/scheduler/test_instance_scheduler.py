@@ -1,4 +1,4 @@
-"""Each method of the instance scheduler is tested alone."""
+"""The methods of the instance scheduler are tested one by one."""
 
 from dataclasses import replace
 from functools import partial
@@ -356,7 +356,7 @@ def test_request_cost_with_short_memory_is_its_share_of_memory(
 def test_prefill_beside_first_tokens_spends_time_that_will_be_saved(
     make_scheduler, make_executor, make_request, length, pace_s, is_spent
 ):
-    """With known lengths, a prompt beside a first token gets a larger step."""
+    """A prompt beside a first token gets a larger step if the lengths are known."""
     scheduler = make_scheduler(max_batch_tokens=4096, num_blocks=4096)
     known = {f"r{index}": length for index in range(20)}
     executor = make_executor(scheduler, {**known, "young": 900})

@@ -1,4 +1,5 @@
-"""Under any load and strategy, no request is lost, every batch fits, and every request ends."""
+"""The scheduler loses no request under any load and strategy: every batch fits, and every request
+ends."""
 
 from dataclasses import replace
 

@@ -47,7 +47,7 @@ def test_triage_counts_the_decodes_of_the_step(make_step, make_sequence, left_s,
 
 @pytest.mark.parametrize(("left_s", "is_first"), [(0.3, True), (0.32, False)])
 def test_slack_of_all_prompts_counts_the_decodes(make_step, make_sequence, left_s, is_first):
-    """Two prompts take 0.14 s each and the decodes 30 ms, while the long prompt's 0.3 s run out."""
+    """The prompts take 0.14 s each and the decodes 30 ms, while the long prompt's 0.3 s run out."""
     step = make_step("unified", [0.0] * 5)
     step.inputs.waiting.add(
         make_sequence("long", 1, arrival_s=NOW - 1.0 + left_s, cost_s=0.14, new=900)

@@ -1,4 +1,4 @@
-"""No prompt and no decode waits longer than the bound that its batching policy states."""
+"""Prompts and decodes wait no longer than the bound that their batching policy states."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Some models and setups keep hidden states, and others give a reason."""
+"""The hybrid cache is supported for some models and setups, and others give a reason."""
 
 import json
 

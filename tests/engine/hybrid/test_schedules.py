@@ -1,4 +1,4 @@
-"""Under any arrivals, preemptions and ends, pages have one owner, and tokens are right."""
+"""Pages have one owner and tokens are right under any arrivals, preemptions and ends."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -106,8 +106,9 @@ def test_fingerprint_changes_only_with_fields_that_users_may_change() -> None:
 
 
 class FakeWatch:
-    """listed: what each list finds, the last one again and again. events: what watches tell;
-    an exception among them ends one, and after the last one there is silence."""
+    """The fake watch replays `listed`, the results of lists, of which the last is repeated, and
+    `events` of watches: an exception among the events ends a watch, and silence follows the last
+    one."""
 
     def __init__(self, listed: list[list[dict[str, Any]] | Exception]) -> None:
         self.listed = listed

@@ -1,4 +1,5 @@
-"""One replica leads at a time; another takes over soon, and never before the first has stopped."""
+"""A single replica leads at a time; another takes over soon, and never before the first has
+stopped."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

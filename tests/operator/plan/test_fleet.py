@@ -42,7 +42,8 @@ def observation(
     cells: dict[str, list[InstanceReport]] | None = None,
     running: set[str] | None = None,
 ) -> Observation:
-    """cells: as the head reports them; None: it does not answer. running: by default those."""
+    """Return an observation of a fleet. `cells` are those that the head reports, or None if the
+    head does not answer; `running` are the same by default."""
     report = None
     if cells is not None:
         running = set(cells) if running is None else running

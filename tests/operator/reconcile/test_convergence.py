@@ -90,7 +90,8 @@ acts = st.one_of(
 def test_fleet_after_any_history_converges_and_cuts_no_request_off(
     history: list[tuple[Act, bool]], wanted: int
 ) -> None:
-    """history: what happens between reconciles, and whether the operator is killed after one."""
+    """A history lists what happens between reconciles, and whether the operator is killed after
+    one."""
     fake = FakeDeployment()
     fake.apply(resource(3))
 

@@ -1,4 +1,4 @@
-"""Each change has one Event, when it happens."""
+"""A change has one Event, at the time when it happens."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Few devices hold DistServe's goodput."""
+"""DistServe's goodput is held with few devices."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Every strategy is measured on every paper's benchmark and compared with the best."""
+"""Strategies are measured on the benchmark of each paper and compared with the best."""
 
 import pytest
 from support.made_up import made_up

@@ -1,4 +1,4 @@
-"""One HTTP connection is bounded: a tiny application runs on the real server over the loopback."""
+"""An HTTP connection is bounded: a tiny application runs on the real server over the loopback."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ class Client:
         return int(head.split()[1]), await self.reader.readexactly(length)
 
     async def rest(self) -> bytes:
-        """Everything until the server closes, which it has to do soon."""
+        """Return all bytes until the server closes the connection, which must be soon."""
         async with asyncio.timeout(3):
             try:
                 return await self.reader.read()

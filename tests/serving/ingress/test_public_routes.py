@@ -1,4 +1,4 @@
-"""Every route of the pinned vLLM is known here, so that a new version brings none unseen."""
+"""The routes of the pinned vLLM are all listed, so that a new version cannot add one unseen."""
 
 import asyncio
 from argparse import Namespace

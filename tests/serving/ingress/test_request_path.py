@@ -33,7 +33,7 @@ def members(cell: CellScheduler) -> set[str]:
 
 
 async def idle(world: World) -> bool:
-    """Every instance has all its blocks back and nothing counts as in flight."""
+    """Tell whether every instance has all its blocks back and nothing counts as in flight."""
     return all(
         each.idle and each.status.free_blocks == each.status.num_blocks for each in world.reports()
     )

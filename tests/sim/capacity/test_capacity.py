@@ -142,7 +142,8 @@ def test_capacity_of_a_truncated_simulation_is_uncertain(make_design, make_load,
 def test_capacity_of_a_truncated_simulation_adds_no_instance(
     alone, make_design, make_load, monkeypatch
 ):
-    """alone: of requests with an instance each, surely; by it, the goal may be out of reach."""
+    """Requests attain the share `alone` with an instance each. If it is below the goal, the goal
+    may be out of reach."""
 
     def estimate(instance_model, traffic, num_instances, goal=0.0):
         if not goal:

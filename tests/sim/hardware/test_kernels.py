@@ -27,7 +27,7 @@ def test_matrix_product_beats_neither_peak_nor_bandwidth(
 
 @EACH_DEVICE
 def test_matrix_product_of_few_tiles_leaves_multiprocessors_idle(device: Device) -> None:
-    """With too few tiles to occupy all multiprocessors, less work takes more than its share of the
+    """Tiles that are too few to occupy all multiprocessors take more than their share of the
     time."""
     product, prompt = device.kernels.product, device.kernels.prompt_attention
     whole_s = product.seconds(1, 4096, 4096, device.roof) - product.launch_s

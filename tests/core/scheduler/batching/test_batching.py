@@ -269,7 +269,7 @@ def test_unified_batch_begins_no_prompt_with_a_small_piece(compose, saved_s, wai
 
 @pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 223)])
 def test_unified_batch_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, tokens):
-    """One decode has saved nothing: it counts among fifty, and the next one among more than
+    """A decode that has saved nothing counts among fifty, and the next one among more than
     fifty."""
     _, picks, _, _ = compose("unified", [0.0] + [1.0] * num_rich, [300], max_num_seqs=128)
     assert sum(n for _, n in picks) == tokens

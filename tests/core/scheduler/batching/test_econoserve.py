@@ -187,7 +187,7 @@ def test_econoserve_borrower_stays_if_its_lender_ends_first(make, make_request):
 
 
 def test_econoserve_response_that_outruns_its_memory_waits_for_more(make, make_request):
-    """Both responses are expected to take four tokens and take 60, so that the pool of 21 fills
+    """The two responses are expected to take four tokens and take 60, so that the pool of 21 fills
     up."""
     scheduler, executor = make(
         expected=4, lengths={"r0": 60, "r1": 60}, num_blocks=21, strategy=NO_LENDING
@@ -289,7 +289,7 @@ def test_econoserve_lends_each_block_once(make, make_request):
 
 
 def test_econoserve_borrower_that_outruns_its_loan_borrows_no_more(make, make_request):
-    """With two lenders it would be unknown which blocks belong to which."""
+    """A borrower with two lenders would have blocks of which the owner is unknown."""
     scheduler, executor = starved(make, make_request)
     executor.lengths["r1"] = 190
     wait_for_memory(scheduler, executor, "r1", 18)
