@@ -4,7 +4,7 @@ import pytest
 from support.profiled import PROFILE, SETTINGS
 
 from macroserve.bench import strategies
-from macroserve.bench.strategies import Trial, _loads, _orders_kept, _predicted
+from macroserve.bench.strategies import Trial, loads_of, orders_kept, predicted
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def settings():
 
 
 def test_loads_are_shares_of_what_vllm_can_serve(settings):
-    loads = _loads(PROFILE, settings, "ShareGPT")
+    loads = loads_of(PROFILE, settings, "ShareGPT")
     assert list(loads) == [f"sharegpt.{load:g}" for load in strategies.LOADS]
     nums = [len(arrivals) for arrivals in loads.values()]
     for num, load in zip(nums, strategies.LOADS, strict=True):
@@ -21,7 +21,7 @@ def test_loads_are_shares_of_what_vllm_can_serve(settings):
     for each in [arrival for arrivals in loads.values() for arrival in arrivals]:
         assert each.max_new_tokens == each.num_output_tokens
         assert each.num_prompt_tokens + each.num_output_tokens < settings.max_model_len
-    shares = [_predicted(PROFILE, settings, arrivals) for arrivals in loads.values()]
+    shares = [predicted(PROFILE, settings, arrivals) for arrivals in loads.values()]
     assert shares[0] >= strategies.LEVEL > shares[-1]
 
 
@@ -37,4 +37,4 @@ def test_loads_are_shares_of_what_vllm_can_serve(settings):
 )
 def test_orders_count_where_the_engine_tells_strategies_apart(shares, kept):
     trials = [Trial("load", f"strategy {i}", *each) for i, each in enumerate(shares)]
-    assert _orders_kept([*trials, Trial("another load", "strategy", 0.0, 1.0)]) == kept
+    assert orders_kept([*trials, Trial("another load", "strategy", 0.0, 1.0)]) == kept

@@ -65,7 +65,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
         slo = Slo(steps * profile.step_s, STEPS_TPOT * profile.step_s)
         trials += await _trials(profile, replace(settings, slo=slo), workload)
     apart = [trial.points_apart for trial in trials]
-    kept = _orders_kept(trials)
+    kept = orders_kept(trials)
     return {
         **{
             f"strategies.profile.decode_{num}_ms": 1e3 * profile.decode_s(num)
@@ -88,17 +88,17 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 
 async def _trials(profile: Profile, settings: EngineSettings, workload: str) -> list[Trial]:
     """Return the trials of all strategies under all loads."""
-    loads = _loads(profile, replace(settings, strategy="vllm"), workload)
+    loads = loads_of(profile, replace(settings, strategy="vllm"), workload)
     trials: list[Trial] = []
     for each in STRATEGIES:
         tried = replace(settings, strategy=each)
         reals = await _attained(tried, list(loads.values()))
         for (load, arrivals), real in zip(loads.items(), reals, strict=True):
-            trials.append(Trial(load, each, real, _predicted(profile, tried, arrivals)))
+            trials.append(Trial(load, each, real, predicted(profile, tried, arrivals)))
     return trials
 
 
-def _loads(profile: Profile, settings: EngineSettings, name: str) -> dict[str, list[Arrival]]:
+def loads_of(profile: Profile, settings: EngineSettings, name: str) -> dict[str, list[Arrival]]:
     """Return requests by the name of their load, such as ``sharegpt.0.7``."""
     random = Random(1)
     lengths = WORKLOADS[name].lengths(random)
@@ -113,7 +113,7 @@ def _loads(profile: Profile, settings: EngineSettings, name: str) -> dict[str, l
     ]
 
     def attains(rate: float) -> bool:
-        return _predicted(profile, settings, _arrivals(rate, fitting)) >= LEVEL
+        return predicted(profile, settings, _arrivals(rate, fitting)) >= LEVEL
 
     most = goodput(attains, LOWEST, 1000.0)
     return {f"{name.lower()}.{load:g}": _arrivals(load * most, fitting) for load in LOADS}
@@ -136,11 +136,11 @@ async def _attained(settings: EngineSettings, loads: Sequence[Sequence[Arrival]]
     return shares
 
 
-def _predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
+def predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
     return single_cell(profile.engine(settings), 1).serve(arrivals).attainment
 
 
-def _orders_kept(trials: Sequence[Trial]) -> list[bool]:
+def orders_kept(trials: Sequence[Trial]) -> list[bool]:
     """Return for each pair of trials that the engine tells apart under one load whether the
     predictions do not contradict their order."""
     return [

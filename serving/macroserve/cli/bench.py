@@ -35,7 +35,7 @@ def prepare() -> None:
     prepare_environment()  # engines in these processes are as those of a deployment
 
 
-def _settings(architecture: str = "llama") -> EngineSettings:
+def quickstart_settings(architecture: str = "llama") -> EngineSettings:
     """Return the settings of the quickstart's engine: vLLM on the CPU with the built-in model."""
     from macroserve.local.tiny_model import ensure_tiny_model
 
@@ -70,19 +70,19 @@ def _sim() -> Figures:
 def _overhead() -> Figures:
     from macroserve.bench.overhead import measure
 
-    return asyncio.run(measure(_settings()))
+    return asyncio.run(measure(quickstart_settings()))
 
 
 def _migration() -> Figures:
     from macroserve.bench.migration import measure
 
-    return asyncio.run(measure(_settings()))
+    return asyncio.run(measure(quickstart_settings()))
 
 
 def _hybrid() -> Figures:
     from macroserve.bench.hybrid import measure
 
-    return asyncio.run(measure(_settings("opt")))
+    return asyncio.run(measure(quickstart_settings("opt")))
 
 
 ALL: dict[str, Callable[[], Figures]] = {
@@ -135,7 +135,7 @@ def strategies(json_file: JsonFile = None) -> None:
     """Measure the attainment of each strategy in a real engine, and the simulator's prediction."""
     from macroserve.bench.strategies import measure
 
-    report(asyncio.run(measure(_settings())), json_file)
+    report(asyncio.run(measure(quickstart_settings())), json_file)
 
 
 @bench.command()
@@ -158,7 +158,10 @@ def hostile(
     """Measure how hostile requests affect others: lost engines, pauses, memory and errors."""
     from macroserve.bench.hostile.measure import measure
 
-    report(asyncio.run(measure(_settings(), engines or list(HOSTILE_ENGINES), bodies)), json_file)
+    report(
+        asyncio.run(measure(quickstart_settings(), engines or list(HOSTILE_ENGINES), bodies)),
+        json_file,
+    )
 
 
 @bench.command("all")

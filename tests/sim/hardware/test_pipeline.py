@@ -10,7 +10,7 @@ from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.host import Host
 from macroserve.sim.hardware.links import PCIE_4, Link
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.hardware.pipeline import LEAST_PIECE_TOKENS, Pipeline, _cut
+from macroserve.sim.hardware.pipeline import LEAST_PIECE_TOKENS, Pipeline, cut
 from macroserve.sim.hardware.step_time import StepTime
 
 MODEL = MODELS["CodeLlama-34B"]
@@ -64,7 +64,7 @@ def test_pipeline_stages_send_less_than_an_all_reduce() -> None:
     st.integers(1, 1000),
 )
 def test_pieces_of_a_prompt_sum_to_the_prompt(prompts: list[tuple[int, int]], size: int) -> None:
-    parts = _cut(prompts, size)
+    parts = cut(prompts, size)
     pieces = [piece for part in parts for piece in part]
     for tokens, before in prompts:
         done = 0

@@ -69,10 +69,10 @@ class Pipeline:
         """Return the prompts of each micro-batch that has any; at least one list."""
         num_tokens = sum([tokens for tokens, _ in prefills])
         size = max(LEAST_PIECE_TOKENS, -(-num_tokens // self.num_stages))
-        return _cut(prefills, size) or [[]]
+        return cut(prefills, size) or [[]]
 
 
-def _cut(prefills: Iterable[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
+def cut(prefills: Iterable[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
     """Return the prompts' tokens in runs of ``size``, each piece with the number of tokens before
     it."""
     parts: list[list[tuple[int, int]]] = []
