@@ -1,5 +1,7 @@
 """The documentation names files, commands and fields that exist."""
 
+import datetime
+import json
 import re
 import subprocess
 import sys
@@ -9,7 +11,11 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "docs" / "scripts"))
+import results  # noqa: E402
+
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob(".github/*.md")])
+RESULTS = sorted((ROOT / "docs" / "results" / "data").glob("*.json"))
 FOLDERS = ("", "serving/macroserve", "operator/macroserve/operator")
 """What a page may leave out of a path."""
 IN_CODE = re.compile(r"`([^`\n]+)`")
@@ -82,3 +88,17 @@ def test_reference_is_generated_from_the_sources(tmp_path: Path) -> None:
     assert "`macroserve_operator_leader`" in pages["metrics.md"]
     assert "## macroserve bench serve\n" in pages["cli.md"]
     assert "`networkPolicy.served.enabled`" in pages["values.md"]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=identify)
+def test_page_of_results_has_a_figure_for_each_place(page: Path) -> None:
+    filled = results.fill(page.read_text())
+    assert "{{" not in filled
+
+
+@pytest.mark.parametrize("data", RESULTS, ids=identify)
+def test_figures_of_results_tell_date_machine_and_commit(data: Path) -> None:
+    told = json.loads(data.read_text())
+    assert datetime.date.fromisoformat(told["date"])
+    assert told["machine"]
+    assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", told["commit"])
