@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 sys.path.append(str(Path(__file__).parent))
-from results import fill  # noqa: E402
+from results import fill
 
 PAGES = Path(__file__).parents[2] / "build" / "reference"
 
