@@ -26,13 +26,18 @@ class TokenCheck:
     """The check compares a bearer token by digest, in constant time, with one or several tokens."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        self._digests = [hashlib.sha256(token.encode()).digest() for token in tokens]
+        self._digests = [_digest(token) for token in tokens]
 
     def allows(self, headers: Mapping[str, str]) -> bool:
         token = bearer_token(headers)
         if token is None:
             return False
-        digest = hashlib.sha256(token.encode()).digest()
+        digest = _digest(token)
         # All tokens are compared, so that the time does not reveal which one matched.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return any(matches)
+
+
+def _digest(token: str) -> bytes:
+    # aiohttp has surrogates in place of bytes that are no UTF-8.
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

@@ -11,6 +11,7 @@ from macroserve.api.auth import TokenCheck, bearer, new_secret
         ("Bearer one ", False),
         ("Bearer on", False),
         ("Bearer ", False),
+        ("Bearer \udcff", False),  # a byte that is no UTF-8
         ("Basic one", False),
         ("one", False),
         ("", False),

@@ -4,7 +4,6 @@ Only the replica that leads takes alerts. The others answer 503 and close the co
 Alertmanager tries again, on a new connection, which the Service may take to the leader.
 """
 
-import hmac
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
@@ -15,6 +14,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import Counter
 
+from macroserve.api.auth import TokenCheck
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.plan.firing_alerts import Alert
 
@@ -120,14 +120,12 @@ class AlertServer:
         return _answer(HTTPStatus.OK, "Taken.")
 
     def _is_allowed(self, request: web.Request) -> bool:
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         try:
-            token = self._token_file.read_bytes().strip()
-        except OSError as error:
+            token = self._token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
             log.error("The token of the alerts cannot be read: %s", error)
             return False
-        is_same = hmac.compare_digest(given.strip().encode(errors="surrogateescape"), token)
-        return bool(token) and scheme.lower() == "bearer" and is_same
+        return bool(token) and TokenCheck([token]).allows(request.headers)
 
 
 def _answer(
