@@ -118,5 +118,5 @@ class RefusedError(Exception):
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = int(status)  # logs print an HTTPStatus by its name
         self.message = message
