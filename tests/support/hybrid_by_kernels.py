@@ -27,7 +27,7 @@ from support.offline_engine import (  # noqa: E402
 from support.small_models import SIZES, build  # noqa: E402
 
 from macroserve.core.request import Slo  # noqa: E402
-from macroserve.core.scheduler.blocks import Cache  # noqa: E402
+from macroserve.core.scheduler.blocks import CacheKind  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
 from macroserve.engine.vllm.hybrid import layer, triton_attention  # noqa: E402
 from macroserve.kernels.attend_hidden import attend_hidden  # noqa: E402
@@ -51,7 +51,7 @@ def main(folder: Path, name: str) -> None:
     tokens, attended = [], MagicMock(wraps=attend_hidden)
     triton_attention.attend_hidden = attended
     for args in (stock_args(settings, folder), instance_args(settings, folder)):
-        with offline_engine(args) as engine, chosen_caches(lambda index: Cache.HIDDEN):
+        with offline_engine(args) as engine, chosen_caches(lambda index: CacheKind.HIDDEN):
             for index, prompt in enumerate(prompts):
                 engine.add(str(index), prompt, NUM_TOKENS)
             tokens.append(engine.finish())
