@@ -38,7 +38,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
     async with (
         bare_vllm(settings) as bare,
         running(settings, [1]) as cluster,
-        session(cluster.keys, connector=aiohttp.TCPConnector(limit=0)) as http,
+        session(cluster.keys, connecting={"limit": 0}) as http,
     ):
         through, straight = await _ttfts(http, settings, cluster.endpoint, cluster.handles[0])
         ratios: list[float] = []
