@@ -102,3 +102,9 @@ def test_figures_of_results_tell_date_machine_and_commit(data: Path) -> None:
     assert datetime.date.fromisoformat(told["date"])
     assert told["machine"]
     assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", told["commit"])
+
+
+def test_navigation_of_the_site_has_every_page() -> None:
+    site = (ROOT / "mkdocs.yml").read_text()
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if not re.search(rf"\b{re.escape(page)}$", site, re.M)] == []
