@@ -3,26 +3,11 @@
 from typing import Any
 
 import pytest
+from support.manifests import emulated
 
 from macroserve.api.manifest import leaves_ratio_open, parse
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
-
-
-def document(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "macroserve.io/v1alpha1",
-        "kind": "MacroInstance",
-        "metadata": {"name": "llama"},
-        "spec": {
-            "model": {"source": "tiny", "maxModelLen": 2048},
-            "engine": {"type": "Emulated"},
-            "slo": {"ttft": "2s", "tpot": "100ms"},
-            "instances": 3,
-            "mitosis": {"lowerBound": 2, "upperBound": 4},
-            **spec,
-        },
-    }
 
 
 @pytest.mark.parametrize(
@@ -40,13 +25,13 @@ def document(**spec: Any) -> dict[str, Any]:
 def test_desired_fleet_ratio_follows_the_spec_and_the_strategy(
     spec: dict[str, Any], ratio: float
 ) -> None:
-    assert parse(document(**spec)).desired_fleet() == DesiredFleet(
+    assert parse(emulated(**spec)).desired_fleet() == DesiredFleet(
         3, Bounds(2, 4), pytest.approx(ratio)
     )
 
 
 def test_desired_fleet_with_given_instances_replaces_the_spec() -> None:
-    assert parse(document()).desired_fleet(instances=7).desired_instances == 7
+    assert parse(emulated()).desired_fleet(instances=7).desired_instances == 7
 
 
 @pytest.mark.parametrize(
@@ -62,6 +47,6 @@ def test_desired_fleet_with_given_instances_replaces_the_spec() -> None:
 def test_manifest_with_auto_ratio_and_pools_leaves_the_ratio_open(
     spec: dict[str, Any], is_open: bool, ratio: float
 ) -> None:
-    manifest = parse(document(**spec))
+    manifest = parse(emulated(**spec))
     assert leaves_ratio_open(manifest) == is_open
     assert manifest.desired_fleet(auto_ratio=0.25).high_priority_ratio == ratio

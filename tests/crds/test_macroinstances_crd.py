@@ -10,24 +10,12 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from support import crd
+from support.manifests import GOOD
 
 from macroserve.api.manifest import ManifestError, Spec, parse
 from macroserve.core.strategies import STRATEGIES
 from macroserve.operator.admission import spec as admission
 from macroserve.operator.k8s import names
-
-GOOD: dict[str, Any] = {
-    "apiVersion": "macroserve.io/v1alpha1",
-    "kind": "MacroInstance",
-    "metadata": {"name": "llama"},
-    "spec": {
-        "model": {"source": "tiny", "maxModelLen": 2048},
-        "engine": {"type": "vLLM"},
-        "slo": {"ttft": "2s", "tpot": "100ms"},
-        "instances": 3,
-        "mitosis": {"lowerBound": 2, "upperBound": 4},
-    },
-}
 
 
 class Pair(NamedTuple):

@@ -32,3 +32,10 @@ def edited(*edits: tuple[str, object]) -> dict[str, Any]:
         else:
             place[last] = copy.deepcopy(value)
     return document
+
+
+def emulated(**spec: Any) -> dict[str, Any]:
+    """Return a manifest of emulated engines, with parts of its spec in place of the usual ones."""
+    document = edited(("spec.engine.type", "Emulated"))
+    document["spec"] |= spec
+    return document

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from support.manifests import emulated
+
 from macroserve.api.manifest import Manifest, parse
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import FleetPlan
@@ -17,21 +19,7 @@ PROBLEM = Problem("OOMKilled", "It was killed for using more memory than its lim
 
 
 def manifest(**spec: Any) -> Manifest:
-    return parse(
-        {
-            "apiVersion": "macroserve.io/v1alpha1",
-            "kind": "MacroInstance",
-            "metadata": {"name": "llama"},
-            "spec": {
-                "model": {"source": "tiny", "maxModelLen": 2048},
-                "engine": {"type": "Emulated"},
-                "slo": {"ttft": "2s", "tpot": "100ms"},
-                "instances": 3,
-                "mitosis": {"lowerBound": 2, "upperBound": 6},
-                **spec,
-            },
-        }
-    )
+    return parse(emulated(**{"mitosis": {"lowerBound": 2, "upperBound": 6}, **spec}))
 
 
 def pod(number: int, **differs: Any) -> InstancePod:
