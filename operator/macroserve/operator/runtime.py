@@ -37,7 +37,8 @@ from macroserve.operator.reconcile.reconciler import OperatorContext, Reconciler
 log = logging.getLogger(__name__)
 
 KEEPALIVE_S = 60.0
-"""Of a connection to a head: reconciles come sooner, and the head keeps it for longer."""
+"""Time for which an idle connection to a head is kept: reconciles come sooner, and the head keeps
+it for longer."""
 
 
 class Runtime:

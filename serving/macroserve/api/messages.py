@@ -242,7 +242,7 @@ class InstanceReport(msgspec.Struct, frozen=True):
     in_flight: int
     draining: bool = False
     hybrid_cache: str = ""
-    """As in its handle."""
+    """Whether hidden states are cached, and why; its handle has the same."""
 
     @property
     def idle(self) -> bool:

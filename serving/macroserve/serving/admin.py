@@ -29,7 +29,7 @@ from macroserve.serving.security.calls import admission, to
 log = get_logger(__name__)
 
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=3)
-"""Of a cell's word on itself: well under the time that the operator gives the head for all."""
+"""Time for a cell's report on itself: well under what the operator gives the head for all."""
 ORDER_TIMEOUT = aiohttp.ClientTimeout(total=15)
 CELL_ORDERS = ("adopt", "release", "pool", "drain")
 

@@ -46,7 +46,7 @@ from macroserve.operator.render import instance
 from macroserve.operator.render.context import RenderContext
 
 DRAINED_GRACE_S = 30
-"""Of a pod that has drained, or has used up its budget. Others have their own."""
+"""Grace period of a pod that has drained, or has used up its budget. Others have their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY
 
 AUTHORITY_KEY = "ca.key"
-"""In the Secret alone: pods do not see it."""
+"""The key is in the Secret alone: pods do not see it."""
 LIFETIME, RENEW_BEFORE = timedelta(days=90), timedelta(days=30)
 AUTHORITY_LIFETIME, AUTHORITY_RENEW_BEFORE = timedelta(days=3650), timedelta(days=365)
 TRUSTED_BEFORE_USE = timedelta(days=1)

@@ -42,13 +42,13 @@ CONTAINER = "engine"
 
 HEAD_PORT = 8100
 CELL_PORTS = range(8200, 8300)
-"""Of the head's pod: one for each cell's scheduler."""
+"""Ports of the head's pod: one for each cell's scheduler."""
 PUBLIC_PORT = 8000
 PRIVATE_PORT = 8001
 CONTROL_PORT = 8001
 INSTANCE_PORT = 8000
 CONTROL_PORT = 8001
-"""Of an instance: its probes, its identity and its status."""
+"""Port of an instance's probes, identity and status."""
 
 
 class Key(NamedTuple):

@@ -14,7 +14,7 @@ from macroserve.operator.observe.observation import Problem
 NODE_LOST = "NodeLost"
 
 MAX_CAUSE_CHARS = 400
-"""Of what others say: a scheduler, a kubelet, a process that ended."""
+"""Limit of a text that others wrote: a scheduler, a kubelet, a process that ended."""
 
 MAX_NODES = 5
 """Named in one message."""

@@ -20,4 +20,4 @@ SIDECAR_SECURITY: dict[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
 }
-"""Of the containers that a template adds, whose images may write to their root."""
+"""The containers that a template adds have these: their images may write to their root."""

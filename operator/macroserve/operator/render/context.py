@@ -14,7 +14,7 @@ from macroserve.operator.render.served_tls import PLAIN, ServedTls
 Object = dict[str, Any]
 
 _RENDERED_PARTS = ("ingress", "template")
-"""Of a spec: what pods show once they are rendered."""
+"""Fields of a spec that pods show once they are rendered."""
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ START_S = 3600
 """To fetch and load a model."""
 GRACE_S = 300
 EMULATED_RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}}
-"""Of an Emulated engine, unless the template says otherwise."""
+"""Resources of an Emulated engine, unless the template says otherwise."""
 REAL_RESOURCES = {"requests": {"memory": "2Gi"}}
 """Without a request, the limit would count as one. What a real engine needs (devices above all)
 only the person who chose the model knows: a template's ``resources`` say it."""
 EMULATED_MEMORY_LIMIT = "4Gi"
 MEMORY_PER_DEVICE_BYTES = 32 * 2**30
-"""Of the host's memory, for a worker process and its share of the weights as they are loaded. On a
+"""Memory of the host for a worker process and its share of the weights as they are loaded. On a
 machine without devices the KV cache comes on top."""
 EMULATED_SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
 REAL_SIZES = pods.FolderSizes(tmp="20Gi", cache="500Gi", shm="16Gi")

@@ -11,7 +11,7 @@ PROMETHEUS: Peer = {
     "namespaceSelector": {},
     "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
 }
-"""As the Prometheus Operator and Prometheus' own chart label their pods."""
+"""Pods with the label that the Prometheus Operator and Prometheus' own chart give theirs."""
 
 
 class ServedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

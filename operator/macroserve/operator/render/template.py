@@ -16,9 +16,9 @@ _KEYS = {
     "ports": ("containerPort", "protocol"),
     "tolerations": ("key", "effect"),
 }
-"""Lists whose items are told apart by fields. Of other lists, the template's replaces."""
+"""Lists whose items are told apart by fields. Any other list is replaced by the template's."""
 _MERGED = ("containers", "initContainers")
-"""Of these the items merge too. Elsewhere an item replaces its namesake whole: a volume that is a
+"""Lists whose items merge too. Elsewhere an item replaces its namesake whole: a volume that is a
 claim here and an empty folder there would be no volume."""
 
 _SHARED_POD_PARTS = ("imagePullSecrets", "tolerations")

@@ -33,7 +33,7 @@ class StepKinds:
         self._known: set[str | int] = set()
         self._running: set[str | int] = set()
         self._new: dict[str, set[str]] = {}
-        """Of requests that use what none has used before."""
+        """Kinds that each request uses and none has used before, by the request's id."""
 
     def add(self, request_id: str, params: SamplingParams) -> None:
         used = {name for name in _FIELDS if getattr(params, name) != getattr(_DEFAULTS, name)}

@@ -39,7 +39,7 @@ JOIN_TIMEOUT_S = 10.0
 LATENCY_TIMEOUT_S = 1.0
 TELL_AGAIN_S = 0.5
 MAX_EXPLAINED = 64
-"""Of the breaks whose cause is known, ingresses are told the latest."""
+"""Number of the latest breaks of known cause that ingresses are told of."""
 
 
 class UnknownInstanceError(LookupError):

@@ -42,8 +42,9 @@ class HttpLimits:
 
 
 MIN_TAKEN_BYTES = 16 << 10
-"""Of what waits for a client, in ``write_timeout_s``: 270 bytes a second. A reader of tokens takes
-more, and one who reads nothing keeps a request at an instance from ending."""
+"""Least that a client has to take of its waiting bytes in ``write_timeout_s``: 270 bytes a second.
+A reader of tokens takes more, and one who reads nothing keeps a request at an instance from
+ending."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 REFRESH_S = 1.0
 MAX_EXPLAINED = 64
-"""Of the breaks whose cause this ingress knows, the latest are remembered."""
+"""Number of the latest breaks of known cause that an ingress remembers."""
 MAX_REMEMBERED = 4096
 
 

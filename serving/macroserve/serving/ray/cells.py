@@ -23,7 +23,7 @@ CELL_PREFIX = "cell-"
 OBJECT_STORE_BYTES = 100 << 20
 """No tensor and no token travels through Ray's object store."""
 PARTS = {"gcs_server": "control store", "raylet": "node manager"}
-"""Of Ray, by the names of their processes, in words: those that it cannot start again."""
+"""Parts of Ray that it cannot start again, in words, by the names of their processes."""
 WATCH_S = 1.0
 SILENCE_S = 20.0
 """Less than Ray's processes wait before they end themselves (60 s), more than a busy machine

@@ -30,7 +30,7 @@ from macroserve.serving.security.tls import tell_refused
 
 PROOF_HEADER = "X-Macroserve-Proof"
 _AUDIENCE_HEADER = "X-Macroserve-Audience"
-"""From ``to`` to the session, which puts the token in its place: it never travels."""
+"""Header that ``to`` sets and the session replaces by the token: it never travels."""
 _NONCE_BYTES = 12
 
 
