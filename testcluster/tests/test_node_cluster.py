@@ -19,6 +19,7 @@ pytestmark = pytest.mark.e2e
 
 WAIT_S = 60.0
 NODES = ("node1", "node2")
+PROBE = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
 SERVE = "mkdir /www; hostname > /www/index.html; exec httpd -f -p 8080 -h /www"
 Kubectl = Callable[..., str]
 
@@ -62,8 +63,7 @@ def pod(name: str, command: str, node: str = "", **container: Any) -> dict[str, 
 
 def deployment(name: str, replicas: int, command: str) -> dict[str, Any]:
     labels = {"app": name}
-    probe = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
-    template = pod(name, command, readinessProbe=probe)
+    template = pod(name, command, readinessProbe=PROBE)
     template["spec"]["topologySpreadConstraints"] = [
         {
             "maxSkew": 1,
@@ -94,12 +94,30 @@ def service(name: str, selects: str, **spec: Any) -> dict[str, Any]:
     }
 
 
+def server(name: str, node: str = "") -> dict[str, Any]:
+    """A pod that answers each request with its host's name, and is ready once it does."""
+    return pod(name, SERVE, node, readinessProbe=PROBE)
+
+
 def field(kubectl: Kubectl, what: str, path: str) -> str:
     return kubectl("get", *what.split("/"), "-o", f"jsonpath={{{path}}}")
 
 
 def wait_for_pod(kubectl: Kubectl, name: str) -> None:
     kubectl("wait", f"pod/{name}", "--for=condition=Ready", f"--timeout={WAIT_S:.0f}s")
+
+
+def reached(url: str) -> str:
+    """The answer of `url` as this machine gets it. A node hears of a service's ready pods a moment
+    later than the tests do; connecting is tried again until it has."""
+    with httpx.Client(transport=httpx.HTTPTransport(retries=6)) as client:
+        return client.get(url).text.strip()
+
+
+def reached_by(kubectl: Kubectl, caller: str, url: str) -> str:
+    """The answer of `url` as the pod `caller` gets it, whose node may hear of it a moment later."""
+    tries = f"for _ in $(seq 50); do wget -T 5 -qO- {url} && exit; sleep 0.2; done; exit 1"
+    return kubectl("exec", caller, "--", "sh", "-c", tries).strip()
 
 
 def on_each_node(kubectl: Kubectl, command: str = "sleep 1000") -> dict[str, str]:
@@ -120,24 +138,25 @@ def test_deployment_is_spread_and_reached_from_everywhere(kubectl: Kubectl) -> N
     callers = on_each_node(kubectl)
     for item in pods:
         address, name = item["status"]["podIP"], item["metadata"]["name"]
-        assert httpx.get(f"http://{address}:8080").text.strip() == name
+        assert reached(f"http://{address}:8080") == name
         for caller in callers.values():
-            assert kubectl("exec", caller, "--", "wget", "-qO-", f"{address}:8080").strip() == name
+            assert reached_by(kubectl, caller, f"{address}:8080") == name
     address = field(kubectl, "service/web", ".spec.clusterIP")
     names = {item["metadata"]["name"] for item in pods}
-    assert {httpx.get(f"http://{address}").text.strip() for _ in range(40)} == names
-    assert kubectl("exec", "on-node1", "--", "wget", "-qO-", "web").strip() in names
+    wait_until(
+        lambda: {reached(f"http://{address}") for _ in range(40)} == names, "all answer", WAIT_S
+    )
+    assert reached_by(kubectl, "on-node1", "web") in names
 
 
 def test_service_is_resolved_by_its_names_in_every_pod(kubectl: Kubectl) -> None:
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
-    kubectl("apply", "-f", "-", input=pod("web", SERVE))
+    kubectl("apply", "-f", "-", input=server("web"))
     kubectl("apply", "-f", "-", input=service("web", "web"))
     wait_for_pod(kubectl, "web")
     for caller in on_each_node(kubectl).values():
         for suffix in ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local"):
-            answer = kubectl("exec", caller, "--", "wget", "-qO-", f"http://web{suffix}")
-            assert answer.strip() == "web"
+            assert reached_by(kubectl, caller, f"http://web{suffix}") == "web"
         with pytest.raises(KubectlError, match="bad address"):
             kubectl("exec", caller, "--", "wget", "-qO-", "http://none")
 
@@ -212,7 +231,7 @@ def test_gpus_are_assigned_to_one_pod_each(cluster: NodeCluster, kubectl: Kubect
 
 
 def test_lost_node_is_noticed_and_comes_back(cluster: NodeCluster, kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", input=pod("web", SERVE, "node2"))
+    kubectl("apply", "-f", "-", input=server("web", "node2"))
     wait_for_pod(kubectl, "web")
     address = field(kubectl, "pod/web", ".status.podIP")
     cluster.kill_kubelet("node2")
@@ -220,7 +239,7 @@ def test_lost_node_is_noticed_and_comes_back(cluster: NodeCluster, kubectl: Kube
         cluster.kubectl("wait", "node/node2", "--for=condition=Ready=Unknown", "--timeout=40s")
         # Of its pods Kubernetes says so a moment later.
         kubectl("wait", "pod/web", "--for=condition=Ready=False", "--timeout=20s")
-        assert httpx.get(f"http://{address}:8080").text.strip() == "web", "it runs on all the same"
+        assert reached(f"http://{address}:8080") == "web", "it runs on all the same"
     finally:
         cluster.start_kubelet("node2")
     wait_for_pod(kubectl, "web")
@@ -243,23 +262,24 @@ def test_killed_pod_gets_no_signal_and_starts_again(cluster: NodeCluster, kubect
 def test_nodes_and_services_are_found(cluster: NodeCluster, kubectl: Kubectl) -> None:
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
     assert cluster.nodes == list(NODES)
-    kubectl("apply", "-f", "-", input=pod("web", SERVE))
+    kubectl("apply", "-f", "-", input=server("web"))
     kubectl("apply", "-f", "-", input=service("web", "web"))
     wait_for_pod(kubectl, "web")
     address = cluster.service_address(namespace, "web")
-    assert httpx.get(f"http://{address}").text.strip() == "web"
+    assert reached(f"http://{address}") == "web"
 
 
 def test_pods_run_on_without_the_api_server(cluster: NodeCluster, kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", input=pod("web", SERVE))
+    kubectl("apply", "-f", "-", input=server("web"))
     kubectl("apply", "-f", "-", input=service("web", "web"))
     wait_for_pod(kubectl, "web")
     address = field(kubectl, "service/web", ".spec.clusterIP")
+    assert reached(f"http://{address}") == "web", "the nodes know it"
     cluster.stop_apiserver()
     try:
         with pytest.raises(KubectlError, match="refused"):
             kubectl("get", "pods")
-        assert httpx.get(f"http://{address}").text.strip() == "web"
+        assert reached(f"http://{address}") == "web"
     finally:
         cluster.start_apiserver()
     kubectl("delete", "pod", "web", "--timeout=30s")
@@ -271,7 +291,7 @@ def test_webhooks_are_called_through_their_service(
     """The API server calls webhooks of core resources, the CRD server those of others. An HTTP
     response where HTTPS is expected shows that the webhook was reached."""
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
-    kubectl("apply", "-f", "-", input=pod("web", SERVE))
+    kubectl("apply", "-f", "-", input=server("web"))
     kubectl(
         "apply", "-f", "-", input=service("web", "web", ports=[{"port": 443, "targetPort": 8080}])
     )
