@@ -116,7 +116,7 @@ def reached(url: str) -> str:
 
 def reached_by(kubectl: Kubectl, caller: str, url: str) -> str:
     """The answer of `url` as the pod `caller` gets it, whose node may hear of it a moment later."""
-    tries = f"for _ in $(seq 50); do wget -T 5 -qO- {url} && exit; sleep 0.2; done; exit 1"
+    tries = f"for _ in $(seq 50); do wget -qO- {url} && exit; sleep 0.2; done; exit 1"
     return kubectl("exec", caller, "--", "sh", "-c", tries).strip()
 
 
