@@ -61,7 +61,9 @@ async def probe(**_: Any) -> str:
 
 @kopf.on.event(*RESOURCE)
 async def changed(event: kopf.RawEvent, **_: Any) -> None:
-    resource = event["object"]
+    resource: dict[str, Any] = dict(event["object"])
+    # Nobody reads the other writers' fields, most of what the API server says of a resource.
+    resource["metadata"].pop("managedFields", None)
     (runtime.gone if event["type"] == "DELETED" else runtime.changed)(resource)
 
 

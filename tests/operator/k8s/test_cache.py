@@ -97,6 +97,13 @@ def test_pod_in_the_store_keeps_few_fields() -> None:
     assert "managedFields" not in kept["metadata"]
 
 
+def test_object_other_than_a_pod_in_the_store_keeps_of_its_spec_the_replicas() -> None:
+    full = obj("a", spec={"replicas": 2, "template": {}, "selector": {}}, data={"k": "v"})
+    kept = slim(full)
+    assert kept.keys() == {"metadata", "spec", "fingerprint"}
+    assert kept["spec"] == {"replicas": 2}
+
+
 def test_fingerprint_changes_only_with_fields_that_users_may_change() -> None:
     one = obj("a", spec={"replicas": 1}, data={"k": "v"}, status={"x": 1})
     assert fingerprint(one) == fingerprint({**one, "status": {"x": 2}})

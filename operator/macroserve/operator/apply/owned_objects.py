@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from macroserve.operator import render as resources
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.cache import Store, fingerprint
@@ -21,12 +23,13 @@ class _Child:
 
     Attributes:
         applied: Value of the annotation of that name once the object is as it should be.
+        document: The object as JSON, which takes a fraction of the memory of nested mappings.
     """
 
     kind: Kind
     name: str
     applied: str
-    obj: Object
+    document: bytes
 
 
 class OwnedObjects:
@@ -65,7 +68,7 @@ class OwnedObjects:
                 problems.append(Problem("NameTaken", message))
                 continue
             try:
-                applied = await api.apply(child.kind, child.obj)
+                applied = await api.apply(child.kind, msgspec.json.decode(child.document))
             except ApiError as error:
                 problems.append(refused(what, error))
             else:
@@ -91,4 +94,4 @@ def refused(what: str, error: ApiError) -> Problem:
 def _child(kind: Kind, obj: dict[str, Any]) -> _Child:
     applied = digest(obj)
     obj["metadata"].setdefault("annotations", {})[names.APPLIED] = applied
-    return _Child(kind, obj["metadata"]["name"], applied, obj)
+    return _Child(kind, obj["metadata"]["name"], applied, msgspec.json.encode(obj))

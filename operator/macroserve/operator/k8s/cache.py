@@ -21,7 +21,7 @@ _METADATA = (
     "deletionTimestamp",
     "ownerReferences",
 )
-_POD_SPEC = ("nodeName",)
+_SPEC = ("nodeName", "replicas")
 _CONTAINER = ("name", "resources")
 
 
@@ -80,13 +80,15 @@ def slim(obj: Object) -> Object:
     operator's memory.
     """
     spec = obj.get("spec") or {}
+    kept: dict[str, Any] = {
+        "metadata": _picked(obj["metadata"], _METADATA),
+        "spec": _picked(spec, _SPEC),
+    }
     if "containers" in spec:
-        containers = [_picked(container, _CONTAINER) for container in spec["containers"]]
-        spec = {**_picked(spec, _POD_SPEC), "containers": containers}
-    elif "template" in spec:
-        spec = {key: value for key, value in spec.items() if key != "template"}
-    kept = {"metadata": _picked(obj["metadata"], _METADATA), "spec": spec}
-    if "containers" not in spec:
+        kept["spec"]["containers"] = [
+            _picked(container, _CONTAINER) for container in spec["containers"]
+        ]
+    else:
         kept["fingerprint"] = fingerprint(obj)
     if status := obj.get("status"):
         kept["status"] = status
