@@ -45,7 +45,6 @@ CELL_PORTS = range(8200, 8300)
 """Ports of the head's pod: one for each cell's scheduler."""
 PUBLIC_PORT = 8000
 PRIVATE_PORT = 8001
-CONTROL_PORT = 8001
 INSTANCE_PORT = 8000
 CONTROL_PORT = 8001
 """Port of an instance's probes, identity and status."""
