@@ -40,7 +40,7 @@ def pod(
     metadata: dict[str, Any] = rendered["metadata"]
     own = {names.INSTANCE: instance, names.CELL: cell, names.POOL: pool.value}
     annotations = metadata.get("annotations", {}) | {
-        names.REVISION: revision(context),
+        names.REVISION: context.revision(rendered),
         names.PROTOCOL: names.PROTOCOL_VERSION,
         names.EXCLUDED_NODES: ",".join(sorted(excluded_nodes)),
     }
