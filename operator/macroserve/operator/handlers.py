@@ -77,7 +77,7 @@ async def validate(
     before: Object | None = old
     if subresource == "scale" and new is not None:
         # The API server sends two Scale objects, which say nothing of the rest.
-        before = runtime.resource(Key(new["metadata"]["namespace"], new["metadata"]["name"]))
+        before = runtime.resource(Key.of(new))
     if problems := admission.review(operation, before, new, subresource or "", options.pod_policy):
         raise kopf.AdmissionError(" ".join(problems), code=422)
 

@@ -32,8 +32,7 @@ async def finalize(api: Api, store: Store, resource: Object, waited: timedelta) 
     """
     if not has_finalizer(resource):
         return True
-    metadata = resource["metadata"]
-    key = Key(metadata["namespace"], metadata["name"])
+    key = Key.of(resource)
     pods = store.of(POD, key).values()
     await _delete(api, store, key, names.ingress(key.name))
     if of_component(pods, "ingress") and waited < PATIENCE:

@@ -1,6 +1,7 @@
 """Names and labels of a MacroInstance's objects."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 GROUP = "macroserve.io"
 VERSION = "v1alpha1"
@@ -55,6 +56,11 @@ class Key(NamedTuple):
 
     namespace: str
     name: str
+
+    @staticmethod
+    def of(macroinstance: Mapping[str, Any]) -> "Key":
+        metadata = macroinstance["metadata"]
+        return Key(metadata["namespace"], metadata["name"])
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

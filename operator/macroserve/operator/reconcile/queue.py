@@ -40,7 +40,7 @@ class WorkQueue:
 
     def changed(self, resource: Object) -> None:
         """Record the present form of a MacroInstance that exists."""
-        key = _key(resource)
+        key = Key.of(resource)
         before = self._resources.get(key)
         if before and _uid(before) != _uid(resource):
             self._forget(key)
@@ -54,7 +54,7 @@ class WorkQueue:
 
     def gone(self, resource: Object) -> None:
         """Record that a MacroInstance was deleted, unless another of its name exists since."""
-        key = _key(resource)
+        key = Key.of(resource)
         found = self._resources.get(key)
         if found and _uid(found) == _uid(resource):
             del self._resources[key]
@@ -175,11 +175,6 @@ class _Worker:
             metrics.ERRORS.labels("unexpected").inc()
             self._log.exception("The reconcile failed.")
         return None
-
-
-def _key(resource: Object) -> Key:
-    metadata = resource["metadata"]
-    return Key(metadata["namespace"], metadata["name"])
 
 
 def _uid(resource: Object) -> str:

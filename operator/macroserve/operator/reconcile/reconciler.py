@@ -76,9 +76,8 @@ class Reconciler:
     """The reconciler of one MacroInstance keeps what is expensive to build between reconciles."""
 
     def __init__(self, context: OperatorContext, resource: Object) -> None:
-        metadata = resource["metadata"]
-        self.uid: str = metadata["uid"]
-        self._key = Key(metadata["namespace"], metadata["name"])
+        self.uid: str = resource["metadata"]["uid"]
+        self._key = Key.of(resource)
         self._context = context
         self._reporter = Reporter(context.api, resource)
         self._head = HeadConnection(context.api, context.http, self._key)

@@ -28,9 +28,8 @@ class Reporter:
     """
 
     def __init__(self, api: Api, resource: Object) -> None:
-        metadata = resource["metadata"]
         self._api = api
-        self._key = Key(metadata["namespace"], metadata["name"])
+        self._key = Key.of(resource)
         self._log = about(self._key, __name__)
         self._recorder = Recorder(resource)
         self._untold: dict[str, Object] = {}
