@@ -83,7 +83,7 @@ class FakeDeployment:
             api=cast(Api, self.api),
             http=cast(aiohttp.ClientSession, self),
             store=self.store,
-            autoscaler=Autoscaler(lambda namespace, name: None),
+            autoscaler=Autoscaler(lambda key: None),
             options=OperatorOptions(
                 "registry.local/engine:1",
                 "IfNotPresent",

@@ -94,9 +94,7 @@ class World:
     def start(self):
         """A new process."""
         self.book = FiringAlerts(lambda: self.now.timestamp())
-        self.autoscaler = Autoscaler(
-            lambda *key: self.woken.append(Key(*key)), self.book, self.oracle
-        )
+        self.autoscaler = Autoscaler(self.woken.append, self.book, self.oracle)
 
     def hear(self):
         self.autoscaler.record_alert(Alert(HEARTBEAT, None, True))
@@ -115,7 +113,7 @@ class World:
             pods=tuple(pod(n) for n in range(self.ready)),
             report=self.report,
         )
-        target = await self.autoscaler.target(replace(observed, **differs), self.load)
+        target = self.autoscaler.target(replace(observed, **differs), self.load)
         self.status = {
             **self.status,
             "targetInstances": target.desired_instances,

@@ -72,7 +72,7 @@ class Runtime:
             api=api,
             http=http,
             store=Store(self._loops.wake),
-            autoscaler=Autoscaler(lambda namespace, name: self._loops.wake(Key(namespace, name))),
+            autoscaler=Autoscaler(self._loops.wake),
             options=options,
             budget=BUDGET if await api.serves(BUDGET, somewhere) else BUDGET_BETA,
         )
@@ -147,4 +147,4 @@ class Runtime:
         return Reconciler(self._world, resource)
 
     def _forget(self, key: Key) -> None:
-        self._world.autoscaler.forget(key.namespace, key.name)
+        self._world.autoscaler.forget(key)

@@ -324,15 +324,15 @@ async def test_target_and_ready_are_metrics_until_it_is_gone(world):
     world.ready = 2
     await world.reconcile()
     assert (value("target_instances"), value("ready_instances")) == (3.0, 2.0)
-    world.autoscaler.forget(*LLAMA)
+    world.autoscaler.forget(LLAMA)
     assert (value("target_instances"), value("ready_instances")) == (None, None)
-    world.autoscaler.forget(*LLAMA)
+    world.autoscaler.forget(LLAMA)
 
 
 async def test_deleted_macroinstance_leaves_no_autoscaler_state(world):
     await world.reconcile()
     world.alert()
-    world.autoscaler.forget(*LLAMA)
+    world.autoscaler.forget(LLAMA)
     world.status = {}
     assert (await world.reconcile()).desired_instances == 3, "one of that name that is made anew"
 

@@ -60,28 +60,28 @@ class Autoscaler:
     """The autoscaler keeps the alerts and simulation results of all MacroInstances; they are lost
     with the process.
 
-    wake: called as ``wake(namespace, name)`` when the answer of ``target`` may differ from now on:
-        an alert has come, a simulation has ended. Called on the event loop.
+    wake: called on the event loop when the target of a MacroInstance may change: an alert has come,
+        a simulation has ended.
     """
 
     def __init__(
         self,
-        wake: Callable[[str, str], None],
+        wake: Callable[[Key], None],
         book: FiringAlerts | None = None,
         simulations: Simulations[SimulationResult] | None = None,
     ) -> None:
         self._wake = wake
         self._book = book or FiringAlerts()
-        self._simulations = simulations or Simulations(lambda key: wake(*key))
+        self._simulations = simulations or Simulations(wake)
         self._scalings: dict[Key, Scaling] = {}
 
     def record_alert(self, alert: Alert) -> None:
         """Record an alert about a MacroInstance that exists, or about none in particular."""
         if self._book.note(alert) and alert.about:
-            self._wake(*alert.about)
+            self._wake(alert.about)
 
-    async def target(self, observation: Observation, load: LoadReport | None) -> ScalingTarget:
-        """Return the target of this reconcile; never wait for a simulation.
+    def target(self, observation: Observation, load: LoadReport | None) -> ScalingTarget:
+        """Return the target of this reconcile, without waiting for a simulation.
 
         load: as the head reports it now, None when it does not answer. It need not be asked for
             unless ``needs_load``.
@@ -101,9 +101,8 @@ class Autoscaler:
         metrics.READY_INSTANCES.labels(*key).set(load_signals.num_ready(observation))
         return target
 
-    def forget(self, namespace: str, name: str) -> None:
+    def forget(self, key: Key) -> None:
         """Drop the state of a MacroInstance that was deleted."""
-        key = Key(namespace, name)
         self._scalings.pop(key, None)
         self._simulations.forget(key)
         self._book.forget(key)

@@ -135,7 +135,7 @@ class Reconciler:
                 address, tokens.ring, partial(needs_load, desired.manifest), tls
             )
         observation = self._observe(resource, desired, state, now)
-        target = await context.autoscaler.target(observation, state.load if state else None)
+        target = context.autoscaler.target(observation, state.load if state else None)
 
         current = fleet(observation)
         plan = plan_actions(
