@@ -64,7 +64,7 @@ async def changed(event: kopf.RawEvent, **_: Any) -> None:
     resource: dict[str, Any] = dict(event["object"])
     # Nobody reads the other writers' fields, most of what the API server says of a resource.
     resource["metadata"].pop("managedFields", None)
-    (runtime.gone if event["type"] == "DELETED" else runtime.changed)(resource)
+    (runtime.queue.gone if event["type"] == "DELETED" else runtime.queue.changed)(resource)
 
 
 async def validate(
@@ -77,7 +77,7 @@ async def validate(
     before: Object | None = old
     if subresource == "scale" and new is not None:
         # The API server sends two Scale objects, which say nothing of the rest.
-        before = runtime.resource(Key.of(new))
+        before = runtime.queue.resource(Key.of(new))
     if problems := admission.review(operation, before, new, subresource or "", options.pod_policy):
         raise kopf.AdmissionError(" ".join(problems), code=422)
 

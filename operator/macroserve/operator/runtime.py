@@ -42,16 +42,20 @@ it for longer."""
 
 
 class Runtime:
-    """The runtime runs from ``start`` to ``stop``, on one event loop."""
+    """The runtime runs from ``start`` to ``stop``, on one event loop.
+
+    Attributes:
+        queue: The MacroInstances that kopf reports, and their reconciles.
+    """
 
     def __init__(self, options: OperatorOptions) -> None:
         self._options = options
         self._namespaces = options.namespaces or ("*",)
         self._open = AsyncExitStack()
-        self._world: OperatorContext
+        self._context: OperatorContext
         self._issued: tuple[Kind, ...] = ()
         self._task: asyncio.Task[None]
-        self._loops = WorkQueue(self._reconciler, self._forget)
+        self.queue = WorkQueue(self._reconciler, self._forget)
 
     async def start(self) -> None:
         """Open the connections and join the leader election. Raise ApiError, or RuntimeError if the
@@ -68,15 +72,15 @@ class Runtime:
         if issued and not await api.serves(CERTIFICATE, somewhere):
             raise RuntimeError("servedTls.issuerRef is set, and the cluster has no cert-manager.")
         self._issued = (CERTIFICATE,) if issued else ()
-        self._world = OperatorContext(
+        self._context = OperatorContext(
             api=api,
             http=http,
-            store=Store(self._loops.wake),
-            autoscaler=Autoscaler(self._loops.wake),
+            store=Store(self.queue.wake),
+            autoscaler=Autoscaler(self.queue.wake),
             options=options,
             budget=BUDGET if await api.serves(BUDGET, somewhere) else BUDGET_BETA,
         )
-        self._open.push_async_callback(self._world.autoscaler.stop)
+        self._open.push_async_callback(self._context.autoscaler.stop)
         if options.alert_token_file:
             await self._take_alerts(options.alert_token_file)
         server, _ = start_http_server(options.metrics_port)
@@ -90,9 +94,9 @@ class Runtime:
     async def _take_alerts(self, token_file: Path) -> None:
         alerts = AlertServer(
             token_file,
-            leads=lambda: self._loops.is_leading,
-            knows=lambda key: self._loops.resource(key) is not None,
-            note=self._world.autoscaler.record_alert,
+            leads=lambda: self.queue.is_leading,
+            knows=lambda key: self.queue.resource(key) is not None,
+            note=self._context.autoscaler.record_alert,
         )
         self._open.push_async_callback(alerts.stop)
         await alerts.start(self._options.alerts_port)
@@ -108,21 +112,11 @@ class Runtime:
             self._task.result()
             raise RuntimeError("The operator's work has ended.")
 
-    def changed(self, resource: Object) -> None:
-        self._loops.changed(resource)
-
-    def gone(self, resource: Object) -> None:
-        self._loops.gone(resource)
-
-    def resource(self, key: Key) -> Object | None:
-        """Return a MacroInstance as last seen, or None."""
-        return self._loops.resource(key)
-
     async def _lead(self) -> None:
         """Reconcile once every watch has listed its objects: objects that are not known would be
         created again.
         """
-        world = self._world
+        context = self._context
         kinds = (
             POD,
             DEPLOYMENT,
@@ -130,21 +124,21 @@ class Runtime:
             SERVICE,
             CONFIG_MAP,
             NETWORK_POLICY,
-            world.budget,
+            context.budget,
             *self._issued,
         )
-        world.store.clear()
+        context.store.clear()
         async with asyncio.TaskGroup() as tasks:
             listed: list[asyncio.Event] = []
             for kind, namespace in itertools.product(kinds, self._namespaces):
                 listed.append(asyncio.Event())
-                tasks.create_task(watch(world.api, world.store, kind, listed[-1], namespace))
+                tasks.create_task(watch(context.api, context.store, kind, listed[-1], namespace))
             for event in listed:
                 await event.wait()
-            await self._loops.lead()
+            await self.queue.lead()
 
     def _reconciler(self, resource: Object) -> Reconciler:
-        return Reconciler(self._world, resource)
+        return Reconciler(self._context, resource)
 
     def _forget(self, key: Key) -> None:
-        self._world.autoscaler.forget(key)
+        self._context.autoscaler.forget(key)

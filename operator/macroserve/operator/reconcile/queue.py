@@ -1,4 +1,4 @@
-"""The work queue has one loop for each MacroInstance; a change of its objects wakes the loop.
+"""The work queue has one worker for each MacroInstance; a change of its objects wakes the worker.
 
 A reconcile that fails is logged, counted and tried again later; it holds up no other MacroInstance.
 """
@@ -23,9 +23,9 @@ GAP_S = 0.1
 
 
 class WorkQueue:
-    """The work queue reconciles each MacroInstance in a loop of its own.
+    """The work queue reconciles each MacroInstance by a worker of its own.
 
-    reconciler: returns the reconciler of a resource, as the resource is when its loop begins.
+    reconciler: returns the reconciler of a resource, as the resource is when its worker begins.
     forget: called for each MacroInstance that is gone.
     """
 
@@ -35,7 +35,7 @@ class WorkQueue:
         self._reconciler = reconciler
         self._forget = forget
         self._resources: dict[Key, Object] = {}
-        self._loops: dict[Key, _Worker] = {}
+        self._workers: dict[Key, _Worker] = {}
         self._leading = False
 
     def changed(self, resource: Object) -> None:
@@ -47,10 +47,10 @@ class WorkQueue:
         self._resources[key] = resource
         if not self._leading:
             return
-        if key not in self._loops:
+        if key not in self._workers:
             self._begin(key)
         elif before is None or _essence(before) != _essence(resource):
-            self._loops[key].wake(is_change=True)
+            self._workers[key].wake(is_change=True)
 
     def gone(self, resource: Object) -> None:
         """Record that a MacroInstance was deleted, unless another of its name exists since."""
@@ -59,12 +59,12 @@ class WorkQueue:
         if found and _uid(found) == _uid(resource):
             del self._resources[key]
             self._forget(key)
-        if loop := self._loops.get(key):
-            loop.wake()
+        if worker := self._workers.get(key):
+            worker.wake()
 
     def wake(self, key: Key) -> None:
-        if loop := self._loops.get(key):
-            loop.wake()
+        if worker := self._workers.get(key):
+            worker.wake()
 
     @property
     def is_leading(self) -> bool:
@@ -83,33 +83,33 @@ class WorkQueue:
             await asyncio.Event().wait()
         finally:
             self._leading = False
-            tasks = [loop.task for loop in self._loops.values()]
-            self._loops.clear()
+            tasks = [worker.task for worker in self._workers.values()]
+            self._workers.clear()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             metrics.MACROINSTANCES.set(0)
 
     def _begin(self, key: Key) -> None:
-        loop = _Worker(key, lambda: self._resources.get(key), self._reconciler, self.gone)
-        self._loops[key] = loop
-        loop.task.add_done_callback(lambda _: self._ended(key, loop))
-        metrics.MACROINSTANCES.set(len(self._loops))
+        worker = _Worker(key, lambda: self._resources.get(key), self._reconciler, self.gone)
+        self._workers[key] = worker
+        worker.task.add_done_callback(lambda _: self._ended(key, worker))
+        metrics.MACROINSTANCES.set(len(self._workers))
 
-    def _ended(self, key: Key, loop: "_Worker") -> None:
-        if self._loops.get(key) is not loop:
+    def _ended(self, key: Key, worker: "_Worker") -> None:
+        if self._workers.get(key) is not worker:
             return
-        del self._loops[key]
+        del self._workers[key]
         if key in self._resources:
             self._begin(key)
-        metrics.MACROINSTANCES.set(len(self._loops))
+        metrics.MACROINSTANCES.set(len(self._workers))
 
 
 class _Worker:
     """The worker reconciles one MacroInstance whenever it is woken, until the resource is gone.
 
     resource: returns the present resource, None once it is gone.
-    gone: called when the loop finds the resource gone.
+    gone: called when the worker finds the resource gone.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class _Worker:
     ) -> None:
         self._log = about(key, __name__)
         self._resource = resource
-        self._make = reconciler
+        self._new_reconciler = reconciler
         self._gone = gone
         self._reconciler: Reconciler | None = None
         self._woken = asyncio.Event()
@@ -138,17 +138,17 @@ class _Worker:
         while (resource := self._resource()) is not None:
             self._woken.clear()
             changed_at, self._changed_at = self._changed_at, None
-            pace = await self._reconcile(resource)
-            if pace is Requeue.STOP:
+            requeue = await self._reconcile(resource)
+            if requeue is Requeue.STOP:
                 self._gone(resource)
                 return
-            if pace is None:
+            if requeue is None:
                 self._changed_at = changed_at
             elif changed_at is not None:
                 metrics.REACTION_SECONDS.observe(time.monotonic() - changed_at)
-            wait_s = MIN_WAIT_S if pace is Requeue.SOON else min(2 * wait_s, MAX_WAIT_S)
+            wait_s = MIN_WAIT_S if requeue is Requeue.SOON else min(2 * wait_s, MAX_WAIT_S)
             # One that failed is not tried at every event of its own pods.
-            await asyncio.sleep(GAP_S if pace else MIN_WAIT_S / 2)
+            await asyncio.sleep(GAP_S if requeue else MIN_WAIT_S / 2)
             try:
                 async with asyncio.timeout(wait_s * random.uniform(0.8, 1.2)):
                     await self._woken.wait()
@@ -162,7 +162,7 @@ class _Worker:
             with metrics.RECONCILE_SECONDS.time():
                 async with asyncio.timeout(RECONCILE_TIMEOUT_S):
                     if self._reconciler is None or self._reconciler.uid != _uid(resource):
-                        self._reconciler = self._make(resource)
+                        self._reconciler = self._new_reconciler(resource)
                     return await self._reconciler.reconcile(resource)
         except ApiError as error:
             kind = "conflict" if error.is_conflict else "api"
