@@ -137,9 +137,14 @@ class Observation:
     running_cells: frozenset[str] | None
     status: Mapping[str, Any]
 
+    @property
+    def cells(self) -> tuple[CellReport, ...]:
+        """Return the cells as they report; none while the head does not answer."""
+        return self.report.cells if self.report else ()
+
     def located(self, instance: str) -> tuple[CellReport, InstanceReport] | None:
         """Return the cell that holds the instance, and the cell's report of it."""
-        for cell in self.report.cells if self.report else ():
+        for cell in self.cells:
             for found in cell.instances:
                 if found.name == instance:
                     return cell, found

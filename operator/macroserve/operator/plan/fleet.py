@@ -58,7 +58,7 @@ def repair_actions(observation: Observation) -> Iterator[RepairAction]:
     move during which the operator was killed.
     """
     pods = {pod.instance: pod for pod in observation.pods}
-    for cell in observation.report.cells if observation.report else ():
+    for cell in observation.cells:
         for found in cell.instances:
             pod = pods.get(found.name)
             holder = located(observation, pod) if pod else None

@@ -32,7 +32,7 @@ def unknown(observation: Observation, load: LoadReport | None) -> str | None:
 def is_idle(observation: Observation, load: LoadReport) -> bool:
     """Return whether no requests came in the minutes of ``load``, and none run now."""
     num_asked = sum(bucket.requests for bucket in load.buckets)
-    cells = [report.cell for report in observation.report.cells] if observation.report else []
+    cells = [report.cell for report in observation.cells]
     return not num_asked and not any(cell.num_waiting or cell.num_running for cell in cells)
 
 
@@ -47,8 +47,7 @@ def is_below_target(manifest: Manifest, report: Report | None) -> bool:
 
 def num_waiting(observation: Observation) -> int:
     """Return the number of requests that wait for their prefill."""
-    cells = observation.report.cells if observation.report else ()
-    return sum(report.cell.num_waiting for report in cells)
+    return sum(report.cell.num_waiting for report in observation.cells)
 
 
 def num_ready(observation: Observation) -> int:
@@ -66,8 +65,7 @@ def present_ratio(observation: Observation) -> float:
 
 def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
     """Return the design of the instances by their own report, or None before the first report."""
-    cells = observation.report.cells if observation.report else ()
-    statuses = [instance.status for cell in cells for instance in cell.instances]
+    statuses = [instance.status for cell in observation.cells for instance in cell.instances]
     known = [status for status in statuses if status.num_blocks]
     if not known or load.model is None or load.device is None or load.coefficients is None:
         return None

@@ -33,8 +33,8 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
         "highPriority": sum(cell["highPriority"] for cell in cells),
         "highPriorityRatio": target.high_priority_ratio,
         "selector": _selector(observation.name),
-        "attainment": _attainment(observation.report.cells if observation.report else ()),
-        "hybridCache": _hybrid_cache(observation.report.cells if observation.report else ()),
+        "attainment": _attainment(observation.cells),
+        "hybridCache": _hybrid_cache(observation.cells),
         "endpoint": f"http://{observation.name}.{observation.namespace}.svc:{names.PUBLIC_PORT}/v1",
         "cells": cells,
         "scalingHistory": _history(observation.status, target.change),
@@ -67,7 +67,7 @@ def _cells(observation: Observation) -> list[dict[str, Any]]:
     not answer.
     """
     if observation.report:
-        cells = [_reported(report) for report in observation.report.cells]
+        cells = [_reported(report) for report in observation.cells]
     else:
         cells = _labelled(observation)
     return sorted(cells, key=lambda cell: (len(cell["name"]), cell["name"]))
@@ -99,15 +99,14 @@ def _labelled(observation: Observation) -> list[dict[str, Any]]:
     ]
 
 
-def _attainment(cells: Iterable[CellReport]) -> str | None:
+def _attainment(cells: Sequence[CellReport]) -> str | None:
     """Return the attainment of the last minute, rounded down so that only 1.00 means all, or None
     if no request ended.
     """
-    reports = tuple(cells)
-    finished = sum(report.recent_finished for report in reports)
+    finished = sum(report.recent_finished for report in cells)
     if not finished:
         return None
-    percent = 100 * sum(report.recent_attained for report in reports) // finished
+    percent = 100 * sum(report.recent_attained for report in cells) // finished
     return f"{percent / 100:.2f}"
 
 
