@@ -18,7 +18,7 @@ from macroserve.operator.plan.avoidance import (
     avoided_nodes,
     misplaced,
 )
-from macroserve.operator.report.conditions import Kind, condition
+from macroserve.operator.report.conditions import ConditionType, condition
 from macroserve.operator.report.status import status
 
 ECC = "CUDA error: uncorrectable ECC error encountered."
@@ -203,6 +203,6 @@ def test_pod_that_waits_is_created_again_when_the_hour_is_over() -> None:
 
 def test_degraded_says_which_node_is_avoided_and_why() -> None:
     found = reconcile_result(avoiding("gpu-7", pods=tuple(usual_pod(n) for n in range(3))))
-    degraded = condition(status(found, ())["conditions"], Kind.DEGRADED)
+    degraded = condition(status(found, ())["conditions"], ConditionType.DEGRADED)
     assert (degraded["status"], degraded["reason"]) == ("True", "NodeAvoided")
     assert ECC in degraded["message"] and "gpu-7" in degraded["message"]

@@ -21,7 +21,13 @@ from macroserve.core.scaling.decisions import SetPool
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.core.status import Pool
 from macroserve.operator.observe.observation import Problem, Server
-from macroserve.operator.report.conditions import Kind, Reason, condition, conditions, invalid
+from macroserve.operator.report.conditions import (
+    ConditionType,
+    Reason,
+    condition,
+    conditions,
+    invalid,
+)
 from macroserve.operator.report.reconcile_result import ReconcileResult
 
 DELETED = "The MacroInstance is being deleted."
@@ -35,8 +41,8 @@ def of_pods(*pods: Any, **more: Any) -> ReconcileResult:
     return reconcile_result(observation(pods=pods, **more))
 
 
-def said(found: ReconcileResult, kind: Kind) -> tuple[str, str, str]:
-    one = condition(conditions(found), kind)
+def said(found: ReconcileResult, type_: ConditionType) -> tuple[str, str, str]:
+    one = condition(conditions(found), type_)
     return one["status"], one["reason"], one["message"]
 
 
@@ -108,7 +114,7 @@ READY = [
 def test_ready_condition_follows_the_serving_instances(
     found: ReconcileResult, status: str, reason: str, message: str
 ) -> None:
-    assert said(found, Kind.READY) == (status, reason, message)
+    assert said(found, ConditionType.READY) == (status, reason, message)
 
 
 MANY = tuple(replace(pod(number), ready=False) for number in range(8))
@@ -175,7 +181,7 @@ PROGRESSING = [
 def test_progressing_condition_follows_the_actions_under_way(
     found: ReconcileResult, status: str, reason: str, message: str
 ) -> None:
-    assert said(found, Kind.PROGRESSING) == (status, reason, message)
+    assert said(found, ConditionType.PROGRESSING) == (status, reason, message)
 
 
 OOM = "OOMKilled. It was killed for using more memory than its limit of 1Gi."
@@ -217,7 +223,7 @@ DEGRADED = [
 def test_degraded_condition_names_the_worst_problem(
     found: ReconcileResult, status: str, reason: str, message: str
 ) -> None:
-    assert said(found, Kind.DEGRADED) == (status, reason, message)
+    assert said(found, ConditionType.DEGRADED) == (status, reason, message)
 
 
 WAITS = {"able": False, "reason": "It waits until load has been low for 300 s."}
@@ -268,8 +274,8 @@ def test_scaling_conditions_follow_autoscaling_and_metrics(
     known_why: str,
     known_text: str,
 ) -> None:
-    assert said(found, Kind.ABLE_TO_SCALE) == (able, able_why, able_text)
-    assert said(found, Kind.METRICS_AVAILABLE) == (known, known_why, known_text)
+    assert said(found, ConditionType.ABLE_TO_SCALE) == (able, able_why, able_text)
+    assert said(found, ConditionType.METRICS_AVAILABLE) == (known, known_why, known_text)
 
 
 def test_conditions_are_five_with_their_generation() -> None:
@@ -310,7 +316,7 @@ def test_transition_time_is_kept_when_only_the_reason_changes() -> None:
     later = observation(
         now=NOW + timedelta(minutes=5), head=Server(0, 1), status={"conditions": before}
     )
-    ready = condition(conditions(reconcile_result(later)), Kind.READY)
+    ready = condition(conditions(reconcile_result(later)), ConditionType.READY)
     assert ready["reason"] == "HeadUnavailable"
     assert ready["lastTransitionTime"] == "2026-03-01T12:00:00Z"
 
@@ -321,7 +327,7 @@ BAD = ("spec.instances is 0, must be a whole number of at least 1.", "spec.x is 
 def test_invalid_spec_keeps_the_conditions_of_the_running_fleet() -> None:
     before = conditions(RECONCILED)
     after = invalid(BAD, before, 5, NOW + timedelta(minutes=1))
-    degraded = condition(after, Kind.DEGRADED)
+    degraded = condition(after, ConditionType.DEGRADED)
     assert (degraded["status"], degraded["reason"]) == ("True", "InvalidSpec")
     assert degraded["message"] == (
         "The spec is invalid and was not applied: "

@@ -21,7 +21,7 @@ from support.reconcile_results import (
 from macroserve.api.messages import Report
 from macroserve.operator.observe.observation import Server
 from macroserve.operator.observe.target import Change
-from macroserve.operator.report.conditions import Kind, condition
+from macroserve.operator.report.conditions import ConditionType, condition
 from macroserve.operator.report.decisions import DecisionRecord
 from macroserve.operator.report.status import invalid_status, status
 
@@ -221,7 +221,7 @@ def test_status_of_an_invalid_spec_changes_its_condition_alone() -> None:
     before = status(reconcile_result(), [DECISION])
     after = invalid_status(before, ["spec.instances is 0."], 5, NOW)
     assert after["observedGeneration"] == 5
-    assert condition(after["conditions"], Kind.DEGRADED)["reason"] == "InvalidSpec"
+    assert condition(after["conditions"], ConditionType.DEGRADED)["reason"] == "InvalidSpec"
     same = set(before) - {"observedGeneration", "conditions"}
     assert fields(after, *same) == fields(before, *same)
     again = invalid_status(after, ["spec.instances is 0."], 5, NOW + timedelta(hours=1))
@@ -231,4 +231,6 @@ def test_status_of_an_invalid_spec_changes_its_condition_alone() -> None:
 def test_status_of_a_never_valid_spec_fits_the_crd() -> None:
     found = invalid_status({}, ["spec.instances is 0."], 1, NOW)
     assert set(found) == {"observedGeneration", "conditions"}
-    assert "spec.instances is 0." in condition(found["conditions"], Kind.DEGRADED)["message"]
+    assert (
+        "spec.instances is 0." in condition(found["conditions"], ConditionType.DEGRADED)["message"]
+    )

@@ -18,7 +18,7 @@ MAX_ISSUES = 3
 MAX_NAMES = 5
 
 
-class Kind(StrEnum):
+class ConditionType(StrEnum):
     READY = "Ready"
     PROGRESSING = "Progressing"
     DEGRADED = "Degraded"
@@ -55,12 +55,12 @@ class Reason(StrEnum):
     NOT_NEEDED = "NotNeeded"
 
 
-_ConditionDraft = tuple[Kind, bool | None, str, str]
-"""Kind, status (None: unknown), reason, message."""
+_ConditionDraft = tuple[ConditionType, bool | None, str, str]
+"""Type, status (None: unknown), reason, message."""
 
 
 def conditions(found: ReconcileResult) -> list[dict[str, Any]]:
-    """Return all conditions, in the order of ``Kind``."""
+    """Return all conditions, in the order of ``ConditionType``."""
     said = (_ready(found), _progressing(found), _degraded(found), _able(found), _metrics(found))
     observation = found.observation
     return _dated(
@@ -83,22 +83,22 @@ def invalid(
     refused = "The spec is invalid and was not applied: " + " ".join(problems)
     unknown = "No valid spec has been applied yet."
     said: list[_ConditionDraft] = []
-    for kind in Kind:
-        old = next((old for old in before if old["type"] == kind), None)
-        if kind is Kind.DEGRADED:
-            said.append((kind, True, Reason.INVALID_SPEC, refused))
+    for type_ in ConditionType:
+        old = next((old for old in before if old["type"] == type_), None)
+        if type_ is ConditionType.DEGRADED:
+            said.append((type_, True, Reason.INVALID_SPEC, refused))
         elif old is None:
-            status = False if kind is Kind.READY else None
-            said.append((kind, status, Reason.INVALID_SPEC, unknown))
+            status = False if type_ is ConditionType.READY else None
+            said.append((type_, status, Reason.INVALID_SPEC, unknown))
         else:
-            said.append((kind, _status(old["status"]), old["reason"], old["message"]))
+            said.append((type_, _status(old["status"]), old["reason"], old["message"]))
     return _dated(said, before, generation, now)
 
 
-def condition(of: Iterable[Object], kind: Kind) -> Object:
-    """Return the condition of that kind; one with status Unknown if there is none yet."""
-    unknown = {"type": kind, "status": "Unknown", "reason": "", "message": ""}
-    return next((found for found in of if found["type"] == kind), unknown)
+def condition(of: Iterable[Object], type_: ConditionType) -> Object:
+    """Return the condition of that type; one with status Unknown if there is none yet."""
+    unknown = {"type": type_, "status": "Unknown", "reason": "", "message": ""}
+    return next((found for found in of if found["type"] == type_), unknown)
 
 
 def _ready(found: ReconcileResult) -> _ConditionDraft:
@@ -115,7 +115,7 @@ def _ready(found: ReconcileResult) -> _ConditionDraft:
         reason = Reason.INSTANCES_UNAVAILABLE
     else:
         reason = Reason.SERVING
-    return Kind.READY, reason is Reason.SERVING, reason, message
+    return ConditionType.READY, reason is Reason.SERVING, reason, message
 
 
 def _progressing(found: ReconcileResult) -> _ConditionDraft:
@@ -146,34 +146,34 @@ def _progressing(found: ReconcileResult) -> _ConditionDraft:
         reason, what = Reason.REBALANCING, "Instances are migrating between cells or pools."
     else:
         message = f"All {target.desired_instances} instances are ready."
-        return Kind.PROGRESSING, False, Reason.RECONCILED, message
-    return Kind.PROGRESSING, True, reason, " ".join(filter(None, (what, *waits)))
+        return ConditionType.PROGRESSING, False, Reason.RECONCILED, message
+    return ConditionType.PROGRESSING, True, reason, " ".join(filter(None, (what, *waits)))
 
 
 def _degraded(found: ReconcileResult) -> _ConditionDraft:
     issues = found.issues
     if not issues:
-        return Kind.DEGRADED, False, Reason.NO_PROBLEM, "No problem is known."
+        return ConditionType.DEGRADED, False, Reason.NO_PROBLEM, "No problem is known."
     shown = [str(issue) for issue in issues[:MAX_ISSUES]]
     if more := len(issues) - len(shown):
         shown.append(f"And {more} more.")
-    return Kind.DEGRADED, True, issues[0].problem.reason, " ".join(shown)
+    return ConditionType.DEGRADED, True, issues[0].problem.reason, " ".join(shown)
 
 
 def _able(found: ReconcileResult) -> _ConditionDraft:
     scaling = found.observation.manifest.spec.autoscaling
     target = found.target
     if found.observation.deleting:
-        return Kind.ABLE_TO_SCALE, False, Reason.DELETING, target.reason
+        return ConditionType.ABLE_TO_SCALE, False, Reason.DELETING, target.reason
     if scaling is None:
         message = "spec.instances sets the number; kubectl scale or an autoscaler may change it."
-        return Kind.ABLE_TO_SCALE, True, Reason.MANUAL_SCALING, message
+        return ConditionType.ABLE_TO_SCALE, True, Reason.MANUAL_SCALING, message
     if target.able:
         bounds = f"{scaling.min_instances} to {scaling.max_instances}"
         message = f"The autoscaler sets the number of instances, {bounds}. {target.reason}"
-        return Kind.ABLE_TO_SCALE, True, Reason.AUTOSCALING_ACTIVE, message
+        return ConditionType.ABLE_TO_SCALE, True, Reason.AUTOSCALING_ACTIVE, message
     reason = Reason.STABILIZING if target.metrics_available else Reason.NO_METRICS
-    return Kind.ABLE_TO_SCALE, False, reason, target.reason
+    return ConditionType.ABLE_TO_SCALE, False, reason, target.reason
 
 
 def _metrics(found: ReconcileResult) -> _ConditionDraft:
@@ -182,11 +182,11 @@ def _metrics(found: ReconcileResult) -> _ConditionDraft:
         message = "Metrics are not needed without spec.autoscaling."
         if found.observation.deleting:
             message = found.target.reason
-        return Kind.METRICS_AVAILABLE, None, Reason.NOT_NEEDED, message
+        return ConditionType.METRICS_AVAILABLE, None, Reason.NOT_NEEDED, message
     if available:
         message = "Load and attainment are known."
-        return Kind.METRICS_AVAILABLE, True, Reason.METRICS_RECEIVED, message
-    return Kind.METRICS_AVAILABLE, False, Reason.NO_METRICS, found.target.reason
+        return ConditionType.METRICS_AVAILABLE, True, Reason.METRICS_RECEIVED, message
+    return ConditionType.METRICS_AVAILABLE, False, Reason.NO_METRICS, found.target.reason
 
 
 def _dated(
@@ -196,13 +196,13 @@ def _dated(
     time.
     """
     result = []
-    for kind, status, reason, message in said:
+    for type_, status, reason, message in said:
         text = "Unknown" if status is None else str(status)
-        old = condition(before, kind)
+        old = condition(before, type_)
         stays = old["status"] == text and "lastTransitionTime" in old
         result.append(
             {
-                "type": str(kind),
+                "type": str(type_),
                 "status": text,
                 "observedGeneration": generation,
                 "lastTransitionTime": old["lastTransitionTime"] if stays else rfc3339(now),

@@ -17,7 +17,7 @@ from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.k8s.times import rfc3339
 from macroserve.operator.plan.avoidance import AvoidedNode
-from macroserve.operator.report.conditions import Kind, Reason, condition
+from macroserve.operator.report.conditions import ConditionType, Reason, condition
 from macroserve.operator.report.decisions import MAX_KEPT, DecisionRecord, decisions
 from macroserve.operator.report.reconcile_result import Issue, ReconcileResult
 
@@ -95,8 +95,8 @@ class Recorder:
         self, problems: Sequence[str], status: Object, now: datetime
     ) -> tuple[dict[str, Any], ...]:
         """Return the Events of a spec that is not valid; the same problems have one Event."""
-        before = condition(self._conditions, Kind.DEGRADED)
-        after = condition(status["conditions"], Kind.DEGRADED)
+        before = condition(self._conditions, ConditionType.DEGRADED)
+        after = condition(status["conditions"], ConditionType.DEGRADED)
         self._conditions = status["conditions"]
         if (before["reason"], before["message"]) == (after["reason"], after["message"]):
             return ()
@@ -107,10 +107,10 @@ class Recorder:
     def _of_conditions(self, after: Sequence[Object]) -> Iterator[EventDraft]:
         before, self._conditions = self._conditions, after
 
-        def action(kind: Kind) -> tuple[Object, Object]:
-            return condition(before, kind), condition(after, kind)
+        def before_and_after(type_: ConditionType) -> tuple[Object, Object]:
+            return condition(before, type_), condition(after, type_)
 
-        old, new = action(Kind.READY)
+        old, new = before_and_after(ConditionType.READY)
         if new["status"] == "True" != old["status"]:
             yield EventDraft("Ready", new["message"])
         elif old["status"] == "True" and new["reason"] in (
@@ -119,7 +119,7 @@ class Recorder:
         ):
             yield EventDraft(new["reason"], new["message"], warning=True)
 
-        old, new = action(Kind.PROGRESSING)
+        old, new = before_and_after(ConditionType.PROGRESSING)
         if new["reason"] == Reason.DELETING != old["reason"]:
             yield EventDraft(
                 "Deleting",
@@ -130,7 +130,7 @@ class Recorder:
         elif old["reason"] == Reason.ROLLING_OUT != new["reason"]:
             yield EventDraft("RolloutFinished", "Every instance runs the current revision.")
 
-        old, new = action(Kind.METRICS_AVAILABLE)
+        old, new = before_and_after(ConditionType.METRICS_AVAILABLE)
         if new["status"] == "False" != old["status"]:
             yield EventDraft("MetricsUnavailable", new["message"], warning=True)
         elif old["status"] == "False" and new["status"] == "True":
