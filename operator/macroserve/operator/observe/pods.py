@@ -17,7 +17,7 @@ from macroserve.operator.k8s.kinds import (
 )
 from macroserve.operator.k8s.times import parsed
 from macroserve.operator.observe.observation import InstancePod, Server
-from macroserve.operator.observe.problems import STARTS, deployment_problem, pod_problem
+from macroserve.operator.observe.problems import STARTS, condition, deployment_problem, pod_problem
 from macroserve.operator.observe.starts import failed_start
 
 
@@ -83,8 +83,7 @@ def head_address(
 
 
 def is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
+    return condition(pod.get("status", {}), "Ready").get("status") == "True"
 
 
 def is_being_set_up(pod: Object) -> bool:

@@ -44,7 +44,7 @@ def deployment_problem(deployment: Object, pods: Sequence[Object]) -> Problem | 
     for pod in pods:
         if problem := pod_problem(pod):
             return problem
-    failure = _condition(deployment.get("status", {}), "ReplicaFailure")
+    failure = condition(deployment.get("status", {}), "ReplicaFailure")
     if failure.get("status") == "True":
         return Problem(failure["reason"], f"Its pods are refused: {_cause(failure)}")
     return None
@@ -71,7 +71,7 @@ def _lost_node(pod: Object) -> Problem | None:
     status = pod.get("status", {})
     containers = status.get("containerStatuses", ())
     said_ready = bool(containers) and all(container.get("ready") for container in containers)
-    ready = _condition(status, "Ready")
+    ready = condition(status, "Ready")
     taken_away = ready.get("status") == "False" and not ready.get("reason")
     if status.get("reason") == NODE_LOST or (said_ready and taken_away):
         node = pod.get("spec", {}).get("nodeName", "")
@@ -96,7 +96,7 @@ def _failed(status: Object) -> Problem:
 
 
 def _unscheduled(pod: Object) -> Problem | None:
-    scheduled = _condition(pod.get("status", {}), "PodScheduled")
+    scheduled = condition(pod.get("status", {}), "PodScheduled")
     if scheduled.get("status") != "False":
         return None
     # What preempting others would bring is a second sentence, and varies.
@@ -167,11 +167,10 @@ def _memory_limit(pod: Object, container: str) -> str | None:
     return None
 
 
-def _condition(status: Object, kind: str) -> Object:
-    for condition in status.get("conditions", ()):
-        if condition["type"] == kind:
-            return condition
-    return {}
+def condition(status: Object, type_: str) -> Object:
+    """Return the condition of that type in a raw status; an empty one if it has none."""
+    conditions = status.get("conditions") or ()
+    return next((found for found in conditions if found["type"] == type_), {})
 
 
 def _cause(said: Object) -> str:

@@ -7,7 +7,7 @@ from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.k8s.times import parsed
 from macroserve.operator.observe.observation import FailedStart
-from macroserve.operator.observe.problems import sentence
+from macroserve.operator.observe.problems import condition, sentence
 
 FIRST_STATUS = timedelta(seconds=5)
 """A kubelet says that a pod is not ready within a second of taking it up; no engine loads a model
@@ -46,9 +46,7 @@ def _served_until(status: Object) -> datetime | None:
 
     Ready turns False when a kubelet takes the pod up, and after that only when it was True.
     """
-    conditions = status.get("conditions") or ()
-    ready = next((each for each in conditions if each["type"] == "Ready"), {})
-    changed = parsed(ready.get("lastTransitionTime") or "")
+    changed = parsed(condition(status, "Ready").get("lastTransitionTime") or "")
     taken_up = parsed(status.get("startTime") or "")
     if changed is None or taken_up is None or changed - taken_up <= FIRST_STATUS:
         return None
