@@ -1,4 +1,4 @@
-"""The head connection requests the report of a MacroInstance's head."""
+"""The head connection requests the report of a MacroInstance's head, and keeps the keys for it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class HeadState:
 
 
 class HeadConnection:
-    """Talk with one MacroInstance's processes; keep their tokens, and whom to trust."""
+    """The connection to the head of one MacroInstance keeps its tokens and its TLS state."""
 
     def __init__(self, api: Api, http: aiohttp.ClientSession, key: Key) -> None:
         self._log = about(key, __name__)
@@ -55,11 +55,9 @@ class HeadConnection:
     ) -> Tokens:
         """Return the tokens; create them if they are absent. Raise ApiError and TokensError.
 
-        pods: all that need them. While one is being set up, their Secret is looked at in every
-        reconcile: without it a pod waits for ever.
+        pods: all pods that mount their Secret.
         """
-        is_due = self._read_at is None or not now - self._read_at < READ_AGAIN
-        if self._tokens is None or is_due or any(is_being_set_up(pod) for pod in pods):
+        if self._tokens is None or _is_due(self._read_at, pods, now):
             self._tokens = await tokens(self._api, render_context, pods, self._tokens, now)
             self._read_at = now
         return self._tokens
@@ -68,12 +66,13 @@ class HeadConnection:
         self, render_context: RenderContext, pods: Sequence[Object], now: datetime
     ) -> Tls | None:
         """Return the TLS state, or None for plain HTTP. Create the certificate if it is absent, and
-        renew it; `pods` are as above. Raise ApiError and CertificateError.
+        renew it. Raise ApiError and CertificateError.
+
+        pods: all pods that mount its Secret.
         """
         if not render_context.tls.enabled:
             return None
-        is_due = self._tls_read_at is None or not now - self._tls_read_at < READ_AGAIN
-        if self._tls is None or is_due or any(is_being_set_up(pod) for pod in pods):
+        if self._tls is None or _is_due(self._tls_read_at, pods, now):
             self._tls = await tls(self._api, render_context, self._tls, now)
             self._tls_read_at = now
         return self._tls
@@ -115,3 +114,11 @@ class HeadConnection:
             self._read_at = None
         metrics.ERRORS.labels("head").inc()
         self._log.info("The head does not answer: %s", error)
+
+
+def _is_due(read_at: datetime | None, pods: Sequence[Object], now: datetime) -> bool:
+    """Return whether to read a Secret again. While a pod is being set up, every reconcile reads it:
+    without the Secret the pod waits for ever.
+    """
+    is_old = read_at is None or now - read_at >= READ_AGAIN
+    return is_old or any(is_being_set_up(pod) for pod in pods)
