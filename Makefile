@@ -155,7 +155,7 @@ bench-kernels: ## Measure the kernels on this machine's GPU beside what it can d
 	@mkdir -p $(dir $(JSON))
 	PYTHONPATH=kernels $(GPU_PYTHON) -m macroserve.kernels.bench --json $(JSON)
 
-JSON ?= build/bench-operator.json
+bench-operator: JSON := build/bench-operator.json
 bench-operator: $(INSTALLED) ## Measure the operator with 200 idle MacroInstances; figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	PYTHONPATH=testcluster:e2e $(BIN)/python e2e/bench_operator.py --json $(JSON)
@@ -167,4 +167,4 @@ bench-split: $(INSTALLED) ## Measure how a cell divides under load, in the clust
 
 clean: ## Remove .venv, caches and build results
 	rm -rf .venv .venv-docs build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find operator serving kernels tests -name __pycache__ -prune -exec rm -rf {} +
+	find operator serving kernels tests testcluster e2e -name __pycache__ -prune -exec rm -rf {} +
