@@ -102,8 +102,8 @@ async def _with_keys(
 
 
 def _held(encoded: str | None) -> tuple[str, ...]:
-    """Return the parsed content, or None if it was not made from a secret: the Secret is then
-    created again.
+    """Return the keys of an item of the Secret; none if it is absent or not valid. They are then
+    derived again.
     """
     try:
         return parse_keys(base64.b64decode(encoded or "").decode())

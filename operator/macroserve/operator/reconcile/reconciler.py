@@ -108,7 +108,11 @@ class Reconciler:
         return await self._apply(resource, desired, now)
 
     async def _finalize(self, resource: Object, now: datetime) -> bool:
-        """Patience begins here, not when somebody deleted what no operator looked after."""
+        """Take one step of the deletion; return whether it is complete. Raise ApiError.
+
+        The wait for the ingress counts from the first step, not from the deletion, which may be
+        long ago if no operator ran.
+        """
         self._finalizing_since = self._finalizing_since or now
         waited = now - self._finalizing_since
         return await finalize(self._context.api, self._context.store, resource, waited)

@@ -46,7 +46,7 @@ def tokens(context: RenderContext, data: Mapping[str, str] | None = None) -> Obj
 
 
 def certificates(context: RenderContext, data: Mapping[str, str]) -> Object:
-    """Return a Secret with the certificate of ``operator.certificates``."""
+    """Return a Secret with the certificate that the operator issues (``apply.certificates``)."""
     return {
         "metadata": context.metadata(names.tls_secret(context.name)),
         "type": "kubernetes.io/tls",

@@ -71,7 +71,7 @@ class Reporter:
         self._status, self._written = new, now
 
     async def _post(self, events: Iterable[Object]) -> None:
-        """Write one Event. A failure is not raised, because the status says the same."""
+        """Write the Events. A failure is not raised, because the status says the same."""
         for event in events:
             try:
                 await self._api.apply(EVENT, event)
