@@ -130,9 +130,9 @@ def _at(resource: Object, path: str) -> object:
 
 
 def _scale(resource: Object, scale: Object) -> Iterator[str]:
-    wished = scale.get("spec", {}).get("replicas", 0)
+    replicas = scale.get("spec", {}).get("replicas", 0)
     spec = resource["spec"]
-    if wished == spec["instances"]:
+    if replicas == spec["instances"]:
         return
     if scaling := spec.get("autoscaling"):
         bounds = f"{scaling['minInstances']} to {scaling['maxInstances']}"
@@ -140,8 +140,8 @@ def _scale(resource: Object, scale: Object) -> Iterator[str]:
             f"spec.autoscaling scales {resource['metadata']['name']} within {bounds} instances: "
             "edit its bounds, or take spec.autoscaling out to scale by hand."
         )
-    elif wished < 1:
+    elif replicas < 1:
         yield (
-            f"spec.replicas is {wished}, must be a whole number of at least 1: delete the "
+            f"spec.replicas is {replicas}, must be a whole number of at least 1: delete the "
             "MacroInstance to stop it."
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from macroserve.operator import render as resources
+from macroserve.operator import render
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.cache import Store, fingerprint
 from macroserve.operator.k8s.client import Api, ApiError
@@ -43,7 +43,7 @@ class OwnedObjects:
     def __init__(self, context: RenderContext, budget: Kind) -> None:
         self._context = context
         self._budget = budget
-        self._fixed = tuple(_child(*made) for made in resources.children(context, budget))
+        self._fixed = tuple(_child(*made) for made in render.children(context, budget))
         self._fingerprints: dict[tuple[Kind, str], int] = {}
 
     async def ensure(

@@ -45,10 +45,7 @@ async def tls(api: Api, render_context: RenderContext, known: Tls | None, now: d
     A Secret that is not the operator's is taken as it is: cert-manager's, or one that a person has
     made. Raises ApiError and CertificateError.
     """
-    secret, name = (
-        names.tls_secret(render_context.name),
-        tls_name(render_context.namespace, render_context.name),
-    )
+    secret = names.tls_secret(render_context.name)
     found = await api.get(SECRET, render_context.namespace, secret)
     if not render_context.tls.issued and (found is None or is_owned(found, render_context.uid)):
         data = await _kept(api, render_context, found, known.data if known else {}, now)
@@ -61,7 +58,7 @@ async def tls(api: Api, render_context: RenderContext, known: Tls | None, now: d
     if known and known.data == data:
         return known
     try:
-        return Tls.of(name, data)
+        return Tls.of(tls_name(render_context.namespace, render_context.name), data)
     except (ssl.SSLError, ValueError) as error:
         raise CertificateError(
             f"The Secret {secret} must have under the key {AUTHORITY} the certificate of who "
