@@ -1,7 +1,6 @@
 """Create the objects of a MacroInstance and keep them as desired."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -91,7 +90,7 @@ def refused(what: str, error: ApiError) -> Problem:
     return refusal(what, {"reason": error.reason, "message": str(error)})
 
 
-def _child(kind: Kind, obj: dict[str, Any]) -> _Child:
+def _child(kind: Kind, obj: Object) -> _Child:
     applied = digest(obj)
     obj["metadata"].setdefault("annotations", {})[names.APPLIED] = applied
     return _Child(kind, obj["metadata"]["name"], applied, msgspec.json.encode(obj))

@@ -8,9 +8,10 @@ from macroserve.operator.k8s.kinds import (
     NETWORK_POLICY,
     SERVICE,
     Kind,
+    Object,
 )
 from macroserve.operator.render import head, ingress, instance, network, shared
-from macroserve.operator.render.context import Object, RenderContext
+from macroserve.operator.render.context import RenderContext
 
 
 def children(context: RenderContext, budget: Kind) -> list[tuple[Kind, Object]]:

@@ -8,10 +8,9 @@ from typing import Any
 
 from macroserve.api.manifest import LIVE_PARTS, Manifest
 from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.render.served_network import DEFAULT, ServedNetwork
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
-
-Object = dict[str, Any]
 
 _RENDERED_PARTS = ("ingress", "template")
 """Fields of a spec that pods show once they are rendered."""
@@ -48,7 +47,7 @@ class RenderContext:
         """Return the metadata of an object that is deleted with the MacroInstance, with `more`
         fields such as annotations.
         """
-        own_labels = names.labels(self.name, component) | more.pop("labels", {})
+        own_labels = {**names.labels(self.name, component), **more.pop("labels", {})}
         return {
             "name": name,
             "namespace": self.namespace,

@@ -1,9 +1,10 @@
 """The head is the pod in which the cell schedulers run; a Service leads to it."""
 
 from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.render import pods, template
 from macroserve.operator.render.bounds import bounded
-from macroserve.operator.render.context import Object, RenderContext
+from macroserve.operator.render.context import RenderContext
 
 CELLS = names.CELL_PORTS
 START_S = 300

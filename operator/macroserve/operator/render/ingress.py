@@ -3,9 +3,10 @@ possible.
 """
 
 from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.render import pods, template
 from macroserve.operator.render.bounds import bounded
-from macroserve.operator.render.context import Object, RenderContext
+from macroserve.operator.render.context import RenderContext
 
 START_S = 600
 """An ingress fetches the model's tokenizer first."""

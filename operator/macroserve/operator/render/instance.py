@@ -5,9 +5,10 @@ from typing import Any
 
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.render import affinity, pods, template
 from macroserve.operator.render.bounds import bounded
-from macroserve.operator.render.context import Object, RenderContext
+from macroserve.operator.render.context import RenderContext
 
 START_S = 3600
 """To fetch and load a model."""

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from macroserve.operator.k8s import names
-from macroserve.operator.render.context import Object, RenderContext
+from macroserve.operator.k8s.kinds import Object
+from macroserve.operator.render.context import RenderContext
 
 
 def policies(context: RenderContext) -> list[Object]:

@@ -6,8 +6,9 @@ from typing import Any
 from macroserve.api.keys import PURPOSES, Purpose, Role
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY
 from macroserve.operator.k8s import names
+from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.render.confinement import CONTAINER_SECURITY, POD_SECURITY
-from macroserve.operator.render.context import Object, RenderContext
+from macroserve.operator.render.context import RenderContext
 
 MANIFEST_FOLDER = "/etc/macroserve/manifest"
 MANIFEST_FILE = "macroinstance.json"
@@ -131,7 +132,9 @@ def key_name(purpose: Purpose) -> str:
 def _keys(role: Role) -> list[Object]:
     """Return what a pod of that role sees of the tokens' Secret, and under which names. It changes
     in the pod when the Secret does."""
-    items = [{"key": key_name(purpose), "path": purpose.value} for purpose in PURPOSES[role]]
+    items: list[Object] = [
+        {"key": key_name(purpose), "path": purpose.value} for purpose in PURPOSES[role]
+    ]
     if role is Role.HEAD:
         items.append({"key": ADMIN_TOKEN, "path": ADMIN_TOKEN})
     return items

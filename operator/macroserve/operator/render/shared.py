@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from macroserve.api.keys import SHARED, KeyRing, Purpose
 from macroserve.api.tls import tls_name
 from macroserve.operator.k8s import names
-from macroserve.operator.render.context import Object, RenderContext
+from macroserve.operator.k8s.kinds import Object
+from macroserve.operator.render.context import RenderContext
 from macroserve.operator.render.pods import ADMIN_TOKEN, MANIFEST_FILE, key_name
 
 SECRET = "secret"
