@@ -76,6 +76,7 @@ def test_run_without_the_api_keys_file_names_them(folder: Path) -> None:
         ("instance", ("--pool", "middle")),
         ("instance", ("--port", "0")),
         ("head", ("--port", "70000")),
+        ("head", ("--cell-ports", "9-1")),
         ("ingress", ("--grace", "-1")),
     ],
 )

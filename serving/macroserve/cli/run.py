@@ -101,6 +101,7 @@ def head(
     tls: Tls = None,
 ) -> None:
     """Run the head: the cell schedulers and their control API."""
+    ports = _ports(cell_ports)
 
     async def serve_part() -> None:
         resource = load(manifest)
@@ -121,7 +122,7 @@ def head(
                 discovery=discovery,
                 keys=keys,
                 host=host,
-                ports=_ports(cell_ports),
+                ports=ports,
             ),
         )
         options = HeadOptions(host=host, port=port, keys=keys, admin_token=admin_token)
