@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from macroserve.cli.extras import extra_of, missing
+from macroserve.cli.file_options import ManifestFile
 
 if TYPE_CHECKING:
     from macroserve.serving.ingress.api_keys import ApiKeySource
@@ -69,9 +70,7 @@ def version() -> None:
 
 @app.command()
 def up(
-    manifest: Annotated[
-        Path, typer.Option("-f", "--file", metavar="FILE", help="Manifest of the MacroInstance.")
-    ],
+    manifest: ManifestFile,
     host: Annotated[
         str, typer.Option(help="Address that the OpenAI endpoint listens on.")
     ] = "127.0.0.1",

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from macroserve.bench.figures import report
 from macroserve.cli.bench_serve import serve
 from macroserve.cli.choices import Choices
+from macroserve.cli.file_options import JsonFile
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
@@ -17,10 +17,6 @@ from macroserve.engine.vllm.environment import prepare_environment
 bench = typer.Typer(no_args_is_help=True)
 bench.command("serve")(serve)
 
-JsonFile = Annotated[
-    Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the figures to a JSON file, too."),
-]
 Figures = dict[str, float]
 
 HOSTILE_ENGINES = ("emulated", "vllm")

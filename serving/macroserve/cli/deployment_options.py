@@ -1,12 +1,12 @@
 """The options that name a deployment to simulate, shared by ``simulate`` and ``plan``."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from macroserve.cli.choices import Choices
+from macroserve.cli.file_options import ManifestFile
 from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.links import LINKS
 from macroserve.sim.hardware.models import MODELS
@@ -18,10 +18,7 @@ _DEVICES, _LINKS, _MODELS = Choices(DEVICES), Choices(LINKS), Choices(MODELS)
 class DeploymentOptions:
     """Deployment options name a manifest, and the model and devices to simulate it with."""
 
-    manifest: Annotated[
-        Path,
-        typer.Option("-f", "--file", metavar="FILE", help="Manifest of the MacroInstance."),
-    ]
+    manifest: ManifestFile
     device: Annotated[
         str,
         typer.Option(

@@ -16,6 +16,7 @@ import uvloop
 from macroserve.api.keys import Role
 from macroserve.api.manifest import Manifest, ManifestError
 from macroserve.api.tls import tls_name
+from macroserve.cli.file_options import ManifestFile
 from macroserve.cli.pod import (
     LiveToken,
     PodError,
@@ -36,9 +37,6 @@ run = typer.Typer(
     no_args_is_help=True, help="Run one part of a deployment in a pod, as the operator does."
 )
 
-ManifestPath = Annotated[
-    Path, typer.Option("-f", "--file", metavar="FILE", help="Manifest of the MacroInstance.")
-]
 Host = Annotated[str, typer.Option(envvar="POD_IP", help="IP address of this pod.")]
 Namespace = Annotated[
     str, typer.Option(envvar="MACROSERVE_NAMESPACE", help="Namespace of the MacroInstance.")
@@ -80,7 +78,7 @@ def _ports(text: str) -> range:
 @run.command()
 def head(
     host: Host,
-    manifest: ManifestPath = DEFAULT_MANIFEST,
+    manifest: ManifestFile = DEFAULT_MANIFEST,
     port: Annotated[int, typer.Option(help="Port of the control API.", min=1, max=65535)] = 8100,
     tokens: Tokens = DEFAULT_TOKENS,
     instances_service: Annotated[
@@ -134,7 +132,7 @@ def head(
 @run.command()
 def ingress(
     host: Host,
-    manifest: ManifestPath = DEFAULT_MANIFEST,
+    manifest: ManifestFile = DEFAULT_MANIFEST,
     listen: Annotated[
         str, typer.Option(help="Address that the OpenAI endpoint listens on.")
     ] = "0.0.0.0",
@@ -210,7 +208,7 @@ def instance(
     pool: Annotated[
         Pool, typer.Option(envvar="MACROSERVE_POOL", help="Pool of the instance: lp or hp.")
     ] = Pool.LP,
-    manifest: ManifestPath = DEFAULT_MANIFEST,
+    manifest: ManifestFile = DEFAULT_MANIFEST,
     port: Annotated[
         int, typer.Option(help="Port that serves token streams.", min=1, max=65535)
     ] = 8000,

@@ -2,28 +2,19 @@
 
 import asyncio
 import json
-from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
+from macroserve.cli.file_options import JsonFile, ManifestFile
 from macroserve.local.manifest_file import engine_settings, load, model_folder
 
 STEADY = 1.5
 """Largest ratio between the slowest and the fastest round on a quiet machine."""
 
 
-def profile(
-    manifest: Annotated[
-        Path, typer.Option("-f", "--file", metavar="FILE", help="Manifest of the MacroInstance.")
-    ],
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Write the figures to a JSON file, too."),
-    ] = None,
-) -> None:
+def profile(manifest: ManifestFile, json_file: JsonFile = None) -> None:
     """Fit the latency model of a manifest's engine to measurements on this machine.
 
     The figures are the model's coefficients and Apt-Serve's rho, the cost of hidden states.

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
 from macroserve.cli.deployment_options import DeploymentOptions
+from macroserve.cli.file_options import JsonFile
 from macroserve.cli.load_options import LoadOptions
 from macroserve.cli.option_groups import takes_groups
 from macroserve.core.scaling.mitosis import Bounds
@@ -31,10 +32,7 @@ def simulate(
             f"{DEFAULT_DURATION}, after a warm-up of {WARM_UP_S:.0f} s that does not count).",
         ),
     ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Write the figures to a JSON file, too."),
-    ] = None,
+    json_file: JsonFile = None,
     trace_out: Annotated[
         Path | None,
         typer.Option(
