@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ from macroserve.cli.bench_serve_options import (
     parse_api_key,
     parse_url,
 )
+from macroserve.cli.failure import fail
 from macroserve.cli.load_options import LoadOptions, parse_duration
 from macroserve.cli.option_groups import takes_groups
 from macroserve.core.request import Slo
@@ -149,14 +150,14 @@ def serve(
         if not planned:
             raise ValueError("no request arrives within --duration")
     except ValueError as error:
-        _fail(2, error)
+        fail("bench serve", error, 2)
     if isinstance(load, TraceLoad) and load.trace.num_skipped:
         console.print(f"{load.trace.num_skipped:,} bad rows of the trace skipped", style="yellow")
     console.print(plan_sentence(planned), highlight=False)
     try:
         result = asyncio.run(run_bench(bench, search, console))
     except EndpointError as error:
-        _fail(1, error)
+        fail("bench serve", error, 1)
 
     given = {name: value for name, value in context.params.items() if name != "api_key"}
     if json is not None:
@@ -165,12 +166,7 @@ def serve(
     if plot is not None:
         _plot(plot, result, bench, goodput)
     if not any(run.summary.num_succeeded for run in result.runs):
-        _fail(1, "no request succeeded")
-
-
-def _fail(code: int, reason: object) -> NoReturn:
-    typer.echo(f"macroserve bench serve: {reason}", err=True)
-    raise typer.Exit(code)
+        fail("bench serve", "no request succeeded", 1)
 
 
 def _print_report(result: Result, bench: Bench, level: float | None) -> None:

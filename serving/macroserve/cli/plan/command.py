@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 import yaml
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
 from macroserve.cli.deployment_options import DeploymentOptions
+from macroserve.cli.failure import fail
 from macroserve.cli.load_options import LoadOptions
 from macroserve.cli.option_groups import takes_groups
 from macroserve.local.manifest_file import load as load_manifest
@@ -82,9 +83,9 @@ def plan(
         with console.status("Simulating candidates..."):
             chosen = search(scenario, need, processes or os.cpu_count() or 1, tried.append)
     except (ManifestError, ValueError) as error:
-        _fail(error)
+        fail("plan", error, 2)
     except OSError as error:
-        _fail(f"--out: {error}")
+        fail("plan", f"--out: {error}", 2)
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
     for sentence in beyond.sentences():
@@ -105,8 +106,3 @@ def plan(
         report.plot(out / "plan.png", tried, chosen, need.goal)
         written.append("plan.png")
     console.print(f"In {out}: {', '.join(written)}.")
-
-
-def _fail(reason: object) -> NoReturn:
-    typer.echo(f"macroserve plan: {reason}", err=True)
-    raise typer.Exit(2)

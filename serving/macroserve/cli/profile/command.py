@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
+from macroserve.cli.failure import fail
 from macroserve.cli.file_options import JsonFile, ManifestFile
 from macroserve.local.manifest_file import engine_settings, load, model_folder
 
@@ -25,8 +26,7 @@ def profile(manifest: ManifestFile, json_file: JsonFile = None) -> None:
             raise ManifestError(("spec.engine.type is Emulated: there is no engine to measure.",))
         settings = engine_settings(wanted, model_folder(wanted))
     except ManifestError as error:
-        typer.echo(f"macroserve profile: {error}", err=True)
-        raise typer.Exit(2) from None
+        fail("profile", error, 2)
 
     from macroserve.engine.vllm.environment import prepare_environment
 
@@ -37,9 +37,7 @@ def profile(manifest: ManifestFile, json_file: JsonFile = None) -> None:
     try:
         found = asyncio.run(measure(settings))
     except (ValueError, RuntimeError, TimeoutError) as error:
-        cause = str(error) or "the engine does not get through its requests"
-        typer.echo(f"macroserve profile: {cause}", err=True)
-        raise typer.Exit(1) from None
+        fail("profile", str(error) or "the engine does not get through its requests", 1)
     Console().print(table(found))
     if found.spread > STEADY:
         typer.echo(

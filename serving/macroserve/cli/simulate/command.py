@@ -9,6 +9,7 @@ from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
 from macroserve.cli.deployment_options import DeploymentOptions
+from macroserve.cli.failure import fail
 from macroserve.cli.file_options import JsonFile
 from macroserve.cli.load_options import LoadOptions
 from macroserve.cli.option_groups import takes_groups
@@ -71,8 +72,7 @@ def simulate(
             asked.arrivals, num_before=asked.num_before, seed=load.seed, stop=AT_END, trace=recorded
         )
     except (ManifestError, ValueError) as error:
-        typer.echo(f"macroserve simulate: {error}", err=True)
-        raise typer.Exit(2) from None
+        fail("simulate", error, 2)
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
     for sentence in asked.beyond(wanted.spec.model.max_model_len).sentences():
