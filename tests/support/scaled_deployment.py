@@ -93,8 +93,8 @@ class World:
 
     def start(self):
         """A new process."""
-        self.book = FiringAlerts(lambda: self.now.timestamp())
-        self.autoscaler = Autoscaler(self.woken.append, self.book, self.oracle)
+        alerts = FiringAlerts(lambda: self.now.timestamp())
+        self.autoscaler = Autoscaler(self.woken.append, alerts, self.oracle)
 
     def hear(self):
         self.autoscaler.record_alert(Alert(HEARTBEAT, None, True))

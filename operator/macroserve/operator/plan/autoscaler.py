@@ -67,17 +67,17 @@ class Autoscaler:
     def __init__(
         self,
         wake: Callable[[Key], None],
-        book: FiringAlerts | None = None,
+        alerts: FiringAlerts | None = None,
         simulations: Simulations[SimulationResult] | None = None,
     ) -> None:
         self._wake = wake
-        self._book = book or FiringAlerts()
+        self._alerts = alerts or FiringAlerts()
         self._simulations = simulations or Simulations(wake)
         self._scalings: dict[Key, Scaling] = {}
 
     def record_alert(self, alert: Alert) -> None:
         """Record an alert about a MacroInstance that exists, or about none in particular."""
-        if self._book.note(alert) and alert.about:
+        if self._alerts.note(alert) and alert.about:
             self._wake(alert.about)
 
     def target(self, observation: Observation, load: LoadReport | None) -> ScalingTarget:
@@ -105,7 +105,7 @@ class Autoscaler:
         """Drop the state of a MacroInstance that was deleted."""
         self._scalings.pop(key, None)
         self._simulations.forget(key)
-        self._book.forget(key)
+        self._alerts.forget(key)
         for gauge in (metrics.DESIRED_INSTANCES, metrics.READY_INSTANCES):
             with contextlib.suppress(KeyError):
                 gauge.remove(*key)
@@ -137,13 +137,13 @@ class Autoscaler:
         return ScalingTarget(decision.target, decision.reason, decision.able, is_known, change)
 
     def _signals(self, key: Key, observation: Observation, load: LoadReport | None) -> LoadSignals:
-        firing = self._book.firing(key)
+        firing = self._alerts.firing(key)
         ready = load_signals.num_ready(observation)
         alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
         alerts_missing = None
         if METRICS_MISSING in firing:
             alerts_missing = f"{METRICS_MISSING} fires."
-        elif self._book.is_silent:
+        elif self._alerts.is_silent:
             alerts_missing = "Nothing is heard from Alertmanager."
         unknown = load_signals.unknown(observation, load)
         if unknown or load is None:
