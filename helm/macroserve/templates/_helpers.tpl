@@ -66,11 +66,11 @@ macroserve-operator-webhook
 {{ .Values.alerts.existingSecret | default "macroserve-operator-alerts" }}
 {{- end }}
 
-{{/* "true" if the monitoring object is wanted. Of (list . wish); wish: true, false or auto. */}}
+{{/* "true" if the monitoring object is rendered. Of (list . setting); setting: true, false or auto. */}}
 {{- define "macroserve.monitored" -}}
-{{- $wish := last . | toString }}
+{{- $setting := last . | toString }}
 {{- $known := (first .).Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}
-{{- if or (eq $wish "true") (and (eq $wish "auto") $known) -}}
+{{- if or (eq $setting "true") (and (eq $setting "auto") $known) -}}
 true
 {{- end }}
 {{- end }}
