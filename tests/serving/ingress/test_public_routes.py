@@ -5,6 +5,7 @@ from argparse import Namespace
 
 import pytest
 from starlette.routing import BaseRoute, Mount, Route
+from support.emulated_world import SETTINGS
 
 from macroserve.engine.vllm.environment import prepare_environment
 from macroserve.serving.ingress.public_routes import PUBLIC_ROUTES
@@ -82,9 +83,7 @@ def test_ingress_application_routes_are_all_public(
     from macroserve.engine.vllm import api
 
     monkeypatch.setattr(api, "init_app_state", AsyncMock())
-    options = Namespace(enable_request_id_headers=False)
-    monkeypatch.setattr(api, "_arguments", lambda settings: options)
-    app = asyncio.run(api.text_app(Mock(), Mock()))
+    app = asyncio.run(api.text_app(Mock(), SETTINGS))
     served = paths(app.routes)
     public = {route.path: set(route.methods) for route in PUBLIC_ROUTES}
     assert served.items() <= public.items()
