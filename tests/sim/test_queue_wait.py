@@ -9,7 +9,7 @@ from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.ascendra.cases import CHAT, STARVED, Case, experiment
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import AT_END
-from macroserve.sim.simulation import Simulation
+from macroserve.sim.router import CellRouter
 
 
 @pytest.mark.parametrize("case", [CHAT, STARVED], ids=lambda case: case.model)
@@ -21,12 +21,12 @@ def test_predicted_queue_wait_is_within_a_factor_of_two(
     by decodes in one case, and by a lack of memory in the other."""
     predicted: dict[str, float] = {}
     ratios: list[float] = []
-    place, ended = Simulation._place, ResultCollector.ended
+    assign, ended = CellRouter.assign, ResultCollector.ended
 
-    def placing(self, record, now, **kwargs):
-        wait_s = cell_queue_wait_s(self.router.ledger("instance-0").views)
-        predicted.setdefault(record.request.request_id, wait_s or 0.0)
-        place(self, record, now, **kwargs)
+    def assigning(self, route, now):
+        wait_s = cell_queue_wait_s(self.ledger("instance-0").views)
+        predicted.setdefault(route.request.request_id, wait_s or 0.0)
+        return assign(self, route, now)
 
     def ending(self, record):
         waited_s = record.first_s - record.request.arrival_s
@@ -34,7 +34,7 @@ def test_predicted_queue_wait_is_within_a_factor_of_two(
             ratios.append(predicted[record.request.request_id] / waited_s)
         ended(self, record)
 
-    monkeypatch.setattr(Simulation, "_place", placing)
+    monkeypatch.setattr(CellRouter, "assign", assigning)
     monkeypatch.setattr(ResultCollector, "ended", ending)
     experiment(case, STRATEGIES[strategy]).serve(20.0, 60.0, stop=AT_END)
     assert len(ratios) > 100
