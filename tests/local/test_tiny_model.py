@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.numpy
 
-from macroserve.local import tiny_model
-from macroserve.local.tiny_model import ensure_tiny_model
+from macroserve.local.tiny_model import VERSION, ensure_tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +43,18 @@ def test_tiny_model_built_by_another_process_has_the_same_bytes(
 def test_tiny_model_asked_for_twice_is_built_once(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny_model, "_build", pytest.fail)
+    monkeypatch.setattr(safetensors.numpy, "save_file", pytest.fail)
     assert ensure_tiny_model(checkpoint.parent) == checkpoint
 
 
 def test_tiny_model_whose_build_fails_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(draft: Path, architecture: str) -> None:
-        (draft / "config.json").write_text("{}")
+    def fail(weights: object, path: Path, **_: object) -> None:
+        path.write_bytes(b"half of them")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(tiny_model, "_build", fail)
+    monkeypatch.setattr(safetensors.numpy, "save_file", fail)
     with pytest.raises(OSError, match="no space left"):
         ensure_tiny_model(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -63,14 +63,14 @@ def test_tiny_model_whose_build_fails_leaves_no_file(
 def test_tiny_model_built_twice_at_once_is_the_faster_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = tmp_path / f"tiny-llama-{tiny_model.VERSION}"
+    checkpoint = tmp_path / f"tiny-llama-{VERSION}"
 
-    def overtaken(draft: Path, architecture: str) -> None:
-        (draft / "config.json").write_text("slower")
+    def overtaken(weights: object, path: Path, **_: object) -> None:
+        path.write_bytes(b"slower")
         checkpoint.mkdir()
         (checkpoint / "config.json").write_text("faster")
 
-    monkeypatch.setattr(tiny_model, "_build", overtaken)
+    monkeypatch.setattr(safetensors.numpy, "save_file", overtaken)
     assert ensure_tiny_model(tmp_path) == checkpoint
     assert list(tmp_path.iterdir()) == [checkpoint]
     assert (checkpoint / "config.json").read_text() == "faster"
