@@ -1,13 +1,16 @@
-"""The command that ``macroserve up`` prints."""
+"""``macroserve up`` waits until its endpoint is ready, and prints a command for it."""
 
 import json
 import shlex
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
-from macroserve.local.first_request import first_request
+from macroserve.local import first_request as module
+from macroserve.local.first_request import first_request, until_ready
 from macroserve.serving.ingress.api_keys import ApiKeySource
 
 KEYS = ApiKeySource(keys=("right",))
@@ -17,6 +20,20 @@ KEYS = ApiKeySource(keys=("right",))
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
+
+
+@asynccontextmanager
+async def serving(route: web.RouteDef) -> AsyncIterator[str]:
+    """Serve the route on a port of its own; yield the URL."""
+    app = web.Application()
+    app.add_routes([route])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 async def printed(
@@ -30,18 +47,22 @@ async def printed(
         assert (await request.json())["messages"]
         return web.json_response({}, status=200 if has_template else 400)
 
-    app = web.Application()
-    app.add_routes([web.post("/tokenize", tokenize)])
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with serving(web.post("/tokenize", tokenize)) as endpoint:
         command = await first_request(endpoint, model, api_keys)
-    finally:
-        await runner.cleanup()
     words = shlex.split(command.replace("\\\n", ""))
     return words, json.loads(words[words.index("-d") + 1])
+
+
+async def test_endpoint_is_awaited_until_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "READY_POLL_S", 0.0)
+    statuses = [503, 503, 200]
+
+    async def ready(request: web.Request) -> web.Response:
+        return web.Response(status=statuses.pop(0))
+
+    async with serving(web.get("/ready", ready)) as endpoint:
+        await until_ready(endpoint)
+    assert statuses == []
 
 
 @pytest.mark.parametrize("api_keys", [None, KEYS])

@@ -51,7 +51,7 @@ class Played:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[io.StringIO]:
-    async def ready(self: Up) -> None:
+    async def ready(endpoint: str) -> None:
         await Played.ready.wait()
 
     async def command(*_: object) -> str:
@@ -61,7 +61,7 @@ def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[io.StringIO
     monkeypatch.setattr(up, "DeploymentProcess", Played)
     monkeypatch.setattr(up, "BACKOFF", Backoff(0.0, 0.0))
     monkeypatch.setattr(up, "first_request", command)
-    monkeypatch.setattr(Up, "_ready", ready)
+    monkeypatch.setattr(up, "until_ready", ready)
     with state.claimed("emulated"):
         yield io.StringIO()
 

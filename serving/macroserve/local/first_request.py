@@ -1,5 +1,8 @@
-"""Compose a first request for a person to try: a command that works with the served model."""
+"""Wait until an endpoint is ready, and compose a first request for a person to try: a command that
+works with the served model."""
 
+import asyncio
+import contextlib
 import json
 import shlex
 import urllib.request
@@ -12,8 +15,22 @@ from macroserve.api.auth import bearer
 from macroserve.serving.ingress.api_keys import ApiKeysError, ApiKeySource
 
 ANSWER_TIMEOUT_S = 10.0
+READY_ANSWER_TIMEOUT_S = 5.0
+READY_POLL_S = 0.2
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
 TEXT: dict[str, Any] = {"prompt": "Hello"}
+
+
+async def until_ready(endpoint: str) -> None:
+    """Return when the endpoint answers that it is ready."""
+    timeout = aiohttp.ClientTimeout(total=READY_ANSWER_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as http:
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with http.get(endpoint + "/ready") as response:
+                    if response.status == 200:
+                        return
+            await asyncio.sleep(READY_POLL_S)
 
 
 async def first_request(endpoint: str, model: str, api_keys: ApiKeySource | None) -> str:

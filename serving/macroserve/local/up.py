@@ -8,7 +8,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 from rich.console import Console
 
 from macroserve.api.auth import new_secret
@@ -20,7 +19,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.local import state
 from macroserve.local.control import ControlServer
 from macroserve.local.deployment_process import DeploymentProcess
-from macroserve.local.first_request import first_request
+from macroserve.local.first_request import first_request, until_ready
 from macroserve.local.manifest_file import (
     Saved,
     chat_template,
@@ -40,7 +39,6 @@ from macroserve.serving.security.key_source import KeySource
 
 BACKOFF = Backoff()
 PRIVATE_HOST = "127.0.0.1"
-ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=5)
 READY_TIMEOUT_S = 1800.0
 """Seconds to wait for a start: large checkpoints take long to load."""
 
@@ -210,7 +208,7 @@ class Up:
     async def _announce_ready(self) -> None:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                await self._ready()
+                await until_ready(self._endpoint)
         except TimeoutError:
             self._process.end(f"Nothing was ready after {READY_TIMEOUT_S:.0f} s.")
             return
@@ -220,15 +218,6 @@ class Up:
         self._progress.step("[bold green]Ready.[/bold green] Try:")
         goodbye = "macroserve status --watch      Ctrl-C here stops everything"
         print(f"\n  {command}\n\n  {goodbye}\n", flush=True)
-
-    async def _ready(self) -> None:
-        async with aiohttp.ClientSession(timeout=ANSWER_TIMEOUT) as http:
-            while True:
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                    async with http.get(self._endpoint + "/ready") as response:
-                        if response.status == 200:
-                            return
-                await asyncio.sleep(0.2)
 
     # -- live changes
 
