@@ -1,4 +1,4 @@
-"""The process of a deployment, with a cluster that is played."""
+"""The ingress of a deployment is started on a cluster that is played."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +8,8 @@ from support.keys import source
 
 from macroserve.core.backoff import Backoff
 from macroserve.local import deployment
-from macroserve.local.deployment import Deployment
 from macroserve.local.manifest_file import engine_settings, loads
-from macroserve.local.messages import Event, Setup
+from macroserve.local.messages import Setup
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.ray.cells import DeployError
 from macroserve.serving.ray.cluster import ClusterOptions
@@ -29,16 +28,8 @@ class Cluster:
             raise DeployError("no memory")
 
 
-class Parent:
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def send(self, event: Event) -> None:
-        self.told.append(event.text)
-
-
-async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[str]:
-    """Record the messages that the parent process receives."""
+async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Any) -> list[str]:
+    """Deploy the ingress; return what is said of it."""
     with open("manifests/emulated.yaml") as file:  # noqa: ASYNC230, PTH123 - a small one
         manifest = loads(file.read(), "m")
     ingress = IngressOptions(macroinstance="m", keys=source())
@@ -49,12 +40,11 @@ async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[st
         threads=1,
         secret="secret",
     )
-    monkeypatch.setattr(deployment, "RayCluster", lambda _: cluster)
     monkeypatch.setattr(deployment, "BACKOFF", Backoff(0.0, 0.0))
-    parent: Any = Parent()
     setup = Setup(options, "http://p", "token", manifest.desired_fleet(), 0.1)
-    await Deployment(setup, parent)._deploy_ingress()
-    return parent.told
+    told: list[str] = []
+    await deployment.deploy_ingress(cluster, setup, told.append)
+    return told
 
 
 async def test_ingress_that_does_not_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from macroserve.api.client import local_client
@@ -69,7 +70,7 @@ class Deployment:
             loop.add_reader(self._parent.fileno(), change)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._deploy_ingress())
+                    tasks.create_task(deploy_ingress(self._cluster, setup, self._say))
                     tasks.create_task(reconciler.run())
                     tasks.create_task(self._watch())
             finally:
@@ -83,25 +84,23 @@ class Deployment:
             # Without its servers Ray cannot be ended from here either: the parent kills it.
             os._exit(1)
 
-    async def _deploy_ingress(self) -> None:
-        """Start the ingress replicas. Raises DeployError with the last cause when several tries
-        fail."""
-        for num_failures in range(1, MAX_FIRST_FAILURES + 1):
-            try:
-                await self._cluster.deploy_ingress()
-                break
-            except DeployError as error:
-                if num_failures == MAX_FIRST_FAILURES:
-                    raise
-                delay_s = BACKOFF.delay_s(num_failures)
-                self._say(
-                    f"The ingress did not start: {error} (It is tried again in {delay_s:.0f} s.)"
-                )
-                await asyncio.sleep(delay_s)
-        options = self._setup.cluster
-        endpoint = f"http://{options.ingress.host}:{options.ingress.port}"
-        self._say(f"{options.ingress_replicas} ingress replicas listen on {endpoint}")
-        self._say(f"Metrics are on {self._setup.private}/metrics")
+
+async def deploy_ingress(cluster: RayCluster, setup: Setup, say: Callable[[str], None]) -> None:
+    """Start the ingress replicas. Raises DeployError with the last cause when all tries fail."""
+    for num_failures in range(1, MAX_FIRST_FAILURES + 1):
+        try:
+            await cluster.deploy_ingress()
+            break
+        except DeployError as error:
+            if num_failures == MAX_FIRST_FAILURES:
+                raise
+            delay_s = BACKOFF.delay_s(num_failures)
+            say(f"The ingress did not start: {error} (It is tried again in {delay_s:.0f} s.)")
+            await asyncio.sleep(delay_s)
+    options = setup.cluster
+    endpoint = f"http://{options.ingress.host}:{options.ingress.port}"
+    say(f"{options.ingress_replicas} ingress replicas listen on {endpoint}")
+    say(f"Metrics are on {setup.private}/metrics")
 
 
 def _reason(error: Exception) -> str:
