@@ -4,13 +4,13 @@ Each test names what is killed; the traffic beside it counts what clients notice
 """
 
 import subprocess
-import threading
 import time
 from contextlib import suppress
 
 import pytest
 from cluster import Capability, Cluster
 from world.kube import Kube
+from world.repeating import repeating
 from world.served import Served, emulated
 from world.traffic import Traffic
 from world.waiting import eventually
@@ -165,32 +165,21 @@ def test_api_server_down_for_a_minute_interrupts_no_request(
     assert not traffic.failures
 
 
-def test_objects_that_other_writers_change_are_restored(served: Served) -> None:
-    stop = threading.Event()
+def test_scaling_among_many_writers_fails_no_request(served: Served) -> None:
+    def annotate(number: int) -> None:
+        note = f"storm={number}"
+        served.kube("annotate", "--overwrite", "macroinstance", served.name, note)
+        # One of the pods may have ended since they were listed.
+        with suppress(subprocess.CalledProcessError):
+            served.kube("annotate", "--overwrite", "pods", "--all", note)
+        served.kube("annotate", "--overwrite", "deployments,services", "--all", note)
 
-    def storm() -> None:
-        turn = 0
-        while not stop.is_set():
-            turn += 1
-            note = f"storm={turn}"
-            served.kube("annotate", "--overwrite", "macroinstance", served.name, note)
-            # One of the pods may have ended since they were listed.
-            with suppress(subprocess.CalledProcessError):
-                served.kube("annotate", "--overwrite", "pods", "--all", note)
-            served.kube("annotate", "--overwrite", "deployments,services", "--all", note)
-
-    thread = threading.Thread(target=storm)
-    with Traffic(served.endpoint) as traffic:
-        thread.start()
-        try:
-            traffic.after(5)
-            served.scale(7)
-            served.wait_for_instances(7)
-            served.scale(3)
-            served.wait_for_instances(3)
-        finally:
-            stop.set()
-            thread.join()
+    with Traffic(served.endpoint) as traffic, repeating(annotate):
+        traffic.after(5)
+        served.scale(7)
+        served.wait_for_instances(7)
+        served.scale(3)
+        served.wait_for_instances(3)
     assert not traffic.failures
 
 
