@@ -20,7 +20,7 @@ FOLDERS = ("", "serving/macroserve", "operator/macroserve/operator")
 """What a page may leave out of a path."""
 IN_CODE = re.compile(r"`([^`\n]+)`")
 FENCED = re.compile(r"^```sh$(.*?)^```$", re.DOTALL | re.MULTILINE)
-PATH = re.compile(r"(?:[\w-]+/)+(?:[\w-]+\.(?:py|md|yaml|json|lock|txt|sh))?")
+PATH = re.compile(r"(?:[\w-]+/)+(?:[\w-]+\.(?:py|md|yaml|json|lock|txt|sh))?|[\w-]+\.py")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 TARGET = re.compile(r"make ([a-z][a-z0-9-]*)")
 FIELD = re.compile(r"(?<![\w./])(spec|status)((?:\.[a-zA-Z]+)+)")
