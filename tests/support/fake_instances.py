@@ -21,7 +21,7 @@ from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.security.call_guard import guard
 
-Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Behavior = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def stream(request: web.Request, *events: str) -> web.StreamResponse:
@@ -75,14 +75,14 @@ async def taken_note(request: web.Request) -> web.StreamResponse:
     return web.Response(status=204)
 
 
-def answers(status: int, text: str, content_type: str = "application/json") -> Behaviour:
+def answers(status: int, text: str, content_type: str = "application/json") -> Behavior:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=text, content_type=content_type)
 
     return answer
 
 
-def ends_with(event: str) -> Behaviour:
+def ends_with(event: str) -> Behavior:
     async def answer(request: web.Request) -> web.StreamResponse:
         return await stream(request, event)
 
@@ -138,18 +138,18 @@ async def fakes(
     clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
     silence_s: float = SILENCE_S,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    on_stopped: Behaviour = taken_note,
+    on_stopped: Behavior = taken_note,
     strangers: Collection[str] = (),
-    **behaviours: Behaviour | None,
+    **behaviors: Behavior | None,
 ) -> AsyncIterator[Fakes]:
     """Instances by name; None is an address at which nobody listens. on_stopped: what all answer
     to the notice of a stop string. strangers: those who do not prove their answers."""
     directory, calls, stopped = FakeDirectory(), [], []
     metrics = IngressMetrics("default", "test", 0.9)
     async with AsyncExitStack() as stack:
-        for name, behaviour in behaviours.items():
+        for name, behavior in behaviors.items():
             port = await _serve(
-                stack, name, behaviour, calls, on_stopped, stopped, name in strangers
+                stack, name, behavior, calls, on_stopped, stopped, name in strangers
             )
             address = f"http://127.0.0.1:{port}"
             directory.members[name] = messages.Member(name, address, Pool.LP, 1)
@@ -171,16 +171,16 @@ async def fakes(
 async def _serve(
     stack: AsyncExitStack,
     name: str,
-    behaviour: Behaviour | None,
+    behavior: Behavior | None,
     calls: list[str],
-    on_stopped: Behaviour,
+    on_stopped: Behavior,
     stopped: list[bytes],
     is_stranger: bool,
 ) -> int:
     async def handle(request: web.Request) -> web.StreamResponse:
         calls.append(name)
-        assert behaviour is not None
-        return await behaviour(request)
+        assert behavior is not None
+        return await behavior(request)
 
     async def note(request: web.Request) -> web.StreamResponse:
         stopped.append(await request.read())
@@ -196,7 +196,7 @@ async def _serve(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    if behaviour is None:
+    if behavior is None:
         await runner.cleanup()
     else:
         stack.push_async_callback(runner.cleanup)

@@ -138,7 +138,7 @@ def test_manifest_that_passed_no_webhook_gets_a_condition(cluster: ApiCluster) -
 
     eventually(lambda: degraded()["reason"] == "InvalidSpec", TIMEOUT_S)
     assert WHY in degraded()["message"]
-    # It can still be labelled, and mended.
+    # It can still be labeled, and mended.
     cluster.kubectl("-n", "old", "label", "mi", "case", "team=a")
     patch = json.dumps({"spec": {"engine": {"args": None}}})
     cluster.kubectl("-n", "old", "patch", "mi", "case", "--type=merge", "-p", patch)

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from support.emulated_world import token_request
 from support.fake_instances import (
-    Behaviour,
+    Behavior,
     Fakes,
     answers,
     dies,
@@ -54,7 +54,7 @@ FAILED = ends_with('{"error": {"message": "Internal server error", "code": 500}}
     "breaks", [dies, dies_after_a_token, answers(500, "{}"), FAILED, ends_with(token(1))]
 )
 async def test_request_that_breaks_instances_ends_after_three(
-    breaks: Behaviour, caplog: pytest.LogCaptureFixture
+    breaks: Behavior, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = dict.fromkeys("abcdef", breaks)
     with caplog.at_level(logging.ERROR):
@@ -173,7 +173,7 @@ async def test_proved_refusal_is_the_clients_and_is_not_tried_elsewhere() -> Non
     ],
 )
 async def test_unreachable_and_unproved_addresses_lead_to_another_instance(
-    stranger: Behaviour | None,
+    stranger: Behavior | None,
 ) -> None:
     async with fakes(**dict.fromkeys("abcd", stranger), e=good, strangers="abcd") as world:
         for _ in range(3):
@@ -210,7 +210,7 @@ async def test_proved_refusal_is_the_clients_fault_and_is_not_tried_again() -> N
 
 
 @pytest.mark.parametrize("silent", [hangs, hangs_after_a_token])
-async def test_silent_instance_is_left_and_avoided(silent: Behaviour) -> None:
+async def test_silent_instance_is_left_and_avoided(silent: Behavior) -> None:
     async with fakes(silence_s=0.2, a=silent, b=good) as world:
         assert len(await tokens(world.dispatcher)) == 5
         assert len(await tokens(world.dispatcher)) == 5
@@ -275,7 +275,7 @@ async def test_instance_is_not_told_of_a_client_that_leaves() -> None:
 
 @pytest.mark.parametrize("answer", [hangs, dies, answers(500, "{}"), taken_note])
 async def test_notice_of_a_stop_string_is_given_up_in_time(
-    answer: Behaviour, monkeypatch: pytest.MonkeyPatch
+    answer: Behavior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("macroserve.serving.ingress.attempt.STOPPED_TIMEOUT_S", 0.1)
     async with fakes(on_stopped=answer, a=hangs_after_a_token) as world:
