@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
+from support.virtual_time import run
 
 from macroserve.engine.tokens import EventParser
 from macroserve.serving.http.keep_alive import COMMENT, KeepAlive
@@ -39,21 +40,21 @@ async def answered(media_type: str, pause_s: float) -> list[bytes]:
     return [body for body in sent if body]
 
 
-async def test_silent_stream_of_events_sends_comments_that_readers_pass_over() -> None:
-    bodies = await answered("text/event-stream", 0.2)
+def test_silent_stream_of_events_sends_comments_that_readers_pass_over() -> None:
+    bodies = run(answered("text/event-stream", 0.2))
     assert bodies[0] == bodies[-1] == EVENT
     assert len(bodies) > 3 and set(bodies[1:-1]) == {COMMENT}
     assert len(list(EventParser().feed(b"".join(bodies)))) == 2
 
 
 @pytest.mark.parametrize(("media_type", "pause_s"), [("text/plain", 0.2), ("text/event-stream", 0)])
-async def test_keep_alive_on_other_responses_and_busy_streams_adds_nothing(
+def test_keep_alive_on_other_responses_and_busy_streams_adds_nothing(
     media_type: str, pause_s: float
 ) -> None:
-    assert await answered(media_type, pause_s) == [EVENT, EVENT]
+    assert run(answered(media_type, pause_s)) == [EVENT, EVENT]
 
 
-async def test_keep_alive_on_a_whole_response_adds_nothing() -> None:
+def test_keep_alive_on_a_whole_response_adds_nothing() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -62,6 +63,9 @@ async def test_keep_alive_on_a_whole_response_adds_nothing() -> None:
     async def receive() -> Message:
         return {"type": "http.request"}
 
-    await KeepAlive(Response(b"whole"), 0.01)({"type": "http"}, receive, send)
-    await asyncio.sleep(0.05)
+    async def answer() -> None:
+        await KeepAlive(Response(b"whole"), 0.01)({"type": "http"}, receive, send)
+        await asyncio.sleep(0.05)
+
+    run(answer())
     assert [message.get("body") for message in sent] == [None, b"whole"]
