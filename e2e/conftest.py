@@ -48,7 +48,7 @@ def release(cluster: Cluster) -> Iterator[Release]:
     else:
         values = image_values(os.environ.get("IMAGES", ""))
     cluster.apply_crd(ROOT / "crds" / "macroinstances.yaml")
-    release = Release(cluster.kubeconfig, values)
+    release = Release(cluster, values)
     release.install()
     yield release
     if CLUSTER is GivenCluster:
@@ -99,7 +99,7 @@ def served(standing: Kube, operator: Kube, request: pytest.FixtureRequest) -> It
     yield served
     if _has_failed(request.node):
         _keep_traces(request.node, standing, operator)
-        standing("delete", "macroinstance", served.name, "--timeout=120s")
+        standing("delete", "macroinstances", "--all", "--timeout=120s")
 
 
 def _three_instances(kube: Kube) -> Served:

@@ -1,9 +1,15 @@
 """The chart's release in a test cluster: what a person does with ``helm``."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import helm_python as helm
+import yaml
+from cluster import Cluster
+
+from world.served import emulated
+from world.waiting import eventually
 
 CHART = Path(__file__).parents[2] / "helm" / "macroserve"
 NAME = "macroserve"
@@ -24,8 +30,8 @@ def image_values(images: str) -> dict[str, Any]:
 
 
 class Release:
-    def __init__(self, kubeconfig: Path, values: dict[str, Any]) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, cluster: Cluster, values: dict[str, Any]) -> None:
+        self._cluster = cluster
         self.values = values
 
     def image(self, component: str) -> str:
@@ -34,9 +40,10 @@ class Release:
         return f"{image['repository']}:{image['tag']}"
 
     def _config(self) -> helm.Config:
-        return helm.Config(kubeconfig_path=self._kubeconfig, namespace=NAMESPACE)
+        return helm.Config(kubeconfig_path=self._cluster.kubeconfig, namespace=NAMESPACE)
 
     def install(self) -> None:
+        """Install the release; return when the API server reaches its webhook."""
         with self._config() as config:
             config.install(
                 CHART,
@@ -46,6 +53,17 @@ class Release:
                 wait="watcher",
                 timeout=TIMEOUT_S,
             )
+        # A node hears of the webhook's ready pods a moment after Helm does.
+        eventually(lambda: not self._refusal(), TIMEOUT_S, describe=self._refusal)
+
+    def _refusal(self) -> str:
+        """Return why a good MacroInstance is refused; empty if it is not. None is made."""
+        dry = ("-n", "default", "create", "--dry-run=server", "-f", "-")
+        try:
+            self._cluster.kubectl(*dry, input=yaml.safe_dump(emulated("reviewed")))
+        except subprocess.CalledProcessError as error:
+            return error.stderr
+        return ""
 
     def upgrade(self, values: dict[str, Any]) -> None:
         """Upgrade the release with these values, added to those of its installation."""

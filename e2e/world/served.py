@@ -8,6 +8,8 @@ from world.kube import Kube
 from world.waiting import eventually
 
 READY_TIMEOUT_S = 120
+CONNECT_RETRIES = 4
+"""Half a second apart at first, then twice as long each time."""
 
 
 def emulated(name: str, **spec: Any) -> dict[str, Any]:
@@ -112,6 +114,9 @@ class Served:
 
     def complete(self, tokens: int = 4) -> dict[str, Any]:
         body = {"model": "tiny-llama", "prompt": "Hello", "max_tokens": tokens, "ignore_eos": True}
-        response = httpx.post(self.endpoint + "/v1/completions", json=body, timeout=30)
+        # A node hears of a Service's ready pods a moment after the operator does.
+        connecting = httpx.HTTPTransport(retries=CONNECT_RETRIES)
+        with httpx.Client(transport=connecting, timeout=30) as http:
+            response = http.post(self.endpoint + "/v1/completions", json=body)
         response.raise_for_status()
         return response.json()

@@ -8,6 +8,7 @@ import httpx
 
 from world.waiting import eventually
 
+REACHED_S = 30
 DRAIN_S = 120
 """All that was sent has ended by then; a request may wait a minute for an instance."""
 
@@ -36,6 +37,8 @@ class Traffic:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     def __enter__(self) -> "Traffic":
+        # A node hears of a Service's ready pods a moment after the operator does.
+        eventually(self._is_reached, REACHED_S)
         self._thread.start()
         return self
 
@@ -57,6 +60,12 @@ class Traffic:
     def endpoint(self) -> str:
         """Return the endpoint of the next request."""
         return self._endpoint
+
+    def _is_reached(self) -> bool:
+        try:
+            return httpx.get(self.endpoint() + "/health", timeout=5).is_success
+        except httpx.TransportError:
+            return False
 
     async def _run(self) -> None:
         limits = httpx.Limits(max_connections=None)
