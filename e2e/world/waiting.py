@@ -22,3 +22,18 @@ def eventually(
         time.sleep(every_s)
     state = f":\n{describe()}" if describe else ""
     raise AssertionError(f"not so within {timeout_s:.0f} s{state}")
+
+
+def throughout(
+    condition: Callable[[], bool],
+    duration_s: float,
+    *,
+    describe: Callable[[], object],
+    every_s: float,
+) -> None:
+    """Check again and again that the condition holds, for as long; ``describe`` tells in the error
+    how things stood."""
+    end = time.monotonic() + duration_s
+    while time.monotonic() < end:
+        assert condition(), describe()
+        time.sleep(every_s)
