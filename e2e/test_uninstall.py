@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from cluster import Cluster
-from world.release import NAMESPACE, Release
+from world.kube import Kube
+from world.release import Release
 from world.served import Served
 from world.traffic import Traffic
 from world.waiting import eventually
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.e2e
 def uninstalled(served: Served, release: Release) -> Iterator[Served]:
     with Traffic(served.endpoint) as traffic:
         traffic.after(5)
-        release.uninstall()
         try:
+            release.uninstall()
             traffic.after(20)
             yield served
         finally:
@@ -26,16 +26,14 @@ def uninstalled(served: Served, release: Release) -> Iterator[Served]:
 
 
 def test_macroinstance_without_the_operator_serves_and_heals(
-    uninstalled: Served, cluster: Cluster
+    uninstalled: Served, operator: Kube
 ) -> None:
-    assert "No resources found" in cluster.kubectl(
-        "-n", NAMESPACE, "get", "pods", "--ignore-not-found"
-    ) or not cluster.kubectl("-n", NAMESPACE, "get", "pods", "-o", "name")
+    eventually(lambda: not operator.items("pods"), 60)
     (head,) = uninstalled.pods("head")
     uninstalled.kube("delete", "pod", head["metadata"]["name"])
 
     def rebuilt() -> bool:
-        """Cell schedulers are back, with their instances: decisions are made by them again."""
+        """Tell whether another head is ready, with its cells."""
         pods = uninstalled.pods("head")
         return any(
             condition["type"] == "Ready" and condition["status"] == "True"
@@ -48,5 +46,5 @@ def test_macroinstance_without_the_operator_serves_and_heals(
     assert uninstalled.complete()
 
 
-def test_macroinstance_without_the_operator_can_be_deleted(uninstalled: Served) -> None:
+def test_macroinstance_without_the_operator_has_no_finalizer(uninstalled: Served) -> None:
     assert not uninstalled.resource["metadata"].get("finalizers")
