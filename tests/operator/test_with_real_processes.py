@@ -5,8 +5,6 @@ and the operator is killed, no request fails.
 """
 
 import base64
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from cluster import ApiCluster
 from support import crd
 from support.fake_kubelet import FakeKubelet
 from support.operator_process import OperatorProcess, emulated, wait_for
+from support.pods import own_network
 from world.traffic import Traffic
 
 from macroserve.api.keys import Purpose, derived_key
@@ -38,9 +37,7 @@ def cluster() -> Iterator[ApiCluster]:
 
 @pytest.fixture
 def kubelet(cluster: ApiCluster, tmp_path: Path) -> Iterator[FakeKubelet]:
-    # Of its own, so that several can run on one machine.
-    network = f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() % 250}"
-    with FakeKubelet(cluster.kubeconfig, tmp_path, NAMESPACE, network) as kubelet:
+    with FakeKubelet(cluster.kubeconfig, tmp_path, NAMESPACE, own_network()) as kubelet:
         yield kubelet
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 import psutil
 import yaml
+from cluster import ports
 from world.waiting import eventually
 
 from macroserve.local.state import Deployment
@@ -42,9 +42,8 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    (port,) = ports.free("127.0.0.1", 1)
+    return port
 
 
 class Up:

@@ -1,7 +1,6 @@
 """The operator as its container runs it, as a process of this machine."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+from cluster import ports
 from world.waiting import eventually
 
 _T = TypeVar("_T")
@@ -28,7 +28,7 @@ class OperatorProcess:
     env: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> "OperatorProcess":
-        self.metrics_port, self.alerts_port, self.liveness_port = _free_ports(3)
+        self.metrics_port, self.alerts_port, self.liveness_port = ports.free("127.0.0.1", 3)
         env = {
             **os.environ,
             "KUBECONFIG": str(self.kubeconfig),
@@ -81,14 +81,6 @@ class OperatorProcess:
             return httpx.get(f"http://127.0.0.1:{port}{path}").raise_for_status().text
         except httpx.HTTPError:
             return ""
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [found.getsockname()[1] for found in sockets]
-    for found in sockets:
-        found.close()
-    return ports
 
 
 def wait_for(condition: Callable[[], _T], what: str, timeout_s: float = 20.0) -> _T:

@@ -269,6 +269,12 @@ class Pods:
         self._http.close()
 
 
+def own_network() -> str:
+    """Return the first three numbers of loopback addresses, so that several deployments can run on
+    one machine."""
+    return f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() % 250}"
+
+
 def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
@@ -282,9 +288,7 @@ def running(
     tls: bool = False,
 ) -> Iterator[Pods]:
     """Ready when entered: all instances in one cell."""
-    # Of its own, so that several can run on one machine.
-    network = f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() % 250}"
-    pods = Pods(folder, network, document, tls)
+    pods = Pods(folder, own_network(), document, tls)
     try:
         head = pods.start_head()
         for index in range(instances):
