@@ -253,9 +253,9 @@ def test_hung_instance_changes_no_token(up: Up, victim: Callable[[int], int]) ->
 
 def test_engine_that_hangs_without_work_is_replaced(up: Up) -> None:
     up.wait_for(lambda: all_given_back(up))
-    engine = engine_of(busiest(up))
+    engine, num_lines = engine_of(busiest(up)), len(up.lines)
     os.kill(engine, signal.SIGSTOP)
-    up.wait_for_line(r"its engine has sent nothing for \d+ s")
+    up.wait_for_line(r"its engine has sent nothing for \d+ s", after=num_lines)
     up.wait_for(lambda: not psutil.pid_exists(engine))
     up.wait_for(lambda: len(up.instances()) == 3, timeout_s=180)
     assert all(len(tokens) == 20 for tokens in asyncio.run(token_streams(up, 6, 20)))

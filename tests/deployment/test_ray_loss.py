@@ -31,15 +31,11 @@ def test_lost_part_of_ray_is_named_and_the_deployment_restarts(
 ) -> None:
     assert up.command("scale", "2").returncode == 0
     up.wait_for(lambda: len(up.instances()) == 2)
-    before = len(up.lines)
+    num_lines = len(up.lines)
     old = up.processes("")
     up.processes(part)[0].send_signal(number)
-
-    def new_line(text: str) -> bool:
-        return any(text in line for line in up.lines[before:])
-
-    up.wait_for(lambda: new_line(says), timeout_s=60)
-    up.wait_for(lambda: new_line("Ready."))
+    up.wait_for_line(says, timeout_s=60, after=num_lines)
+    up.wait_for_line(r"Ready\.", after=num_lines)
     assert not any(process.is_running() for process in old)
     up.wait_for(lambda: up.state and len(up.instances()) == 2)
     body = {"model": "tiny-llama", "prompt": [5] * 30, "max_tokens": 4}

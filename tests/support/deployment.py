@@ -101,10 +101,13 @@ class Up:
     def _still_runs(self) -> None:
         assert self.process.poll() is None, f"the deployment ended:\n{self.log}"
 
-    def wait_for_line(self, pattern: str, timeout_s: float = 120) -> str:
-        return self.wait_for(
-            lambda: next((line for line in self.lines if re.search(pattern, line)), None), timeout_s
-        )
+    def wait_for_line(self, pattern: str, timeout_s: float = 120, *, after: int = 0) -> str:
+        """Return the first line with the pattern that comes after so many others."""
+
+        def found() -> str | None:
+            return next((line for line in self.lines[after:] if re.search(pattern, line)), None)
+
+        return self.wait_for(found, timeout_s)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
