@@ -1,7 +1,6 @@
 """The runtime holds what one replica of the operator has open, and runs its work while it leads."""
 
 import asyncio
-import itertools
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -27,7 +26,7 @@ from macroserve.operator.k8s.kinds import (
 )
 from macroserve.operator.k8s.lease import Leader
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.k8s.watch import watch
+from macroserve.operator.k8s.watch import until_listed, watch
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.plan.alerts import AlertServer
 from macroserve.operator.plan.autoscaler import Autoscaler
@@ -114,7 +113,7 @@ class Runtime:
 
     async def _lead(self) -> None:
         """Reconcile once every watch has listed its objects: objects that are not known would be
-        created again.
+        created again. Raise RuntimeError if some kind cannot be listed.
         """
         context = self._context
         kinds = (
@@ -129,12 +128,11 @@ class Runtime:
         )
         context.store.clear()
         async with asyncio.TaskGroup() as tasks:
-            listed: list[asyncio.Event] = []
-            for kind, namespace in itertools.product(kinds, self._namespaces):
-                listed.append(asyncio.Event())
-                tasks.create_task(watch(context.api, context.store, kind, listed[-1], namespace))
-            for event in listed:
-                await event.wait()
+            for namespace in self._namespaces:
+                listed = {kind: asyncio.Event() for kind in kinds}
+                for kind, event in listed.items():
+                    tasks.create_task(watch(context.api, context.store, kind, event, namespace))
+                await until_listed(listed)
             await self.queue.lead()
 
     def _reconciler(self, resource: Object) -> Reconciler:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import pytest
 from support.virtual_time import run
 
 from macroserve.operator.k8s import names
@@ -11,7 +12,7 @@ from macroserve.operator.k8s.cache import Store, fingerprint, slim
 from macroserve.operator.k8s.client import Api, ApiError
 from macroserve.operator.k8s.kinds import POD, SERVICE
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.k8s.watch import MAX_RETRY_S, RENEW_S, watch
+from macroserve.operator.k8s.watch import FIRST_LISTS_S, MAX_RETRY_S, RENEW_S, until_listed, watch
 
 LLAMA, QWEN = Key("team", "llama"), Key("team", "qwen")
 
@@ -219,3 +220,26 @@ def test_watch_that_fails_is_tried_again_with_backoff() -> None:
         task.cancel()
 
     run(main())
+
+
+def test_kind_without_a_first_list_is_named_in_time() -> None:
+    listed = {POD: asyncio.Event(), SERVICE: asyncio.Event()}
+    listed[POD].set()
+
+    async def wait() -> float:
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(RuntimeError, match="No list of services within 60 s"):
+            await until_listed(listed)
+        return asyncio.get_running_loop().time() - began_s
+
+    assert run(wait()) == pytest.approx(FIRST_LISTS_S)
+
+
+def test_kinds_once_all_are_listed_are_waited_for_no_longer() -> None:
+    listed = {POD: asyncio.Event()}
+
+    async def wait() -> None:
+        asyncio.get_running_loop().call_later(30, listed[POD].set)
+        await until_listed(listed)
+
+    run(wait())

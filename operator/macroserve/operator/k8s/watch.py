@@ -21,10 +21,24 @@ LABELS: Mapping[str, str] = {"app.kubernetes.io/managed-by": names.MANAGER}
 RENEW_S = 90.0
 SERVER_TIMEOUT_S = 120
 """The API server's own end of a watch whose client is gone."""
+FIRST_LISTS_S = 60.0
 MIN_RETRY_S = 0.1
 MAX_RETRY_S = 10.0
 
 log = logging.getLogger(__name__)
+
+
+async def until_listed(listed: Mapping[Kind, asyncio.Event]) -> None:
+    """Wait for the first list of each kind. Raise RuntimeError with the kinds that have none after
+    FIRST_LISTS_S: one may be forbidden or absent.
+    """
+    try:
+        async with asyncio.timeout(FIRST_LISTS_S):
+            for event in listed.values():
+                await event.wait()
+    except TimeoutError:
+        missing = ", ".join(kind.plural for kind, event in listed.items() if not event.is_set())
+        raise RuntimeError(f"No list of {missing} within {FIRST_LISTS_S:g} s.") from None
 
 
 async def watch(
