@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Backoff:
     """The delay doubles with every consecutive failure.
 
-    A host that lacks memory or a disk that is full seldom recovers within seconds, and after a
-    repair the next try comes within ``max_s``.
+    The defaults are for starts of processes: a host that lacks memory or a disk that is full seldom
+    recovers within seconds, and after a repair the next try comes within ``max_s``.
     """
 
     first_s: float = 1.0

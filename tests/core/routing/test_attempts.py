@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import (
-    MAX_BACK_OFF_S,
+    BACKOFF,
     MAX_BROKEN,
     MAX_BROKEN_IN_ALL,
     MAX_PROBATION_S,
@@ -68,7 +68,7 @@ def test_back_off_after_unreachable_instances_grows_to_a_maximum() -> None:
         attempts = attempts.unreachable("a")
         waits.append(attempts.back_off_s)
     assert waits[:5] == [0.0, 0.0, 0.1, 0.2, 0.4]
-    assert waits == sorted(waits) and waits[-1] == MAX_BACK_OFF_S
+    assert waits == sorted(waits) and waits[-1] == BACKOFF.max_s
     assert attempts.handed_back("a").back_off_s == 0.0
 
 

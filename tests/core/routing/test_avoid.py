@@ -1,7 +1,7 @@
 """Instances that one ingress cannot reach are avoided, and tried again by one request at a time."""
 
 from macroserve.core.routing.attempts import Run
-from macroserve.core.routing.avoid import FIRST_S, LONGEST_S, TRY_S, AvoidList
+from macroserve.core.routing.avoid import BACKOFF, TRY_S, AvoidList
 
 A, B = Run("a", 1), Run("b", 1)
 
@@ -9,10 +9,10 @@ A, B = Run("a", 1), Run("b", 1)
 def test_avoided_instance_after_its_time_is_tried_by_one_request() -> None:
     avoid = AvoidList()
     avoid.note(A, 0.0)
-    assert avoid.names([A, B], FIRST_S - 0.1) == {"a"}
-    assert avoid.names([A, B], FIRST_S) == set()
-    assert avoid.names([A, B], FIRST_S + 0.1) == {"a"}
-    assert avoid.names([A, B], FIRST_S + TRY_S) == set()
+    assert avoid.names([A, B], BACKOFF.first_s - 0.1) == {"a"}
+    assert avoid.names([A, B], BACKOFF.first_s) == set()
+    assert avoid.names([A, B], BACKOFF.first_s + 0.1) == {"a"}
+    assert avoid.names([A, B], BACKOFF.first_s + TRY_S) == set()
 
 
 def test_avoided_time_doubles_with_each_failure_until_a_success() -> None:
@@ -22,7 +22,7 @@ def test_avoided_time_doubles_with_each_failure_until_a_success() -> None:
         after_s = next(s for s in range(1000) if not avoid.names([A, B], now + s))
         avoided_s.append(after_s)
         now += after_s
-    assert avoided_s == [5, 10, 20, 40, 60, 60] and LONGEST_S == 60
+    assert avoided_s == [5, 10, 20, 40, 60, 60] and BACKOFF.max_s == 60
     avoid.note(A, now)
     avoid.clear(A)
     assert avoid.names([A, B], now) == set()

@@ -11,6 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from macroserve.core.backoff import Backoff
+
 MAX_BROKEN = 3
 """Instances that may break under one request. Fewer would end requests for faults of machines;
 NVIDIA Dynamo's guide suggests the same number."""
@@ -24,7 +26,7 @@ PROBATION_FACTOR = 2.0
 """Duration of a trial per duration of the shortest broken attempt. A request that breaks instances
 needs about as long each time; queues differ by less than this factor."""
 FREE_RETRIES = 2
-FIRST_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 2.0
+BACKOFF = Backoff(first_s=0.1, max_s=2.0)
 
 
 class Run(NamedTuple):
@@ -92,7 +94,4 @@ class Attempts:
     def back_off_s(self) -> float:
         """Return the seconds before the next attempt: 0 while other instances may be reachable,
         then increasing."""
-        doublings = self.num_unreachable - FREE_RETRIES
-        if doublings <= 0:
-            return 0.0
-        return min(MAX_BACK_OFF_S, FIRST_BACK_OFF_S * 2.0 ** min(doublings - 1, 10))
+        return BACKOFF.delay_s(self.num_unreachable - FREE_RETRIES)

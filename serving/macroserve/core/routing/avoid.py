@@ -4,11 +4,11 @@ may."""
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from macroserve.core.backoff import Backoff
 from macroserve.core.routing.attempts import Run
 
-FIRST_S, LONGEST_S = 5.0, 60.0
-"""Seconds for which an instance is avoided after its first failure, doubled with each further one,
-and at most."""
+BACKOFF = Backoff(first_s=5.0, max_s=60.0)
+"""Time for which an instance is avoided after consecutive failures."""
 TRY_S = 15.0
 """Seconds allowed for the one request that tests whether the instance can be reached again."""
 
@@ -27,8 +27,7 @@ class AvoidList:
 
     def note(self, run: Run, now: float) -> None:
         failures = self._entries[run].failures + 1 if run in self._entries else 1
-        avoided_s = min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 10))
-        self._entries[run] = _Entry(failures, now + avoided_s)
+        self._entries[run] = _Entry(failures, now + BACKOFF.delay_s(failures))
 
     def clear(self, run: Run) -> None:
         self._entries.pop(run, None)
