@@ -308,7 +308,7 @@ class EmulatedEngine:
         """Remove a stream whose reader is gone: if it left early, its blocks are free before the
         next batch."""
         del self._executor.streams[request_id]
-        self._policy.finish(request_id, self._clock())
+        self._policy.finish(request_id)
         self._push_status()
 
     # -- the loop of a real engine

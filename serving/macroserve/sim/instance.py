@@ -170,9 +170,9 @@ class SimulatedInstance:
         if self.active is not None:
             self.active.truncate()
 
-    def send(self, record: SimRequest, now: float) -> None:
+    def send(self, record: SimRequest) -> None:
         """Drop a request whose KV cache has gone to another instance."""
-        self.policy.finish(record.request.request_id, now)
+        self.policy.finish(record.request.request_id)
         del self._records[record.request.request_id]
 
     def begin(self, now: float) -> list[tuple[SimRequest, HandBackReason]]:

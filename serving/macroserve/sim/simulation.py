@@ -218,7 +218,7 @@ class Simulation:
         request, sender, receiver = arrived
         for instance in (sender, receiver):
             self._advance(instance, now)
-        sender.send(request, now)
+        sender.send(request)
         self.router.report(sender, now)
         if sender.active is None:  # Requests may have waited for the memory.
             self._begin(sender, now)

@@ -101,7 +101,7 @@ class Executor:
         return refusal
 
     def finish(self, request_id):
-        self.scheduler.finish(request_id, self.now)
+        self.scheduler.finish(request_id)
         if request_id in self.requests and request_id not in self.ended:
             self.end(request_id, "aborted")
         self.check_blocks()

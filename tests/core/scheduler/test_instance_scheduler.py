@@ -49,7 +49,7 @@ def test_request_with_a_present_id_is_refused(make_scheduler, make_request):
     scheduler = make_scheduler()
     assert scheduler.add_request(make_request("r"), 0.0) is None
     assert scheduler.add_request(make_request("r"), 0.0) is Refusal.DUPLICATE
-    scheduler.finish("r", 0.0)
+    scheduler.finish("r")
     assert scheduler.add_request(make_request("r"), 0.0) is None
 
 
@@ -88,7 +88,7 @@ def test_result_of_a_request_that_left_is_ignored(make_scheduler, make_request):
     scheduler = make_scheduler()
     scheduler.add_request(make_request("r"), 0.0)
     batch = scheduler.schedule(0.0)
-    scheduler.finish("r", 0.1)
+    scheduler.finish("r")
     scheduler.add_request(make_request("r"), 0.1)
     scheduler.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}, ("r",)), 0.1)
     status = scheduler.status(0.1)
@@ -202,7 +202,7 @@ def test_service_time_beside_decodes_is_longer(
     def service_s(name):
         scheduler.add_request(make_request(name, executor.now), executor.now)
         seq = scheduler.sequences[name]
-        scheduler.finish(name, executor.now)
+        scheduler.finish(name)
         assert seq.cost_s == pytest.approx(seq.service_s)
         return seq.service_s
 

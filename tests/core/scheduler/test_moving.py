@@ -27,7 +27,7 @@ def test_sent_request_keeps_its_blocks_until_it_is_transferred(sender, make_requ
     status = sender.status(0.2)
     assert (status.num_running, status.num_decoding) == (1, 0)
     assert status.free_blocks < total
-    sender.finish("r", 0.3)
+    sender.finish("r")
     assert sender.status(0.3).free_blocks == total
 
 

@@ -111,7 +111,7 @@ class InstanceScheduler:
         self._tally.admit(request)
         return None
 
-    def finish(self, request_id: str, now: float) -> None:
+    def finish(self, request_id: str) -> None:
         """End a request and free its blocks: it ended elsewhere, or its client left. Unknown ids
         are ignored."""
         if seq := self.sequences.get(request_id):

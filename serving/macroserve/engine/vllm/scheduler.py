@@ -116,12 +116,11 @@ class MacroserveScheduler(Scheduler):
         self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus
     ) -> list[Request]:
         finished = super().finish_requests(request_ids, finished_status)
-        now = time.monotonic()
         for request in finished:
-            self._policy.finish(request.request_id, now)
+            self._policy.finish(request.request_id)
             self._kinds.remove(request.request_id)
         if finished:
-            self._push_status(now)
+            self._push_status(time.monotonic())
         return finished
 
     # -- one iteration
