@@ -96,9 +96,8 @@ def _responses(inputs: IterationInputs) -> list[Resume]:
 def _needed(inputs: IterationInputs, seq: Sequence) -> int:
     """Return the additional blocks that the expected response needs; 0 if its own blocks are
     enough."""
-    request, blocks = seq.request, inputs.running.blocks
-    most = request.num_prompt_tokens + request.max_new_tokens
-    num_tokens = min(most, seq.num_tokens + ceil((1 + KV_PADDING) * seq.num_remaining))
+    blocks, expected = inputs.running.blocks, ceil((1 + KV_PADDING) * seq.num_remaining)
+    num_tokens = min(seq.most_tokens, seq.num_tokens + expected)
     return max(0, blocks.blocks_for(num_tokens) - blocks.held_by(seq.request_id))
 
 
