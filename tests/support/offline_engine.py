@@ -14,7 +14,7 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from macroserve.core.scheduler.batching import aptserve
-from macroserve.core.scheduler.batching.knapsack import Candidates
+from macroserve.core.scheduler.batching.knapsack import Items
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence
@@ -173,9 +173,9 @@ def chosen_caches(choose: Callable[[int], CacheKind]) -> Iterator[None]:
     choose: of the position among those that wait.
     """
 
-    def chosen(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
+    def chosen(items: Items, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
         caches: dict[int, CacheKind] = {}
-        for index, (_, whole, half) in enumerate(zip(*candidates, strict=True)):
+        for index, (_, whole, half) in enumerate(zip(*items, strict=True)):
             cache = choose(index)
             needed = int(half if cache is CacheKind.HIDDEN else whole)
             if needed <= num_blocks:

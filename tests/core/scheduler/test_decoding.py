@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from macroserve.core.request import Request, Slo
-from macroserve.core.scheduler.batching.knapsack import CacheKind
+from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.decoding import Decoding
 from macroserve.core.scheduler.sequence import Sequence
 

@@ -8,7 +8,7 @@ from itertools import compress
 from math import fsum
 
 from macroserve.core.scheduler.admission import Admission
-from macroserve.core.scheduler.batching.knapsack import Candidates, choose
+from macroserve.core.scheduler.batching.knapsack import Items, choose
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.sequence import Sequence
@@ -73,8 +73,8 @@ def _chosen(
         waiting, worths = list(compress(waiting, stays)), list(compress(worths, stays))
     blocks = inputs.running.blocks
     needs = admission.reservations(waiting)
-    candidates = Candidates(worths, needs, [blocks.hidden_blocks(num) for num in needs])
+    items = Items(worths, needs, [blocks.hidden_blocks(num) for num in needs])
     num_requests = len(inputs.waiting) + len(inputs.running)
     penalty = num_requests * inputs.latency.rebuild_s(blocks.block_size)
-    chosen = choose(candidates, blocks.free, penalty)
+    chosen = choose(items, blocks.free, penalty)
     return {waiting[index]: cache for index, cache in chosen.items()}

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from macroserve.core.scheduler.blocks import CacheKind
 
 
-class Candidates(NamedTuple):
-    """Candidates are the requests that may be chosen; each list has one number for each
-    candidate."""
+class Items(NamedTuple):
+    """Items are the requests that may be chosen; each list has one number for each item."""
 
     values: list[float]
     """Value gained if the request runs with a KV cache, seconds."""
@@ -23,26 +22,26 @@ class Candidates(NamedTuple):
     """Blocks of its hidden cache, which is chosen only if it is smaller."""
 
 
-def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
-    """Return the indices of the chosen candidates, and each one's cache, within ``num_blocks``.
+def choose(items: Items, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
+    """Return the indices of the chosen items, and each one's cache, within ``num_blocks``.
 
     penalty: value lost for each block of KV that is not kept (equation 8).
 
     The result is the better of two (section 5): the greedy one, which spends memory where a block
     gains most, and the most valuable single request. It reaches at least half of the optimum. O(n
-    log n), on plain lists: compiled, they are faster than arrays for any number of candidates.
+    log n), on plain lists: compiled, they are faster than arrays for any number of items.
     """
-    # Memory is spent on a candidate's first cache, or to turn its hidden cache into a KV cache. An
-    # offer is the index of a candidate for a KV cache, or its complement for a hidden one.
+    # Memory is spent on an item's first cache, or to turn its hidden cache into a KV cache. An
+    # offer is the index of an item for a KV cache, or its complement for a hidden one.
     offers: list[int] = []
     gains: list[float] = []  # of each block of an offer
     least = num_blocks + 1  # No offer needs less.
     alone, most_alone = -1, 0.0
-    for index, value in enumerate(candidates.values):
-        whole, half = candidates.kv_blocks[index], candidates.hidden_blocks[index]
+    for index, value in enumerate(items.values):
+        whole, half = items.kv_blocks[index], items.hidden_blocks[index]
         fits = whole <= num_blocks
         hidden_value = value - penalty * whole
-        # A candidate whose hidden cache gains less per block than its KV cache is offered a KV
+        # An item whose hidden cache gains less per block than its KV cache is offered a KV
         # cache alone, unless that exceeds all memory.
         if (
             half <= num_blocks
@@ -68,20 +67,20 @@ def choose(candidates: Candidates, num_blocks: int, penalty: float) -> dict[int,
         value_alone = value if fits else hidden_value
         if value_alone > most_alone:
             alone, most_alone = index, value_alone
-    chosen = _greedy(candidates, offers, gains, num_blocks, least)
+    chosen = _greedy(items, offers, gains, num_blocks, least)
     total = 0.0
     for index, cache in chosen.items():
-        total += candidates.values[index]
+        total += items.values[index]
         if cache is CacheKind.HIDDEN:
-            total -= penalty * candidates.kv_blocks[index]
+            total -= penalty * items.kv_blocks[index]
     if most_alone > total:
-        fits = candidates.kv_blocks[alone] <= num_blocks
+        fits = items.kv_blocks[alone] <= num_blocks
         return {alone: CacheKind.KV if fits else CacheKind.HIDDEN}
     return chosen
 
 
 def _greedy(
-    candidates: Candidates, offers: list[int], gains: list[float], num_blocks: int, least: int
+    items: Items, offers: list[int], gains: list[float], num_blocks: int, least: int
 ) -> dict[int, CacheKind]:
     """Take the offers with the most gain per block, among equals the earlier, until fewer blocks
     are free than the smallest offer needs (``least``)."""
@@ -93,11 +92,11 @@ def _greedy(
         index = offers[place]
         if index < 0:
             index, cache = ~index, CacheKind.HIDDEN
-            needed = candidates.hidden_blocks[index]
+            needed = items.hidden_blocks[index]
         else:
-            cache, needed = CacheKind.KV, candidates.kv_blocks[index]
+            cache, needed = CacheKind.KV, items.kv_blocks[index]
             if index in chosen:  # upgrade its hidden cache to a KV cache
-                needed -= candidates.hidden_blocks[index]
+                needed -= items.hidden_blocks[index]
         if needed <= free:
             chosen[index] = cache
             free -= needed
