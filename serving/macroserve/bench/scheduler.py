@@ -8,7 +8,8 @@ from time import perf_counter
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request, Slo
-from macroserve.core.scheduler import InstanceConfig, InstanceScheduler
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy

@@ -4,8 +4,3 @@ A request waits in the ``WaitingQueue`` (waiting.py) until a batching policy (ba
 for a batch and its KV blocks are reserved (blocks.py), then it is in ``Running`` (running.py) until
 it ends. ``InstanceScheduler`` (scheduler.py) moves it along and is the only entry point.
 """
-
-from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
-
-__all__ = ["InstanceConfig", "InstanceScheduler", "Refusal"]
