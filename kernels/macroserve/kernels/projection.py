@@ -82,7 +82,10 @@ def project_head(
 ):
     """Return both halves of one head, [ROWS, HALF] in float32.
 
-    HALF is a power of two, at least half of HEAD. rows: pointers to hidden states, [ROWS].
+    HALF is a power of two, at least half of HEAD.
+
+    row_ptrs: pointers to hidden states, [ROWS].
+    row_mask: whether each row exists, [ROWS].
     """
     column = tl.arange(0, HALF)
     is_column = column < HEAD // 2

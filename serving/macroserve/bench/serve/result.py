@@ -12,7 +12,7 @@ from macroserve.bench.serve.record import Failure, RequestRecord
 class Run:
     """A run and its result.
 
-    intensity: intensity of the load, see ``workload.Load``.
+    intensity: intensity of the load, see ``workload.load.Load``.
     client_cpu: share of one core that the client used.
     """
 

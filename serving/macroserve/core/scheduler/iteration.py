@@ -58,7 +58,10 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationInputs:
-    """The inputs are the state from which one iteration is decided; deciding does not change it."""
+    """The inputs are the state from which one iteration is decided.
+
+    Deciding changes nothing in it but the clocks that EcoServe starts (``Decoding.start_clocks``).
+    """
 
     now: float
     config: InstanceConfig
