@@ -84,7 +84,7 @@ def test_foreseen_lengths_reach_the_schedulers():
         replace(guessing, foresight=foresight).serve(2.0, 30.0, stop=AT_END)
         for foresight in (None, 0.0, 1.0)
     ]
-    assert len({outcome.normalised_latency_s for outcome in outcomes}) == 3
+    assert len({outcome.normalized_latency_s for outcome in outcomes}) == 3
     assert len({outcome.requests for outcome in outcomes}) == 1
 
 

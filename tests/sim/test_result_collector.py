@@ -64,7 +64,7 @@ def test_results_include_the_latency_of_late_requests():
     results.ended(records[2])
     assert results.is_complete
     # Of the two that ended, eleven tokens each: at 1.0 after 0.0, at 9.0 after 2.0.
-    assert results.outcome.normalised_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
+    assert results.outcome.normalized_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
     assert results.outcome.completion_s == pytest.approx((1.0 + 7.0) / 2)
 
 
@@ -76,7 +76,7 @@ def test_results_are_complete_when_the_latency_exceeds_its_limit(limit_s, is_los
     results.ended(records[2])
     # 1.0 and 4.0 s for eleven tokens, and nothing at all for the two others is 0.114 s a token.
     assert results.is_complete == is_lost
-    assert results.outcome.normalised_latency_s > limit_s
+    assert results.outcome.normalized_latency_s > limit_s
 
 
 def test_results_are_complete_when_the_goal_is_lost():

@@ -116,7 +116,7 @@ class RateAtLatency:
                 seed=seed,
                 stop=StopRule(to_the_end=True, limit_s=self.limit_s),
             )
-            return outcome.normalised_latency_s <= self.limit_s
+            return outcome.normalized_latency_s <= self.limit_s
 
         # Latency does rise steadily.
         return {self.key: goodput(holds, self.lowest, self.highest, patience=1)}
@@ -221,7 +221,7 @@ class Metric(Enum):
             case Metric.ATTAINMENT:
                 return outcome.attainment
             case Metric.NORMALISED_LATENCY:
-                return outcome.normalised_latency_s
+                return outcome.normalized_latency_s
             case Metric.COMPLETION:
                 return outcome.completion_s
             case Metric.KV_USE:

@@ -28,7 +28,7 @@ class ResultCollector:
         self._num = num_requests
         self._slo_rule = slo_rule
         self._stop = stop
-        self._normalised_s = 0.0
+        self._normalized_s = 0.0
         self._coming: set[str] = set()
         self._open: set[str] = set()
         self._unanswered: deque[SimRequest] = deque()
@@ -40,7 +40,7 @@ class ResultCollector:
     def is_complete(self) -> bool:
         """Return whether the stop rule ends the run."""
         if self._stop.to_the_end:
-            is_lost = self._normalised_s > self._stop.limit_s * self._num
+            is_lost = self._normalized_s > self._stop.limit_s * self._num
             return is_lost or len(self._results) == self._num
         num_known = self._num_attained + self._num_missed
         num_in_reach = self._num - self._num_missed
@@ -99,4 +99,4 @@ class ResultCollector:
         )
         self._results.append(result)
         if not refused:
-            self._normalised_s += result.normalised_s
+            self._normalized_s += result.normalized_s

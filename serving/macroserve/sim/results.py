@@ -33,7 +33,7 @@ class RequestResult(NamedTuple):
         return self.wait_s + (self.num_output_tokens - 1) * self.tpot_s
 
     @property
-    def normalised_s(self) -> float:
+    def normalized_s(self) -> float:
         """Return the time from the arrival to the last token divided by the number of tokens,
         seconds."""
         return self.completion_s / self.num_output_tokens
@@ -82,9 +82,9 @@ class RunResult:
         return max([result.wait_s for result in self.results], default=0.0)
 
     @property
-    def normalised_latency_s(self) -> float:
+    def normalized_latency_s(self) -> float:
         """Return the mean normalized latency of the requests not refused. Needs a result."""
-        return mean([result.normalised_s for result in self.results if not result.refused])
+        return mean([result.normalized_s for result in self.results if not result.refused])
 
     @property
     def completion_s(self) -> float:

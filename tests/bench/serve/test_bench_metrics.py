@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.bench.serve.metrics import Distribution, FailureCount, summarise
+from macroserve.bench.serve.metrics import Distribution, FailureCount, summarize
 from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.core.request import Slo
 
@@ -59,7 +59,7 @@ def test_tbt_target_forgives_one_gap_in_a_hundred(num_slow: int, meets: bool) ->
     steady = replace(SLO, tbt_s=0.2)
     assert record.meets(SLO) and record.meets_tbt(SLO)
     assert record.meets(steady) is record.meets_tbt(steady) is meets
-    assert summarise([record], steady).tbt_attainment == float(meets)
+    assert summarize([record], steady).tbt_attainment == float(meets)
     assert not replace(FAILED, gaps_s=()).meets_tbt(steady)
 
 
@@ -81,7 +81,7 @@ def test_summary_of_a_mixed_run_counts_each_outcome() -> None:
         replace(FAILED, failure=Failure.TIMEOUT, http_status=None, detail="late"),
         INTERRUPTED,
     ]
-    summary = summarise(records, SLO)
+    summary = summarize(records, SLO)
     assert summary.num_sent == 8
     assert (summary.num_succeeded, summary.num_failed, summary.num_interrupted) == (4, 3, 1)
     assert summary.num_short == 1
@@ -105,14 +105,14 @@ def test_summary_of_a_mixed_run_counts_each_outcome() -> None:
 
 
 def test_summary_of_no_records_is_empty() -> None:
-    summary = summarise([], SLO)
+    summary = summarize([], SLO)
     assert summary.attainment is None
     assert summary.ttft is None and summary.tbt is None and summary.send_lag is None
     assert (summary.offered_rate, summary.goodput, summary.elapsed_s) == (0.0, 0.0, 0.0)
 
 
 def test_summary_of_interrupted_requests_attains_and_misses_none() -> None:
-    assert summarise([INTERRUPTED], SLO).attainment is None
+    assert summarize([INTERRUPTED], SLO).attainment is None
 
 
 def test_percentiles_interpolate() -> None:
@@ -125,7 +125,7 @@ def test_percentiles_interpolate() -> None:
 def test_summary_of_any_records_has_consistent_shares_and_counts(
     records: list[RequestRecord],
 ) -> None:
-    summary = summarise(records, SLO)
+    summary = summarize(records, SLO)
     assert summary.num_sent == len(records)
     assert summary.num_sent == (
         summary.num_succeeded + summary.num_failed + summary.num_interrupted

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from macroserve.bench.serve.goodput import Goodput
-from macroserve.bench.serve.metrics import summarise
+from macroserve.bench.serve.metrics import summarize
 from macroserve.bench.serve.plot import plot_goodput, plot_run
 from macroserve.bench.serve.progress import LiveView
 from macroserve.bench.serve.record import Failure, RequestRecord
@@ -50,7 +50,7 @@ MIXED = [GOOD, SLOW, FAILED, INTERRUPTED]
 
 
 def make_run(records: list[RequestRecord], intensity: float = 4.0) -> Run:
-    return Run(intensity, 5, records, summarise(records, SLO), client_cpu=0.12)
+    return Run(intensity, 5, records, summarize(records, SLO), client_cpu=0.12)
 
 
 def shown(renderable: RenderableType) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.scheduler.estimators import (
-    NUM_NEIGHBOURS,
+    NUM_NEIGHBORS,
     QUANTILE,
     UNSEEN_TOKENS,
     WINDOW,
@@ -83,8 +83,8 @@ def test_length_prediction_is_the_quantile_of_longer_neighbors(
     assert predicted > emitted
     ordered = sorted((before, index) for index, (before, _) in enumerate(seen_before))
     middle = sum(before <= prompt for before, _ in ordered)
-    start = max(0, min(middle - NUM_NEIGHBOURS // 2, len(ordered) - NUM_NEIGHBOURS))
-    near = [seen_before[index][1] for _, index in ordered[start : start + NUM_NEIGHBOURS]]
+    start = max(0, min(middle - NUM_NEIGHBORS // 2, len(ordered) - NUM_NEIGHBORS))
+    near = [seen_before[index][1] for _, index in ordered[start : start + NUM_NEIGHBORS]]
     everyone = [length for _, length in seen_before]
     for known in (near, everyone):
         if longer := sorted(length for length in known if length > emitted):

@@ -85,7 +85,7 @@ class Summary:
     send_lag: Distribution | None
 
 
-def summarise(records: Sequence[RequestRecord], slo: Slo) -> Summary:
+def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
     """Return the figures of a run from its records, in any order."""
     counted = [r for r in records if r.failure is not Failure.INTERRUPTED]
     succeeded = [r for r in counted if r.failure is None]

@@ -13,7 +13,7 @@ from macroserve.bench.serve.report import goodput_sentence
 from macroserve.bench.serve.result import Result, Run
 from macroserve.core.request import Slo
 
-BLUE, ORANGE, RED, GREY = "#1f5fa8", "#d9822b", "#c23030", "#5c7080"
+BLUE, ORANGE, RED, GRAY = "#1f5fa8", "#d9822b", "#c23030", "#5c7080"
 DPI = 150
 MAX_BINS = 40
 MIN_REQUESTS_PER_BIN = 10
@@ -95,7 +95,7 @@ def _plot_attainment(
     centers = (edges[:-1] + edges[1:]) / 2
     some = arrived > 0
     axes.plot(centers[some], attained[some] / arrived[some], "o-", color=BLUE, markersize=4)
-    axes.axhline(overall, color=GREY, linestyle="--")
+    axes.axhline(overall, color=GRAY, linestyle="--")
     axes.set_title(f"Attainment of the SLO: {overall:.1%} overall (dashed)")
     axes.set_xlabel("time of arrival (s)")
     axes.set_xlim(edges[0], edges[-1])

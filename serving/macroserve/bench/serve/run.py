@@ -12,7 +12,7 @@ from rich.console import Console
 
 from macroserve.bench.serve.client import LoadClient, Target
 from macroserve.bench.serve.goodput import Goodput
-from macroserve.bench.serve.metrics import summarise
+from macroserve.bench.serve.metrics import summarize
 from macroserve.bench.serve.payload import Endpoint, PayloadMaker
 from macroserve.bench.serve.progress import LiveView
 from macroserve.bench.serve.result import Result, Run
@@ -91,7 +91,7 @@ class _Runner:
                 planned, payloads, self.stop, view.on_sent, view.on_done
             )
         cpu = (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
-        return Run(load.intensity, len(planned), records, summarise(records, bench.slo), cpu)
+        return Run(load.intensity, len(planned), records, summarize(records, bench.slo), cpu)
 
 
 def _allow_open_files() -> None:

@@ -14,7 +14,7 @@ from macroserve.core.request import Request
 
 WINDOW = 2048
 """Number of latest responses that are remembered."""
-NUM_NEIGHBOURS = 32
+NUM_NEIGHBORS = 32
 """Number of prompts closest in length whose responses are compared."""
 QUANTILE = 0.5
 """Quantile of the neighbors' lengths that is predicted."""
@@ -27,7 +27,7 @@ UNSEEN_TOKENS = 256
 class LengthPredictor:
     """The predictor returns a quantile of the response lengths to the prompts closest in length.
 
-    It compares ``NUM_NEIGHBOURS`` prompts among the last ``WINDOW``; lengths count the tokens of
+    It compares ``NUM_NEIGHBORS`` prompts among the last ``WINDOW``; lengths count the tokens of
     all instances.
     """
 
@@ -70,7 +70,7 @@ class LengthPredictor:
             return min(request.expected_tokens, request.max_new_tokens)
         before = request.num_streamed_tokens
         out = before + num_emitted
-        lengths = sorted(self._neighbours(request))
+        lengths = sorted(self._neighbors(request))
         if not lengths or lengths[-1] <= out:
             lengths = self._lengths
         num_shorter = bisect_right(lengths, out)
@@ -85,20 +85,20 @@ class LengthPredictor:
         All but ``SURE_QUANTILE`` of the neighbors' responses got that many. 0 if too few are known
         to leave one out.
         """
-        lengths = sorted(self._neighbours(request))
+        lengths = sorted(self._neighbors(request))
         num_shorter = int(SURE_QUANTILE * (len(lengths) + 1))
         if not num_shorter:
             return 0
         left = lengths[num_shorter - 1] - request.num_streamed_tokens
         return max(0, min(left, request.max_new_tokens))
 
-    def _neighbours(self, request: Request) -> list[int]:
+    def _neighbors(self, request: Request) -> list[int]:
         """Return the responses to as many shorter prompts as longer ones, among equals the
         latest."""
         middle = bisect_left(self._by_prompt, (_first_prompt(request), self._num_observed))
-        start = min(middle - NUM_NEIGHBOURS // 2, len(self._by_prompt) - NUM_NEIGHBOURS)
+        start = min(middle - NUM_NEIGHBORS // 2, len(self._by_prompt) - NUM_NEIGHBORS)
         start = max(0, start)
-        return self._responses[start : start + NUM_NEIGHBOURS]
+        return self._responses[start : start + NUM_NEIGHBORS]
 
 
 def _first_prompt(request: Request) -> int:
