@@ -270,20 +270,20 @@ def _why_infeasible(scenarios: Sequence[Scenario], need: Need) -> str | None:
     slo = scenarios[0].slo
     paces_s = {"tpot": slo.tpot_s, "tbt": inf if slo.tbt_s is None else slo.tbt_s}
     pace, pace_s = min(paces_s.items(), key=itemgetter(1))
-    shares: list[float] = []
+    prefills_s: list[float] = []
     for scenario in scenarios:
         cluster = scenario.cluster
         step = StepTime(cluster.shape, cluster.device, cluster.link, cluster.host)
         if step.seconds((), 1, 1) <= pace_s:
             lengths = sorted(arrival.num_prompt_tokens for arrival in need.arrivals)
             length = lengths[ceil(need.goal * len(lengths)) - 1]
-            shares.append(step.seconds([(length, 0)], 0, 0))
+            prefills_s.append(step.seconds([(length, 0)], 0, 0))
     name = scenarios[0].cluster.device.name
-    if not shares:
+    if not prefills_s:
         return f"spec.slo.{pace} of {pace_s:g} s is less than a decode step alone takes on {name}"
-    if min(shares) > slo.ttft_s:
+    if min(prefills_s) > slo.ttft_s:
         return (
-            f"spec.slo.ttft of {slo.ttft_s:g} s is less than the {min(shares):.2g} s that a prompt "
-            f"takes alone on {name}, longer than which are only {1 - need.goal:.0%} of them"
+            f"spec.slo.ttft of {slo.ttft_s:g} s is less than the {min(prefills_s):.2g} s that a "
+            f"prompt takes alone on {name}, longer than which are only {1 - need.goal:.0%} of them"
         )
     return None
