@@ -222,19 +222,14 @@ class FuzzResult:
 
 
 async def fuzz(
-    url: str,
-    model: str,
-    num_bodies: int,
-    seed: int,
-    concurrency: int = 16,
-    headers: dict[str, str] | None = None,
+    url: str, model: str, num_bodies: int, seed: int, concurrency: int = 16
 ) -> FuzzResult:
     """Send ``num_bodies`` bodies to the endpoint at ``url``, ``concurrency`` at a time."""
     rnd = random.Random(seed)
     bodies = iter([body_of(rnd, model) for _ in range(num_bodies)])
     statuses: Counter[int] = Counter()
     examples: list[tuple[str, str, str]] = []
-    headers = {"Content-Type": "application/json", **(headers or {})}
+    headers = {"Content-Type": "application/json"}
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     async with aiohttp.ClientSession(url, headers=headers, timeout=timeout) as http:
 

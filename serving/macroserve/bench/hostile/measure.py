@@ -11,7 +11,6 @@ from macroserve.bench.hostile.served import MODEL, served
 from macroserve.engine.settings import EngineSettings
 
 FUZZ_SEED = 1
-FUZZ_CONCURRENCY = 16
 EMULATED_KV_CACHE_BYTES = 8 << 30
 """Cache of the emulated model in bytes, as large as that of the model that it stands for."""
 
@@ -53,7 +52,7 @@ async def _measure(engine: str, settings: EngineSettings, num_bodies: int) -> di
         seen |= await memory.measure(deployment)
         if not emulated:
             _tell(engine, f"{num_bodies} fuzzed bodies")
-            result = await fuzz(deployment.endpoint, MODEL, num_bodies, FUZZ_SEED, FUZZ_CONCURRENCY)
+            result = await fuzz(deployment.endpoint, MODEL, num_bodies, FUZZ_SEED)
             seen |= {"bodies": result.num_bodies, "status_5xx": result.num_5xx}
     _tell(engine, "a partition")
     if emulated:

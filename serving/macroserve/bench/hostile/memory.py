@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -147,9 +147,8 @@ async def _connections(deployment: Served, count: int):
             writer.transport.abort()
 
 
-def _deep() -> Iterator[str]:
-    yield from ("[" * 100_000, "]" * 100_000)
-
+DEPTH = 100_000
+"""Levels of the nested prompt."""
 
 CASES: dict[str, Callable[[Served], Awaitable[None]]] = {
     "template_padding": _one(CHAT, _padded),
@@ -185,7 +184,7 @@ CASES: dict[str, Callable[[Served], Awaitable[None]]] = {
     "objects": _one("/v1/completions", lambda: _completion(extra=[{}] * 2_000_000)),
     "nesting": _one(
         "/v1/completions",
-        lambda: f'{{"model": "{MODEL}", "prompt": {"".join(_deep())}}}'.encode(),
+        lambda: f'{{"model": "{MODEL}", "prompt": {"[" * DEPTH + "]" * DEPTH}}}'.encode(),
     ),
     "grammar": _one(
         "/v1/completions",
