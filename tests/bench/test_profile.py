@@ -46,23 +46,25 @@ def test_profile_batch_takes_its_latency_and_the_measured_overhead(batch, beyond
     )
 
 
-def test_profile_engine_has_the_settings_and_the_measured_noise(settings):
-    engine = PROFILE.engine(replace(settings, strategy="sarathi"))
-    assert (engine.config.num_blocks, engine.config.block_size) == (500, 32)
-    assert (engine.config.max_num_seqs, engine.config.max_batch_tokens) == (16, 512)
-    assert engine.config.strategy.name == "sarathi"
-    assert list(islice(engine.noise, 4)) == [0.9, 1.0, 1.1, 0.9]
-    churning = replace(PROFILE, churn=2.0).engine(settings)
+def test_profile_spec_has_the_settings_and_the_measured_noise(settings):
+    spec = PROFILE.instance_spec(replace(settings, strategy="sarathi"))
+    assert (spec.config.num_blocks, spec.config.block_size) == (500, 32)
+    assert (spec.config.max_num_seqs, spec.config.max_batch_tokens) == (16, 512)
+    assert spec.config.strategy.name == "sarathi"
+    assert list(islice(spec.noise, 4)) == [0.9, 1.0, 1.1, 0.9]
+    churning = replace(PROFILE, churn=2.0).instance_spec(settings)
     assert list(islice(churning.noise, 2)) == [1.8, 2.0]
-    assert engine.latency().coefficients == LATENCY.coefficients
+    assert spec.latency().coefficients == LATENCY.coefficients
 
 
 def test_profile_keeps_hidden_states_only_with_a_measured_cost(settings):
     def config(rebuild_s):
         latency = FixedLatencyModel(MODEL, LATENCY.device, LATENCY.coefficients, rebuild_s)
-        engine = replace(PROFILE, latency=latency).engine(replace(settings, strategy="aptserve"))
-        assert engine.latency().rebuild_s_per_token == rebuild_s
-        return engine.config
+        spec = replace(PROFILE, latency=latency).instance_spec(
+            replace(settings, strategy="aptserve")
+        )
+        assert spec.latency().rebuild_s_per_token == rebuild_s
+        return spec.config
 
     assert config(None).hidden_states_per_block is None
     assert config(1e-6).hidden_states_per_block == 64

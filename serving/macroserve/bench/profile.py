@@ -105,7 +105,7 @@ class Profile:
             seconds += _between(self.prefills_beyond_s, num_tokens)
         return seconds
 
-    def engine(self, settings: EngineSettings) -> InstanceSpec:
+    def instance_spec(self, settings: EngineSettings) -> InstanceSpec:
         """Return the engine as the simulator describes it."""
         learned, block_size = self.latency, self.shape.block_size
         hidden_states_per_block = None
@@ -135,8 +135,8 @@ class Profile:
 
     def serves_within_s(self, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
         """Return the time at which the last request ends."""
-        engine = self.engine(replace(settings, strategy=PLAIN))
-        results = single_cell(engine, 1).serve(arrivals, stop=AT_END).results
+        spec = self.instance_spec(replace(settings, strategy=PLAIN))
+        results = single_cell(spec, 1).serve(arrivals, stop=AT_END).results
         return max(result.arrival_s + result.completion_s for result in results)
 
 

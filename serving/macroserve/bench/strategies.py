@@ -137,7 +137,7 @@ async def _attained(settings: EngineSettings, loads: Sequence[Sequence[Arrival]]
 
 
 def predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Arrival]) -> float:
-    return single_cell(profile.engine(settings), 1).serve(arrivals).attainment
+    return single_cell(profile.instance_spec(settings), 1).serve(arrivals).attainment
 
 
 def orders_kept(trials: Sequence[Trial]) -> list[bool]:
