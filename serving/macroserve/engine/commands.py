@@ -32,5 +32,5 @@ def apply_command(policy: InstanceScheduler, verb: str, argument: Any = None) ->
                 "rebuild_s_per_token": latency.rebuild_s_per_token,
             }
         case _:
-            raise ValueError(f"no such order: {verb} {argument!r}")
+            raise ValueError(f"no such command: {verb} {argument!r}")
     return None

@@ -43,7 +43,7 @@ class CallsBusyError(CallError):
     """The call did not run: too many calls wait already, or the server ended."""
 
 
-class _Order(msgspec.Struct):
+class _Call(msgspec.Struct):
     id: int
     argument: str
 
@@ -142,13 +142,13 @@ class ForkedCalls:
     async def _run(self, argument: bytes) -> _Outcome:
         await self.start()
         assert self._writer is not None
-        order = _Order(next(self._ids), base64.b64encode(argument).decode())
-        outcome = self._waiting[order.id] = asyncio.get_running_loop().create_future()
+        call = _Call(next(self._ids), base64.b64encode(argument).decode())
+        outcome = self._waiting[call.id] = asyncio.get_running_loop().create_future()
         try:
-            self._writer.write(msgspec.json.encode(order) + b"\n")
+            self._writer.write(msgspec.json.encode(call) + b"\n")
             return await outcome
         finally:
-            del self._waiting[order.id]
+            del self._waiting[call.id]
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         rest = b""
@@ -170,7 +170,7 @@ class ForkedCalls:
 
 @dataclass(slots=True)
 class _Child:
-    order_id: int
+    call_id: int
     pid: int
     result: bytearray = field(default_factory=bytearray)
 
@@ -199,10 +199,10 @@ def serve(
                         return
                     *lines, rest = (rest + data).split(b"\n")
                     for line in lines:
-                        order = msgspec.json.decode(line, type=_Order)
-                        argument = base64.b64decode(order.argument)
+                        call = msgspec.json.decode(line, type=_Call)
+                        argument = base64.b64decode(call.argument)
                         pid, fd = _fork(run, argument, timeout_s, memory_bytes)
-                        children[fd] = _Child(order.id, pid)
+                        children[fd] = _Child(call.id, pid)
                         selector.register(fd, selectors.EVENT_READ)
                 elif data:
                     children[key.fd].result += data
@@ -241,7 +241,7 @@ def _reaped(child: _Child) -> bytes:
     _, status = os.waitpid(child.pid, 0)
     done = os.waitstatus_to_exitcode(status) == 0
     outcome = _Outcome(
-        child.order_id,
+        child.call_id,
         base64.b64encode(child.result).decode() if done else None,
         os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
     )
