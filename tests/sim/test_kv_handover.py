@@ -55,7 +55,7 @@ def make_cell(make_config, make_latency):
 
 
 def pools(cell):
-    return [instance.policy.config.pool for instance in cell.instances]
+    return [instance.policy.config.pool for instance in cell.router.instances.values()]
 
 
 def test_pools_with_transfers_inside_a_node_have_both_on_each_node(make_cell):
@@ -77,7 +77,7 @@ def test_disaggregated_cell_ends_every_request_and_frees_every_block(
     arrivals = [*poisson([6.0], 30.0, make_lengths(), Random(3)), Arrival(500.0, 10, 2)]
     outcome = cell.serve(arrivals)
     assert len(ends) == outcome.requests == len(arrivals)
-    for instance in cell.instances:
+    for instance in cell.router.instances.values():
         running = instance.policy.running
         running.blocks.check()
         assert running.blocks.free == num_blocks

@@ -45,7 +45,7 @@ def test_fleet_request_ends_in_one_cell(engine):
     prompts = sorted(result.num_prompt_tokens for result in outcome.results)
     assert prompts == list(range(110, 160))
     assert outcome.requests == outcome.attained == 50
-    for instance in fleet.instances:
+    for instance in fleet.router.instances.values():
         assert instance.status(99.0).finished > 0, "the least loaded cell takes the next one"
 
 
@@ -129,5 +129,5 @@ def test_fleet_split_changes_no_request(growing):
 def test_requests_of_a_strategy_without_constraints_are_spread(engine):
     fleet = fleet_of(engine("vllm"), 4, Bounds(1, 2))
     fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], stop=AT_END)
-    finished = [each.status(99.0).finished for each in fleet.instances]
+    finished = [each.status(99.0).finished for each in fleet.router.instances.values()]
     assert max(finished) <= 2 * min(finished)

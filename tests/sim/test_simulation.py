@@ -13,6 +13,7 @@ from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
+from macroserve.sim import instance
 from macroserve.sim.instance import InstanceSpec, SimulatedInstance
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import AT_END, StopRule
@@ -75,13 +76,14 @@ async def emulated_batches(config, latency, arrivals):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_simulation_decides_as_the_emulated_executor_does(
-    strategy, make_config, make_latency, make_lengths
+    strategy, make_config, make_latency, make_lengths, monkeypatch
 ):
+    monkeypatch.setattr(instance, "MAX_RUN_STEPS", 1)
     config = make_config(strategy, num_blocks=128)  # tight, so that some are preempted
     arrivals = poisson([0.5, 6.0], 20.0, make_lengths(), Random(4))
-    cell = single_cell(InstanceSpec.known(config, make_latency()), 1, max_run_steps=1)
+    cell = single_cell(InstanceSpec.known(config, make_latency()), 1)
     log = []
-    log_batches(cell.instances[0].policy, log)
+    log_batches(cell.router.instances["instance-0"].policy, log)
     outcome = cell.serve(arrivals)
     assert outcome.decided and outcome.requests == len(arrivals)
     expected = await emulated_batches(config, make_latency(), arrivals)
@@ -142,6 +144,7 @@ def test_simulation_with_several_steps_per_event_changes_no_token(
     make_latency,
     make_lengths,
     ends,
+    monkeypatch,
 ):
     arrivals = [*poisson([rate], 30.0, make_lengths(), Random(5)), LATE]
     config = make_config(
@@ -149,12 +152,12 @@ def test_simulation_with_several_steps_per_event_changes_no_token(
     )
 
     def serve(max_run_steps):
+        monkeypatch.setattr(instance, "MAX_RUN_STEPS", max_run_steps)
         ends.clear()
         cell = single_cell(
             InstanceSpec.known(config, make_latency()),
             num_instances,
             1 / 3,
-            max_run_steps=max_run_steps,
         )
         outcome = cell.serve(arrivals)
         return outcome, dict(ends), cell.num_iterations
@@ -180,7 +183,7 @@ def test_simulation_that_ended_holds_no_cache(strategy, make_config, make_latenc
     arrivals = poisson([6.0], 20.0, make_lengths(), Random(5))
     outcome = cell.serve(arrivals, stop=AT_END)
     assert len(outcome.results) == len(arrivals) and outcome.kv_use > 0.3
-    assert cell.instances[0].kv_use == 0.0
+    assert cell.router.instances["instance-0"].kv_use == 0.0
 
 
 def test_simulation_with_equal_seeds_gives_equal_results(

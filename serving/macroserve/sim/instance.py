@@ -17,7 +17,7 @@ from macroserve.sim.device import DecodingBatch, SimRequest
 from macroserve.sim.hardware.pipeline import Pipeline
 
 MAX_RUN_STEPS = 32
-"""Decode steps that one event may stand for."""
+"""Decode steps that one event may stand for; with 1 each step would be decided anew."""
 
 
 ExecutionTimePredictor = Callable[[Sequence[tuple[int, int]], int, int, int], float]
@@ -103,9 +103,7 @@ class SimulatedInstance:
     active: The batch that runs now, None while the instance idles.
     """
 
-    def __init__(
-        self, name: str, pool: Pool, spec: InstanceSpec, max_run_steps: int = MAX_RUN_STEPS
-    ) -> None:
+    def __init__(self, name: str, pool: Pool, spec: InstanceSpec) -> None:
         self.name = name
         self.policy = InstanceScheduler(replace(spec.config, pool=pool), spec.latency())
         self.active: ActiveBatch | None = None
@@ -115,7 +113,6 @@ class SimulatedInstance:
         self._block_size = spec.config.block_size
         self._free_blocks = spec.config.num_blocks
         self._num_kv_tokens = spec.config.num_blocks * spec.config.block_size
-        self._max_run_steps = max_run_steps
         self._depth_s = 0.0
         """Seconds by which the last stage ends a batch later than the first one."""
         self._drained_s = 0.0
@@ -291,7 +288,7 @@ class SimulatedInstance:
         num_decodes = len(batch.decodes)
         if num_decodes < len(self._records):
             return 1
-        blocks_each = self._max_run_steps // self._block_size + 2
+        blocks_each = MAX_RUN_STEPS // self._block_size + 2
         if num_decodes * blocks_each > self._free_blocks:
             return 1
-        return min(self._streams.num_steps_left, self._max_run_steps)
+        return min(self._streams.num_steps_left, MAX_RUN_STEPS)

@@ -10,7 +10,7 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.decisions import Add, Cell, Decision, SetPool, Split, apply
 from macroserve.core.scaling.mitosis import Bounds, high_priority_count, plan
 from macroserve.core.status import Pool
-from macroserve.sim.instance import MAX_RUN_STEPS, InstanceSpec, SimulatedInstance
+from macroserve.sim.instance import InstanceSpec, SimulatedInstance
 
 
 class Router(ABC):
@@ -38,14 +38,12 @@ class Router(ABC):
 class CellRouter(Router):
     """The router of a single cell, with one instance for each of ``pools``."""
 
-    def __init__(
-        self, spec: InstanceSpec, pools: Sequence[Pool], max_run_steps: int = MAX_RUN_STEPS
-    ) -> None:
+    def __init__(self, spec: InstanceSpec, pools: Sequence[Pool]) -> None:
         super().__init__()
         self._ledger = CellLedger(spec.config.strategy)
         for index, pool in enumerate(pools):
             name = f"instance-{index}"
-            instance = SimulatedInstance(name, pool, spec, max_run_steps)
+            instance = SimulatedInstance(name, pool, spec)
             self.instances[name] = instance
             self._ledger.add(name, pool, spec.config.max_num_seqs)
             self.report(instance, 0.0)

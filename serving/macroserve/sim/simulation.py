@@ -15,7 +15,7 @@ from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.sim.device import SimRequest
 from macroserve.sim.events import EventQueue
 from macroserve.sim.growth import Growth, GrowthDue
-from macroserve.sim.instance import MAX_RUN_STEPS, ActiveBatch, InstanceSpec, SimulatedInstance
+from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance
 from macroserve.sim.kv_handover import KvArrived, KvHandover, handover_pools
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
@@ -66,10 +66,6 @@ class Simulation:
         self._results = ResultCollector(0)
         if growth is not None:
             self._events.put(growth.interval_s, GrowthDue())
-
-    @property
-    def instances(self) -> list[SimulatedInstance]:
-        return list(self.router.instances.values())
 
     def serve(
         self,
@@ -239,15 +235,11 @@ def single_cell(
     num_instances: int,
     high_priority_ratio: float = 0.0,
     *,
-    max_run_steps: int = MAX_RUN_STEPS,
     trace: Trace | None = None,
 ) -> Simulation:
-    """Return a simulation of one cell, the share ``high_priority_ratio`` of it in the HP pool.
-
-    max_run_steps: Decode steps that one event may stand for; with 1 each step is decided anew.
-    """
+    """Return a simulation of one cell, the share ``high_priority_ratio`` of it in the HP pool."""
     pools = cell_pools(num_instances, high_priority_ratio)
-    return Simulation(CellRouter(spec, pools, max_run_steps), spec.config, trace=trace)
+    return Simulation(CellRouter(spec, pools), spec.config, trace=trace)
 
 
 def disaggregated_cell(
