@@ -118,7 +118,7 @@ class SimulatedInstance:
         self._drained_s = 0.0
         """Time at which the last stage ends the batch before."""
         self._records: dict[str, SimRequest] = {}
-        self._streams = DecodingBatch()
+        self._decoding = DecodingBatch()
         self._resting: dict[str, SimRequest] = {}
         self._arrived: list[SimRequest] = []
 
@@ -130,9 +130,9 @@ class SimulatedInstance:
     @property
     def kv_use(self) -> float:
         """Return the share of the KV cache that holds tokens; reserved room does not count."""
-        streams, resting = self._streams, self._resting
-        others = [r for i, r in self._records.items() if i not in streams and i not in resting]
-        num_tokens = streams.num_tokens + sum(record.num_tokens for record in resting.values())
+        decoding, resting = self._decoding, self._resting
+        others = [r for i, r in self._records.items() if i not in decoding and i not in resting]
+        num_tokens = decoding.num_tokens + sum(record.num_tokens for record in resting.values())
         num_tokens += sum(record.num_computed for record in others)
         return num_tokens / self._num_kv_tokens
 
@@ -181,11 +181,11 @@ class SimulatedInstance:
         for prefill in batch.prefills:
             self._records[prefill.request_id].is_hidden = prefill.hidden
         for record in self._arrived:
-            self._streams.add(record)
+            self._decoding.add(record)
         self._arrived.clear()
         if batch.decodes:
             self._choose(batch.decodes)
-            self._streams.begin(now)
+            self._decoding.begin(now)
         self.active = (
             None
             if batch.kind is BatchKind.IDLE
@@ -208,7 +208,7 @@ class SimulatedInstance:
             self.active = None
         end_s, batch = ended_s[-1], active.batch
         self._drained_s = end_s + self._depth_s
-        finished = self._streams.step(ended_s) if batch.decodes else []
+        finished = self._decoding.step(ended_s) if batch.decodes else []
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
         emitted: dict[str, int] = {}
         departing: list[SimRequest] = []
@@ -223,7 +223,7 @@ class SimulatedInstance:
                 elif self.policy.sends:
                     departing.append(record)
                 else:
-                    self._streams.add(record)
+                    self._decoding.add(record)
         ended = tuple([record.request.request_id for record in finished])
         for request_id in ended:
             del self._records[request_id]
@@ -240,17 +240,17 @@ class SimulatedInstance:
 
     def _preempt(self, request_id: str) -> None:
         self._records[request_id].num_computed = 0
-        if request_id in self._streams:
-            self._streams.pop(request_id)
+        if request_id in self._decoding:
+            self._decoding.pop(request_id)
         self._resting.pop(request_id, None)
 
     def _choose(self, decodes: Sequence[str]) -> None:
         """Set the requests that decode."""
-        if len(decodes) == len(self._streams) and not self._resting:
+        if len(decodes) == len(self._decoding) and not self._resting:
             return
         for record in self._resting.values():
-            self._streams.add(record)
-        self._resting = {i: self._streams.pop(i) for i in self._streams.others(decodes)}
+            self._decoding.add(record)
+        self._resting = {i: self._decoding.pop(i) for i in self._decoding.others(decodes)}
 
     def _ends_s(self, batch: Batch, now: float) -> list[float]:
         prefills, num_decodes, context, hidden = self._contents(batch)
@@ -265,7 +265,7 @@ class SimulatedInstance:
             return [now + step_s * next(self._noise)]
         # Over so few steps the time grows evenly with the context.
         context += num_more * num_decodes
-        hidden += num_more * self._streams.num_hidden
+        hidden += num_more * self._decoding.num_hidden
         growth_s = (
             self._execution_time_s(prefills, num_decodes, context, hidden) - step_s
         ) / num_more
@@ -279,8 +279,8 @@ class SimulatedInstance:
         ]
         if not batch.decodes:
             return prefills, 0, 0, 0
-        streams = self._streams
-        return prefills, len(batch.decodes), streams.num_tokens, streams.num_hidden_tokens
+        decoding = self._decoding
+        return prefills, len(batch.decodes), decoding.num_tokens, decoding.num_hidden_tokens
 
     def _num_steps(self, batch: Batch) -> int:
         """Return how often the same batch surely runs: until the first response ends, as long as
@@ -291,4 +291,4 @@ class SimulatedInstance:
         blocks_each = MAX_RUN_STEPS // self._block_size + 2
         if num_decodes * blocks_each > self._free_blocks:
             return 1
-        return min(self._streams.num_steps_left, MAX_RUN_STEPS)
+        return min(self._decoding.num_steps_left, MAX_RUN_STEPS)
