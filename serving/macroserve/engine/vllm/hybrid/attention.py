@@ -57,12 +57,13 @@ class _Builder:
         self, common_prefix_len: int, common: CommonAttentionMetadata, fast_build: bool = False
     ) -> HybridMetadata:
         build = super().build  # type: ignore[misc]
-        is_hidden = self._requests.rows(common.num_reqs).to(common.seq_lens.device)
-        if not is_hidden.any():
+        is_hidden = self._requests.rows(common.num_reqs)
+        if not is_hidden.any():  # asked before the mask moves: a GPU would have to be waited for
             everything = slice(0, common.num_actual_tokens)
             metadata = build(common_prefix_len, common, fast_build)
             part = Part(everything, metadata, common.slot_mapping[everything])
             return HybridMetadata(self._scratch, kv=part)
+        is_hidden = is_hidden.to(common.seq_lens.device)
         is_direct = is_hidden & (common.naive_query_lens() == 1)
         if not self._has_direct:
             is_direct.zero_()
