@@ -250,7 +250,7 @@ def line(found: Figure) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--json", type=Path, help="File to write the figures to, as JSON.")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("there is no GPU here")
