@@ -5,7 +5,7 @@ instead of clock readings, because the two processes may be on different machine
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -33,7 +33,7 @@ class RequestTag(RequestInfo, frozen=True, kw_only=True):
         return {TAG_KEY: msgspec.to_builtins(self)}
 
     @classmethod
-    def from_args(cls, extra_args: Mapping[str, Any] | None, request_id: str, slo: Slo):
+    def from_args(cls, extra_args: Mapping[str, Any] | None, request_id: str, slo: Slo) -> Self:
         """Return the tag in ``extra_args``, else one with the SLO of the instance."""
         if tag := (extra_args or {}).get(TAG_KEY):
             return msgspec.convert(tag, cls)
