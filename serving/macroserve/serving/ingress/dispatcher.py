@@ -222,7 +222,6 @@ class Dispatcher:
         Raises RefusedError (503) when the clock is past ``give_up_s``.
         """
         while self._clock() < give_up_s:
-            query = self._aged(query, arrival_s)
             routed = await self._directory.route(self._excluding(query, query.exclude))
             if routed is None:
                 await self._directory.changed(RETRY_S)
@@ -230,6 +229,7 @@ class Dispatcher:
             if routed is not None:
                 self._metrics.placed(routed.reason)
                 return routed
+            query = self._aged(query, arrival_s)
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "no instance could take the request")
 
     def _excluding(
