@@ -2,6 +2,7 @@
 use."""
 
 from collections.abc import Callable
+from typing import Any
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,11 +16,17 @@ _TYPES = {
 }
 
 
-def error_response(status: int, message: str, headers: dict[str, str] | None = None):
+def error_response(
+    status: int, message: str, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """Return a response with an error in OpenAI's shape."""
+    return JSONResponse(error_body(status, message), status_code=status, headers=headers)
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
     """Return an error in OpenAI's shape."""
     kind = _TYPES.get(status, "BadRequestError" if status < 500 else "ServiceUnavailableError")
-    error = {"message": message, "type": kind, "param": None, "code": status}
-    return JSONResponse({"error": error}, status_code=status, headers=headers)
+    return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
 class RetryAfter:

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from macroserve.api.option_names import in_manifest_words
-from macroserve.serving.http.middleware import error_response
+from macroserve.serving.http.middleware import error_body
 from macroserve.serving.ingress.public_routes import is_anthropic
 
 MAX_ERROR_BYTES = 64 << 10
@@ -69,7 +69,7 @@ def _shaped(path: str, start: Message, body: bytes) -> JSONResponse:
     status = start["status"]
     openai = _decoded(body)
     if not _is_openai(openai):
-        openai = json.loads(bytes(error_response(status, _message(openai, body, status)).body))
+        openai = error_body(status, _message(openai, body, status))
     openai["error"]["message"] = in_manifest_words(openai["error"]["message"])
     content = openai
     if is_anthropic(path):
