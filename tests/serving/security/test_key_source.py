@@ -8,7 +8,8 @@ import pytest
 from support.keys import source
 
 from macroserve.api.keys import PURPOSES, KeyRing, KeysError, Purpose, Role, derived_key
-from macroserve.serving.security.key_source import RELOAD_S, KeySource, LiveKeys
+from macroserve.serving.security.key_source import KeySource, LiveKeys
+from macroserve.serving.security.reloaded import RELOAD_S
 
 INGRESS = PURPOSES[Role.INGRESS]
 

@@ -27,6 +27,7 @@ from macroserve.serving.security import tls
 from macroserve.serving.security.call_guard import CallGuard, guard
 from macroserve.serving.security.calls import session, to
 from macroserve.serving.security.key_source import LiveKeys
+from macroserve.serving.security.reloaded import RELOAD_S
 from macroserve.serving.security.tls import LiveTls, TlsError, TlsSource, base_url
 
 A = Audience(Purpose.ORDERS, "cell-0")
@@ -208,11 +209,11 @@ async def test_new_certificate_and_authority_are_taken_over_without_a_restart(pa
         before = await shown(url, source)
         # All is new: the authority, too, which the former one does not vouch for.
         certificates.source(Path(source.folder))
-        called_clock.now_s += tls.RELOAD_S
+        called_clock.now_s += RELOAD_S
         assert await shown(url, source) != before
         with pytest.raises(aiohttp.ClientConnectorError):
             await http.get(url + "/page", headers=to(A))
-        caller_clock.now_s += tls.RELOAD_S
+        caller_clock.now_s += RELOAD_S
         async with http.get(url + "/page", headers=to(A)) as response:
             assert await response.text() == "well"
 
@@ -225,7 +226,7 @@ async def test_tls_files_that_became_unusable_are_logged_once_and_the_former_hol
     async with asgi_part(held) as url:
         await asyncio.to_thread(file.write_text, "nonsense")
         for _ in range(3):
-            clock.now_s += tls.RELOAD_S
+            clock.now_s += RELOAD_S
             assert await answer(url, held) == "well"
     told = [r for r in caplog.records if "former certificate" in r.message]
     assert len(told) == 1 and told[0].levelno == logging.ERROR

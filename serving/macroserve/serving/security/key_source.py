@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from macroserve.api.keys import KeyRing, KeysError, Purpose, parse_keys
-from macroserve.serving.logs import get_logger
+from macroserve.serving.security.reloaded import Reloaded
 from macroserve.serving.security.tls import LiveTls, TlsSource
 
-RELOAD_S = 1.0
 SECRET = "secret"
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,37 +54,17 @@ def _keys(path: Path) -> tuple[str, ...]:
 
 class LiveKeys:
     """LiveKeys has the keys that hold now, and the TLS to listen and call with. Raises KeysError
-    and TlsError when there are none at the start.
-
-    Files are looked at again when a key is used, at most every RELOAD_S: they are few, small and in
-    memory. Files that have become unusable are told once, and the former keys go on holding.
-    """
+    and TlsError when there are none at the start."""
 
     def __init__(self, source: KeySource, clock: Callable[[], float] = time.monotonic) -> None:
-        self._source = source
-        self._clock = clock
-        self._ring = source.read()
+        self._ring = Reloaded(
+            source.read,
+            "The former keys go on holding",
+            "The keys between the parts of the deployment have changed",
+            clock,
+        )
         self.tls = LiveTls(source.tls, clock) if source.tls else None
-        self._read_at_s = clock()
-        self._problem = ""
 
     @property
     def ring(self) -> KeyRing:
-        now = self._clock()
-        if self._source.folder is not None and now - self._read_at_s >= RELOAD_S:
-            self._read_at_s = now
-            self._reload()
-        return self._ring
-
-    def _reload(self) -> None:
-        try:
-            ring = self._source.read()
-        except KeysError as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
-                log.error("The former keys go on holding: %s", error)
-            return
-        self._problem = ""
-        if ring != self._ring:
-            self._ring = ring
-            log.warning("The keys between the parts of the deployment have changed")
+        return self._ring.value

@@ -1,19 +1,19 @@
 """TLS between the parts of a deployment, whose certificate is renewed while they run.
 
-All parts show the same certificate, for one name (``core.tls``). A caller wants that name
+All parts show the same certificate, for one name (``api.tls``). A caller wants that name
 from whatever is at an address, proved by the deployment's own authority and by no other.
 """
 
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY, client_context
 from macroserve.serving.logs import get_logger
+from macroserve.serving.security.reloaded import Reloaded
 
-RELOAD_S = 1.0
 TELL_AGAIN_S = 60.0
 MAX_TOLD = 64
 
@@ -51,58 +51,37 @@ class TlsSource:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """The contexts are made of the files."""
+    """The contexts are made of the files, and equal if the files are."""
 
     said: dict[str, bytes]
     """Contents of the files, by name."""
-    server: ssl.SSLContext
+    server: ssl.SSLContext = field(compare=False)
     """Context to listen with."""
-    client: ssl.SSLContext
+    client: ssl.SSLContext = field(compare=False)
     """Context to call with."""
 
 
 class LiveTls:
     """Live TLS opens each connection with the certificate that is valid then.
 
-    server: context to listen with, which reads the files again at most every RELOAD_S.
-    client: context to call with, which reads the files again at most every RELOAD_S.
+    server: context to listen with.
+    client: context to call with.
 
     Raises TlsError when the files cannot be used at the start.
-
-    Files that have become unusable are logged once, and the former certificate stays in use.
     """
 
     def __init__(self, source: TlsSource, clock: Callable[[], float] = time.monotonic) -> None:
-        self._source = source
-        self._clock = clock
-        self._contexts = source.read()
-        self._read_at_s = clock()
-        self._problem = ""
+        contexts = Reloaded(
+            source.read,
+            "The former certificate goes on holding",
+            "The certificate between the parts of the deployment has changed",
+            clock,
+        )
         self.server: ssl.SSLContext = _LiveContext(ssl.PROTOCOL_TLS_SERVER)
-        self.server.opening = lambda: self._now().server
+        self.server.opening = lambda: contexts.value.server
         self.client: ssl.SSLContext = _LiveContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.client.opening = lambda: self._now().client
+        self.client.opening = lambda: contexts.value.client
         self.client.name = source.name
-
-    def _now(self) -> Contexts:
-        now = self._clock()
-        if now - self._read_at_s >= RELOAD_S:
-            self._read_at_s = now
-            self._reload()
-        return self._contexts
-
-    def _reload(self) -> None:
-        try:
-            contexts = self._source.read()
-        except TlsError as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
-                log.error("The former certificate goes on holding: %s", error)
-            return
-        self._problem = ""
-        if contexts.said != self._contexts.said:
-            self._contexts = contexts
-            log.warning("The certificate between the parts of the deployment has changed")
 
 
 class _LiveContext(ssl.SSLContext):
