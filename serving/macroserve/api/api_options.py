@@ -91,6 +91,9 @@ def _known(names: tuple[str, ...], what: str) -> PlainValidator:
     return PlainValidator(check)
 
 
+DnsName = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$", description=DNS_NAME)
+]
 Texts = list[Annotated[str, Field(min_length=1)]]
 Seconds = Annotated[float, BeforeValidator(lambda value: parse_seconds(str(value)))]
 
@@ -98,10 +101,7 @@ Seconds = Annotated[float, BeforeValidator(lambda value: parse_seconds(str(value
 class ConfigMapKey(Part):
     """The reference names a key of a ConfigMap in the MacroInstance's namespace."""
 
-    name: str = Field(
-        pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$",
-        description=DNS_NAME,
-    )
+    name: DnsName
     key: str = Field(
         default="template",
         pattern=r"^[-._a-zA-Z0-9]{1,253}$",

@@ -19,10 +19,10 @@ from pydantic import (
     field_validator,
 )
 
-from macroserve.api.api_options import Api
+from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, Api, DnsName, Seconds
 from macroserve.api.engine_args import EngineArgs
-from macroserve.api.part import Part as _Part
-from macroserve.api.units import parse_bytes, parse_seconds
+from macroserve.api.part import Part
+from macroserve.api.units import parse_bytes
 from macroserve.api.validation_errors import must_be, sentences, shown
 from macroserve.core.request import Slo
 from macroserve.core.scaling.fleet import DesiredFleet
@@ -66,18 +66,10 @@ def _strategy_name(value: object) -> object:
 
 
 Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
-Text = Annotated[str, Field(min_length=1, description="a string that is not empty")]
+Text = Annotated[str, Field(min_length=1, description=NOT_EMPTY)]
 ABOVE_ZERO = "a duration above zero such as 5s, 100ms or 1m30s"
-Target = Annotated[
-    float,
-    BeforeValidator(lambda value: parse_seconds(str(value))),
-    Field(gt=0, description=ABOVE_ZERO),
-]
-Delay = Annotated[
-    float,
-    BeforeValidator(lambda value: parse_seconds(str(value))),
-    Field(description="a duration such as 0s, 300s or 1m30s"),
-]
+Target = Annotated[Seconds, Field(gt=0, description=ABOVE_ZERO)]
+Delay = Annotated[Seconds, Field(description="a duration such as 0s, 300s or 1m30s")]
 MemorySize = Annotated[
     int,
     BeforeValidator(lambda value: parse_bytes(str(value))),
@@ -85,7 +77,7 @@ MemorySize = Annotated[
 ]
 
 
-class Metadata(_Part):
+class Metadata(Part):
     """The metadata has a name. Other Kubernetes metadata (namespace, labels...) is ignored."""
 
     model_config = ConfigDict(extra="ignore")
@@ -96,18 +88,18 @@ class Metadata(_Part):
     )
 
 
-class Model(_Part):
+class Model(Part):
     """An instance serves one model."""
 
     source: Text
     """Folder with a checkpoint, name on the Hugging Face hub, or ``TINY``."""
-    served_name: Text | None = Field(default=None, description="a string that is not empty")
+    served_name: Text | None = Field(default=None, description=NOT_EMPTY)
     """Name in the OpenAI API; the resource's name by default."""
     max_model_len: int = Field(ge=16, description="a whole number of tokens, at least 16")
     """Longest prompt and response together, tokens."""
 
 
-class Engine(_Part):
+class Engine(Part):
     """The engine of an instance runs the model on some devices, with some memory."""
 
     type: Literal["vLLM", "Emulated"] = Field(description="vLLM or Emulated")
@@ -137,7 +129,7 @@ class Engine(_Part):
         return tokens
 
 
-class SloTargets(_Part):
+class SloTargets(Part):
     """SLO targets are the latency targets of a request, and the share of requests that should meet
     all of them."""
 
@@ -151,7 +143,7 @@ class SloTargets(_Part):
     """Share of requests that should meet all targets."""
 
 
-class Mitosis(_Part):
+class Mitosis(Part):
     """The bounds limit the number of instances of one cell (N_l and N_u of EcoServe's mitosis)."""
 
     lower_bound: Count
@@ -167,7 +159,7 @@ class Mitosis(_Part):
         return upper
 
 
-class Priority(_Part):
+class Priority(Part):
     """A share of a cell's instances runs urgent prefills (Ascendra's HP pool)."""
 
     high_priority_ratio: Annotated[Literal["Auto"] | float, PlainValidator(_auto_or_ratio)] = Field(
@@ -175,7 +167,7 @@ class Priority(_Part):
     )
 
 
-class Scheduling(_Part):
+class Scheduling(Part):
     """The scheduling policies order requests and limit their wait."""
 
     strategy: Annotated[str, PlainValidator(_strategy_name)] = Field(
@@ -187,7 +179,7 @@ class Scheduling(_Part):
     """Longest predicted wait, seconds; requests that would wait longer are refused."""
 
 
-class Stabilization(_Part):
+class Stabilization(Part):
     """A recommendation to scale up or down must hold for a time before it is applied."""
 
     up_s: Delay = Field(default=0.0, alias="up")
@@ -196,7 +188,7 @@ class Stabilization(_Part):
     """Time before scaling down, seconds."""
 
 
-class Autoscaling(_Part):
+class Autoscaling(Part):
     min_instances: Count
     max_instances: Count
     stabilization: Stabilization = Stabilization()
@@ -210,20 +202,16 @@ class Autoscaling(_Part):
         return most
 
 
-class Ingress(_Part):
+class Ingress(Part):
     """Clients connect to the ingress."""
 
     replicas: Count = 2
-    api_keys_secret: str | None = Field(
-        default=None,
-        pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$",
-        description="a DNS name: up to 253 of a-z, 0-9, - and ., a letter or digit at either end",
-    )
+    api_keys_secret: DnsName | None = Field(default=None, description=DNS_NAME)
     """Kubernetes Secret whose values, one or several keys each, authorize clients; without it every
     client may call."""
 
 
-class Spec(_Part):
+class Spec(Part):
     """The spec is the desired state."""
 
     model: Model
@@ -249,7 +237,7 @@ class Spec(_Part):
         return instances
 
 
-class Manifest(_Part):
+class Manifest(Part):
     """The manifest is a validated ``MacroInstance``."""
 
     api_version: Literal["macroserve.io/v1alpha1"] = Field(description="macroserve.io/v1alpha1")
