@@ -9,6 +9,8 @@ fits no other call, because each call has a token of its own.
 import base64
 import hashlib
 import hmac
+import secrets
+import time
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +21,7 @@ LIFETIME_S = 300
 LEEWAY_S = 60
 """Largest difference between the clocks of two machines, seconds."""
 MAX_TOKEN_CHARS = 2048
+NONCE_BYTES = 12
 
 
 class AccessTokenError(ValueError):
@@ -56,6 +59,11 @@ def issue(ring: KeyRing, audience: Audience, now: float, nonce: str) -> str:
     claims = _Claims(str(audience), int(now), int(now) + LIFETIME_S, nonce)
     body = base64.urlsafe_b64encode(msgspec.json.encode(claims)).decode().rstrip("=")
     return ".".join([body, *(_mac(key, "token", body) for key in ring.of(audience.purpose))])
+
+
+def new_token(ring: KeyRing, audience: Audience) -> str:
+    """Return a token for a call now."""
+    return issue(ring, audience, time.time(), secrets.token_urlsafe(NONCE_BYTES))
 
 
 def check(token: str, ring: KeyRing, audience: Audience, now: float) -> bytes:

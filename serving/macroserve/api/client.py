@@ -4,8 +4,6 @@ The operator calls a head; ``macroserve up`` and ``macroserve status`` call an i
 machine.
 """
 
-import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 
-from macroserve.api.access_token import Audience, issue
+from macroserve.api.access_token import Audience, new_token
 from macroserve.api.auth import bearer
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.messages import (
@@ -36,7 +34,6 @@ from macroserve.core.status import Pool
 
 MAX_CAUSE_CHARS = 300
 """Characters of a refusal's body that an error quotes."""
-NONCE_BYTES = 12
 
 _T = TypeVar("_T")
 
@@ -157,7 +154,7 @@ async def local_client(endpoint: str, token: str) -> AsyncIterator[AdminClient]:
 
 def access(ring: KeyRing, audience: Audience) -> dict[str, str]:
     """Return headers with a new access token, so that no key travels."""
-    return bearer(issue(ring, audience, time.time(), secrets.token_urlsafe(NONCE_BYTES)))
+    return bearer(new_token(ring, audience))
 
 
 def admin_access(ring: KeyRing) -> Callable[[], dict[str, str]]:

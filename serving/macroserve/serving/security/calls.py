@@ -5,7 +5,6 @@ therefore takes no answer, whatever its status, from anyone who does not prove t
 for them.
 """
 
-import secrets
 import ssl
 import time
 from collections.abc import Collection, Mapping
@@ -20,7 +19,7 @@ from macroserve.api.access_token import (
     Audience,
     check,
     is_proved,
-    issue,
+    new_token,
     proof,
 )
 from macroserve.api.auth import bearer, bearer_token
@@ -31,7 +30,6 @@ from macroserve.serving.security.tls import tell_refused
 PROOF_HEADER = "X-Macroserve-Proof"
 _AUDIENCE_HEADER = "X-Macroserve-Audience"
 """Header that ``to`` sets and the session replaces by the token: it never travels."""
-_NONCE_BYTES = 12
 
 
 class UnprovedError(aiohttp.ClientError):
@@ -61,7 +59,7 @@ def session(
             return await _sent(request, handler)
         purpose, _, name = named.partition("/")
         audience, ring = Audience(Purpose(purpose), name), keys.ring
-        token = issue(ring, audience, time.time(), secrets.token_urlsafe(_NONCE_BYTES))
+        token = new_token(ring, audience)
         request.headers.update(bearer(token))
         response = await _sent(request, handler)
         given = response.headers.get(PROOF_HEADER, "")
