@@ -26,21 +26,21 @@ class IngressMetrics:
     """The metrics of one ingress.
 
     attainment: share of requests that should meet their targets.
+    names: labels of each sample.
     """
 
     def __init__(self, namespace: str, macroinstance: str, attainment: float) -> None:
         self.registry = CollectorRegistry()
-        names = ("namespace", "macroinstance")
-        self._names = {"namespace": namespace, "macroinstance": macroinstance}
+        self.names = {"namespace": namespace, "macroinstance": macroinstance}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, (*names, *labels), registry=self.registry)
+            return Counter(name, text, (*self.names, *labels), registry=self.registry)
 
         def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
-            return Histogram(name, text, names, buckets=buckets, registry=self.registry)
+            return Histogram(name, text, self.names, buckets=buckets, registry=self.registry)
 
         def gauge(name: str, text: str) -> Gauge:
-            return Gauge(name, text, names, registry=self.registry).labels(**self._names)
+            return Gauge(name, text, self.names, registry=self.registry).labels(**self.names)
 
         self._requests = counter(
             "macroserve_requests", "Requests ended, by outcome: ok, failed, cancelled", "outcome"
@@ -73,22 +73,22 @@ class IngressMetrics:
         ).set(attainment)
 
     def refused(self, reason: str) -> None:
-        self._refused.labels(**self._names, reason=reason).inc()
+        self._refused.labels(**self.names, reason=reason).inc()
 
     def rerouted(self, reason: str) -> None:
-        self._rerouted.labels(**self._names, reason=reason).inc()
+        self._rerouted.labels(**self.names, reason=reason).inc()
 
     def poisoned(self) -> None:
-        self._poisoned.labels(**self._names).inc()
+        self._poisoned.labels(**self.names).inc()
 
     def placed(self, reason: str) -> None:
-        self._placed.labels(**self._names, reason=reason).inc()
+        self._placed.labels(**self.names, reason=reason).inc()
 
     @contextmanager
     def request(self, arrival_s: float, request: TokenRequest, slo: Slo) -> Iterator[ServedRequest]:
         """Count a request from its arrival to its end."""
         record = ServedRequest(arrival_s, slo)
-        self._prompt_tokens.labels(**self._names).inc(len(request.token_ids))
+        self._prompt_tokens.labels(**self.names).inc(len(request.token_ids))
         self._in_flight.inc()
         try:
             yield record
@@ -100,14 +100,14 @@ class IngressMetrics:
             self._end(record)
 
     def _end(self, record: ServedRequest) -> None:
-        self._requests.labels(**self._names, outcome=record.outcome).inc()
-        self._tokens.labels(**self._names).inc(record.num_tokens)
+        self._requests.labels(**self.names, outcome=record.outcome).inc()
+        self._tokens.labels(**self.names).inc(record.num_tokens)
         if record.ttft_s is not None:
-            self._ttft.labels(**self._names).observe(record.ttft_s)
+            self._ttft.labels(**self.names).observe(record.ttft_s)
         if record.tpot_s is not None:
-            self._tpot.labels(**self._names).observe(record.tpot_s)
+            self._tpot.labels(**self.names).observe(record.tpot_s)
         if record.outcome == "ok" and record.attained:
-            self._attained.labels(**self._names).inc()
+            self._attained.labels(**self.names).inc()
 
     def page(self) -> str:
         return generate_latest(self.registry).decode()

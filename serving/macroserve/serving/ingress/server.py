@@ -245,21 +245,14 @@ class IngressServer:
             *((page, {"ingress": _replica(a)}) for page, a in zip(peer_pages, peers, strict=True)),
             (self._cell_page(), {}),
             *(
-                (page, {**self._names, "instance": m.name, "pool": m.pool.value})
+                (page, {**self._metrics.names, "instance": m.name, "pool": m.pool.value})
                 for page, m in zip(instance_pages, members, strict=True)
             ),
         ]
         return await _merged(pages)
 
     def _cell_page(self) -> str:
-        return cell_page(self._directory.summaries, self._names)
-
-    @property
-    def _names(self) -> dict[str, str]:
-        return {
-            "namespace": self._options.namespace,
-            "macroinstance": self._options.macroinstance,
-        }
+        return cell_page(self._directory.summaries, self._metrics.names)
 
 
 async def _merged(pages: list[tuple[str, dict[str, str]]]) -> Response:
