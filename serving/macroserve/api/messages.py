@@ -14,7 +14,7 @@ from macroserve.core.status import CellView, InstanceStatus, Pool
 
 _T = TypeVar("_T")
 
-# Of an instance's server, see ``instance``.
+# Of an instance's control server, see ``serving.instance.server``.
 STATUS_PATH = "/macroserve/status"
 COMMAND_PATH = "/macroserve/command"
 PROBE = "probe"

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from macroserve.engine.engine import EngineShape
+
 MAX_LINE_BYTES = 1 << 20
 
 T = TypeVar("T")
@@ -27,14 +29,11 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """The server listens at ``address``. The rest: of its process and its engine's shape."""
+    """The server listens at ``address``."""
 
     pid: int
     address: str
-    num_blocks: int
-    block_size: int
-    max_num_seqs: int
-    hybrid_cache: str
+    shape: EngineShape
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

@@ -116,6 +116,7 @@ class InstanceServer:
         path = f"{self._folder.name}/status"
         self._receiver = await StatusReceiver.listen(path, self._feed.publish, self._observe_engine)
         started = await self._tokens.start(path, self._observe_server)
+        shape = started.shape
         self._judge = HealthJudge(started.pid, _now())
         self._handle = InstanceHandle(
             name=options.name,
@@ -123,13 +124,13 @@ class InstanceServer:
             incarnation=options.incarnation,
             address=started.address,
             pool=options.pool,
-            hybrid_cache=started.hybrid_cache,
+            hybrid_cache=shape.hybrid_cache,
             tensor_parallel=self._settings.tensor_parallel,
             pipeline_parallel=self._settings.pipeline_parallel,
-            num_blocks=started.num_blocks,
-            block_size=started.block_size,
+            num_blocks=shape.num_blocks,
+            block_size=shape.block_size,
             max_model_len=self._settings.max_model_len,
-            max_num_seqs=started.max_num_seqs,
+            max_num_seqs=shape.max_num_seqs,
             control=base_url(self._keys.tls, options.host, listener.getsockname()[1]),
         )
         app = Starlette(
@@ -144,7 +145,7 @@ class InstanceServer:
         self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         await self._server.start(listener)
         self._judging.start("judges its health", self._keep_judging(), may_end=True)
-        log.info("hybrid cache", instance=options.name, decision=started.hybrid_cache)
+        log.info("hybrid cache", instance=options.name, decision=shape.hybrid_cache)
         return self.identity()
 
     def identity(self) -> InstanceIdentity:

@@ -2,7 +2,7 @@
 
 ``POST /inference/v1/generate``, ``POST /macroserve/stopped`` (its text has met a stop string) and
 ``GET /metrics``; nothing here is asked whether the instance works, for one request may hold this
-process's loop for seconds (see ``instance``).
+process's loop for seconds (see ``instance.server``).
 """
 
 import asyncio
@@ -98,15 +98,8 @@ class TokenServer:
         app.state.server = self._server
         await self._server.start(listener)
         self._beating.start("tells how the server stands", self._beat(on_beat))
-        shape = self._engine.shape
-        return Started(
-            pid=os.getpid(),
-            address=base_url(self._keys.tls, self._options.host, listener.getsockname()[1]),
-            num_blocks=shape.num_blocks,
-            block_size=shape.block_size,
-            max_num_seqs=shape.max_num_seqs,
-            hybrid_cache=shape.hybrid_cache,
-        )
+        address = base_url(self._keys.tls, self._options.host, listener.getsockname()[1])
+        return Started(os.getpid(), address, self._engine.shape)
 
     @property
     def fault(self) -> str | None:
