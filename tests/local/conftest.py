@@ -16,7 +16,7 @@ from macroserve.local.reconciler import Reconciler
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[Scene]]:
-    monkeypatch.setattr(reconcile, "ROUND_S", 0)
+    monkeypatch.setattr(reconcile, "RECONCILE_INTERVAL_S", 0)
 
     async def begin(instances: int, world: FakeCluster | None = None) -> Scene:
         world = world or FakeCluster()

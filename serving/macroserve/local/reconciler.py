@@ -36,12 +36,12 @@ from macroserve.serving.causes import cause_of
 from macroserve.serving.ray.cells import DeployError
 from macroserve.serving.ray.cluster import RayCluster
 
-ROUND_S = 0.5
+RECONCILE_INTERVAL_S = 0.5
 MAX_FIRST_FAILURES = 3
 """Failed starts in a row that end a deployment in which no instance has ever served."""
 BACKOFF = Backoff()
 FIRST_CELL = "cell-0"
-_ROUND = "round"
+_RECONCILE = "reconcile"
 """Name under which failures of whole reconciles are counted; no instance and no cell has it."""
 
 
@@ -92,15 +92,15 @@ class Reconciler:
             while not self._is_hopeless:
                 try:
                     await self._change(await self._observe())
-                    self._retries.succeeded(_ROUND)
+                    self._retries.succeeded(_RECONCILE)
                 except AdminError:
                     pass  # an ingress, a cell or an instance is on its way up or down: look again
                 except Exception as error:
                     # Ray's own processes may be away; whatever it is, what serves goes on.
-                    failure = self._retries.failed(_ROUND, cause_of(error), _now())
+                    failure = self._retries.failed(_RECONCILE, cause_of(error), _now())
                     if failure.is_new:
                         self._on_event(f"The deployment cannot be looked after: {failure.cause}")
-                await asyncio.sleep(ROUND_S)
+                await asyncio.sleep(RECONCILE_INTERVAL_S)
             raise StartError(cause_of(self._failure)) from self._failure
         finally:
             for task in self._starting.values():
@@ -125,7 +125,8 @@ class Reconciler:
 
     async def _observe(self) -> Fleet:
         """Observe the cluster without instances that hang, which are replaced under their names."""
-        starting = tuple(self._starting)  # one that serves from now on may count in the next round
+        # An instance that serves from now on may count in the next reconcile.
+        starting = tuple(self._starting)
         alive = await self._cluster.instance_names()
         self._drain_ends_s = {n: end for n, end in self._drain_ends_s.items() if n in alive}
         cells = await self._cluster.cells()
