@@ -161,8 +161,10 @@ def test_scale_to_less_than_one_instance_is_refused() -> None:
     assert invoke("scale", "many").exit_code == 2
 
 
-def deployment(name: str, pid: int) -> state.Deployment:
-    return state.Deployment(name, pid, "http://e", "http://p", "admin", "http://c", "control")
+def deployment(name: str, pid: int) -> state.RunningDeployment:
+    return state.RunningDeployment(
+        name, pid, "http://e", "http://p", "admin", "http://c", "control"
+    )
 
 
 def test_state_files_are_private_and_found_by_name() -> None:

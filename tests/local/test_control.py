@@ -6,7 +6,7 @@ import pytest
 
 from macroserve.api.manifest import ManifestError
 from macroserve.local.control import ControlServer, OrderRefusedError, send
-from macroserve.local.state import Deployment
+from macroserve.local.state import RunningDeployment
 
 NOBODY = "127.0.0.1:9"
 """Nothing listens there: what goes there is lost."""
@@ -23,7 +23,7 @@ async def ordered(order: str, body: str) -> str:
     server = ControlServer("token", lambda text: f"applied {text}", _scale)
     control = await server.start()
     try:
-        deployment = Deployment("test", 1, "http://e", "http://p", "admin", control, "token")
+        deployment = RunningDeployment("test", 1, "http://e", "http://p", "admin", control, "token")
         return await asyncio.to_thread(send, deployment, order, body)
     finally:
         await server.stop()

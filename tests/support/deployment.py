@@ -18,7 +18,7 @@ import yaml
 from cluster import ports
 from world.waiting import eventually
 
-from macroserve.local.state import Deployment
+from macroserve.local.state import RunningDeployment
 
 MACROSERVE = [sys.executable, "-c", "from macroserve.cli.entry import main; main()"]
 
@@ -115,9 +115,9 @@ class Up:
         )
 
     @property
-    def state(self) -> Deployment:
+    def state(self) -> RunningDeployment:
         path = self.folder / "state" / "macroserve" / "test.json"
-        return Deployment(**json.loads(path.read_text()))
+        return RunningDeployment(**json.loads(path.read_text()))
 
     def report(self) -> list[dict[str, Any]]:
         """The cells, as the admin API reports them."""

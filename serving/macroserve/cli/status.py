@@ -11,20 +11,20 @@ from rich.text import Text
 
 from macroserve.api.client import local_client
 from macroserve.api.messages import CellReport, InstanceReport, Report
-from macroserve.local.state import Deployment
+from macroserve.local.state import RunningDeployment
 
 REFRESH_S = 0.5
 PHASE_STYLES = {"prefill": "bold yellow", "decode": "green", "mixed": "cyan", "idle": "dim"}
 
 
-async def show_once(deployment: Deployment, console: Console) -> None:
+async def show_once(deployment: RunningDeployment, console: Console) -> None:
     """Show the deployment once. Raises AdminError when the deployment does not answer."""
     async for report in _reports(deployment):
         console.print(table(deployment.name, report))
         return
 
 
-async def watch(deployment: Deployment, console: Console) -> None:
+async def watch(deployment: RunningDeployment, console: Console) -> None:
     """Show the deployment again and again, until cancelled."""
     with Live(console=console, refresh_per_second=4, screen=False) as live:
         async for report in _reports(deployment):
@@ -32,7 +32,7 @@ async def watch(deployment: Deployment, console: Console) -> None:
             await asyncio.sleep(REFRESH_S)
 
 
-async def _reports(deployment: Deployment) -> AsyncIterator[Report]:
+async def _reports(deployment: RunningDeployment) -> AsyncIterator[Report]:
     async with local_client(deployment.private, deployment.admin_token) as admin:
         while True:
             yield await admin.report()

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from macroserve.api.auth import TokenCheck, bearer
 from macroserve.api.manifest import ManifestError
-from macroserve.local.state import Deployment
+from macroserve.local.state import RunningDeployment
 
 
 class ControlServer:
@@ -56,7 +56,7 @@ class OrderRefusedError(Exception):
     """The running deployment did not take an order; the message is for people."""
 
 
-def send(deployment: Deployment, order: str, body: str) -> str:
+def send(deployment: RunningDeployment, order: str, body: str) -> str:
     try:
         response = httpx.post(
             f"{deployment.control}/{order}",

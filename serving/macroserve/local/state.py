@@ -21,7 +21,7 @@ class NameTakenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class RunningDeployment:
     """A deployment that runs on this machine."""
 
     name: str
@@ -66,7 +66,7 @@ def log_file(name: str) -> Path:
     return path
 
 
-def write(deployment: Deployment) -> None:
+def write(deployment: RunningDeployment) -> None:
     """Write the file of a deployment whose name is claimed."""
     path = _path(deployment.name)
     path.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def remove(name: str) -> None:
     _path(name).unlink(missing_ok=True)
 
 
-def find(name: str | None) -> Deployment:
+def find(name: str | None) -> RunningDeployment:
     """Return the running deployment of that name, or the only one. Raises NotRunningError."""
     running = [d for path in sorted(state_folder().glob("*.json")) if (d := _read(path))]
     chosen = [d for d in running if name in (None, d.name)]
@@ -97,10 +97,10 @@ def _path(name: str) -> Path:
     return state_folder() / f"{name}.json"
 
 
-def _read(path: Path) -> Deployment | None:
+def _read(path: Path) -> RunningDeployment | None:
     """Read a deployment; return None for a file that an ended process left behind."""
     try:
-        deployment = msgspec.json.decode(path.read_bytes(), type=Deployment)
+        deployment = msgspec.json.decode(path.read_bytes(), type=RunningDeployment)
         os.kill(deployment.pid, 0)
     except (OSError, msgspec.MsgspecError):
         return None

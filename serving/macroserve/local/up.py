@@ -154,7 +154,7 @@ class Up:
         control = ControlServer(control_token, self._apply, self._scale)
         try:
             state.write(
-                state.Deployment(
+                state.RunningDeployment(
                     self._manifest.name,
                     os.getpid(),
                     self._endpoint,
