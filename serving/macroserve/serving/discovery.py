@@ -28,7 +28,7 @@ ANSWER_TIMEOUT_S = 2.0
 
 
 class InstanceDiscovery(Protocol):
-    """Plain data, so that it can go to another process."""
+    """A discovery of instances is plain data, which can go to another process."""
 
     async def find(self) -> list[InstanceIdentity]:
         """Return the identities of all instances that serve."""

@@ -55,7 +55,7 @@ def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenServerOptions:
-    """Plain data, so that it can go to another process."""
+    """The options of a token server are plain data, which can go to another process."""
 
     settings: EngineSettings
     name: str

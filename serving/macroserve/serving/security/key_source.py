@@ -18,7 +18,7 @@ SECRET = "secret"
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """Plain data, so that it can go to another process."""
+    """The source names where the keys are; it is plain data, which can go to another process."""
 
     purposes: tuple[Purpose, ...]
     """Purposes of the keys that are needed."""

@@ -26,7 +26,7 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsSource:
-    """Plain data, so that it can go to another process."""
+    """The source names where the files are; it is plain data, which can go to another process."""
 
     folder: str
     """Folder with ``tls.crt``, ``tls.key`` and ``ca.crt``, in PEM."""
