@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from support.deployment import free_port
 
 from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import DesiredFleet
@@ -130,3 +131,23 @@ async def test_up_on_ctrl_c_stops_once(log: io.StringIO) -> None:
     await stopped(task)
     text = log.getvalue()
     assert text.count("Stopping") == 1 and text.count("Stopped") == 1
+
+
+def test_up_whose_paths_have_brackets_prints_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended:
+        def __init__(self, *_: object) -> None: ...
+
+        async def run(self) -> None: ...
+
+    folder, states, out = tmp_path / "[v2]", tmp_path / "[bold]", io.StringIO()
+    folder.mkdir()
+    manifest = folder / "m.yaml"
+    manifest.write_text(MANIFEST.read_text())
+    monkeypatch.setenv("XDG_STATE_HOME", str(states))
+    monkeypatch.setenv(up.FILE_VARIABLE, "")
+    monkeypatch.setattr(up, "Up", Ended)
+    up.run(UpOptions(manifest, "127.0.0.1", free_port(), None, None), Console(file=out, width=300))
+    assert f"from {manifest}" in out.getvalue()
+    assert f"Logs are in {states}" in out.getvalue()

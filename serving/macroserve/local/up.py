@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from macroserve.api.auth import new_secret
 from macroserve.api.keys import Purpose
@@ -75,14 +76,14 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
     progress = Progress(console)
     progress.step(
         f"[bold]{manifest.name}[/bold]: {manifest.spec.instances} instances, "
-        f"strategy {manifest.strategy.name}, from {options.path}"
+        f"strategy {manifest.strategy.name}, from {escape(str(options.path))}"
     )
     log_file = state.log_file(manifest.name)
     os.environ[FILE_VARIABLE] = str(log_file)
-    progress.step(f"Logs are in {log_file}")
+    progress.say(f"Logs are in {log_file}")
     template = chat_template(manifest, options.path.parent)
     settings = engine_settings(manifest, model_folder(manifest), template)
-    progress.step(f"Model {settings.model}")
+    progress.say(f"Model {settings.model}")
     if manifest.spec.autoscaling is not None:
         progress.problem("spec.autoscaling has no effect here: only the operator scales by itself")
     if manifest.spec.ingress.api_keys_secret is not None:
