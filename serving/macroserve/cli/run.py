@@ -109,7 +109,8 @@ def head(
 
         from macroserve.serving.discovery import DnsInstances
         from macroserve.serving.head.server import HeadOptions, HeadServer
-        from macroserve.serving.ray.cells import CellOptions, RayCells
+        from macroserve.serving.ray.cell_deployment import CellOptions
+        from macroserve.serving.ray.cells import RayCells
 
         discovery = DnsInstances(tuple(services.split(",")), keys)
         cells = RayCells(

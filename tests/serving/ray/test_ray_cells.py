@@ -9,7 +9,8 @@ from support.keys import source
 
 from macroserve.core.request import Slo
 from macroserve.serving.ray import cells as ray_cells
-from macroserve.serving.ray.cells import CellOptions, DeployError, RayCells, RayLostError
+from macroserve.serving.ray.cell_deployment import CellOptions
+from macroserve.serving.ray.cells import DeployError, RayCells, RayLostError
 from macroserve.serving.ray.instances import RayInstances
 
 

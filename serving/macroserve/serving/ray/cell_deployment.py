@@ -1,5 +1,7 @@
 """A cell scheduler as Ray Serve runs it: a process that is started again when it ends."""
 
+from dataclasses import dataclass
+
 from ray import serve
 
 from macroserve.core.request import Slo
@@ -15,6 +17,21 @@ from macroserve.serving.security.key_source import KeySource, LiveKeys
 HEALTH_CHECK_S = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOptions:
+    """The options of all cell schedulers of a deployment."""
+
+    strategy: str
+    slo: Slo
+    discovery: InstanceDiscovery
+    """A scheduler that starts again finds its instances by it."""
+    keys: KeySource
+    host: str = "127.0.0.1"
+    """Address that they listen on."""
+    ports: range = range(1)
+    """Ports that they may listen on; 0 for any."""
+
+
 @serve.deployment(
     num_replicas=1,
     health_check_period_s=HEALTH_CHECK_S,
@@ -23,22 +40,14 @@ HEALTH_CHECK_S = 1.0
     ray_actor_options={"num_cpus": 0},
 )
 class CellDeployment:
-    async def __init__(
-        self,
-        name: str,
-        strategy_name: str,
-        slo: Slo,
-        keys: KeySource,
-        host: str,
-        ports: range,
-        discovery: InstanceDiscovery,
-    ) -> None:
+    async def __init__(self, name: str, options: CellOptions) -> None:
         logs.configure()
         try:
-            live = LiveKeys(keys)
-            self._scheduler = CellScheduler(name, strategy(strategy_name), slo, live)
-            self._server = CellServer(self._scheduler, live, host, cell_ports(name, ports))
-            await self._scheduler.start(await discovery.find())
+            keys = LiveKeys(options.keys)
+            self._scheduler = CellScheduler(name, strategy(options.strategy), options.slo, keys)
+            ports = cell_ports(name, options.ports)
+            self._server = CellServer(self._scheduler, keys, options.host, ports)
+            await self._scheduler.start(await options.discovery.find())
             announce(name, await self._server.start())
         except Exception as error:
             raise RuntimeError(cause_of(error)) from None

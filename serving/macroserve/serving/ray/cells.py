@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Any, Never
 
 import ray
@@ -12,12 +11,9 @@ from ray import serve
 from ray._private import worker
 from ray.serve.schema import ApplicationStatus
 
-from macroserve.core.request import Slo
 from macroserve.serving.causes import cause_of, one_line
-from macroserve.serving.discovery import InstanceDiscovery
-from macroserve.serving.ray.cell_deployment import CellDeployment
+from macroserve.serving.ray.cell_deployment import CellDeployment, CellOptions
 from macroserve.serving.ray.registry import withdraw
-from macroserve.serving.security.key_source import KeySource
 
 CELL_PREFIX = "cell-"
 OBJECT_STORE_BYTES = 100 << 20
@@ -28,21 +24,6 @@ WATCH_S = 1.0
 SILENCE_S = 20.0
 """Less than Ray's processes wait before they end themselves (60 s), more than a busy machine
 takes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellOptions:
-    """The options of all cell schedulers of a deployment."""
-
-    strategy: str
-    slo: Slo
-    discovery: InstanceDiscovery
-    """A scheduler that starts again finds its instances by it."""
-    keys: KeySource
-    host: str = "127.0.0.1"
-    """Address that they listen on."""
-    ports: range = range(1)
-    """Ports that they may listen on; 0 for any."""
 
 
 class DeployError(Exception):
@@ -111,20 +92,11 @@ class RayCells:
     async def deploy_cell(self, name: str) -> None:
         """Start a cell scheduler; return when it runs, at once if it does already. Raises
         DeployError."""
-        options = self._cell_options
         async with self._deploying[name]:
             if (await self._applications()).get(name) == ApplicationStatus.RUNNING:
                 return
             deployment: Any = CellDeployment
-            app = deployment.bind(
-                name,
-                options.strategy,
-                options.slo,
-                options.keys,
-                options.host,
-                options.ports,
-                options.discovery,
-            )
+            app = deployment.bind(name, self._cell_options)
             await asyncio.to_thread(run_application, app, name)
 
     async def delete_cell(self, name: str) -> None:

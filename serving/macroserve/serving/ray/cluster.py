@@ -18,7 +18,8 @@ from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.discovery import ANSWER_TIMEOUT_S
 from macroserve.serving.ingress.server import IngressOptions
-from macroserve.serving.ray.cells import CellOptions, RayCells, run_application
+from macroserve.serving.ray.cell_deployment import CellOptions
+from macroserve.serving.ray.cells import RayCells, run_application
 from macroserve.serving.ray.deployments import INGRESS_APP, IngressDeployment, InstanceActor
 from macroserve.serving.ray.instances import RayInstances
 from macroserve.serving.security.key_source import KeySource
@@ -74,15 +75,15 @@ class RayCluster(RayCells):
             num_cpus=0,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(options.threads)}},
         ).remote(
-            options.settings.to_dict(),
+            options.settings,
             name,
             self._namespace,
             int(time.time() * 1000),
             KeySource(PURPOSES[Role.INSTANCE], secret=options.secret),
-            pool.value,
+            pool,
         )
         try:
-            return InstanceIdentity(*await actor.start.remote())
+            return await actor.start.remote()
         except BaseException:
             ray.kill(actor)
             raise
@@ -132,5 +133,5 @@ class RayCluster(RayCells):
         options = self._options
         ingress: Any = IngressDeployment
         deployment = ingress.options(num_replicas=options.ingress_replicas)
-        app = deployment.bind(options.settings.to_dict(), options.ingress)
+        app = deployment.bind(options.settings, options.ingress)
         await asyncio.to_thread(run_application, app, INGRESS_APP)

@@ -6,10 +6,10 @@ Ray starts, watches and restarts them; requests and tokens do not travel over Ra
 
 import asyncio
 import os
-from typing import Any
 
 from ray import serve
 
+from macroserve.api.messages import InstanceIdentity
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving import logs
@@ -34,25 +34,24 @@ class InstanceActor:
 
     def __init__(
         self,
-        settings: dict[str, Any],
+        settings: EngineSettings,
         name: str,
         namespace: str,
         incarnation: int,
         keys: KeySource,
-        pool: str,
+        pool: Pool,
     ) -> None:
         logs.configure()
-        options = InstanceOptions(name, namespace, incarnation, keys, Pool(pool))
-        engine = EngineSettings.from_dict(settings)
+        options = InstanceOptions(name, namespace, incarnation, keys, pool)
         tokens = TokenProcess(
             TokenServerOptions(
-                settings=engine, name=name, pool=options.pool, host=options.host, keys=keys
+                settings=settings, name=name, pool=pool, host=options.host, keys=keys
             )
         )
-        self._server = InstanceServer(engine, options, tokens)
+        self._server = InstanceServer(settings, options, tokens)
         self._watcher: asyncio.Task[None] | None = None
 
-    async def start(self) -> tuple[str, str, str | None]:
+    async def start(self) -> InstanceIdentity:
         """Start the instance and return its identity once it serves. Raises what kept it from
         starting."""
         try:
@@ -63,10 +62,8 @@ class InstanceActor:
         self._watcher = asyncio.create_task(self._watch())
         return self.identity()
 
-    def identity(self) -> tuple[str, str, str | None]:
-        """Return the fields of ``InstanceIdentity``."""
-        identity = self._server.identity()
-        return identity.name, identity.handle, identity.cell
+    def identity(self) -> InstanceIdentity:
+        return self._server.identity()
 
     def cause(self) -> str | None:
         """Return why the instance cannot serve, as the end of a sentence; None while it can."""
@@ -89,10 +86,10 @@ class InstanceActor:
     ray_actor_options={"num_cpus": 0},
 )
 class IngressDeployment:
-    async def __init__(self, settings: dict[str, Any], options: IngressOptions) -> None:
+    async def __init__(self, settings: EngineSettings, options: IngressOptions) -> None:
         logs.configure()
         try:
-            self._server = IngressServer(EngineSettings.from_dict(settings), options, cell_urls)
+            self._server = IngressServer(settings, options, cell_urls)
             await self._server.start()
         except Exception as error:
             raise RuntimeError(cause_of(error)) from None

@@ -37,7 +37,7 @@ class RayInstances:
         async def ask(actor: Any) -> InstanceIdentity | None:
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                    return InstanceIdentity(*await actor.identity.remote())
+                    return await actor.identity.remote()
             except (TimeoutError, AssertionError, RayError):
                 return None
 
