@@ -61,10 +61,10 @@ async def probe(**_: Any) -> str:
 
 @kopf.on.event(*RESOURCE)
 async def changed(event: kopf.RawEvent, **_: Any) -> None:
-    metadata: dict[str, Any] = dict(event["object"]["metadata"])
-    # Nobody reads them, and they are most of what the API server says of a resource.
-    metadata.pop("managedFields", None)
-    resource = {**event["object"], "metadata": metadata}
+    resource: dict[str, Any] = dict(event["object"])
+    # Nobody reads managed fields, most of what the API server says of a resource.
+    resource["metadata"] = {**resource["metadata"]}
+    resource["metadata"].pop("managedFields", None)
     (runtime.queue.gone if event["type"] == "DELETED" else runtime.queue.changed)(resource)
 
 
