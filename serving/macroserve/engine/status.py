@@ -34,13 +34,15 @@ def decode(data: bytes | str) -> InstanceStatus:
 class StatusSender:
     """The sender is the engine process's end of the socket for statuses.
 
-    path: path of the receiver's socket; None without a receiver.
+    path: path of the receiver's socket, which may be removed afterwards; None without a receiver.
     """
 
     def __init__(self, path: str | None) -> None:
-        self._path = path
+        self._has_receiver = path is not None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
+        if path is not None:
+            self._socket.connect(path)
         self._admitted: tuple[str, ...] = ()
 
     def send(self, status: InstanceStatus) -> None:
@@ -54,10 +56,10 @@ class StatusSender:
         self._send(_encoder.encode(beat))
 
     def _send(self, data: bytes) -> bool:
-        if self._path is not None:
+        if self._has_receiver:
             try:
-                self._socket.sendto(data, self._path)
-            except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
+                self._socket.send(data)
+            except (BlockingIOError, ConnectionError):
                 return False
         return True
 

@@ -1,6 +1,7 @@
 """Instances that drain or leave, and what becomes of the requests they have."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from support.emulated_world import expected_tokens, running, token_request
@@ -16,6 +17,10 @@ from macroserve.serving.security.calls import session, to
 
 LP = Pool.LP
 LP3 = {"cell-0": {"a": LP, "b": LP, "c": LP}}
+
+
+def files(folder: Path) -> list[Path]:
+    return [*folder.iterdir()]
 
 
 async def test_draining_instance_finishes_what_runs_and_hands_back_what_waits() -> None:
@@ -141,3 +146,12 @@ async def test_instance_without_grace_leaves_anyway() -> None:
         await leaving.stop()
         assert await asyncio.gather(*streams) == [expected_tokens(r) for r in requests]
         assert world.metric("macroserve_reroutes_total", reason="broken") > 0
+
+
+async def test_instance_that_is_killed_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with running({"cell-0": {"a": LP}}) as world:
+        await world.tokens(token_request("r", 5))
+        assert files(tmp_path) == []

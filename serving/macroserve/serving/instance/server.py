@@ -116,6 +116,8 @@ class InstanceServer:
         path = f"{self._folder.name}/status"
         self._receiver = await StatusReceiver.listen(path, self._feed.publish, self._observe_engine)
         started = await self._tokens.start(path, self._observe_server)
+        # The engine is connected. An instance that is killed could not remove the folder later.
+        self._folder.cleanup()
         shape = started.shape
         self._judge = HealthJudge(started.pid, _now())
         self._handle = InstanceHandle(
