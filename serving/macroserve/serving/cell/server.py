@@ -9,6 +9,7 @@ import contextlib
 import errno
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import aiohttp
@@ -49,6 +50,19 @@ def cell_ports(cell: str, ports: range) -> list[int]:
     return [*ports[first:], *ports[:first]]
 
 
+@dataclass(slots=True)
+class _Ingress:
+    """An ingress is connected by a WebSocket.
+
+    Attributes:
+        transport: Connection under the WebSocket.
+        address: Address that it gave; empty before.
+    """
+
+    transport: asyncio.Transport | None
+    address: str = ""
+
+
 class CellServer:
     """The server of a cell scheduler.
 
@@ -66,7 +80,7 @@ class CellServer:
         self._keys = keys
         self._host = host
         self._ports = ports
-        self._ingresses: dict[web.WebSocketResponse, str] = {}
+        self._ingresses: dict[web.WebSocketResponse, _Ingress] = {}
         self._tasks = BackgroundTasks()
         app = web.Application(middlewares=[self._log_refusals, _error_middleware])
         guard(app, keys, self._audiences)
@@ -125,7 +139,7 @@ class CellServer:
     async def _serve_ingress(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=5, compress=False)
         await socket.prepare(request)
-        self._ingresses[socket] = ""
+        self._ingresses[socket] = _Ingress(request.transport)
         self._scheduler.changed.set()
         try:
             async for message in socket:
@@ -145,8 +159,9 @@ class CellServer:
             case messages.Settled(route_id=route_id, explained=explained):
                 self._scheduler.settle(route_id, explained)
             case messages.Hello(address=address):
-                self._ingresses[socket] = address
-                self._scheduler.changed.set()
+                if ingress := self._ingresses.get(socket):
+                    ingress.address = address
+                    self._scheduler.changed.set()
 
     async def _broadcast(self) -> None:
         scheduler = self._scheduler
@@ -154,7 +169,7 @@ class CellServer:
             await _wait(scheduler.changed, SUMMARY_MAX_S)
             scheduler.changed.clear()
             scheduler.members_changed.clear()
-            known = filter(None, self._ingresses.values())
+            known = [found.address for found in self._ingresses.values() if found.address]
             summary = messages.encode(scheduler.summary(known))
             await asyncio.gather(*(self._send(socket, summary) for socket in self._ingresses))
             await _wait(scheduler.members_changed, SUMMARY_MIN_S)
@@ -164,7 +179,10 @@ class CellServer:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await socket.send_bytes(summary)
         except (ConnectionError, RuntimeError, TimeoutError):
-            self._ingresses.pop(socket, None)
+            ingress = self._ingresses.pop(socket, None)
+            if ingress and ingress.transport:
+                # It would go on asking, with a view of the cell that nobody renews.
+                ingress.transport.abort()
 
     # -- orders
 
