@@ -64,8 +64,9 @@ class CellConnection:
             del self._waiting[query.route_id]
 
     async def send(self, message: messages.ToCell) -> None:
-        with contextlib.suppress(ConnectionError):
-            await self._socket.send_bytes(messages.encode(message))
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(REPLY_TIMEOUT_S):
+                await self._socket.send_bytes(messages.encode(message))
 
     async def close(self) -> None:
         self._reader.cancel()
