@@ -26,6 +26,8 @@ from macroserve.serving.security.key_source import KeySource
 
 FREE_NAME_TIMEOUT_S = 10.0
 """How long Ray may take to forget an actor that was killed."""
+START_TIMEOUT_S = 3600.0
+"""How long an instance may load its model, as long as a pod's start-up probe lets it."""
 KILLED = "its process was killed or has crashed"
 SILENT = "it does not answer"
 
@@ -62,7 +64,7 @@ class RayCluster(RayCells):
 
     async def start_instance(self, name: str, pool: Pool) -> InstanceIdentity:
         """Start an instance; return once it has generated a token. Raises what kept it from
-        starting.
+        starting, TimeoutError if it takes longer than START_TIMEOUT_S.
 
         Whatever holds that name still, hung or left behind, is in no cell any more and goes.
         """
@@ -83,7 +85,8 @@ class RayCluster(RayCells):
             pool,
         )
         try:
-            return await actor.start.remote()
+            async with asyncio.timeout(START_TIMEOUT_S):
+                return await actor.start.remote()
         except BaseException:
             ray.kill(actor)
             raise
