@@ -50,7 +50,7 @@ def main(folder: Path, name: str) -> None:
     prompts = [[rnd.randrange(3, 2000) for _ in range(length)] for length in (1, 40, 63, 130)]
     tokens, attended = [], MagicMock(wraps=attend_hidden)
     triton_attention.attend_hidden = attended
-    for args in (stock_args(settings, folder), instance_args(settings, folder)):
+    for args in (stock_args(settings), instance_args(settings)):
         with offline_engine(args) as engine, chosen_caches(lambda index: CacheKind.HIDDEN):
             for index, prompt in enumerate(prompts):
                 engine.add(str(index), prompt, NUM_TOKENS)

@@ -4,7 +4,6 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,10 +128,9 @@ class InstanceEngine(OfflineEngine):
         return self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
 
 
-def instance_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
-    """Return the arguments with which an instance starts its engine. Its statuses go to `folder`,
-    where no process reads them."""
-    args = engine_args(settings, Pool.LP, str(folder / "status"))
+def instance_args(settings: EngineSettings) -> AsyncEngineArgs:
+    """Return the arguments with which an instance starts its engine; nobody reads its statuses."""
+    args = engine_args(settings, Pool.LP, None)
     verdict = decide_hybrid_cache(
         strategy(settings.strategy),
         settings.hybrid_cache,
@@ -141,9 +139,9 @@ def instance_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
     return with_hybrid_cache(args) if verdict.on else args
 
 
-def stock_args(settings: EngineSettings, folder: Path) -> AsyncEngineArgs:
+def stock_args(settings: EngineSettings) -> AsyncEngineArgs:
     """The same model and limits with vLLM's own scheduler, worker and attention."""
-    args = engine_args(settings, Pool.LP, str(folder / "status"))
+    args = engine_args(settings, Pool.LP, None)
     return replace(args, scheduler_cls=None, additional_config={})
 
 

@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -53,7 +52,7 @@ def serve(tmp_path_factory):
                 args={"skip_tokenizer_init": True},
             )
             works = workload()
-            known[name] = Served(settings, works, stock_tokens(settings, works, folder))
+            known[name] = Served(settings, works, stock_tokens(settings, works))
         served = known[name]
         args = {**served.settings.args, "num_gpu_blocks_override": num_pages + 1}
         return served._replace(settings=replace(served.settings, args=args, **fields))
@@ -68,8 +67,8 @@ def workload() -> list[Work]:
     return [Work([rnd.randrange(3, 2000) for _ in range(n)], m) for n, m in lengths]
 
 
-def stock_tokens(settings: EngineSettings, works: list[Work], folder: Path) -> list[list[int]]:
-    with offline_engine(stock_args(settings, folder)) as engine:
+def stock_tokens(settings: EngineSettings, works: list[Work]) -> list[list[int]]:
+    with offline_engine(stock_args(settings)) as engine:
         for index, work in enumerate(works):
             engine.add(str(index), *work)
         tokens = engine.finish()

@@ -18,9 +18,9 @@ NUM_REQUESTS, PROMPT, RESPONSE = 64, 200, 60
 
 
 @pytest.fixture(scope="module")
-def engine(serve, tmp_path_factory):
+def engine(serve):
     served = serve("llama", num_pages=100)
-    with offline_engine(instance_args(served.settings, tmp_path_factory.mktemp("run"))) as engine:
+    with offline_engine(instance_args(served.settings)) as engine:
         yield engine
 
 

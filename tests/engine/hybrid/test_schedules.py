@@ -24,8 +24,8 @@ def served(serve):
 
 
 @pytest.fixture(scope="module")
-def engine(served, tmp_path_factory):
-    with offline_engine(instance_args(served.settings, tmp_path_factory.mktemp("run"))) as engine:
+def engine(served):
+    with offline_engine(instance_args(served.settings)) as engine:
         yield engine
 
 

@@ -35,13 +35,13 @@ def served(request, serve):
 
 
 @pytest.fixture(scope="module")
-def engine(served, tmp_path_factory):
+def engine(served):
     """Return an engine whose scratch holds only the longest request, so that most batches run in
     turn.
 
     Keys and values are recomputed there.
     """
-    args = instance_args(served.settings, tmp_path_factory.mktemp("run"))
+    args = instance_args(served.settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scratch_pages, "MIN_TOKENS", 1)
         with offline_engine(args) as engine:
