@@ -213,3 +213,20 @@ def test_read_trace_with_bursts_counts_each_timestamp_once_for_its_unit(trace_fi
 def test_read_trace_with_a_unit_for_a_form_that_has_one_raises(trace_file, text: str) -> None:
     with pytest.raises(ValueError, match="--trace-unit is for timestamp"):
         read_trace(trace_file(text), lenient=False, unit=TimeUnit.SECONDS)
+
+
+def test_hash_ids_of_mooncakes_rows_are_block_ids(trace_file) -> None:
+    path = trace_file(
+        '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [3, 0]}\n'
+        '{"timestamp": 3000, "input_length": 7, "output_length": 9}\n'
+    )
+    assert [row.block_ids for row in read_trace(path, lenient=False).rows] == [(3, 0), ()]
+
+
+@pytest.mark.parametrize("ids", ["7", "[-1]", '["a"]', "[0.5]", "null", "[true]"])
+def test_hash_ids_that_are_no_whole_numbers_are_refused(trace_file, ids: str) -> None:
+    path = trace_file(
+        f'{{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": {ids}}}\n'
+    )
+    with pytest.raises(ValueError, match=r"line 1: hash_ids is .*, expected a list of whole"):
+        read_trace(path, lenient=False)

@@ -10,6 +10,10 @@ Lengths = Sequence[tuple[int, int]]
 """Prompt and output tokens of requests, each as likely as the others."""
 
 
+BLOCK_TOKENS = 512
+"""Tokens that one of a trace's block ids stands for (Mooncake's ``hash_ids``)."""
+
+
 class Arrival(NamedTuple):
     """An arrival is one request of a load, to send to an endpoint or to simulate."""
 
@@ -21,6 +25,9 @@ class Arrival(NamedTuple):
     """Output tokens that a length predictor expects; see ``Request``."""
     max_new_tokens: int | None = None
     """Output tokens that the client asks for at most; None: as many as the model gives."""
+    block_ids: tuple[int, ...] = ()
+    """Ids of the prompt's blocks of ``BLOCK_TOKENS``, from its start; equal ids are equal tokens.
+    Empty where the prompt shares nothing."""
 
 
 def arrivals(

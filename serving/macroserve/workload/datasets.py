@@ -72,3 +72,9 @@ WORKLOADS = {
         ),
     )
 }
+
+AZURE_CONVERSATIONS = Workload(
+    "Azure conversations", Lognormal(1154.7, 1020, 14_050), Lognormal(211.13, 129, 1000)
+)
+"""Azure's LLM inference trace of 2023, conversations: means, medians and maxima of its 19,366
+requests."""

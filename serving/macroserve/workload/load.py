@@ -8,7 +8,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from macroserve.workload.arrivals import Arrival, arrivals, gamma_gaps
+from macroserve.workload.arrivals import BLOCK_TOKENS, Arrival, arrivals, gamma_gaps
 from macroserve.workload.lengths import LengthDistribution
 from macroserve.workload.trace import Trace
 
@@ -29,6 +29,17 @@ class LoadLimits:
         for limit in (self.num_requests, self.max_prompt_tokens, self.max_output_tokens):
             if limit is not None and limit < 1:
                 raise ValueError("a run has at least one request, of one token in and one out")
+
+    @property
+    def scaled_block(self) -> int:
+        """Return the tokens of a trace's block, scaled as the lengths are."""
+        return max(1, round(BLOCK_TOKENS * self.length_scale))
+
+    def applied(self, arrival: Arrival) -> Arrival:
+        """Return the arrival with its lengths scaled and capped."""
+        prompt = _limited(arrival.num_prompt_tokens, self.length_scale, self.max_prompt_tokens)
+        output = _limited(arrival.num_output_tokens, self.length_scale, self.max_output_tokens)
+        return arrival._replace(num_prompt_tokens=prompt, num_output_tokens=output)
 
 
 class Load(Protocol):
@@ -131,17 +142,7 @@ class TraceLoad:
 def plan(load: Load, limits: LoadLimits, seed: int) -> tuple[Arrival, ...]:
     """Return the requests of one run, in order of arrival. Limits must end an endless load."""
     timely = takewhile(lambda arrival: arrival.at_s < limits.duration_s, load.arrivals(seed))
-    return tuple(
-        arrival._replace(
-            num_prompt_tokens=_limited(
-                arrival.num_prompt_tokens, limits.length_scale, limits.max_prompt_tokens
-            ),
-            num_output_tokens=_limited(
-                arrival.num_output_tokens, limits.length_scale, limits.max_output_tokens
-            ),
-        )
-        for arrival in islice(timely, limits.num_requests)
-    )
+    return tuple(limits.applied(arrival) for arrival in islice(timely, limits.num_requests))
 
 
 def _limited(num_tokens: int, scale: float, cap: int | None) -> int:

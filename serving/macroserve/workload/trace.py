@@ -3,7 +3,8 @@
 - CSV with the columns TIMESTAMP, ContextTokens, GeneratedTokens (Azure LLM inference traces):
   dates with a time, in UTC where they name no zone.
 - JSON lines with ``timestamp``, ``input_length``, ``output_length`` (Mooncake): milliseconds, as in
-  that trace, unless the reader is told otherwise.
+  that trace, unless the reader is told otherwise. ``hash_ids``, where a row has them, name the
+  blocks of 512 tokens that prompts share.
 - JSON lines with ``arrival_s``, ``prompt_tokens``, ``output_tokens``: seconds.
 """
 
@@ -16,7 +17,7 @@ from enum import StrEnum
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Annotated, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -51,6 +52,14 @@ class _Keys(NamedTuple):
 _AZURE = _Keys("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MOONCAKE = _Keys("timestamp", "input_length", "output_length")
 _PLAIN = _Keys("arrival_s", "prompt_tokens", "output_tokens")
+_BLOCK_IDS = "hash_ids"
+
+
+class _Row(NamedTuple):
+    time: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    block_ids: tuple[int, ...]
 
 
 Row = tuple[int, Callable[[], Mapping[str, object]]]
@@ -85,7 +94,7 @@ def read_trace(path: Path, lenient: bool, unit: TimeUnit | None = None) -> Trace
     if unit and keys is not _MOONCAKE:
         raise ValueError(f"--trace-unit is for {_MOONCAKE.time}; {path} has {keys.time}")
 
-    rows: list[tuple[float, int, int]] = []
+    rows: list[_Row] = []
     num_rows = 0
     for number, decode in read(path, text):
         num_rows += 1
@@ -172,11 +181,13 @@ def _raise(fault: str) -> NoReturn:
     raise ValueError(fault)
 
 
-def _parse_row(row: Mapping[str, object], keys: _Keys) -> tuple[float, int, int]:
-    return (
+def _parse_row(row: Mapping[str, object], keys: _Keys) -> _Row:
+    shares = keys is _MOONCAKE and _BLOCK_IDS in row
+    return _Row(
         _parse_field(row, keys.time, _parse_date if keys is _AZURE else _parse_number),
         _parse_field(row, keys.prompt, _parse_length),
         _parse_field(row, keys.output, _parse_length),
+        _parse_field(row, _BLOCK_IDS, _parse_ids) if shares else (),
     )
 
 
@@ -214,9 +225,16 @@ def _parse_length(value: object) -> int:
     return int(number)
 
 
-def _unit(path: Path, rows: Sequence[tuple[float, int, int]]) -> TimeUnit:
+def _parse_ids(value: object) -> tuple[int, ...]:
+    try:
+        return msgspec.convert(value, tuple[Annotated[int, msgspec.Meta(ge=0)], ...])
+    except msgspec.ValidationError:
+        raise ValueError("a list of whole numbers of at least 0") from None
+
+
+def _unit(path: Path, rows: Sequence[_Row]) -> TimeUnit:
     """Return milliseconds; raise ValueError for a file that is implausibly dense in them."""
-    times = {time for time, _, _ in rows}
+    times = {row.time for row in rows}
     if len(times) > 1 and (max(times) - min(times)) / (len(times) - 1) < MIN_MEAN_GAP_MS:
         raise ValueError(
             f"{path} does not say whether {_MOONCAKE.time} is in seconds or milliseconds: "
@@ -225,12 +243,11 @@ def _unit(path: Path, rows: Sequence[tuple[float, int, int]]) -> TimeUnit:
     return TimeUnit.MILLISECONDS
 
 
-def _planned(
-    rows: Sequence[tuple[float, int, int]], seconds_per_unit: float
-) -> tuple[Arrival, ...]:
+def _planned(rows: Sequence[_Row], seconds_per_unit: float) -> tuple[Arrival, ...]:
     """Return the rows in order of arrival, on a clock in seconds that starts with the first."""
-    start = min(time for time, _, _ in rows)
+    start = min(row.time for row in rows)
     planned = (
-        Arrival((time - start) * seconds_per_unit, prompt, output) for time, prompt, output in rows
+        Arrival((time - start) * seconds_per_unit, prompt, output, block_ids=block_ids)
+        for time, prompt, output, block_ids in rows
     )
     return tuple(sorted(planned, key=lambda arrival: arrival.at_s))

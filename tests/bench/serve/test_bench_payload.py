@@ -49,3 +49,44 @@ def test_payloads_are_equal_only_with_equal_seeds(endpoint: Endpoint) -> None:
 def test_payload_vocabulary_without_ids_is_refused() -> None:
     with pytest.raises(ValueError, match="more than 10 tokens"):
         PayloadMaker("m", Endpoint.COMPLETIONS, FIRST_TOKEN_ID, (0,))
+
+
+def shared(endpoint: Endpoint, index: int, block_ids: tuple[int, ...], num_prompt: int) -> list:
+    """Return the tokens, or the words, of a prompt with blocks of 32."""
+    payloads = PayloadMaker("m", endpoint, vocab_size=2000, seed=(1,), block_tokens=32)
+    body = json.loads(payloads.body(index, Arrival(0.0, num_prompt, 7, block_ids=block_ids)))
+    return body["prompt"] if "prompt" in body else body["messages"][0]["content"].split()
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+def test_prompts_with_equal_block_ids_share_these_blocks(endpoint: Endpoint) -> None:
+    first = shared(endpoint, 0, (4, 5, 6), 96)
+    second = shared(endpoint, 1, (4, 5, 7), 96)
+    assert len(first) == len(second) == 96
+    assert first[:64] == second[:64]
+    assert first[64:] != second[64:]
+    # A block is the same wherever it stands.
+    assert shared(endpoint, 2, (6, 4), 64) == first[64:] + first[:32]
+
+
+def test_prompt_is_cut_within_its_last_block() -> None:
+    assert (
+        shared(Endpoint.COMPLETIONS, 0, (4, 5), 40)
+        == shared(Endpoint.COMPLETIONS, 1, (4, 5), 64)[:40]
+    )
+
+
+def test_prompt_longer_than_its_blocks_ends_with_tokens_of_its_own() -> None:
+    first, second = (shared(Endpoint.COMPLETIONS, index, (4,), 50) for index in (0, 1))
+    assert len(first) == 50
+    assert first[:32] == second[:32]
+    assert first[32:] != second[32:]
+
+
+def test_blocks_differ_between_runs() -> None:
+    request = Arrival(0.0, 32, 7, block_ids=(4,))
+    first, second = (
+        json.loads(PayloadMaker("m", Endpoint.COMPLETIONS, 2000, seed, 32).body(0, request))
+        for seed in ((1, 0), (1, 1))
+    )
+    assert first["prompt"] != second["prompt"]

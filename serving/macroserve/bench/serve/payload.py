@@ -1,17 +1,18 @@
 """Make the body of each request from a seed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 import numpy as np
 
-from macroserve.workload.arrivals import Arrival
+from macroserve.workload.arrivals import BLOCK_TOKENS, Arrival
 
 FIRST_TOKEN_ID = 10
 """Smallest token id that prompts use: many vocabularies begin with special tokens."""
 
-_WORDS = ("time", "way", "year", "work", "day", "home", "place", "water", "night", "story", "study")
+WORDS = ("time", "way", "year", "work", "day", "home", "place", "water", "night", "story", "study")
 """Words, most of which are one token in most tokenizers."""
 
 
@@ -28,15 +29,18 @@ class Endpoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PayloadMaker:
-    """The payload maker gives every request of a run a prompt of its own.
+    """The payload maker gives every request of a run a prompt of its own, or one that shares its
+    start with others where the load has block ids.
 
     seed: differs for every run against one endpoint, whose prefix cache would answer otherwise.
+    block_tokens: tokens that a block id stands for, after the lengths are scaled.
     """
 
     model: str
     endpoint: Endpoint
     vocab_size: int
     seed: tuple[int, ...]
+    block_tokens: int = BLOCK_TOKENS
 
     def __post_init__(self) -> None:
         if self.vocab_size <= FIRST_TOKEN_ID:
@@ -44,21 +48,41 @@ class PayloadMaker:
 
     def body(self, index: int, request: Arrival) -> bytes:
         """Return the JSON body of the run's request number ``index``."""
-        rng = np.random.default_rng((*self.seed, index))
-        if self.endpoint is Endpoint.CHAT:
-            words = rng.choice(_WORDS, request.num_prompt_tokens)
-            prompt = {"messages": [{"role": "user", "content": " ".join(words)}]}
+        parts: list[np.ndarray] = []
+        num_left = request.num_prompt_tokens
+        for block_id in request.block_ids:
+            if num_left <= 0:
+                break
+            rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(block_id,)))
+            parts.append(self._draw(rng, self.block_tokens)[:num_left])
+            num_left -= len(parts[-1])
+        parts.append(self._draw(np.random.default_rng((*self.seed, index)), num_left))
+        drawn = np.concatenate(parts).tolist()
+        if self.endpoint is Endpoint.COMPLETIONS:
+            prompt = {"prompt": drawn}
         else:
-            ids = rng.integers(FIRST_TOKEN_ID, self.vocab_size, request.num_prompt_tokens)
-            prompt = {"prompt": ids.tolist()}
-        return msgspec.json.encode(
-            {
-                "model": self.model,
-                **prompt,
-                "max_tokens": request.num_output_tokens,
-                "ignore_eos": True,
-                "temperature": 0,
-                "stream": True,
-                "stream_options": {"include_usage": True},
-            }
-        )
+            prompt = {"messages": [{"role": "user", "content": " ".join(drawn)}]}
+        return encode_body(self.model, prompt, request.num_output_tokens)
+
+    def _draw(self, rng: np.random.Generator, num_tokens: int) -> np.ndarray:
+        if self.endpoint is Endpoint.CHAT:
+            return rng.choice(WORDS, num_tokens)
+        return rng.integers(FIRST_TOKEN_ID, self.vocab_size, num_tokens)
+
+
+def encode_body(model: str, prompt: Mapping[str, object], num_output_tokens: int) -> bytes:
+    """Return the JSON body of a streamed request for exactly that many tokens.
+
+    prompt: the fields that hold the prompt, ``prompt`` or ``messages``.
+    """
+    return msgspec.json.encode(
+        {
+            "model": model,
+            **prompt,
+            "max_tokens": num_output_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    )

@@ -48,7 +48,7 @@ async def run_bench(bench: Bench, search: Search | None, console: Console) -> Re
     """
     async with LoadClient(bench.target) as client:
         model = await client.find_model(bench.model)
-        _allow_open_files()
+        allow_open_files()
         with _stop_on_signal() as stop:
             runner = _Runner(bench, client, model, stop, console)
             if search is None:
@@ -83,7 +83,13 @@ class _Runner:
         """Run ``number`` of the session, whose prompts differ from those of the others."""
         bench = self.bench
         planned = plan(load, bench.limits, bench.seed)
-        payloads = PayloadMaker(self.model, bench.endpoint, bench.vocab_size, (bench.seed, number))
+        payloads = PayloadMaker(
+            self.model,
+            bench.endpoint,
+            bench.vocab_size,
+            (bench.seed, number),
+            bench.limits.scaled_block,
+        )
         label = f"{load.intensity:.4g} {load.unit}"
         cpu_s, wall_s = time.process_time(), time.monotonic()
         with LiveView(self.console, label, len(planned), bench.slo) as view:
@@ -94,7 +100,7 @@ class _Runner:
         return Run(load.intensity, len(planned), records, summarize(records, bench.slo), cpu)
 
 
-def _allow_open_files() -> None:
+def allow_open_files() -> None:
     """Raise the limit of open files: an open loop may need many connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, hard)
