@@ -22,6 +22,7 @@ TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core e2e-given test-cluster test-cluster-if-changed images manifests \
 	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
+	peers bench-peers \
 	test-gpu bench-kernels clean
 
 help: ## List the targets
@@ -144,6 +145,21 @@ bench-strategies: JSON := build/bench-strategies.json
 bench-strategies: $(INSTALLED) ## Measure strategies in a real engine beside the simulator (about forty minutes); figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	$(BIN)/macroserve bench strategies --json $(JSON)
+
+# The engines that these route to are Macroserve's own vLLM, so no engine is installed here.
+PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/macroserve/peers
+PEERS_LOCKED := $(PEERS)/.locked
+$(PEERS_LOCKED): requirements/peers.lock
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/pip install --no-deps --require-hashes -r requirements/peers.lock
+	@touch $@
+
+peers: $(PEERS_LOCKED) ## Install vLLM's router and Dynamo into the user's cache folder, to compare with
+
+bench-peers: JSON := build/peers.json
+bench-peers: $(INSTALLED) $(PEERS_LOCKED) ## Compare with vLLM's router and Dynamo (more than six hours; goes on where it was stopped); figures go to JSON
+	@mkdir -p $(dir $(JSON))
+	$(BIN)/macroserve bench peers --json $(JSON) --plot $(JSON:.json=.svg)
 
 # On a machine with a GPU, whose own Python has torch, Triton and pytest: nothing else is needed.
 GPU_PYTHON ?= python3

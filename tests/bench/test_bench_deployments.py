@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from macroserve.bench import migration, overhead
-from macroserve.cli.bench import quickstart_settings
+from macroserve.bench.quickstart import quickstart_settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

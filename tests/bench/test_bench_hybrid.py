@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from macroserve.bench.hybrid import at_a_time, measure, tokens_per_s
+from macroserve.bench.quickstart import quickstart_settings
 from macroserve.bench.real_engine import Answer
-from macroserve.cli.bench import quickstart_settings
 
 
 def test_concurrent_requests_are_counted_until_the_last_begins():

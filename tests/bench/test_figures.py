@@ -23,3 +23,8 @@ def test_report_outside_a_checkout_names_the_version(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report({}, tmp_path / "figures.json")
     assert json.loads((tmp_path / "figures.json").read_text())["commit"].startswith("version ")
+
+
+def test_report_of_figures_from_an_earlier_commit_names_that_commit(tmp_path):
+    report({}, tmp_path / "figures.json", at="abc1234")
+    assert json.loads((tmp_path / "figures.json").read_text())["commit"] == "abc1234"

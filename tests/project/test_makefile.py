@@ -53,3 +53,17 @@ def test_documentation_has_an_environment_of_its_own() -> None:
     wanted = ".venv-docs/bin/pip install --no-deps --require-hashes -r requirements/docs.lock"
     assert wanted in plan
     assert ".venv-docs/bin/mkdocs build --strict" in plan
+
+
+def test_peers_have_an_environment_in_the_users_cache(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    plan = subprocess.run(
+        ["make", "-n", "peers"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    pip = f"{tmp_path}/macroserve/peers/bin/pip"
+    assert f"{pip} install --no-deps --require-hashes -r requirements/peers.lock" in plan

@@ -1,7 +1,6 @@
 """A deployment of fixed cells and instances for a benchmark, without a reconciler."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from macroserve.api.auth import new_secret
 from macroserve.api.client import AdminClient, AdminError, local_client
 from macroserve.api.handle import InstanceHandle
 from macroserve.api.keys import Purpose
+from macroserve.bench.ports import free_port
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.ingress.server import IngressOptions
@@ -28,12 +28,6 @@ class BenchCluster:
     keys: LiveKeys
     admin: AdminClient
     handles: tuple[InstanceHandle, ...]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 @asynccontextmanager

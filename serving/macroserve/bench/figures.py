@@ -9,12 +9,15 @@ from importlib import metadata
 from pathlib import Path
 
 
-def report(figures: Mapping[str, float], path: Path | None) -> None:
-    """Print the figures, rounded to four decimals, and write them to ``path`` if there is one."""
+def report(figures: Mapping[str, float], path: Path | None, at: str | None = None) -> None:
+    """Print the figures, rounded to four decimals, and write them to ``path`` if there is one.
+
+    at: commit that they are from; by default the checkout's.
+    """
     lines: dict[str, str | float] = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{os.cpu_count()} cores, {_processor()}",
-        "commit": _commit(),
+        "machine": machine(),
+        "commit": at or commit(),
     }
     lines |= {name: round(figure, 4) for name, figure in figures.items()}
     text = json.dumps(lines, indent=2)
@@ -24,6 +27,11 @@ def report(figures: Mapping[str, float], path: Path | None) -> None:
         path.write_text(text + "\n")
 
 
+def machine() -> str:
+    """Return the number of cores and the processor's name."""
+    return f"{os.cpu_count()} cores, {_processor()}"
+
+
 def _processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -31,7 +39,7 @@ def _processor() -> str:
     return os.uname().machine
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit of the checkout in which this process runs, or else the version."""
     command = ("git", "describe", "--always", "--dirty")
     try:

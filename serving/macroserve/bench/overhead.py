@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import os
 import statistics
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,7 +16,9 @@ import aiohttp
 from macroserve.api.access_token import Audience
 from macroserve.api.handle import InstanceHandle
 from macroserve.api.keys import Purpose
-from macroserve.bench.cluster import free_port, running
+from macroserve.bench.cluster import running
+from macroserve.bench.ports import free_port
+from macroserve.bench.stock_vllm import api_server
 from macroserve.bench.streams import completion, stream, tokens_per_s
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import GENERATE_PATH
@@ -88,15 +89,8 @@ async def bare_vllm(settings: EngineSettings) -> AsyncIterator[str]:
     Ray."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", settings.model, "--served-model-name", settings.served_name),
-        *("--max-model-len", str(settings.max_model_len), "--dtype", settings.dtype),
-        *("--block-size", str(settings.block_size), "--port", str(port)),
-        *("--kv-cache-memory-bytes", str(settings.kv_cache_bytes)),
-        *("--max-num-batched-tokens", str(settings.max_batch_tokens)),
-        *("--max-num-seqs", str(settings.max_num_seqs)),
-        *("--host", "127.0.0.1", "--enforce-eager", "--no-enable-prefix-caching"),
-        *("--disable-uvicorn-access-log", "--disable-log-stats"),
+        *api_server(settings, port),
+        "--no-enable-prefix-caching",
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         env=_environment(),

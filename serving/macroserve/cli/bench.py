@@ -7,15 +7,16 @@ from typing import Annotated
 import typer
 
 from macroserve.bench.figures import report
+from macroserve.bench.quickstart import quickstart_settings
+from macroserve.cli.bench_peers import peers
 from macroserve.cli.bench_serve import serve
 from macroserve.cli.choices import Choices
 from macroserve.cli.file_options import JsonFile
-from macroserve.core.request import Slo
-from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
 bench = typer.Typer(no_args_is_help=True)
 bench.command("serve")(serve)
+bench.command("peers")(peers)
 
 Figures = dict[str, float]
 
@@ -29,20 +30,6 @@ _ENGINES = Choices(HOSTILE_ENGINES)
 def prepare() -> None:
     """Load an endpoint, or measure Macroserve itself and print the figures as JSON."""
     prepare_environment()  # engines in these processes are as those of a deployment
-
-
-def quickstart_settings(architecture: str = "llama") -> EngineSettings:
-    """Return the settings of the quickstart's engine: vLLM on the CPU with the built-in model."""
-    from macroserve.local.tiny_model import ensure_tiny_model
-
-    return EngineSettings(
-        model=str(ensure_tiny_model(architecture=architecture)),
-        served_name=f"tiny-{architecture}",
-        max_model_len=2048,
-        strategy="unified",
-        slo=Slo(ttft_s=2.0, tpot_s=0.1),
-        dtype="float32",
-    )
 
 
 def _scheduler() -> Figures:

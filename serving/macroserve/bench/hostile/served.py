@@ -18,7 +18,8 @@ from typing import Any
 import aiohttp
 import psutil
 
-from macroserve.bench.cluster import free_port
+from macroserve.bench.ports import free_port
+from macroserve.bench.up_log import num_serving
 
 MODEL = "tiny-llama"
 READY_TIMEOUT_S = 300.0
@@ -58,7 +59,7 @@ class Served:
     @property
     def num_serving(self) -> int:
         """Return the number of instances that have started and are not lost."""
-        return _num_serving(self.log)
+        return num_serving(self.log)
 
     def ingress_mb(self) -> float:
         """Return the memory of the largest ingress replica with its workers, which share pages."""
@@ -114,7 +115,7 @@ async def _ready(
                 break
             with contextlib.suppress(aiohttp.ClientError):
                 async with http.get(endpoint + "/ready") as response:
-                    if response.status == 200 and _num_serving(log) >= instances:
+                    if response.status == 200 and num_serving(log) >= instances:
                         return
             await asyncio.sleep(POLL_S)
     raise RuntimeError(f"the deployment is not ready:\n{_text(log)[-2000:]}")
@@ -131,11 +132,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _text(log: Path) -> str:
     return log.read_text(errors="replace")
-
-
-def _num_serving(log: Path) -> int:
-    text = _text(log)
-    return text.count(" serves in ") - text.count(" is gone: ")
 
 
 def _manifest(engine: str, instances: int) -> dict[str, Any]:

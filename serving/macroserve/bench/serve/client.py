@@ -108,7 +108,7 @@ class LoadClient:
 
         async def send(index: int, planned: Arrival, body: bytes) -> None:
             on_sent()
-            record = await self._exchange(payloads.endpoint.path, index, planned, body, start)
+            record = await self.exchange(payloads.endpoint.path, index, planned, body, start)
             records.append(record)
             on_done(record)
 
@@ -129,11 +129,22 @@ class LoadClient:
             await sending
         return sorted(records, key=lambda record: record.index)
 
-    async def _exchange(
-        self, path: str, index: int, planned: Arrival, body: bytes, start: float
+    async def exchange(
+        self,
+        path: str,
+        index: int,
+        planned: Arrival,
+        body: bytes,
+        start: float,
+        meter: StreamMeter | None = None,
     ) -> RequestRecord:
+        """Send one request and return its record.
+
+        start: start of the run on the event loop's clock.
+        meter: meter to feed, for a caller that reads it afterwards.
+        """
         clock = asyncio.get_running_loop().time
-        meter = StreamMeter()
+        meter = meter or StreamMeter()
         failure: Failure | None = None
         detail, status, x_request_id = "", None, None
         sent = clock()

@@ -61,7 +61,7 @@ def plot_goodput(path: Path, result: Result, level: float, slo: Slo, unit: str) 
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda load, _: f"{load:g}"))
     axes.set_xlabel(f"load ({unit})")
-    _share_axis(axes, "attainment")
+    share_axis(axes, "attainment")
     axes.legend(loc="lower left")
     figure.savefig(path, format="png", dpi=DPI)
 
@@ -70,7 +70,7 @@ def _plot_shares(
     axes: Axes, name: str, values_s: Sequence[float], num_requests: int, target_s: float
 ) -> None:
     """Plot the share of all requests whose latency is at most x."""
-    _share_axis(axes, "share of requests")
+    share_axis(axes, "share of requests")
     longest_s = max(*values_s, target_s) if values_s else target_s
     factor, unit = (1.0, "s") if longest_s >= 2 else (1e3, "ms")
     axes.set_xlabel(f"{name} ({unit})")
@@ -99,7 +99,7 @@ def _plot_attainment(
     axes.set_title(f"Attainment of the SLO: {overall:.1%} overall (dashed)")
     axes.set_xlabel("time of arrival (s)")
     axes.set_xlim(edges[0], edges[-1])
-    _share_axis(axes, f"attainment, each {edges[1]:g} s")
+    share_axis(axes, f"attainment, each {edges[1]:g} s")
 
 
 def _plot_rates(
@@ -123,7 +123,7 @@ def _plot_rates(
     axes.legend(loc="upper right", ncols=2)
 
 
-def _share_axis(axes: Axes, label: str) -> None:
+def share_axis(axes: Axes, label: str) -> None:
     axes.set_ylabel(label)
     axes.set_ylim(-0.02, 1.04)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

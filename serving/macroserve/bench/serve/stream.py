@@ -55,13 +55,16 @@ class StreamMeter:
     last_token_s: time of the last token so far on the clock of ``feed``; None before the first.
     gaps_s: seconds between successive chunks with tokens; a chunk may carry several tokens.
     complete: whether the answer came to its end; a connection that breaks after that is no failure.
+    text: the answer's text so far where ``keeps_text``, else empty.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_text: bool = False) -> None:
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None
         self.gaps_s = array("f")
         self.complete = False
+        self.text = ""
+        self._keeps_text = keeps_text
         self._sse = SseParser()
         self._usage: _Usage | None = None
         self._silent_end_s: float | None = None
@@ -105,6 +108,8 @@ class StreamMeter:
         if chunk.usage:
             self._usage = chunk.usage
         for choice in chunk.choices:
+            if self._keeps_text:
+                self.text += choice.text or (choice.delta and choice.delta.content) or ""
             if choice.carries_token:
                 self._on_token(now)
             elif choice.finish_reason:

@@ -1,0 +1,117 @@
+"""Chats of several turns: the prompt of each is the former prompt, its answer and new words.
+
+Turns are planned open loop, so that every deployment is offered the same requests: a turn leaves at
+its time, or right after the answer before it where that comes later. Chats that had begun before
+the run are among them, with a history of words: the rate is steady from the first second on.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from macroserve.bench.serve.client import LoadClient
+from macroserve.bench.serve.payload import WORDS, Endpoint, encode_body
+from macroserve.bench.serve.record import RequestRecord
+from macroserve.bench.serve.stream import StreamMeter
+from macroserve.workload.arrivals import Arrival, gamma_gaps
+
+NUM_TURNS = (2, 6)
+"""Range of turns of a chat, each number as likely as the others."""
+GAP_S = (3.0, 7.0)
+"""Range of seconds between a chat's turns."""
+NUM_WORDS = (10, 60)
+"""Range of words that a user adds; two tokens each in the tiny model's vocabulary."""
+NUM_OUTPUT_TOKENS = (16, 64)
+"""Range of tokens of an answer."""
+WORDS_PER_OUTPUT_TOKEN = 0.5
+"""Words that stand for an answer before the run, per token: words have two tokens each."""
+
+
+class Turn(NamedTuple):
+    """A turn is one request of a chat."""
+
+    at_s: float
+    """Seconds since the start of the run; negative before it."""
+    words: str
+    """The user's message."""
+    num_output_tokens: int
+
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat has some messages from before the run, and turns to send."""
+
+    history: tuple[Message, ...]
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatLoad:
+    """Chats begin as a Poisson process."""
+
+    name: str = "chats"
+    rates: Sequence[float] = (5.0, 7.0, 8.5, 10.0, 12.0)
+
+    def plan(self, rate: float, duration_s: float, seed: int) -> list[Chat]:
+        """Return the chats with a turn within ``duration_s``, at ``rate`` turns per second."""
+        random = Random(seed)
+        gap_s = gamma_gaps(rate / (sum(NUM_TURNS) / 2), 1.0, random.gammavariate)
+        longest_s = NUM_TURNS[1] * GAP_S[1]
+        start_s, chats = gap_s() - longest_s, list[Chat]()
+        while start_s < duration_s:
+            turns = _turns(start_s, random)
+            sent = tuple(turn for turn in turns if 0 <= turn.at_s < duration_s)
+            if sent:
+                before = [turn for turn in turns if turn.at_s < 0]
+                history = (message for turn in before for message in _messages(turn, random))
+                chats.append(Chat(tuple(history), sent))
+            start_s += gap_s()
+        return chats
+
+    async def run(
+        self, client: LoadClient, model: str, rate: float, duration_s: float, seed: int
+    ) -> list[RequestRecord]:
+        chats = self.plan(rate, duration_s, seed)
+        start = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_run_chat(client, model, chat, start)) for chat in chats]
+        return sorted((r for task in tasks for r in task.result()), key=lambda r: r.scheduled_s)
+
+
+async def _run_chat(
+    client: LoadClient, model: str, chat: Chat, start: float
+) -> list[RequestRecord]:
+    clock = asyncio.get_running_loop().time
+    messages = list(chat.history)
+    records: list[RequestRecord] = []
+    for turn in chat.turns:
+        messages.append({"role": "user", "content": turn.words})
+        body = encode_body(model, {"messages": messages}, turn.num_output_tokens)
+        at_s = max(turn.at_s, clock() - start)
+        await asyncio.sleep(start + at_s - clock())
+        meter = StreamMeter(keeps_text=True)
+        planned = Arrival(at_s, len(turn.words.split()), turn.num_output_tokens)
+        path = Endpoint.CHAT.path
+        records.append(await client.exchange(path, len(records), planned, body, start, meter))
+        messages.append({"role": "assistant", "content": meter.text})
+    return records
+
+
+def _turns(start_s: float, random: Random) -> list[Turn]:
+    turns: list[Turn] = []
+    for _ in range(random.randint(*NUM_TURNS)):
+        words = " ".join(random.choices(WORDS, k=random.randint(*NUM_WORDS)))
+        turns.append(Turn(start_s, words, random.randint(*NUM_OUTPUT_TOKENS)))
+        start_s += random.uniform(*GAP_S)
+    return turns
+
+
+def _messages(turn: Turn, random: Random) -> tuple[Message, Message]:
+    num_words = max(1, round(turn.num_output_tokens * WORDS_PER_OUTPUT_TOKEN))
+    answer = " ".join(random.choices(WORDS, k=num_words))
+    return {"role": "user", "content": turn.words}, {"role": "assistant", "content": answer}

@@ -1,0 +1,105 @@
+"""Figures of measured points."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.peers_points import idle, point
+
+from macroserve.bench.peers.figures import figures
+from macroserve.bench.peers.journal import Point
+from macroserve.bench.peers.loads import loads
+from macroserve.cli.bench_peers import DEFAULT_DEPLOYMENTS
+
+OURS, ROUTER, DYNAMO = "macroserve", "vllm_router_cache_aware", "dynamo_kv"
+
+
+def swept(deployment: str, round_: int, knee: float, cpu_s: float = 1.0) -> list[Point]:
+    """Return two points whose line crosses 0.9 at ``knee``."""
+    return [
+        point(round=round_, deployment=deployment, rate=knee - 1, attainment=1.0, cpu_s=cpu_s),
+        point(round=round_, deployment=deployment, rate=knee + 1, attainment=0.8, cpu_s=cpu_s),
+    ]
+
+
+def test_goodput_ratio_is_the_median_of_rounds_to_the_best_peer() -> None:
+    points = [
+        *(each for i, knee in enumerate((8.0, 9.0, 7.0)) for each in swept(OURS, i, knee)),
+        *(each for i, knee in enumerate((4.0, 5.0, 7.0)) for each in swept(ROUTER, i, knee)),
+        # Best in one round alone, and so not the best peer.
+        *(each for i, knee in enumerate((9.0, 3.0, 3.0)) for each in swept(DYNAMO, i, knee)),
+    ]
+    found = figures(points, [])
+    assert found["peers.goodput_ratio.chats"] == pytest.approx(9 / 5)
+    assert found["peers.goodput_ratio.chats_min"] == pytest.approx(1.0)
+    assert found["peers.goodput_ratio.chats_max"] == pytest.approx(2.0)
+    assert found["peers.dynamo_kv.chats.rate_at_90"] == pytest.approx(3.0)
+    assert found["peers.dynamo_kv.chats.rounds_outside"] == 0
+
+
+def test_knee_outside_the_swept_rates_is_counted() -> None:
+    found = figures([point(rate=4.0, attainment=1.0), point(round=1, attainment=0.5)], [])
+    assert found["peers.macroserve.chats.rounds_outside"] == 2
+
+
+def test_cpu_ratio_is_to_the_router_with_the_least_and_counts_all_requests() -> None:
+    points = [
+        point(cpu_s=1.0, num_requests=100),
+        point(cpu_s=5.0, num_requests=200, rate=6.0),
+        point(deployment=ROUTER, cpu_s=1.0, num_requests=100),
+        point(deployment="vllm_router_kv_aware", cpu_s=2.0, num_requests=100),
+        point(deployment=DYNAMO, cpu_s=0.1, num_requests=100),
+    ]
+    found = figures(points, [])
+    assert found["peers.macroserve.cpu_ms_per_request"] == pytest.approx(20)
+    assert found["peers.cpu_ratio"] == pytest.approx(2.0)
+
+
+def test_figures_of_a_rate_are_medians_and_failures_are_summed() -> None:
+    points = [
+        point(round=i, attainment=attainment, num_failed=failed, ttft_s={"p50": 0.1 * (i + 1)})
+        for i, (attainment, failed) in enumerate([(0.9, 0), (0.5, 30), (0.8, 0)])
+    ]
+    found = figures(points, [])
+    assert found["peers.macroserve.chats.4.attainment"] == 0.8
+    assert found["peers.macroserve.chats.4.attainment_min"] == 0.5
+    assert found["peers.macroserve.chats.4.ttft_p50_ms"] == pytest.approx(200)
+    assert found["peers.macroserve.chats.4.failed_share"] == pytest.approx(0.1)
+    assert "peers.macroserve.chats.4.ttft_p90_ms" not in found
+
+
+def test_idle_cpu_is_ours_and_of_each_deployment() -> None:
+    idles = [idle(OURS, 0, 30.0), idle(OURS, 1, 8.0), idle(OURS, 2, 9.0), idle(ROUTER, 0, 2.0)]
+    found = figures([point(), point(deployment=ROUTER)], idles)
+    assert found["peers.idle_cpu_pct"] == 9.0
+    assert found["peers.vllm_router_cache_aware.idle_cpu_pct"] == 2.0
+
+
+def test_figures_of_one_side_have_no_ratio() -> None:
+    found = figures([point()], [])
+    assert not [name for name in found if "ratio" in name or name == "peers.idle_cpu_pct"]
+
+
+def test_results_page_names_figures_of_the_default_sweep() -> None:
+    points = [
+        each
+        for name in DEFAULT_DEPLOYMENTS
+        for load in loads(None, None)
+        for each in (point(deployment=name, load=load), point(round=1, deployment=name, load=load))
+    ]
+    found = figures(points, [idle(name, 0, 5.0) for name in DEFAULT_DEPLOYMENTS])
+    page = (Path(__file__).parents[3] / "docs" / "results" / "peers.md").read_text()
+    named = re.findall(r"\{\{ peers:(peers\.[\w.]+)", page)
+    assert len(named) > 30
+    assert set(named) - found.keys() == set()
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_plot_of_several_rounds_and_loads_is_written(tmp_path: Path, suffix: str) -> None:
+    from macroserve.bench.peers.plot import plot_peers
+
+    points = [*swept(OURS, 0, 8.0), *swept(OURS, 1, 9.0), *swept(ROUTER, 0, 5.0)]
+    path = tmp_path / f"peers{suffix}"
+    plot_peers(path, [*points, point(load="prefixes", deployment=ROUTER)])
+    start = path.read_bytes()[:200]
+    assert start.startswith(b"\x89PNG") if suffix == ".png" else b"<?xml" in start
