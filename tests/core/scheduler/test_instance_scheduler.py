@@ -7,7 +7,8 @@ import pytest
 
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.scheduler import SHARE_FLOOR, Refusal
+from macroserve.core.scheduler.averages import SHARE_FLOOR
+from macroserve.core.scheduler.refusal import Refusal
 from macroserve.core.status import Phase
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache, Ordering
@@ -366,7 +367,7 @@ def test_prefill_beside_first_tokens_spends_time_that_will_be_saved(
     executor.add(make_request("young", executor.now, new=900))
     executor.step()
     executor.add(make_request("long", executor.now, 4000, slo=Slo(9.0, 0.1)))
-    scheduler.pace_s = pace_s
+    scheduler.averages.pace_s = pace_s
     batch = scheduler.schedule(executor.now)
     assert batch.kind is BatchKind.MIXED
     assert (batch.predicted_s > 0.09) is is_spent
@@ -392,4 +393,6 @@ def test_decode_pace_follows_recent_steps(make_scheduler, make_request, num_at_o
             batch = replace(scheduler.schedule(0.1), predicted_s=step_s)
             scheduler.update(batch, BatchResult(step_s, **told), 0.1)
     before_s = 0.05 * (1 - 1.01**-600)
-    assert scheduler.pace_s == pytest.approx(before_s + (0.25 - before_s) * (1 - 1.05**-12))
+    assert scheduler.averages.pace_s == pytest.approx(
+        before_s + (0.25 - before_s) * (1 - 1.05**-12)
+    )

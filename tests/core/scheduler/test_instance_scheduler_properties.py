@@ -73,11 +73,13 @@ def apply(event, executor):
     shortfalls,
     st.sampled_from((0.3, 1, 4)),
     st.lists(st.integers(1, 30), max_size=4),
+    st.sampled_from((None, 0, 1, 3)),
 )
 def test_requests_under_any_load_end_once_within_all_limits(
     name,
     make_scheduler,
     make_executor,
+    make_ahead_executor,
     make_request,
     wanted,
     fields,
@@ -85,13 +87,18 @@ def test_requests_under_any_load_end_once_within_all_limits(
     short,
     slowdown,
     seen_lengths,
+    ahead,
 ):
     """The executor checks each batch."""
     scheduler = make_scheduler(VARIANTS[name], **fields)
     for length in seen_lengths:
         scheduler.lengths.observe(make_request("seen"), length)
     lengths = {f"r{i}": min(w["length"], w["new"]) for i, w in enumerate(wanted)}
-    executor = make_executor(scheduler, lengths, slowdown=slowdown, shortfalls=short)
+    how = {"slowdown": slowdown, "shortfalls": short}
+    if ahead is None:
+        executor = make_executor(scheduler, lengths, **how)
+    else:
+        executor = make_ahead_executor(scheduler, lengths, ahead=ahead, **how)
     arrivals, at_s = [], 0.0
     for index, w in enumerate(wanted):
         at_s += w["gap_s"]

@@ -20,8 +20,11 @@ LEGAL = {
     (State.MOVING, State.FINISHED),
     (State.DECODING, State.PAUSED),
     (State.DECODING, State.WAITING),
+    (State.DECODING, State.ENDING),
     (State.DECODING, State.FINISHED),
+    (State.ENDING, State.FINISHED),
     (State.PAUSED, State.DECODING),
+    (State.PAUSED, State.ENDING),
     (State.PAUSED, State.WAITING),
     (State.PAUSED, State.FINISHED),
 }

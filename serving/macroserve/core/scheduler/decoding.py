@@ -45,6 +45,8 @@ class Decoding:
         num_tokens: tokens in the cache, of all sequences together.
         num_hidden_tokens: those of them that are cached as hidden states.
         num_remaining: tokens still expected of all sequences.
+        num_added: sequences that ever entered.
+        last_step_s: time of the last common step, seconds.
     """
 
     def __init__(self) -> None:
@@ -54,9 +56,9 @@ class Decoding:
         self._entries: dict[str, _Entry] = {}
         self._num_hidden = 0
         self._num_steps = 0
-        self._last_step_s = 0.0
+        self.last_step_s = 0.0
         self._num_slow: dict[float | None, int] = {}
-        self._num_added = 0
+        self.num_added = 0
         self._paces: dict[float, _TpotGroup] = {}
         self._fresh: dict[_Entry, None] = {}
         self._rejoined: dict[_Entry, None] = {}
@@ -83,8 +85,8 @@ class Decoding:
         return map(self._synced, self._entries.values())
 
     def add(self, seq: Sequence) -> None:
-        self._num_added += 1
-        entry = self._entries[seq.request_id] = _Entry(seq, self._num_added)
+        self.num_added += 1
+        entry = self._entries[seq.request_id] = _Entry(seq, self.num_added)
         self._enter(entry)
 
     def pop(self, request_id: str) -> Sequence:
@@ -116,8 +118,8 @@ class Decoding:
         before, num = self._num_steps, len(self._entries) - len(standing)
         self._num_steps += num_tokens
         for tbt_s in self._num_slow:
-            self._num_slow[tbt_s] += tbt_s is not None and now - self._last_step_s > tbt_s
-        self._last_step_s = now
+            self._num_slow[tbt_s] += tbt_s is not None and now - self.last_step_s > tbt_s
+        self.last_step_s = now
         self.num_tokens += num * num_tokens
         self.num_hidden_tokens += self._num_hidden * num_tokens
         self.num_remaining -= num * num_tokens
@@ -140,6 +142,31 @@ class Decoding:
         seq.emit(num_tokens, now)
         self._enter(entry)
         return seq.num_emitted >= seq.predicted_tokens
+
+    def correct_first_token(self, seq: Sequence, now: float) -> None:
+        """Set the time of a sequence's first token, which was counted before it came, to
+        ``now``."""
+        entry = self._entries[seq.request_id]
+        self._leave(entry)
+        seq.correct_first_token(now)
+        self._enter(entry)
+
+    def correct_step(self, counted_s: float, elapsed_s: float, num_added: int) -> None:
+        """Correct a common step that was counted before it ended.
+
+        counted_s: expected time since the step before, with which it was counted, seconds.
+        elapsed_s: actual time, seconds.
+        num_added: ``num_added`` when it was counted; later sequences had no part in it.
+        """
+        for tbt_s in self._num_slow:
+            if tbt_s is None or (wrong := (elapsed_s > tbt_s) - (counted_s > tbt_s)) == 0:
+                continue
+            self._num_slow[tbt_s] += wrong
+            for entry in reversed(self._entries.values()):
+                if entry.place <= num_added:
+                    break
+                if entry.seq.request.slo.tbt_s == tbt_s:
+                    entry.as_of_slow += wrong
 
     def expect(self, seq: Sequence, num_tokens: int) -> None:
         """Set the expected length of a sequence's response, tokens."""
@@ -168,7 +195,7 @@ class Decoding:
     def waits(self) -> tuple[list[float], list[float]]:
         """Return ``pending_since_s`` and ``patience_s`` of each sequence, without updating any of
         them."""
-        steps, last_s, entries = self._num_steps, self._last_step_s, self._entries.values()
+        steps, last_s, entries = self._num_steps, self.last_step_s, self._entries.values()
         since_s = [last_s if e.as_of_step < steps else e.seq.pending_since_s for e in entries]
         return since_s, [entry.seq.patience_s for entry in entries]
 
@@ -279,8 +306,8 @@ class Decoding:
             num_slow = self._num_slow[seq.request.slo.tbt_s]
             seq.num_slow += num_slow - entry.as_of_slow
             entry.as_of_slow = num_slow
-            seq.pending_since_s = self._last_step_s  # so that no gap is counted twice
-            seq.emit(num_steps, self._last_step_s)
+            seq.pending_since_s = self.last_step_s  # so that no gap is counted twice
+            seq.emit(num_steps, self.last_step_s)
         return seq
 
     def _enter(self, entry: _Entry) -> None:
@@ -296,7 +323,7 @@ class Decoding:
         if seq.num_emitted > 1:
             entry.pace_key = seq.tpot_budget_until_s - seq.tpot_s * self._num_steps
             self._paces.setdefault(seq.tpot_s, _TpotGroup()).add(entry)
-            if seq.pending_since_s != self._last_step_s:
+            if seq.pending_since_s != self.last_step_s:
                 self._rejoined[entry] = None
         else:
             self._fresh[entry] = None

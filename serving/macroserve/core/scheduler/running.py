@@ -9,7 +9,8 @@ from macroserve.core.scheduler.sequence import Sequence, State
 
 
 class Running:
-    """The collection holds sequences by id in order of entry: prefilling, decoding, paused, moving.
+    """The collection holds sequences by id in order of entry: prefilling, decoding, paused, ending,
+    moving.
 
     pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
         (EconoServe, section 3.2: offload-free preemption). Otherwise the latest arrival gives up
@@ -31,15 +32,17 @@ class Running:
         self.prefilling: dict[str, Sequence] = {}
         self.decoding = Decoding()
         self.paused: dict[str, Sequence] = {}
+        self.ending: dict[str, Sequence] = {}
         self.moving: dict[str, Sequence] = {}
         self._pause_when_full = pause_when_full
         self._queue_responses = queue_responses
 
     def __len__(self) -> int:
-        return len(self.prefilling) + len(self.decoding) + len(self.paused) + len(self.moving)
+        homes = (self.prefilling, self.decoding, self.paused, self.ending, self.moving)
+        return sum(map(len, homes))
 
     def __iter__(self) -> Iterator[Sequence]:
-        return chain(self._preemptible(), self.moving.values())
+        return chain(self._preemptible(), self.ending.values(), self.moving.values())
 
     @property
     def num_remaining(self) -> int:
@@ -85,6 +88,13 @@ class Running:
         self._resize(seq)
         self._go_on(seq)
 
+    def complete(self, seq: Sequence) -> None:
+        """Hold a decoding or paused sequence whose last token is in flight until that has come
+        out."""
+        home = self.paused if seq.state is State.PAUSED else self.decoding
+        seq.move(State.ENDING)
+        self.ending[seq.request_id] = home.pop(seq.request_id)
+
     def reserve(self, seq: Sequence, num_blocks: int) -> None:
         """Reserve blocks for a sequence whose KV is transferred from another instance."""
         seq.move(State.MOVING)
@@ -110,6 +120,7 @@ class Running:
             State.PREFILLING: self.prefilling,
             State.DECODING: self.decoding,
             State.PAUSED: self.paused,
+            State.ENDING: self.ending,
             State.MOVING: self.moving,
         }
         home = homes[seq.state]

@@ -4,44 +4,40 @@
     result = executor.run(batch)            # vLLM, the emulated executor or the simulator
     scheduler.update(batch, result, now)    # take in the result
 
-The scheduler is a plain synchronous object. Requests may be added and finished between any two
-calls.
+An engine that begins a batch before the one ahead of it has ended reports each batch twice:
+
+    scheduler.promise(batch, taken)         # what it took on, as soon as it did
+    scheduler.settle(finished, more, now)   # what came out that was not promised
+
+Then a batch is decided for the moment when those in flight are expected to end, as if they had. The
+scheduler is a plain synchronous object: requests may come and go between any two calls.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from enum import StrEnum
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack, Prefill
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
 from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.averages import Averages
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
+from macroserve.core.scheduler.in_flight import Flight, InFlight
 from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan
+from macroserve.core.scheduler.late_credit import credit_late_requests
+from macroserve.core.scheduler.memory_cost import memory_cost_s
 from macroserve.core.scheduler.offload import due_to_offload
+from macroserve.core.scheduler.phase_record import PhaseRecord
 from macroserve.core.scheduler.prefill_pace import PrefillPace
+from macroserve.core.scheduler.refusal import Refusal, refusal_of_size
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.scheduler.snapshot import Tally, snapshot
 from macroserve.core.scheduler.waiting import WaitingQueue
-from macroserve.core.status import InstanceStatus, Phase, Pool
-
-WINDOW_S = 5.0
-"""Time constant of the averages of the prefills' share of time and of the decodes' pace,
-seconds."""
-
-SHARE_FLOOR = 0.1
-"""Least share of time assumed for prefills, so that a prompt's cost has a bound."""
-
-
-class Refusal(StrEnum):
-    """The reason tells why an instance does not take a request."""
-
-    TOO_LONG = "its prompt leaves no room for a response within the model's length"
-    NEVER_FITS = "its prompt and longest response exceed the KV cache"
-    DUPLICATE = "a request of that id is here already"
+from macroserve.core.status import InstanceStatus, Pool
 
 
 class InstanceScheduler:
@@ -51,7 +47,7 @@ class InstanceScheduler:
 
     Attributes:
         sequences: requests that wait or run, by id; others read the parts below, but change none.
-        pace_s: recent mean time per token of the decodes, seconds.
+        averages: recent pace of the decodes, and share of time for prefills.
     """
 
     def __init__(self, config: InstanceConfig, latency: LatencyModel) -> None:
@@ -75,13 +71,11 @@ class InstanceScheduler:
         self._num_added = 0
         self._draining = False
         self._may_offload = True
-        self._phase = Phase.IDLE
-        self._phase_since_s = 0.0
-        self._phase_prefill_s = 0.0
-        self._prefill_share = 0.5
-        self.pace_s = 0.0
+        self.averages = Averages()
+        self._phase = PhaseRecord()
         self._prefilled_s = 0.0
-        self._in_flight: tuple[Batch, Work] | None = None
+        self._planned: tuple[Batch, Work, float] | None = None
+        self._in_flight = InFlight()
 
     # -- requests in and out
 
@@ -90,24 +84,23 @@ class InstanceScheduler:
 
         ``max_new_tokens`` counts from here, without the tokens streamed by an earlier instance.
         """
-        num_prompt, blocks = request.num_prompt_tokens, self.running.blocks
         if request.request_id in self.sequences:
             return Refusal.DUPLICATE
-        if num_prompt >= self.config.max_model_len:
-            return Refusal.TOO_LONG
-        if blocks.blocks_for(num_prompt + request.max_new_tokens) > blocks.num_blocks:
-            return Refusal.NEVER_FITS
+        running, num_prompt = self.running, request.num_prompt_tokens
+        if refusal := refusal_of_size(request, self.config.max_model_len, running.blocks):
+            return refusal
         expected = self.lengths.predict(request)
         prefill_s = self._prefill_s(num_prompt)
-        service_s = prefill_s / self._prefill_share
-        cost_s = max(service_s, self._memory_s(request, expected))
+        service_s = prefill_s / self.averages.prefill_share
+        memory_s = memory_cost_s(request, expected, running, self.waiting, self.latency)
+        cost_s = max(service_s, memory_s)
         sure = self.lengths.at_least(request)
         seq = Sequence(request, self._num_added, expected, prefill_s, service_s, cost_s, sure)
         self._num_added += 1
         self._inflow.add(num_prompt + expected, now)
         self.sequences[request.request_id] = seq
         self.waiting.add(seq)
-        self._phase_prefill_s += prefill_s
+        self._phase.prefill_s += prefill_s
         self._tally.admit(request)
         return None
 
@@ -163,6 +156,7 @@ class InstanceScheduler:
 
     def schedule(self, now: float) -> Batch:
         """Decide the next iteration. Preemptions and hand-backs hold for an idle batch as well."""
+        decided_s, now = now, max(now, self._in_flight.ends_s)
         handed_back = self._give_up(now)
         preempted = self.running.make_room()
         for seq in preempted:
@@ -175,10 +169,10 @@ class InstanceScheduler:
             lengths=self.lengths,
             waiting=self.waiting,
             running=self.running,
-            phase=self._phase,
-            phase_since_s=self._phase_since_s,
+            phase=self._phase.current,
+            phase_since_s=self._phase.since_s,
             prefilled_s=self._prefilled_s,
-            pace_s=self.pace_s,
+            pace_s=self.averages.pace_s,
             decode_s=self.running.decoding.step_s(self.latency),
             inflow_tokens_per_s=self._inflow.tokens_per_s(now),
             preempted=preempted,
@@ -203,44 +197,53 @@ class InstanceScheduler:
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
             self.running.blocks.check()  # an idle instance has time for it
-        self._in_flight = batch, work
+        self._planned = batch, work, decided_s
         return batch
+
+    def promise(self, batch: Batch, taken: BatchResult) -> None:
+        """Count what the engine took on of ``batch``, the last one decided, as if it had come out.
+
+        taken: prompt tokens that it computes, and tokens that come out unless a request ends first.
+        """
+        assert self._planned and self._planned[0] is batch, "the last batch decided"
+        _, work, decided_s = self._planned
+        starts_s = max(decided_s, self._in_flight.ends_s)
+        decoding = self.running.decoding
+        flight = Flight(batch, taken, work, decided_s, starts_s + batch.predicted_s)
+        flight.gap_s = flight.ends_s - decoding.last_step_s
+        self._in_flight.begin(flight)
+        flight.first = self._progress(batch, taken, flight.ends_s)
+        flight.num_added = decoding.num_added
+
+    def settle(self, finished: Iterable[str], more: Mapping[str, int], now: float) -> None:
+        """Take in the result of the oldest batch in flight.
+
+        finished: ids of the requests that ended by it, in the order in which they are processed.
+        more: tokens beyond the promised ones, by request id; negative where fewer came out.
+        """
+        flight, elapsed_s = self._in_flight.end(now)
+        self._tally.iterations += 1
+        self._take_time(flight.batch, flight.work, flight.taken, elapsed_s)
+        decoding = self.running.decoding
+        decoding.correct_step(flight.gap_s, elapsed_s, flight.num_added)
+        for seq in flight.first:
+            if seq.request_id in decoding:
+                decoding.correct_first_token(seq, now)
+            else:
+                seq.correct_first_token(now)
+        for request_id, num_tokens in more.items():
+            if seq := self.sequences.get(request_id):
+                self._emit(seq, num_tokens, now)
+        self._finish(finished, now)
 
     def update(self, batch: Batch, result: BatchResult, now: float) -> None:
         """Take in the executor's result of ``batch``; it may contain less than was asked."""
         self._tally.iterations += 1
-        self._learn(batch, result)
-        if batch.prefills or self.waiting:
-            self._prefill_pace.observe(sum(result.prefilled.values()), result.elapsed_s)
-        running = self.running
-        if batch.decodes:
-            self._keep_pace(batch.predicted_s, max(1, result.decoded))
-        if result.decoded:
-            self._advance(batch, result, now)
-        for request_id, num_tokens in result.prefilled.items():
-            if seq := running.prefilling.get(request_id):
-                seq.num_computed = min(seq.num_computed + num_tokens, seq.num_prompt)
-                if seq.num_computed == seq.num_prompt:
-                    self._start_decoding(seq)
-        for request_id, num_tokens in result.emitted.items():
-            seq = self.sequences.get(request_id)
-            if seq is None:
-                continue
-            if seq.state is State.PREFILLING and num_tokens:
-                self._start_decoding(seq)  # the first token shows that the prefill is complete
-            if seq.state in (State.MOVING, State.PAUSED):
-                seq.emit(num_tokens, now)
-            elif seq.state is State.DECODING and running.decoding.emit_one(seq, num_tokens, now):
-                self._expect_more(seq)
-        for request_id in result.finished:
-            seq = self.sequences.get(request_id)
-            if seq and seq.state is not State.WAITING:
-                self._end(seq)
-                if seq.request.probe:
-                    continue
-                self.lengths.observe(seq.request, seq.num_emitted)
-                self._tally.finished += 1
-                self._tally.attained += seq.attained(now)
+        if self._planned and self._planned[0] is batch:
+            self._take_time(batch, self._planned[1], result, result.elapsed_s)
+            self._planned = None
+        self._progress(batch, result, now)
+        self._finish(result.finished, now)
 
     def status(self, now: float) -> InstanceStatus:
         """Return a snapshot for the cell scheduler, with the ids taken in since the last one."""
@@ -251,8 +254,8 @@ class InstanceScheduler:
             self.latency,
             self._tally,
             self._prefill_pace,
-            phase=self._phase,
-            phase_prefill_s=self._phase_prefill_s,
+            phase=self._phase.current,
+            phase_prefill_s=self._phase.prefill_s,
             max_batch_tokens=self.config.max_batch_tokens,
             draining=self._draining,
         )
@@ -292,45 +295,66 @@ class InstanceScheduler:
             self.running.resume(seq, num_blocks, lender)
         if plan.picks:
             self._prefilled_s = now
-            self._keep_promise(plan, now)
-
-    def _keep_promise(self, plan: Plan, now: float) -> None:
-        """Credit late requests with a share of the prefilled tokens, for as long as there are
-        any."""
-        begun = self.running.prefilling.values()
-        if self.waiting.num_due_before(now) or any(seq.is_late(now) for seq in begun):
-            late = [pick.num_tokens for pick in plan.picks if pick.seq.is_late(now)]
-            self.waiting.promise(sum([pick.num_tokens for pick in plan.picks]), sum(late))
-        else:
-            self.waiting.promised_tokens = 0.0
+            credit_late_requests(self.waiting, self.running, plan.picks, now)
 
     def _enter(self, batch: Batch, inputs: IterationInputs, plan: Plan) -> None:
         """Update the phase, and the prefills' share of time while prompts wait for time, not for
         memory or a seat."""
-        phase = Phase(batch.kind.value)
-        if phase is not self._phase:
-            self._phase, self._phase_since_s = phase, inputs.now
-            if phase in (Phase.DECODE, Phase.IDLE):
-                self._phase_prefill_s = 0.0
-        if phase is Phase.MIXED:  # no phases, so all waiting prefills are pending
-            self._phase_prefill_s = self.waiting.prefill_s
+        self._phase.enter(batch.kind, self.waiting.prefill_s, inputs.now)
         if self.waiting and batch.predicted_s and (plan.picks or plan.slack_exhausted):
             decode_s = inputs.decode_s if batch.decodes else 0.0
-            share = max(0.0, 1 - decode_s / batch.predicted_s)
-            weight = batch.predicted_s / (batch.predicted_s + WINDOW_S)
-            self._prefill_share += weight * (max(share, SHARE_FLOOR) - self._prefill_share)
+            self.averages.observe_share(decode_s, batch.predicted_s)
 
-    def _learn(self, batch: Batch, result: BatchResult) -> None:
-        """Teach the latency model, if this is the batch last planned and it ran as planned."""
-        if self._in_flight and self._in_flight[0] is batch:
-            work, self._in_flight = self._in_flight[1], None
-            if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
-                self.latency.observe(work, result.elapsed_s)
+    def _take_time(self, batch: Batch, work: Work, result: BatchResult, elapsed_s: float) -> None:
+        """Learn from the time of a batch; the latency model does so if it ran as planned."""
+        if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
+            self.latency.observe(work, elapsed_s)
+        if batch.prefills or self.waiting:
+            self._prefill_pace.observe(sum(result.prefilled.values()), elapsed_s)
 
-    def _keep_pace(self, step_s: float, num_steps: int) -> None:
-        """Update the mean time per token of the decodes."""
-        older = (WINDOW_S / (step_s + WINDOW_S)) ** num_steps
-        self.pace_s = older * self.pace_s + (1 - older) * step_s
+    def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
+        """Count the tokens computed and made by a batch; return the sequences with a first
+        token."""
+        running, first = self.running, list[Sequence]()
+        if batch.decodes:
+            self.averages.observe_decodes(batch.predicted_s, max(1, result.decoded))
+        if result.decoded:
+            self._advance(batch, result, now)
+        for request_id, num_tokens in result.prefilled.items():
+            if seq := running.prefilling.get(request_id):
+                seq.num_computed = min(seq.num_computed + num_tokens, seq.num_prompt)
+                if seq.num_computed == seq.num_prompt:
+                    self._start_decoding(seq)
+        for request_id, num_tokens in result.emitted.items():
+            if seq := self.sequences.get(request_id):
+                if num_tokens and not seq.num_emitted:
+                    first.append(seq)
+                self._emit(seq, num_tokens, now)
+        return first
+
+    def _emit(self, seq: Sequence, num_tokens: int, now: float) -> None:
+        """Count tokens of one sequence."""
+        if seq.state is State.PREFILLING and num_tokens:
+            self._start_decoding(seq)  # the first token shows that the prefill is complete
+        if seq.state in (State.MOVING, State.PAUSED):
+            seq.emit(num_tokens, now)
+            if seq.state is State.PAUSED and seq.num_tokens >= seq.most_tokens:
+                self.running.complete(seq)
+        elif seq.state is State.DECODING and self.running.decoding.emit_one(seq, num_tokens, now):
+            self._outgrow(seq)
+
+    def _finish(self, finished: Iterable[str], now: float) -> None:
+        """End the requests that the engine ended."""
+        for request_id in finished:
+            seq = self.sequences.get(request_id)
+            if seq and seq.started:
+                self._end(seq)
+                if seq.request.probe:
+                    continue
+                seq.num_emitted -= self._in_flight.num_ahead(request_id)
+                self.lengths.observe(seq.request, seq.num_emitted)
+                self._tally.finished += 1
+                self._tally.attained += seq.attained(now)
 
     def _start_decoding(self, seq: Sequence) -> None:
         """Let a prefilled sequence decode here, or on another instance if the strategy moves KV
@@ -348,9 +372,14 @@ class InstanceScheduler:
             decodes = {*batch.decodes, *apart}
             apart += [request_id for request_id in decoding if request_id not in decodes]
         for seq in decoding.emit(result.decoded, now, apart):
-            self._expect_more(seq)
+            self._outgrow(seq)
 
-    def _expect_more(self, seq: Sequence) -> None:
+    def _outgrow(self, seq: Sequence) -> None:
+        """Expect more of a sequence that reached its expected length, if it may have more."""
+        if seq.num_tokens >= seq.most_tokens:
+            if seq.state is State.DECODING:
+                self.running.complete(seq)
+            return
         expected = self.lengths.predict(seq.request, seq.num_emitted)
         self.running.decoding.expect(seq, expected)
 
@@ -364,19 +393,6 @@ class InstanceScheduler:
 
     def _prefill_s(self, num_tokens: int) -> float:
         return self.latency.batched_prefill_s(num_tokens, self.config.max_batch_tokens)
-
-    def _memory_s(self, request: Request, num_new_tokens: int) -> float:
-        """Return the seconds that others lose by the request's memory for as long as its response
-        takes; 0 if there is enough for all that wait."""
-        blocks, waiting = self.running.blocks, self.waiting
-        num_tokens = request.num_prompt_tokens + num_new_tokens
-        claimed = waiting.num_tokens + waiting.predicted_tokens + num_tokens
-        if claimed <= blocks.free * blocks.block_size:
-            return 0.0
-        pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
-        decoding = self.running.decoding
-        work = self.latency.work((), len(decoding), decoding.num_tokens)
-        return pool_share * num_new_tokens * self.latency.predict(work)
 
 
 def _prefill(pick: Pick) -> Prefill:

@@ -15,6 +15,8 @@ class State(Enum):
     PAUSED = "paused"
     """The sequence outran its KV reservation while no block was free, or waits for one; it keeps
     its KV."""
+    ENDING = "ending"
+    """The longest response is complete once the batches in flight end."""
     MOVING = "moving"
     """The KV is being transferred: prefilled here to decode elsewhere, or the other way round."""
     FINISHED = "finished"
@@ -26,8 +28,9 @@ _NEXT: dict[State, frozenset[State]] = {
         {State.DECODING, State.PAUSED, State.MOVING, State.WAITING, State.FINISHED}
     ),
     State.MOVING: frozenset({State.DECODING, State.FINISHED}),
-    State.DECODING: frozenset({State.PAUSED, State.WAITING, State.FINISHED}),
-    State.PAUSED: frozenset({State.DECODING, State.WAITING, State.FINISHED}),
+    State.DECODING: frozenset({State.PAUSED, State.WAITING, State.ENDING, State.FINISHED}),
+    State.ENDING: frozenset({State.FINISHED}),
+    State.PAUSED: frozenset({State.DECODING, State.WAITING, State.ENDING, State.FINISHED}),
     State.FINISHED: frozenset(),
 }
 
@@ -184,6 +187,14 @@ class Sequence:
         self.num_tokens += num_tokens
         self.tpot_budget_until_s += num_tokens * self.tpot_s
         self.pending_since_s = now
+
+    def correct_first_token(self, now: float) -> None:
+        """Set the time of the first token, which was counted before it came, to ``now``."""
+        self.tpot_budget_until_s += now - self.first_token_s
+        if self.num_emitted == 1:
+            self.pending_since_s = now
+        self.first_token_s = now
+        self.patience_s = self.tpot_s if now <= self.deadline_s else -inf
 
     def forget_cache(self) -> None:
         """Drop its KV: everything up to the last token has to be recomputed."""

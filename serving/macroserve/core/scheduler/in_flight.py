@@ -1,0 +1,72 @@
+"""The batches in flight are those that an engine has taken on and whose results are not known."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import inf
+
+from macroserve.core.batch import Batch, BatchResult
+from macroserve.core.latency import Work
+from macroserve.core.scheduler.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Flight:
+    """A flight is one batch from the moment the engine takes it on until its result is taken in.
+
+    Attributes:
+        taken: what the engine took on, with the tokens that will come out if nothing ends early.
+        work: work of what it took on.
+        decided_s: when the batch was decided, seconds.
+        ends_s: when it is expected to end, seconds.
+        gap_s: expected time between its tokens and those of the step before, seconds.
+        num_added: sequences that had ever decoded here when it was taken on, see ``Decoding``.
+        first: sequences that get their first token by it.
+    """
+
+    batch: Batch
+    taken: BatchResult
+    work: Work
+    decided_s: float
+    ends_s: float
+    gap_s: float = 0.0
+    num_added: int = 0
+    first: list[Sequence] = field(default_factory=list[Sequence])
+
+    def tokens_of(self, request_id: str) -> int:
+        """Return the tokens that a request is to get by this batch."""
+        usual = self.taken.decoded if request_id in self.batch.decodes else 0
+        return self.taken.emitted.get(request_id, usual)
+
+
+class InFlight:
+    """The queue holds the flights in order; an engine ends them in the order in which it took them
+    on."""
+
+    def __init__(self) -> None:
+        self._flights: deque[Flight] = deque()
+        self._settled_s = -inf
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    @property
+    def ends_s(self) -> float:
+        """Return when the last of them is expected to end, seconds; -inf if there is none."""
+        return self._flights[-1].ends_s if self._flights else -inf
+
+    def begin(self, flight: Flight) -> None:
+        self._flights.append(flight)
+
+    def end(self, now: float) -> tuple[Flight, float]:
+        """Remove the oldest flight; return it, and the seconds that it took of the engine's
+        time."""
+        flight = self._flights.popleft()
+        elapsed_s = now - max(flight.decided_s, self._settled_s)
+        self._settled_s = ends_s = now
+        for later in self._flights:
+            later.ends_s = ends_s = ends_s + later.batch.predicted_s
+        return flight, elapsed_s
+
+    def num_ahead(self, request_id: str) -> int:
+        """Return the tokens that a request is to get by the batches in flight."""
+        return sum([flight.tokens_of(request_id) for flight in self._flights])
