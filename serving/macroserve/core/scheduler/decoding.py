@@ -151,15 +151,15 @@ class Decoding:
         seq.correct_first_token(now)
         self._enter(entry)
 
-    def correct_step(self, counted_s: float, elapsed_s: float, num_added: int) -> None:
+    def correct_step(self, expected_s: float, actual_s: float, num_added: int) -> None:
         """Correct a common step that was counted before it ended.
 
-        counted_s: expected time since the step before, with which it was counted, seconds.
-        elapsed_s: actual time, seconds.
+        expected_s: time since the last tokens with which it was counted, seconds.
+        actual_s: that time as it was, seconds.
         num_added: ``num_added`` when it was counted; later sequences had no part in it.
         """
         for tbt_s in self._num_slow:
-            if tbt_s is None or (wrong := (elapsed_s > tbt_s) - (counted_s > tbt_s)) == 0:
+            if tbt_s is None or (wrong := (actual_s > tbt_s) - (expected_s > tbt_s)) == 0:
                 continue
             self._num_slow[tbt_s] += wrong
             for entry in reversed(self._entries.values()):

@@ -18,7 +18,9 @@ class Flight:
         work: work of what it took on.
         decided_s: when the batch was decided, seconds.
         ends_s: when it is expected to end, seconds.
-        gap_s: expected time between its tokens and those of the step before, seconds.
+        expected_gap_s: expected time from the decodes' last tokens to these, seconds.
+        gap_s: that time, once it has ended, seconds.
+        elapsed_s: time of the engine that it took, once it has ended, seconds.
         num_added: sequences that had ever decoded here when it was taken on, see ``Decoding``.
         first: sequences that get their first token by it.
     """
@@ -28,7 +30,9 @@ class Flight:
     work: Work
     decided_s: float
     ends_s: float
+    expected_gap_s: float = 0.0
     gap_s: float = 0.0
+    elapsed_s: float = 0.0
     num_added: int = 0
     first: list[Sequence] = field(default_factory=list[Sequence])
 
@@ -44,7 +48,8 @@ class InFlight:
 
     def __init__(self) -> None:
         self._flights: deque[Flight] = deque()
-        self._settled_s = -inf
+        self._ended_s = -inf
+        self._decoded_s = -inf
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -54,18 +59,26 @@ class InFlight:
         """Return when the last of them is expected to end, seconds; -inf if there is none."""
         return self._flights[-1].ends_s if self._flights else -inf
 
+    @property
+    def decoded_s(self) -> float:
+        """Return when the last decodes ended, or are expected to end, seconds."""
+        expected = [flight.ends_s for flight in self._flights if flight.taken.decoded]
+        return expected[-1] if expected else self._decoded_s
+
     def begin(self, flight: Flight) -> None:
         self._flights.append(flight)
 
-    def end(self, now: float) -> tuple[Flight, float]:
-        """Remove the oldest flight; return it, and the seconds that it took of the engine's
-        time."""
+    def end(self, now: float) -> Flight:
+        """Remove the oldest flight, which has ended, and return it."""
         flight = self._flights.popleft()
-        elapsed_s = now - max(flight.decided_s, self._settled_s)
-        self._settled_s = ends_s = now
+        flight.elapsed_s = now - max(flight.decided_s, self._ended_s)
+        flight.gap_s = now - self._decoded_s
+        self._ended_s = ends_s = now
+        if flight.taken.decoded:
+            self._decoded_s = now
         for later in self._flights:
             later.ends_s = ends_s = ends_s + later.batch.predicted_s
-        return flight, elapsed_s
+        return flight
 
     def num_ahead(self, request_id: str) -> int:
         """Return the tokens that a request is to get by the batches in flight."""

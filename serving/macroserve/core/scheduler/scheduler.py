@@ -210,7 +210,7 @@ class InstanceScheduler:
         starts_s = max(decided_s, self._in_flight.ends_s)
         decoding = self.running.decoding
         flight = Flight(batch, taken, work, decided_s, starts_s + batch.predicted_s)
-        flight.gap_s = flight.ends_s - decoding.last_step_s
+        flight.expected_gap_s = flight.ends_s - decoding.last_step_s
         self._in_flight.begin(flight)
         flight.first = self._progress(batch, taken, flight.ends_s)
         flight.num_added = decoding.num_added
@@ -221,11 +221,13 @@ class InstanceScheduler:
         finished: ids of the requests that ended by it, in the order in which they are processed.
         more: tokens beyond the promised ones, by request id; negative where fewer came out.
         """
-        flight, elapsed_s = self._in_flight.end(now)
+        flight = self._in_flight.end(now)
         self._tally.iterations += 1
-        self._take_time(flight.batch, flight.work, flight.taken, elapsed_s)
+        self._take_time(flight.batch, flight.work, flight.taken, flight.elapsed_s)
         decoding = self.running.decoding
-        decoding.correct_step(flight.gap_s, elapsed_s, flight.num_added)
+        if flight.taken.decoded:
+            decoding.correct_step(flight.expected_gap_s, flight.gap_s, flight.num_added)
+            decoding.last_step_s = self._in_flight.decoded_s
         for seq in flight.first:
             if seq.request_id in decoding:
                 decoding.correct_first_token(seq, now)
