@@ -1,5 +1,6 @@
 """The first iteration of each kind may compile kernels, which takes minutes."""
 
+from collections import deque
 from collections.abc import Iterable
 
 from vllm.sampling_params import SamplingParams
@@ -31,7 +32,7 @@ class StepKinds:
 
     def __init__(self) -> None:
         self._known: set[str | int] = set()
-        self._running: set[str | int] = set()
+        self._running: deque[set[str | int]] = deque()
         self._new: dict[str, set[str]] = {}
         """Kinds that each request uses and none has used before, by the request's id."""
 
@@ -45,12 +46,14 @@ class StepKinds:
 
     def begin(self, num_tokens: int, request_ids: Iterable[str]) -> bool:
         """Return whether the iteration is the first of its kind."""
-        self._running = {num_tokens.bit_length()}
+        used: set[str | int] = {num_tokens.bit_length()}
         if self._new:
-            self._running.update(*(self._new.get(request_id, ()) for request_id in request_ids))
-        return not self._running <= self._known
+            used.update(*(self._new.get(request_id, ()) for request_id in request_ids))
+        self._running.append(used)
+        return not used <= self._known
 
     def end(self) -> None:
-        self._known |= self._running
+        """Note the end of the iteration that began first."""
+        self._known |= self._running.popleft()
         if self._new:
             self._new = {name: used for name, used in self._new.items() if not used <= self._known}

@@ -73,8 +73,6 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             "enforce_eager": on_cpu,
             # The scheduler counts every prompt token as work.
             "enable_prefix_caching": False,
-            # A batch is decided when the result of the one before is known.
-            "async_scheduling": False,
             **frontend_args(settings),
             "max_logprobs": _max_logprobs(settings),
         },
@@ -113,7 +111,12 @@ def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
     if not (current_platform.is_cpu() or args.attention_backend or attention.backend):
         attention = replace(attention, backend=AttentionBackendEnum.FLASH_ATTN)
     return replace(
-        args, worker_cls=HYBRID_WORKER_CLASS, enforce_eager=True, attention_config=attention
+        args,
+        worker_cls=HYBRID_WORKER_CLASS,
+        enforce_eager=True,
+        attention_config=attention,
+        # Which rows keep hidden states is set on the output of each step.
+        async_scheduling=False,
     )
 
 

@@ -7,13 +7,15 @@ sampling, grammars and outputs stay vLLM's.
 
 import os
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from vllm.platforms import current_platform
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
-from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.outputs import ModelRunnerOutput
@@ -51,7 +53,28 @@ def _command(core: EngineCore, verb: str, argument: Any) -> Any:
 setattr(EngineCore, COMMAND, _command)
 
 
-class MacroserveScheduler(Scheduler):
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step is a batch that vLLM has taken on and whose output is not known.
+
+    Attributes:
+        output: What vLLM scheduled.
+        tokens: Tokens promised to the policy, by request id.
+        predicted_s: Predicted duration, seconds.
+        is_first: Whether it is the first of its kind, see ``StepKinds``.
+    """
+
+    output: SchedulerOutput
+    tokens: Mapping[str, int]
+    predicted_s: float
+    is_first: bool
+
+
+class MacroserveScheduler(AsyncScheduler):
+    """The scheduler serves engines that schedule a step before the last one has ended, and those
+    that do not: vLLM's configuration decides.
+    """
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         die_with_parent()
@@ -87,7 +110,7 @@ class MacroserveScheduler(Scheduler):
         # Until its cell says that somebody is there to take it.
         self._policy.let_offload(False)
         self._handed_back: list[tuple[int, EngineCoreOutput]] = []
-        self._running_batch: tuple[Batch, float, dict[str, int]] | None = None
+        self._steps: deque[_Step] = deque()
         self._kinds = StepKinds()
         self._sender = StatusSender(options["status_path"])
         self._heart = Heart(self._sender, lambda: len(self.requests))
@@ -128,7 +151,7 @@ class MacroserveScheduler(Scheduler):
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         now = time.monotonic()
         batch = self._policy.schedule(now)
-        self._begin(batch)
+        is_first = self._begin(batch)
         for request_id in batch.preempted:
             request = self.requests[request_id]
             self.running.remove(request)
@@ -145,13 +168,37 @@ class MacroserveScheduler(Scheduler):
         if self._hybrid_blocks:
             hidden = filter(self._hybrid_blocks.is_hidden, output.num_scheduled_tokens)
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
-        self._running_batch = (batch, now, computed)
+        taken = self._taken(batch, computed, output)
+        self._policy.promise(batch, taken)
+        tokens = {**dict.fromkeys(batch.decodes, taken.decoded), **taken.emitted}
+        self._steps.append(_Step(output, tokens, batch.predicted_s, is_first))
         return output
 
-    def _begin(self, batch: Batch) -> None:
-        """Report the iteration to the heart before any part of it can take long."""
+    def _begin(self, batch: Batch) -> bool:
+        """Report the iteration to the heart before any part of it can take long. Return whether it
+        is the first of its kind."""
         ids = (*batch.decodes, *(prefill.request_id for prefill in batch.prefills))
-        self._heart.begin(batch.predicted_s, self._kinds.begin(batch.num_tokens, ids))
+        is_first = self._kinds.begin(batch.num_tokens, ids)
+        expected_s = sum([step.predicted_s for step in self._steps], batch.predicted_s)
+        self._heart.begin(expected_s, is_first or any(step.is_first for step in self._steps))
+        return is_first
+
+    def _taken(
+        self, batch: Batch, computed: Mapping[str, int], output: SchedulerOutput
+    ) -> BatchResult:
+        """Return what vLLM took on of the batch.
+
+        computed: prompt tokens of each prefill that were in the cache before.
+        """
+        scheduled = output.num_scheduled_tokens
+        prefilled: dict[str, int] = {}
+        emitted = {request_id: 0 for request_id in batch.decodes if request_id not in scheduled}
+        for request_id, num_before in computed.items():
+            request = self.requests[request_id]
+            prefilled[request_id] = request.num_computed_tokens - num_before
+            if request_id in scheduled and not request.is_prefill_chunk:
+                emitted[request_id] = 1
+        return BatchResult(batch.predicted_s, prefilled, emitted, decoded=1)
 
     def _schedule_exactly(self, batch: Batch) -> SchedulerOutput:
         """Let vLLM schedule the batch and nothing else.
@@ -183,9 +230,8 @@ class MacroserveScheduler(Scheduler):
         under_grammar = {i for i in scheduler_output.num_scheduled_tokens if self._has_grammar(i)}
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         now = time.monotonic()
-        assert self._running_batch is not None
-        batch, started, computed_before = self._running_batch
-        self._running_batch = None
+        step = self._steps.popleft()
+        assert step.output is scheduler_output, "steps end in the order in which they began"
         emitted: dict[str, int] = {}
         finished: list[str] = []
         for group in outputs.values():
@@ -197,34 +243,26 @@ class MacroserveScheduler(Scheduler):
                 if failed and output.request_id in under_grammar:
                     # vLLM samples a token all the same, which the grammar rejects.
                     output.finish_reason, output.stop_reason = FinishReason.ABORT, DEAD_END
-        for request_id in batch.decodes:
-            # As a rule each has made a token.
-            if (num_tokens := emitted.pop(request_id, 0)) != 1:
-                emitted[request_id] = num_tokens
-        prefilled = {
-            p.request_id: self._computed(p.request_id, computed_before, scheduler_output)
-            for p in batch.prefills
-        }
-        self._policy.update(
-            batch, BatchResult(now - started, prefilled, emitted, tuple(finished), 1), now
-        )
+        self._policy.settle(finished, _difference(step.tokens, emitted), now)
         for client_index, output in self._handed_back:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
         self._handed_back.clear()
         self._kinds.end()
-        self._heart.end()
+        self._end()
         self._push_status(now)
         return outputs
+
+    def _end(self) -> None:
+        """Report the end of an iteration to the heart."""
+        if self._steps:
+            expected_s = sum([step.predicted_s for step in self._steps])
+            self._heart.begin(expected_s, any(step.is_first for step in self._steps))
+        else:
+            self._heart.end()
 
     def _has_grammar(self, request_id: str) -> bool:
         request = self.requests.get(request_id)
         return request is not None and request.use_structured_output
-
-    def _computed(self, request_id: str, before: dict[str, int], output: SchedulerOutput) -> int:
-        """Return the prompt tokens of one prefill that are in the cache now and were not before."""
-        if request := self.requests.get(request_id):
-            return max(0, request.num_computed_tokens - before[request_id])
-        return output.num_scheduled_tokens.get(request_id, 0)
 
     def _hand_back(self, batch: Batch) -> None:
         for item in batch.handed_back:
@@ -251,6 +289,16 @@ class MacroserveScheduler(Scheduler):
 
     def _push_status(self, now: float) -> None:
         self._sender.send(self._policy.status(now))
+
+
+def _difference(promised: Mapping[str, int], emitted: Mapping[str, int]) -> dict[str, int]:
+    """Return the tokens that came out beyond the promised ones, by request id; negative where fewer
+    did. As a rule there are none."""
+    if promised == emitted:
+        return {}
+    ids = promised.keys() | emitted.keys()
+    more = {name: emitted.get(name, 0) - promised.get(name, 0) for name in ids}
+    return {name: num_tokens for name, num_tokens in more.items() if num_tokens}
 
 
 def _yield_to_servers() -> None:
