@@ -8,6 +8,7 @@ from typing import Any, Never
 
 import pytest
 
+from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -16,7 +17,11 @@ prepare_environment()
 from vllm.config import VllmConfig  # noqa: E402
 from vllm.model_executor.models import registry  # noqa: E402
 
-from macroserve.engine.vllm.options import frontend_config  # noqa: E402
+from macroserve.engine.vllm.options import (  # noqa: E402
+    engine_args,
+    frontend_config,
+    with_hybrid_cache,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -66,3 +71,15 @@ def test_engine_args_mapping_with_an_unknown_name_is_refused(settings: EngineSet
         frontend_config(
             replace(settings, args={"structured_outputs_config": {"enable_in_thoughts": True}})
         )
+
+
+def test_hybrid_cache_schedules_no_step_ahead(settings: EngineSettings) -> None:
+    args = engine_args(settings, Pool.LP, None)
+    assert args.async_scheduling is None, "vLLM decides"
+    assert with_hybrid_cache(args).async_scheduling is False
+
+
+def test_hybrid_cache_with_asynchronous_scheduling_is_refused(settings: EngineSettings) -> None:
+    asked = replace(settings, args={"async_scheduling": True})
+    with pytest.raises(ValueError, match="asyncScheduling excludes"):
+        with_hybrid_cache(engine_args(asked, Pool.LP, None))

@@ -16,6 +16,7 @@ from macroserve.core.scheduler.batching import aptserve
 from macroserve.core.scheduler.batching.knapsack import Items
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.running import Running
+from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
@@ -120,8 +121,12 @@ class InstanceEngine(OfflineEngine):
         return preempted
 
     @property
+    def policy(self) -> InstanceScheduler:
+        return self.scheduler.policy
+
+    @property
     def _running(self) -> Running:
-        return self.scheduler._policy.running
+        return self.policy.running
 
     @property
     def _manager(self) -> HybridBlocks:

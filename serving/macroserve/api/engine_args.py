@@ -30,7 +30,6 @@ DECIDED_BY = {
     "worker_extension_cls": "spec.engine.hybridCache",
     "scheduler_cls": "spec.scheduling.strategy",
     "scheduling_policy": "spec.scheduling.strategy",
-    "async_scheduling": "spec.scheduling.strategy",
     "enable_chunked_prefill": "spec.scheduling.strategy",
 }
 """vLLM engine arguments that a manifest cannot set, and the field that decides each."""

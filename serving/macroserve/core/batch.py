@@ -1,7 +1,8 @@
 """The instance scheduler hands a ``Batch`` to an executor, and gets back a ``BatchResult``.
 
-This pair is the only seam between policies and the world: the vLLM adapter, the emulated executor
-and the simulator each run a ``Batch`` and report a ``BatchResult``.
+These are the only seam between policies and the world: the emulated executor and the simulator run
+a ``Batch`` and report a ``BatchResult``; the vLLM adapter reports what vLLM took on in the same
+form, and later what came out.
 """
 
 from collections.abc import Mapping

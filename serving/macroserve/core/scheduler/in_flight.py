@@ -44,9 +44,16 @@ class Flight:
 
 class InFlight:
     """The queue holds the flights in order; an engine ends them in the order in which it took them
-    on."""
+    on.
+
+    Attributes:
+        num_begun: batches that the engine ever took on.
+        num_ahead: those of them that it took on while another was in flight.
+    """
 
     def __init__(self) -> None:
+        self.num_begun = 0
+        self.num_ahead = 0
         self._flights: deque[Flight] = deque()
         self._ended_s = -inf
         self._decoded_s = -inf
@@ -65,8 +72,13 @@ class InFlight:
         expected = [flight.ends_s for flight in self._flights if flight.taken.decoded]
         return expected[-1] if expected else self._decoded_s
 
-    def begin(self, flight: Flight) -> None:
-        self._flights.append(flight)
+    def begin(self, batch: Batch, taken: BatchResult, work: Work, decided_s: float) -> Flight:
+        """Add a batch that the engine took on, and return its flight."""
+        self.num_begun += 1
+        self.num_ahead += bool(self._flights)
+        ends_s = max(decided_s, self.ends_s) + batch.predicted_s
+        self._flights.append(Flight(batch, taken, work, decided_s, ends_s))
+        return self._flights[-1]
 
     def end(self, now: float) -> Flight:
         """Remove the oldest flight, which has ended, and return it."""
@@ -80,6 +92,6 @@ class InFlight:
             later.ends_s = ends_s = ends_s + later.batch.predicted_s
         return flight
 
-    def num_ahead(self, request_id: str) -> int:
+    def tokens_of(self, request_id: str) -> int:
         """Return the tokens that a request is to get by the batches in flight."""
         return sum([flight.tokens_of(request_id) for flight in self._flights])

@@ -25,7 +25,7 @@ from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
-from macroserve.core.scheduler.in_flight import Flight, InFlight
+from macroserve.core.scheduler.in_flight import InFlight
 from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan
 from macroserve.core.scheduler.late_credit import credit_late_requests
 from macroserve.core.scheduler.memory_cost import memory_cost_s
@@ -47,6 +47,7 @@ class InstanceScheduler:
 
     Attributes:
         sequences: requests that wait or run, by id; others read the parts below, but change none.
+        in_flight: batches that the engine has begun, of those that it reports twice.
         averages: recent pace of the decodes, and share of time for prefills.
     """
 
@@ -75,7 +76,7 @@ class InstanceScheduler:
         self._phase = PhaseRecord()
         self._prefilled_s = 0.0
         self._planned: tuple[Batch, Work, float] | None = None
-        self._in_flight = InFlight()
+        self.in_flight = InFlight()
 
     # -- requests in and out
 
@@ -156,7 +157,7 @@ class InstanceScheduler:
 
     def schedule(self, now: float) -> Batch:
         """Decide the next iteration. Preemptions and hand-backs hold for an idle batch as well."""
-        decided_s, now = now, max(now, self._in_flight.ends_s)
+        decided_s, now = now, max(now, self.in_flight.ends_s)
         handed_back = self._give_up(now)
         preempted = self.running.make_room()
         for seq in preempted:
@@ -207,11 +208,9 @@ class InstanceScheduler:
         """
         assert self._planned and self._planned[0] is batch, "the last batch decided"
         _, work, decided_s = self._planned
-        starts_s = max(decided_s, self._in_flight.ends_s)
         decoding = self.running.decoding
-        flight = Flight(batch, taken, work, decided_s, starts_s + batch.predicted_s)
+        flight = self.in_flight.begin(batch, taken, work, decided_s)
         flight.expected_gap_s = flight.ends_s - decoding.last_step_s
-        self._in_flight.begin(flight)
         flight.first = self._progress(batch, taken, flight.ends_s)
         flight.num_added = decoding.num_added
 
@@ -221,13 +220,13 @@ class InstanceScheduler:
         finished: ids of the requests that ended by it, in the order in which they are processed.
         more: tokens beyond the promised ones, by request id; negative where fewer came out.
         """
-        flight = self._in_flight.end(now)
+        flight = self.in_flight.end(now)
         self._tally.iterations += 1
         self._take_time(flight.batch, flight.work, flight.taken, flight.elapsed_s)
         decoding = self.running.decoding
         if flight.taken.decoded:
             decoding.correct_step(flight.expected_gap_s, flight.gap_s, flight.num_added)
-            decoding.last_step_s = self._in_flight.decoded_s
+            decoding.last_step_s = self.in_flight.decoded_s
         for seq in flight.first:
             if seq.request_id in decoding:
                 decoding.correct_first_token(seq, now)
@@ -353,7 +352,7 @@ class InstanceScheduler:
                 self._end(seq)
                 if seq.request.probe:
                     continue
-                seq.num_emitted -= self._in_flight.num_ahead(request_id)
+                seq.num_emitted -= self.in_flight.tokens_of(request_id)
                 self.lengths.observe(seq.request, seq.num_emitted)
                 self._tally.finished += 1
                 self._tally.attained += seq.attained(now)

@@ -99,12 +99,18 @@ def _max_logprobs(settings: EngineSettings) -> int:
 
 
 def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
-    """Return the arguments of an engine some of whose requests keep hidden states.
+    """Return the arguments of an engine some of whose requests keep hidden states. Raises
+    ValueError where they ask for asynchronous scheduling.
 
     The engine runs eagerly: hooks take each layer's input from the model, which a graph does not
     allow. On a GPU it uses an attention backend that the cache supports; vLLM's own choice depends
     on the device.
     """
+    if args.async_scheduling:
+        raise ValueError(
+            "engine.args.asyncScheduling excludes engine.hybridCache: which requests keep hidden "
+            "states is decided when the step before has ended"
+        )
     # The V2 model runner does not tell attention which request a row of the batch is.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     attention = args.attention_config
@@ -115,7 +121,7 @@ def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
         worker_cls=HYBRID_WORKER_CLASS,
         enforce_eager=True,
         attention_config=attention,
-        # Which rows keep hidden states is set on the output of each step.
+        # Which requests keep hidden states may change with a preemption.
         async_scheduling=False,
     )
 

@@ -73,6 +73,9 @@ class _Step:
 class MacroserveScheduler(AsyncScheduler):
     """The scheduler serves engines that schedule a step before the last one has ended, and those
     that do not: vLLM's configuration decides.
+
+    Attributes:
+        policy: The instance scheduler that decides each step.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -90,7 +93,7 @@ class MacroserveScheduler(AsyncScheduler):
         self._slo = Slo(**options["slo"])
         blocks = self.kv_cache_manager.coordinator.single_type_managers[0]
         self._hybrid_blocks = blocks if isinstance(blocks, HybridBlocks) else None
-        self._policy = InstanceScheduler(
+        self.policy = InstanceScheduler(
             InstanceConfig(
                 strategy=strategy(options["strategy"]),
                 pool=Pool(options["pool"]),
@@ -108,7 +111,7 @@ class MacroserveScheduler(AsyncScheduler):
             LatencyModel(model_shape(self.vllm_config), assumed_device()),
         )
         # Until its cell says that somebody is there to take it.
-        self._policy.let_offload(False)
+        self.policy.let_offload(False)
         self._handed_back: list[tuple[int, EngineCoreOutput]] = []
         self._steps: deque[_Step] = deque()
         self._kinds = StepKinds()
@@ -128,7 +131,7 @@ class MacroserveScheduler(AsyncScheduler):
         known = tag.to_request(
             request.request_id, request.num_prompt_tokens, request.max_tokens, now, tag.probe
         )
-        refusal = self._policy.add_request(known, now)
+        refusal = self.policy.add_request(known, now)
         if refusal is not None:
             # The frontend has checked lengths against the model's, and vLLM the pool against
             # the longest request, before the engine started.
@@ -140,7 +143,7 @@ class MacroserveScheduler(AsyncScheduler):
     ) -> list[Request]:
         finished = super().finish_requests(request_ids, finished_status)
         for request in finished:
-            self._policy.finish(request.request_id)
+            self.policy.finish(request.request_id)
             self._kinds.remove(request.request_id)
         if finished:
             self._push_status(time.monotonic())
@@ -150,7 +153,7 @@ class MacroserveScheduler(AsyncScheduler):
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         now = time.monotonic()
-        batch = self._policy.schedule(now)
+        batch = self.policy.schedule(now)
         is_first = self._begin(batch)
         for request_id in batch.preempted:
             request = self.requests[request_id]
@@ -169,7 +172,7 @@ class MacroserveScheduler(AsyncScheduler):
             hidden = filter(self._hybrid_blocks.is_hidden, output.num_scheduled_tokens)
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
         taken = self._taken(batch, computed, output)
-        self._policy.promise(batch, taken)
+        self.policy.promise(batch, taken)
         tokens = {**dict.fromkeys(batch.decodes, taken.decoded), **taken.emitted}
         self._steps.append(_Step(output, tokens, batch.predicted_s, is_first))
         return output
@@ -243,7 +246,7 @@ class MacroserveScheduler(AsyncScheduler):
                 if failed and output.request_id in under_grammar:
                     # vLLM samples a token all the same, which the grammar rejects.
                     output.finish_reason, output.stop_reason = FinishReason.ABORT, DEAD_END
-        self._policy.settle(finished, _difference(step.tokens, emitted), now)
+        self.policy.settle(finished, _difference(step.tokens, emitted), now)
         for client_index, output in self._handed_back:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
         self._handed_back.clear()
@@ -283,12 +286,12 @@ class MacroserveScheduler(AsyncScheduler):
     # -- the outside
 
     def command(self, verb: str, argument: Any) -> Any:
-        result = apply_command(self._policy, verb, argument)
+        result = apply_command(self.policy, verb, argument)
         self._push_status(time.monotonic())
         return result
 
     def _push_status(self, now: float) -> None:
-        self._sender.send(self._policy.status(now))
+        self._sender.send(self.policy.status(now))
 
 
 def _difference(promised: Mapping[str, int], emitted: Mapping[str, int]) -> dict[str, int]:
