@@ -6,6 +6,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from macroserve.core.request import Slo
 from macroserve.core.strategies import STRATEGIES
@@ -15,7 +18,12 @@ from macroserve.engine.vllm.environment import prepare_environment
 prepare_environment()
 
 from support.forced_async import forced_async  # noqa: E402
-from support.offline_engine import instance_args, offline_engine, stock_args  # noqa: E402
+from support.offline_engine import (  # noqa: E402
+    InstanceEngine,
+    instance_args,
+    offline_engine,
+    stock_args,
+)
 from support.small_models import build  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -24,6 +32,16 @@ NUM_PAGES = 60
 """So few that requests of the workload are preempted."""
 MIN_AHEAD = 0.9
 """Least share of the steps that begin while another one is in flight."""
+
+
+NUM_STEPS = 30
+
+steps = st.integers(0, NUM_STEPS)
+arrivals = st.lists(
+    st.tuples(steps, st.integers(0, 25), st.integers(1, 60)), min_size=2, max_size=12
+)
+leavings = st.dictionaries(steps, st.integers(0, 11), max_size=3)
+preemptions = st.dictionaries(steps, st.floats(0, 0.99), max_size=6)
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +94,51 @@ def test_tokens_scheduled_ahead_equal_stock_vllm(
         in_flight = engine.policy.in_flight
         share = in_flight.num_ahead / in_flight.num_begun
         assert share >= MIN_AHEAD if is_async else share == 0
+
+
+@pytest.fixture(scope="module", params=["sarathi", "unified", "econoserve"])
+def ahead(
+    request: pytest.FixtureRequest, settings: EngineSettings, stock_tokens: dict[str, list[int]]
+) -> Iterator[InstanceEngine]:
+    """Return an engine that schedules ahead and serves all examples of a test. Stock vLLM has
+    ended: there is one engine to a process."""
+    assert stock_tokens
+    args = instance_args(replace(settings, strategy=request.param))
+    with forced_async(), offline_engine(args) as engine:
+        yield engine
+
+
+@hypothesis_settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(arrivals, leavings, preemptions)
+def test_tokens_scheduled_ahead_under_any_schedule_are_right(
+    ahead: InstanceEngine,
+    stock_tokens: dict[str, list[int]],
+    arrivals: list[tuple[int, int, int]],
+    leavings: dict[int, int],
+    preemptions: dict[int, float],
+) -> None:
+    """Requests come, leave and lose their cache while their tokens are in flight."""
+    ahead.clear()
+    works = workload()
+    wanted: dict[str, list[int]] = {}
+    left: set[str] = set()
+    for step in range(NUM_STEPS + 1):
+        for number, (at, which, num_tokens) in enumerate(arrivals):
+            if at == step:
+                wanted[str(number)] = stock_tokens[str(which)][:num_tokens]
+                ahead.add(str(number), works[which][0], len(wanted[str(number)]))
+        if (leaver := str(leavings.get(step))) in wanted:
+            ahead.abort(leaver)
+            left.add(leaver)
+        if step in preemptions:
+            ahead.preempt(preemptions[step])
+        ahead.step()
+        ahead.policy.running.blocks.check()
+    tokens = ahead.finish()
+    assert {i: tokens[i] for i in tokens if i not in left} == {
+        i: wanted[i] for i in wanted if i not in left
+    }
+    assert ahead.policy.sequences == {}
+    assert ahead.policy.running.blocks.free == NUM_PAGES

@@ -157,8 +157,10 @@ class MacroserveScheduler(AsyncScheduler):
         is_first = self._begin(batch)
         for request_id in batch.preempted:
             request = self.requests[request_id]
-            self.running.remove(request)
-            self._preempt_request(request, now)
+            # vLLM does not begin a preempted request again before its tokens in flight are out.
+            if request.status == RequestStatus.RUNNING:
+                self.running.remove(request)
+                self._preempt_request(request, now)
         if batch.handed_back:
             self._hand_back(batch)
         computed = {
