@@ -169,7 +169,7 @@ class MacroserveScheduler(AsyncScheduler):
         if self._hybrid_blocks:
             for prefill in batch.prefills:
                 self._hybrid_blocks.set_hidden(prefill.request_id, prefill.hidden)
-        output = self._schedule_exactly(batch)
+        output = self._schedule_exactly(batch, throttle_prefills)
         if self._hybrid_blocks:
             hidden = filter(self._hybrid_blocks.is_hidden, output.num_scheduled_tokens)
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
@@ -205,49 +205,54 @@ class MacroserveScheduler(AsyncScheduler):
                 emitted[request_id] = 1
         return BatchResult(batch.predicted_s, prefilled, emitted, decoded=1)
 
-    def _schedule_exactly(self, batch: Batch) -> SchedulerOutput:
+    def _schedule_exactly(self, batch: Batch, throttle_prefills: bool) -> SchedulerOutput:
         """Let vLLM schedule the batch and nothing else.
 
         vLLM takes running requests in order, then waiting ones, each as whole as the budget
         allows; the batch has decodes first, then begun prefills, then new ones, and only its last
         prefill may be cut, so the total budget determines every share.
         """
-        prefills = [self.requests[p.request_id] for p in batch.prefills]
-        chosen = {*batch.decodes, *(r.request_id for r in prefills)}
-        held_running = [r for r in self.running if r.request_id not in chosen]
-        held_waiting = [r for r in self.waiting if r.request_id not in chosen]
+        requests = self.requests
+        prefills = [requests[p.request_id] for p in batch.prefills]
+        begun = [r for r in prefills if r.status == RequestStatus.RUNNING]
+        beginning = [r for r in prefills if r.status != RequestStatus.RUNNING]
+        chosen = [*(requests[request_id] for request_id in batch.decodes), *begun]
+        held_running: list[Request] = []
+        if len(chosen) < len(self.running):
+            ids = {request.request_id for request in chosen}
+            held_running = [r for r in self.running if r.request_id not in ids]
+        held_waiting = self.waiting
+        if beginning:
+            held_waiting.remove_requests(beginning)
         budget, max_active = self.max_num_scheduled_tokens, self.max_num_active_reqs
-        self.running = [self.requests[i] for i in batch.decodes]
-        self.running += [r for r in prefills if r.status == RequestStatus.RUNNING]
-        self.waiting = FCFSRequestQueue(r for r in prefills if r.status != RequestStatus.RUNNING)
+        self.running, self.waiting = chosen, FCFSRequestQueue(beginning)
         self.max_num_scheduled_tokens = batch.num_tokens
         self.max_num_active_reqs = max(0, max_active - len(held_running))
         try:
-            return super().schedule()
+            return super().schedule(throttle_prefills)
         finally:
             self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, max_active
             self.running = held_running + self.running
-            self.waiting.prepend_requests(FCFSRequestQueue(held_waiting))
+            # vLLM did not begin these, or preempted them.
+            held_waiting.prepend_requests(self.waiting)
+            self.waiting = held_waiting
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        under_grammar = {i for i in scheduler_output.num_scheduled_tokens if self._has_grammar(i)}
+        under_grammar = self._under_grammar(scheduler_output)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         now = time.monotonic()
         step = self._steps.popleft()
         assert step.output is scheduler_output, "steps end in the order in which they began"
-        emitted: dict[str, int] = {}
-        finished: list[str] = []
-        for group in outputs.values():
-            for output in group.outputs:
-                emitted[output.request_id] = len(output.new_token_ids)
-                if output.finished:
-                    finished.append(output.request_id)
-                failed = output.finish_reason is FinishReason.ERROR
-                if failed and output.request_id in under_grammar:
-                    # vLLM samples a token all the same, which the grammar rejects.
-                    output.finish_reason, output.stop_reason = FinishReason.ABORT, DEAD_END
+        made = [output for group in outputs.values() for output in group.outputs]
+        emitted = {output.request_id: len(output.new_token_ids) for output in made}
+        ended = [output for output in made if output.finish_reason is not None]
+        for output in ended:
+            if output.finish_reason is FinishReason.ERROR and output.request_id in under_grammar:
+                # vLLM samples a token all the same, which the grammar rejects.
+                output.finish_reason, output.stop_reason = FinishReason.ABORT, DEAD_END
+        finished = [output.request_id for output in ended]
         self.policy.settle(finished, _difference(step.tokens, emitted), now)
         for client_index, output in self._handed_back:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
@@ -265,9 +270,14 @@ class MacroserveScheduler(AsyncScheduler):
         else:
             self._heart.end()
 
-    def _has_grammar(self, request_id: str) -> bool:
-        request = self.requests.get(request_id)
-        return request is not None and request.use_structured_output
+    def _under_grammar(self, output: SchedulerOutput) -> set[str]:
+        """Return the ids of a step's requests whose tokens have to follow a grammar."""
+        if not output.has_structured_output_requests:
+            return set()
+        found = map(self.requests.get, output.num_scheduled_tokens)
+        return {
+            request.request_id for request in found if request and request.use_structured_output
+        }
 
     def _hand_back(self, batch: Batch) -> None:
         for item in batch.handed_back:
