@@ -114,6 +114,14 @@ def hybrid(json_file: JsonFile = None) -> None:
 
 
 @bench.command()
+def engine(json_file: JsonFile = None) -> None:
+    """Compare the CPU time of a step's scheduling with that of vLLM's own scheduler."""
+    from macroserve.bench.engine_steps import measure
+
+    report(measure(quickstart_settings()), json_file)
+
+
+@bench.command()
 def strategies(json_file: JsonFile = None) -> None:
     """Measure the attainment of each strategy in a real engine, and the simulator's prediction."""
     from macroserve.bench.strategies import measure

@@ -1,0 +1,68 @@
+"""Compare the CPU time of a step's scheduling with that of vLLM's own scheduler."""
+
+from dataclasses import replace
+from statistics import median
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+from macroserve.core.request import Slo
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.dry_run import DryRun, without_collections
+from macroserve.engine.vllm.scheduler import MacroserveScheduler
+
+SIZES = ((64, 0), (64, 500), (256, 0), (256, 500))
+"""(decoding, waiting) requests."""
+NUM_ROUNDS = 8
+NUM_STEPS = 20
+"""Steps of each scheduler in a round."""
+PROMPT_TOKENS, MAX_NEW_TOKENS = 64, 3000
+SLO = Slo(ttft_s=600.0, tpot_s=1.0)
+
+
+def measure(
+    settings: EngineSettings, sizes: tuple[tuple[int, int], ...] = SIZES
+) -> dict[str, float]:
+    """Return, for each size, the milliseconds of ``schedule`` and ``update_from_output`` in vLLM's
+    AsyncScheduler and in ours, their ratio, and the share of ours that were scheduled ahead.
+
+    The two take turns, and the ratio is that of a round's medians, in the median round.
+    """
+    figures: dict[str, float] = {}
+    for num_decoding, num_waiting in sizes:
+        enough = enlarged(settings, num_decoding)
+        stock = filled(DryRun(enough, AsyncScheduler), num_decoding, num_waiting)
+        ours = filled(DryRun(enough, MacroserveScheduler), num_decoding, num_waiting)
+        without_collections()
+        rounds = [(_median_s(stock), _median_s(ours)) for _ in range(NUM_ROUNDS)]
+        name = f"{num_decoding}_{num_waiting}"
+        figures[f"engine.stock_step_ms.{name}"] = 1e3 * median(theirs for theirs, _ in rounds)
+        figures[f"engine.step_ms.{name}"] = 1e3 * median(own for _, own in rounds)
+        figures[f"engine.ahead.{name}"] = ours.ahead
+        figures[f"engine.step_cpu_ratio.{name}"] = median(own / theirs for theirs, own in rounds)
+    return figures
+
+
+def enlarged(settings: EngineSettings, max_num_seqs: int) -> EngineSettings:
+    """Return settings with so many seats, long responses and loose targets."""
+    return replace(
+        settings,
+        slo=SLO,
+        max_num_seqs=max_num_seqs,
+        max_batch_tokens=8192,
+        max_model_len=PROMPT_TOKENS + MAX_NEW_TOKENS,
+    )
+
+
+def filled(run: DryRun, num_decoding: int, num_waiting: int) -> DryRun:
+    """Let requests decode, and others wait for their seats."""
+    for _ in range(num_decoding):
+        run.add(PROMPT_TOKENS, MAX_NEW_TOKENS)
+    while run.num_decoding < num_decoding:
+        run.step()
+    for _ in range(num_waiting):
+        run.add(PROMPT_TOKENS, MAX_NEW_TOKENS)
+    return run
+
+
+def _median_s(run: DryRun) -> float:
+    return median(run.step() for _ in range(NUM_STEPS))

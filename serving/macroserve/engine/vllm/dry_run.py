@@ -1,0 +1,100 @@
+"""A dry run is a vLLM scheduler without a model: the tokens of its steps are made up."""
+
+import gc
+from collections import deque
+from dataclasses import replace
+from itertools import count
+from time import process_time
+
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.options import engine_args
+from macroserve.engine.vllm.scheduler import MacroserveScheduler
+
+NUM_BLOCKS = 100_000
+"""Cache blocks, so many that memory is never short."""
+TOKEN = 7
+"""The token that comes out of every step."""
+
+
+class DryRun:
+    """The run schedules each step while the one before it is in flight.
+
+    settings: settings of the engine whose scheduler this is.
+    scheduler: class of the scheduler, vLLM's own or ours.
+    """
+
+    def __init__(self, settings: EngineSettings, scheduler: type[AsyncScheduler]) -> None:
+        args = engine_args(settings, Pool.LP, None)
+        if scheduler is not MacroserveScheduler:
+            args = replace(args, scheduler_cls=None, additional_config={})
+        config = args.create_engine_config()
+        register_all_kvcache_specs(config)
+        config.cache_config.num_gpu_blocks = NUM_BLOCKS
+        size = settings.block_size
+        spec = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=64, dtype=torch.float32)
+        self._scheduler = scheduler(
+            vllm_config=config,
+            kv_cache_config=KVCacheConfig(NUM_BLOCKS, [], [KVCacheGroupSpec(["layer"], spec)]),
+            structured_output_manager=StructuredOutputManager(config),
+            block_size=size,
+            hash_block_size=size,
+        )
+        self._in_flight: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
+        self._ids = count()
+
+    def add(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
+        params = SamplingParams(max_tokens=max_new_tokens, temperature=0, ignore_eos=True)
+        prompt = [TOKEN] * num_prompt_tokens
+        self._scheduler.add_request(Request(f"{next(self._ids)}", prompt, params, None))
+
+    @property
+    def num_decoding(self) -> int:
+        return sum(not request.is_prefill_chunk for request in self._scheduler.running)
+
+    @property
+    def ahead(self) -> float:
+        """Return the share of our scheduler's steps that began while another was in flight."""
+        assert isinstance(self._scheduler, MacroserveScheduler)
+        in_flight = self._scheduler.policy.in_flight
+        return in_flight.num_ahead / in_flight.num_begun
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._scheduler.waiting)
+
+    def step(self) -> float:
+        """Schedule a step, and take in the one before it; return the CPU time of both, seconds."""
+        began_s = process_time()
+        output = self._scheduler.schedule()
+        elapsed_s = process_time() - began_s
+        self._in_flight.append((output, self._made_up(output)))
+        if len(self._in_flight) > 1:
+            before = self._in_flight.popleft()
+            began_s = process_time()
+            self._scheduler.update_from_output(*before)
+            elapsed_s += process_time() - began_s
+        return elapsed_s
+
+    def _made_up(self, output: SchedulerOutput) -> ModelRunnerOutput:
+        ids = list(output.num_scheduled_tokens)
+        requests = self._scheduler.requests
+        tokens = [[] if requests[name].is_prefill_chunk else [TOKEN] for name in ids]
+        rows = {name: row for row, name in enumerate(ids)}
+        return ModelRunnerOutput(req_ids=ids, req_id_to_index=rows, sampled_token_ids=tokens)
+
+
+def without_collections() -> None:
+    """Keep the garbage collector from what exists now, so that it disturbs no step."""
+    gc.collect()
+    gc.freeze()
