@@ -108,14 +108,14 @@ def wait_for_pod(kubectl: Kubectl, name: str) -> None:
 
 
 def reached(url: str) -> str:
-    """The answer of `url` as this machine gets it. A node hears of a service's ready pods a moment
-    later than the tests do; connecting is tried again until it has."""
+    """Return what this machine gets from `url`. Its node hears of a service's ready pods a moment
+    later than the tests do, so connecting is tried again."""
     with httpx.Client(transport=httpx.HTTPTransport(retries=6)) as client:
         return client.get(url).text.strip()
 
 
 def reached_by(kubectl: Kubectl, caller: str, url: str) -> str:
-    """The answer of `url` as the pod `caller` gets it, whose node may hear of it a moment later."""
+    """Return what the pod `caller` gets from `url`, once its node has heard of it."""
     tries = f"for _ in $(seq 50); do wget -qO- {url} && exit; sleep 0.2; done; exit 1"
     return kubectl("exec", caller, "--", "sh", "-c", tries).strip()
 
@@ -219,9 +219,8 @@ def test_gpus_are_assigned_to_one_pod_each(cluster: NodeCluster, kubectl: Kubect
         kubectl("apply", "-f", "-", input=pod(name, "sleep 1000", resources=wants))
     wait_for_pod(kubectl, "first")
     wait_for_pod(kubectl, "second")
-    assert "Insufficient nvidia.com/gpu" in field(
-        kubectl, "pod/third", ".status.conditions[0].message"
-    )
+    message = field(kubectl, "pod/third", ".status.conditions[0].message")
+    assert "Insufficient nvidia.com/gpu" in message
     node = field(kubectl, "pod/first", ".spec.nodeName")
     cluster.kill_kubelet(node)
     cluster.start_kubelet(node)
@@ -292,9 +291,8 @@ def test_webhooks_are_called_through_their_service(
     response where HTTPS is expected shows that the webhook was reached."""
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
     kubectl("apply", "-f", "-", input=server("web"))
-    kubectl(
-        "apply", "-f", "-", input=service("web", "web", ports=[{"port": 443, "targetPort": 8080}])
-    )
+    secure = service("web", "web", ports=[{"port": 443, "targetPort": 8080}])
+    kubectl("apply", "-f", "-", input=secure)
     wait_for_pod(kubectl, "web")
     cluster.kubectl("apply", "--validate=false", "-f", "-", input=json.dumps(crd()))
     reference = {"namespace": namespace, "name": "web", "path": "/"}
@@ -382,9 +380,7 @@ def test_image_can_be_replaced(cluster: NodeCluster, kubectl: Kubectl, tmp_path:
             user="1234",
             working_dir="/",
         )
-        write_image(
-            archive, "registry.local/text:1", [tmp_path / "low.tar", tmp_path / "high.tar"], config
-        )
+        write_image(archive, "registry.local/text:1", layers, config)
         cluster.import_image(archive)
         document = pod(text, "")
         document["spec"]["restartPolicy"] = "Never"
