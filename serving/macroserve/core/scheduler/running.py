@@ -38,8 +38,8 @@ class Running:
         self._queue_responses = queue_responses
 
     def __len__(self) -> int:
-        homes = (self.prefilling, self.decoding, self.paused, self.ending, self.moving)
-        return sum(map(len, homes))
+        num_held = len(self.paused) + len(self.ending) + len(self.moving)
+        return len(self.prefilling) + len(self.decoding) + num_held
 
     def __iter__(self) -> Iterator[Sequence]:
         return chain(self._preemptible(), self.ending.values(), self.moving.values())

@@ -227,11 +227,11 @@ class InstanceScheduler:
         if flight.taken.decoded:
             decoding.correct_step(flight.expected_gap_s, flight.gap_s, flight.num_added)
             decoding.last_step_s = self.in_flight.decoded_s
-        for seq in flight.first:
-            if seq.request_id in decoding:
-                decoding.correct_first_token(seq, now)
+        for begun in flight.first:
+            if begun.request_id in decoding:
+                decoding.correct_first_token(begun, now)
             else:
-                seq.correct_first_token(now)
+                begun.correct_first_token(now)
         for request_id, num_tokens in more.items():
             if seq := self.sequences.get(request_id):
                 self._emit(seq, num_tokens, now)
