@@ -4,9 +4,8 @@ The private parts in use, by module:
 
 - ``scheduler.py`` subclasses ``vllm.v1.core.sched.async_scheduler.AsyncScheduler``: narrows
   ``running``, ``waiting``, ``max_num_scheduled_tokens`` and ``max_num_active_reqs`` around
-  ``schedule()``; calls
-  ``_preempt_request``; appends to the outputs of ``update_from_output``; adds one method to
-  ``EngineCore`` for commands.
+  ``schedule()``; calls ``_preempt_request``; appends to the outputs of ``update_from_output``;
+  adds one method to ``EngineCore`` for commands.
 - ``frontend.py`` builds an ``AsyncLLM`` without its constructor, around an ``EngineCoreClient`` of
   our own, reads ``OutputProcessor.request_states`` to fail a request, and overrides
   ``_finish_request`` to count the tokens before a stop string.

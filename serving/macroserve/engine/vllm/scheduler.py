@@ -184,9 +184,13 @@ class MacroserveScheduler(AsyncScheduler):
         is the first of its kind."""
         ids = (*batch.decodes, *(prefill.request_id for prefill in batch.prefills))
         is_first = self._kinds.begin(batch.num_tokens, ids)
-        expected_s = sum([step.predicted_s for step in self._steps], batch.predicted_s)
-        self._heart.begin(expected_s, is_first or any(step.is_first for step in self._steps))
+        self._beat(batch.predicted_s, is_first)
         return is_first
+
+    def _beat(self, predicted_s: float = 0.0, is_first: bool = False) -> None:
+        """Report the steps in flight to the heart, and one that begins."""
+        expected_s = sum([step.predicted_s for step in self._steps], predicted_s)
+        self._heart.begin(expected_s, is_first or any(step.is_first for step in self._steps))
 
     def _taken(
         self, batch: Batch, computed: Mapping[str, int], output: SchedulerOutput
@@ -265,8 +269,7 @@ class MacroserveScheduler(AsyncScheduler):
     def _end(self) -> None:
         """Report the end of an iteration to the heart."""
         if self._steps:
-            expected_s = sum([step.predicted_s for step in self._steps])
-            self._heart.begin(expected_s, any(step.is_first for step in self._steps))
+            self._beat()
         else:
             self._heart.end()
 
