@@ -29,7 +29,7 @@ from support.small_models import build  # noqa: E402
 pytestmark = pytest.mark.integration
 
 NUM_PAGES = 60
-"""So few that requests of the workload are preempted."""
+"""The pages are so few that requests of the workload are preempted."""
 MIN_AHEAD = 0.9
 """Least share of the steps that begin while another one is in flight."""
 

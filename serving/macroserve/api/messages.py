@@ -242,7 +242,7 @@ class InstanceReport(msgspec.Struct, frozen=True):
     in_flight: int
     draining: bool = False
     hybrid_cache: str = ""
-    """Whether hidden states are cached, and why; its handle has the same."""
+    """State of the cache of hidden states, with the reason; its handle has the same."""
 
     @property
     def idle(self) -> bool:

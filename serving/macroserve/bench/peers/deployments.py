@@ -39,7 +39,7 @@ class Engines:
     threads: int
     """Compute threads of each, as ``macroserve up`` gives them."""
     is_split: bool = False
-    """Whether a stock engine has two processes, as by default on a CPU: they wait for each other in
+    """Stock engines have two processes each, as by default on a CPU: they wait for each other in
     busy loops and take about twice the CPU for the same tokens. Macroserve's engines have one."""
 
     def environment(self, **variables: str) -> dict[str, str]:

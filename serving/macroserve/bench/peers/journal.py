@@ -30,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True, tag="settings"):
     threads: int
     """Compute threads of each engine."""
     split_engines: bool
-    """Whether stock engines have two processes each."""
+    """Stock engines have two processes each."""
     seed: int
     traces: dict[str, str]
     """SHA-256 of the traces that were given, by load."""
