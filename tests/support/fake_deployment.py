@@ -74,6 +74,8 @@ class FakeDeployment:
     cut: list[str] = field(default_factory=list)
     in_round: bool = False
     served_tls: ServedTls = PLAIN
+    ingress_stays: bool = False
+    """Whether the ingress's pod of an earlier template goes on with what it has."""
 
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -159,13 +161,17 @@ class FakeDeployment:
             if deployment.get("status") != status:
                 self.api.put(DEPLOYMENT, {**deployment, "status": status})
             component = deployment["metadata"]["labels"][names.COMPONENT]
+            template = deployment["spec"]["template"]["metadata"]
+            for pod in self.pods(component).values():
+                is_of_template = pod["metadata"]["annotations"] == template["annotations"]
+                if not (is_of_template or (component == "ingress" and self.ingress_stays)):
+                    self.end(pod)
             if not self.pods(component):
-                labels = deployment["spec"]["template"]["metadata"]["labels"]
-                owner = {"labels": labels, **_owned_by(deployment)}
+                owner = {"labels": template["labels"], **_owned_by(deployment)}
                 replica_set = self.api.put(
                     REPLICA_SET, {"metadata": {"name": name, "namespace": NAMESPACE, **owner}}
                 )
-                metadata = {"name": f"{name}-0", "namespace": NAMESPACE, "labels": labels}
+                metadata = {"name": f"{name}-0", "namespace": NAMESPACE, **template}
                 metadata |= _owned_by(replica_set)
                 self.api.put(POD, {"metadata": metadata, "spec": {"containers": []}})
         for component in ("head", "ingress", "instance"):

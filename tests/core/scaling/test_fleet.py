@@ -45,8 +45,10 @@ def planned(
     instances: int,
     cells: frozenset[str] | None = ONE_CELL,
     ratio: float = 0.0,
+    outdated_ingresses: bool = False,
 ) -> FleetPlan:
-    return plan_actions(Fleet(tuple(members), cells), DesiredFleet(instances, Bounds(2, 4), ratio))
+    fleet = Fleet(tuple(members), cells, outdated_ingresses)
+    return plan_actions(fleet, DesiredFleet(instances, Bounds(2, 4), ratio))
 
 
 def plain(actions: tuple[Action, ...]) -> list[Action]:
@@ -258,6 +260,31 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         [replace(A, outdated=True), B],
         {"instances": 1},
         [Drain("a", "cell-0", "")],
+    ),
+    "outdated ones go while outdated ingresses have another": (
+        [replace(A, outdated=True), replace(B, outdated=True), C],
+        {"instances": 3, "outdated_ingresses": True},
+        [Drain("a", "cell-0", "")],
+    ),
+    "the last outdated one stays as long as outdated ingresses": (
+        [replace(A, outdated=True), B],
+        {"instances": 2, "outdated_ingresses": True},
+        [],
+    ),
+    "though no cell can talk to it": (
+        [FOREIGN, B],
+        {"instances": 2, "outdated_ingresses": True},
+        [],
+    ),
+    "and though it is the only one": (
+        [replace(A, outdated=True), B],
+        {"instances": 1, "outdated_ingresses": True},
+        [],
+    ),
+    "but not if it has failed": (
+        [member("a", outdated=True, state=State.FAILED), B],
+        {"instances": 2, "outdated_ingresses": True},
+        [Start("instance-0", "cell-0", LP), Stop("a", "")],
     ),
     "one of another version is adopted by no cell": (
         [member("a", joined=False, foreign=True), B],

@@ -156,6 +156,31 @@ def test_server_is_rolled_out_when_no_pod_is_of_an_earlier_template(
     assert found and (found.rolled_out, found.complete) == (rolled_out, rolled_out)
 
 
+LOST = {**ready(status="False"), "containerStatuses": [{"ready": True}]}
+
+
+@pytest.mark.parametrize(
+    ("revision", "status", "expected"),
+    [
+        ("new", ready(), False),
+        ("old", ready(), True),
+        ("", ready(), True),
+        ("old", ready(status="False"), True),
+        ("old", {"phase": "Failed"}, False),
+        ("old", {"phase": "Succeeded"}, False),
+        ("old", LOST, False),
+    ],
+)
+@pytest.mark.parametrize("deletion", [{}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}])
+def test_server_has_outdated_pods_until_the_last_has_ended_or_its_node_is_lost(
+    revision: str, status: dict[str, Any], expected: bool, deletion: dict[str, str]
+) -> None:
+    deployment = raw("llama-ingress", annotations={names.REVISION: "new"})
+    pod = raw("p", annotations={names.REVISION: revision}, status=status, **deletion)
+    found = server(deployment, [raw("q", annotations={names.REVISION: "new"}), pod])
+    assert found and found.has_outdated_pods == expected
+
+
 HEAD = {names.COMPONENT: "head"}
 
 

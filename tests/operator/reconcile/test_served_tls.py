@@ -67,6 +67,26 @@ def test_tls_switch_replaces_instances_a_few_at_a_time(before: ServedTls, after:
     assert all(engine.tls is after.enabled for engine in fake.engines.values())
 
 
+@pytest.mark.parametrize("desired", [3, 1])
+@pytest.mark.parametrize(("before", "after"), [(PLAIN, TLS), (TLS, PLAIN)])
+def test_last_instance_of_before_a_tls_switch_stays_while_an_ingress_of_before_has_requests(
+    before: ServedTls, after: ServedTls, desired: int
+) -> None:
+    fake, _ = settled(resource(instances=desired), before)
+    fake.ingress_stays = True
+    reconciler = fake.switch(after)
+    asyncio.run(settle(fake, reconciler))
+    assert [engine.tls for engine in fake.engines.values()].count(before.enabled) == 1
+    assert not any("deletionTimestamp" in pod["metadata"] for pod in fake.pods().values())
+    message = condition(fake, "Progressing")["message"]
+    assert message.startswith("Instances of an earlier revision: instance-")
+    assert message.endswith("Ingresses of an earlier revision finish their requests.")
+    fake.ingress_stays = False
+    asyncio.run(settle(fake, reconciler))
+    assert len(fake.engines) == desired and is_ready(fake)
+    assert all(engine.tls is after.enabled for engine in fake.engines.values())
+
+
 def test_certificate_is_renewed_in_time_and_replaces_no_pod() -> None:
     fake, reconciler = settled(resource(), TLS)
     before, pods = data(fake), set(fake.pods())

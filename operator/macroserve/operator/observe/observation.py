@@ -95,11 +95,13 @@ class Server:
     Attributes:
         ready: Number of its pods that serve, of any template.
         rolled_out: Whether all pods are of the present template.
+        has_outdated_pods: Whether pods of an earlier template serve, or finish what they have.
     """
 
     ready: int
     desired_replicas: int
     rolled_out: bool = True
+    has_outdated_pods: bool = False
     revision: str = ""
     problem: Problem | None = None
 

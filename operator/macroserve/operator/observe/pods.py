@@ -17,8 +17,17 @@ from macroserve.operator.k8s.kinds import (
 )
 from macroserve.operator.k8s.times import parsed
 from macroserve.operator.observe.observation import InstancePod, Server
-from macroserve.operator.observe.problems import STARTS, condition, deployment_problem, pod_problem
+from macroserve.operator.observe.problems import (
+    STARTS,
+    condition,
+    deployment_problem,
+    is_node_lost,
+    pod_problem,
+)
 from macroserve.operator.observe.starts import failed_start
+
+ENDED = ("Failed", "Succeeded")
+"""Phases of a pod that has ended and is not started again."""
 
 
 def instance_pods(
@@ -37,12 +46,15 @@ def server(deployment: Object | None, pods: Iterable[Object]) -> Server | None:
     """Return the state of a Deployment; `pods` are its own."""
     if deployment is None:
         return None
+    pods = list(pods)
+    revision = annotations(deployment).get(names.REVISION, "")
     return Server(
         ready=deployment.get("status", {}).get("readyReplicas", 0),
         desired_replicas=deployment["spec"].get("replicas", 1),
         rolled_out=_is_rolled_out(deployment),
-        revision=annotations(deployment).get(names.REVISION, ""),
-        problem=deployment_problem(deployment, list(pods)),
+        has_outdated_pods=any(_is_outdated(pod, revision) for pod in pods),
+        revision=revision,
+        problem=deployment_problem(deployment, pods),
     )
 
 
@@ -53,6 +65,13 @@ def _is_rolled_out(deployment: Object) -> bool:
     num_present = status.get("updatedReplicas", 0)
     desired = deployment["spec"].get("replicas", 1)
     return is_seen and desired <= num_present and status.get("replicas", 0) <= num_present
+
+
+def _is_outdated(pod: Object, revision: str) -> bool:
+    """Return whether the pod is of another revision and may have requests."""
+    if pod.get("status", {}).get("phase") in ENDED or is_node_lost(pod):
+        return False
+    return annotations(pod).get(names.REVISION, "") != revision
 
 
 def head_address(
@@ -113,7 +132,7 @@ def _instance_pod(pod: Object, uid: str, calls_tls: bool) -> InstancePod:
         revision=notes.get(names.REVISION, ""),
         address=status.get("podIP"),
         ready=is_ready(pod),
-        failed=status.get("phase") in ("Failed", "Succeeded"),
+        failed=status.get("phase") in ENDED,
         deleting=is_deleting(pod) or not is_owned(pod, uid),
         terminating=is_deleting(pod),
         draining_since=parsed(notes.get(names.DRAINING_SINCE, "")),

@@ -27,8 +27,9 @@ STARTS = ("ContainerCreating", "PodInitializing")
 def pod_problem(pod: Object) -> Problem | None:
     """Return the problem of a pod, or None if the pod runs, starts or was told to terminate."""
     status = pod.get("status", {})
-    if lost := _lost_node(pod):
-        return lost
+    if is_node_lost(pod):
+        node = pod.get("spec", {}).get("nodeName", "")
+        return Problem(NODE_LOST, f"Its node {node} does not answer.")
     if status.get("phase") == "Failed":
         return _failed(status)
     if pod["metadata"].get("deletionTimestamp"):
@@ -65,18 +66,18 @@ def missing_secret(field: str, name: str) -> Problem:
     return Problem("SecretNotFound", f"{field} is {name!r}, but there is no such Secret.")
 
 
-def _lost_node(pod: Object) -> Problem | None:
-    """The node controller takes Ready away without a reason, as no kubelet does, and leaves what
-    the kubelet said last: every container is ready."""
+def is_node_lost(pod: Object) -> bool:
+    """Return whether the pod's node does not answer.
+
+    The node controller takes Ready away without a reason, as no kubelet does, and leaves what the
+    kubelet said last: every container is ready.
+    """
     status = pod.get("status", {})
     containers = status.get("containerStatuses", ())
     said_ready = bool(containers) and all(container.get("ready") for container in containers)
     ready = condition(status, "Ready")
     taken_away = ready.get("status") == "False" and not ready.get("reason")
-    if status.get("reason") == NODE_LOST or (said_ready and taken_away):
-        node = pod.get("spec", {}).get("nodeName", "")
-        return Problem(NODE_LOST, f"Its node {node} does not answer.")
-    return None
+    return status.get("reason") == NODE_LOST or (said_ready and taken_away)
 
 
 def _failed(status: Object) -> Problem:

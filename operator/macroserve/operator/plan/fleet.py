@@ -22,7 +22,11 @@ def fleet(observation: Observation) -> Fleet:
     only an instance known to be outside a cell is changed.
     """
     cells = _cells(observation)
-    return Fleet(tuple(_member(observation, pod, cells) for pod in observation.pods), cells)
+    return Fleet(
+        members=tuple(_member(observation, pod, cells) for pod in observation.pods),
+        cells=cells,
+        outdated_ingresses=bool(observation.ingress and observation.ingress.has_outdated_pods),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,8 @@ def _progressing(found: ReconcileResult) -> _ConditionDraft:
         waits.append(f"Not ready: {_listed(unready)}.")
     elif observation.report is None:
         waits.append("The head does not answer.")
+    if observation.ingress and observation.ingress.has_outdated_pods:
+        waits.append("Ingresses of an earlier revision finish their requests.")
 
     if observation.deleting:
         reason, what = Reason.DELETING, "The MacroInstance is being deleted."

@@ -87,6 +87,9 @@ class Fleet:
     members: tuple[Member, ...] = ()
     cells: frozenset[str] | None = frozenset()
     """Cells whose schedulers run; None while not all of them can be asked."""
+    outdated_ingresses: bool = False
+    """Whether ingresses of an earlier revision run. They may reach outdated instances alone, such
+    as where one side has TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +233,10 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
     serve.
 
     A foreign instance counts as serving, but no cell drains it: it finishes its requests when it is
-    told to end.
+    told to end. The last outdated one stays as long as outdated ingresses, which may have no other.
     """
     outdated = [m for m in fleet.members if m.stays and m.outdated]
-    if fleet.cells is None or not outdated:
+    if fleet.cells is None or len(outdated) <= fleet.outdated_ingresses:
         return
     victim = min(
         outdated, key=lambda m: (not m.foreign, m.state is State.SERVING, m.remaining_tokens)
