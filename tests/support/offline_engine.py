@@ -19,13 +19,11 @@ from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.status import Pool
-from macroserve.core.strategies import strategy
-from macroserve.engine.hybrid_cache import decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
+from macroserve.engine.vllm.caches import with_caches
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
-from macroserve.engine.vllm.hybrid.capability import find
-from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
+from macroserve.engine.vllm.options import engine_args
 
 
 class OfflineEngine:
@@ -135,13 +133,8 @@ class InstanceEngine(OfflineEngine):
 
 def instance_args(settings: EngineSettings) -> AsyncEngineArgs:
     """Return the arguments with which an instance starts its engine; nobody reads its statuses."""
-    args = engine_args(settings, Pool.LP, None)
-    verdict = decide_hybrid_cache(
-        strategy(settings.strategy),
-        settings.hybrid_cache,
-        lambda: find(args.create_engine_config()),
-    )
-    return with_hybrid_cache(args) if verdict.on else args
+    args, _ = with_caches(engine_args(settings, Pool.LP, None), settings)
+    return args
 
 
 def stock_args(settings: EngineSettings) -> AsyncEngineArgs:

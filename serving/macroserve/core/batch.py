@@ -82,8 +82,8 @@ class BatchResult:
     elapsed_s: float
     """Wall time of the iteration, seconds."""
     prefilled: Mapping[str, int] = field(default_factory=dict)
-    """Prompt tokens computed, by request id. May be fewer than asked, and more only by tokens found
-    in a prefix cache, which count as computed."""
+    """Prompt tokens computed, by request id. May be fewer than asked, and more if the prefix cache
+    had more of an earlier prompt than was expected."""
     emitted: Mapping[str, int] = field(default_factory=dict)
     """Tokens that became visible, by request id, of requests other than plain decodes: a finished
     prefill emits its first token."""
@@ -92,3 +92,6 @@ class BatchResult:
     they are processed, so that equal seeds give equal figures."""
     decoded: int = 0
     """Tokens that became visible of each decode of the batch that ``emitted`` does not name."""
+    cached: Mapping[str, int] = field(default_factory=dict)
+    """Prompt tokens found in the prefix cache, by request id, of the prefills that begin and of
+    which any were found or expected."""

@@ -179,13 +179,14 @@ class LatencyModel:
             self._prefills_s[num_tokens, context] = found
         return found
 
-    def batched_prefill_s(self, num_tokens: int, batch_tokens: int) -> float:
-        """Return a prompt's share, in seconds, of a batch filled with prompts of its length.
+    def batched_prefill_s(self, num_tokens: int, batch_tokens: int, context: int = 0) -> float:
+        """Return a prompt's share, in seconds, of a batch filled with prompts of its length, each
+        after ``context`` tokens of its own.
 
         Many short prompts read the weights together; ``prefill_s`` would count that for each.
         """
         copies = max(1, batch_tokens // num_tokens)
-        flops, moved, _ = self.work(((num_tokens, 0),))
+        flops, moved, _ = self.work(((num_tokens, context),))
         moved = self._weight_bytes + copies * (moved - self._weight_bytes)
         return self.predict(Work(copies * flops, moved)) / copies
 

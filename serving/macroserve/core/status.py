@@ -84,6 +84,10 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     draining: bool = False
     iterations: int = 0
     """Iterations finished so far, including idle ones."""
+    prompt_tokens: int = 0
+    """Prompt tokens of the requests begun so far; those of a preempted one count again."""
+    cached_tokens: int = 0
+    """Those of them that the prefix cache had."""
 
 
 UNHEARD = InstanceStatus(seq=-1, draining=True)

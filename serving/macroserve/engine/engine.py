@@ -20,6 +20,8 @@ class EngineShape:
     """Maximum sequences of one batch."""
     hybrid_cache: str
     """``on: `` or ``off: ``, and the reason."""
+    prefix_caching: str = ""
+    """The same."""
 
 
 class Engine(Protocol):

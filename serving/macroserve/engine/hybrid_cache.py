@@ -1,26 +1,15 @@
 """A decision tells whether requests may keep hidden states in place of keys and values."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from macroserve.core.strategy import HybridCache, Strategy
+from macroserve.engine.cache_decision import CacheDecision
 
 MADE_AGAIN = (
     "keys and values would be made of hidden states again at every step (rotary embedding), which "
     "takes more time than strategy {} gives for memory"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class HybridCacheDecision:
-    """The decision appears in logs and status as ``on: `` or ``off: `` and the reason."""
-
-    on: bool
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{'on' if self.on else 'off'}: {self.reason}"
 
 
 class HybridCacheFit(NamedTuple):
@@ -35,7 +24,7 @@ class HybridCacheFit(NamedTuple):
 
 def decide_hybrid_cache(
     strategy: Strategy, setting: str, find: Callable[[], HybridCacheFit | str]
-) -> HybridCacheDecision:
+) -> CacheDecision:
     """Decide whether the instance keeps hidden states.
 
     setting: Auto (if they are smaller and the strategy can gain by them), On (if possible), or Off.
@@ -45,7 +34,7 @@ def decide_hybrid_cache(
     Raises ValueError if ``setting`` is On and hidden states cannot be kept.
     """
     if setting == "Off":
-        return HybridCacheDecision(False, "spec.engine.hybridCache is Off")
+        return CacheDecision(False, "spec.engine.hybridCache is Off")
     if strategy.keeps_hidden:
         found = find()
     else:
@@ -53,8 +42,8 @@ def decide_hybrid_cache(
     if isinstance(found, str):
         if setting == "On":
             raise ValueError(f"spec.engine.hybridCache is On, but {found}")
-        return HybridCacheDecision(False, found)
+        return CacheDecision(False, found)
     if setting == "Auto" and strategy.hybrid_cache is HybridCache.CHEAP and not found.direct:
-        return HybridCacheDecision(False, MADE_AGAIN.format(strategy.name))
+        return CacheDecision(False, MADE_AGAIN.format(strategy.name))
     reason = f"hidden states take {found.share:.2f} of the memory of keys and values"
-    return HybridCacheDecision(found.share < 1 or setting == "On", reason)
+    return CacheDecision(found.share < 1 or setting == "On", reason)

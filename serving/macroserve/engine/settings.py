@@ -25,6 +25,8 @@ class EngineSettings:
     pipeline_parallel: int = 1
     hybrid_cache: str = "Auto"
     """Auto, On or Off, as ``spec.engine.hybridCache``."""
+    prefix_caching: str = "Auto"
+    """Auto, On or Off, as ``spec.engine.prefixCaching``."""
     dtype: str = "auto"
     block_size: int = 32
     kv_cache_bytes: int = 256 << 20

@@ -5,6 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.scheduler.blocks import BlockLedger, CacheKind
+from macroserve.core.scheduler.engine_cache import MISS
+
+
+class Engine:
+    """An engine whose requests have the given numbers of blocks, some of them shared."""
+
+    def __init__(self, free, allocated=0, shared=()):
+        self.free, self.allocated, self._shared = free, allocated, dict(shared)
+
+    def shared_by(self, request_id):
+        return self._shared.get(request_id, 0)
+
+    def find(self, request_id):
+        return MISS
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 1), (16, 1), (17, 2), (32, 2), (33, 3)])
@@ -45,10 +59,9 @@ def test_block_ledger_after_any_operations_conserves_blocks(moves):
 
 
 def test_block_ledger_check_with_a_lost_block_asserts():
-    ledger = BlockLedger(10, 16)
-    ledger.free -= 1
-    with pytest.raises(AssertionError):
-        ledger.check()
+    engine = Engine(free=9)
+    with pytest.raises(AssertionError, match="lost"):
+        BlockLedger(10, 16, cache=engine).check()
 
 
 @pytest.mark.parametrize(
@@ -66,3 +79,46 @@ def test_block_ledger_counts_hidden_states_by_their_own_size(
         == hidden * (hidden_states_per_block or 16)
         >= num_blocks * 16
     )
+
+
+def test_block_ledger_of_an_engine_counts_what_requests_may_still_take():
+    engine = Engine(free=10)
+    ledger = BlockLedger(10, 16, cache=engine)
+    ledger.grant("a", 4)
+    assert ledger.free == 6
+    engine.free, engine.allocated = 9, 1  # of the four
+    assert ledger.free == 6
+    ledger.release("a")
+    engine.free, engine.allocated = 10, 0
+    ledger.carried_out()
+    assert ledger.free == 10
+    ledger.check()
+
+
+def test_block_ledger_of_an_engine_counts_shared_blocks_once():
+    engine = Engine(free=6, allocated=4)
+    ledger = BlockLedger(10, 16, cache=engine)
+    engine.free, engine.allocated = 10, 0
+    ledger.grant("a", 4)
+    engine.free, engine.allocated = 6, 4
+    ledger.grant("b", 5, num_shared=3)
+    assert ledger.free == 4, "three of its blocks are there"
+    engine.free, engine.allocated, engine._shared = 4, 9, {"a": 3, "b": 3}
+    ledger.carried_out()
+    assert ledger.free == 4
+    ledger.release("a")
+    assert ledger.free == 5, "before the engine frees the one block that only it has"
+    engine.free, engine.allocated, engine._shared = 5, 5, {}
+    ledger.carried_out()
+    assert ledger.free == 5
+    ledger.release("b")
+    assert ledger.free == 10
+    engine.free, engine.allocated = 10, 0
+    ledger.carried_out()
+    ledger.check()
+
+
+@pytest.mark.parametrize("shared", [-1, 4, 5])
+def test_block_ledger_grant_with_nothing_of_its_own_asserts(shared):
+    with pytest.raises(AssertionError, match="granted"):
+        BlockLedger(10, 16).grant("a", 4, shared)

@@ -5,6 +5,7 @@ from math import ceil
 
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import Candidates
+from macroserve.core.scheduler.engine_cache import MISS
 from macroserve.core.scheduler.iteration import IterationInputs, Pick
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.strategy import HybridCache
@@ -49,16 +50,18 @@ class Admission:
         blocks = running.blocks.free - held_back_blocks
         default = self._default_cache
         for seq in self._candidates.in_order(seats > 0 and blocks > 0, chosen):
-            needed, cache = 0, seq.cache
+            needed, hit, cache = 0, MISS, seq.cache
+            num_before = seq.num_computed
             if seq.state is State.WAITING:
                 cache = chosen[seq] if chosen else default
-                needed = self.reservations([seq])[0]
+                needed, hit = self.reservations([seq])[0], self._inputs.hit(seq)
+                num_before = hit.num_tokens
                 if cache is CacheKind.HIDDEN:
                     needed = running.blocks.hidden_blocks(needed)
-                if not seats or needed > blocks:
+                if not seats or needed - hit.num_held_blocks > blocks:
                     picks += self._begun(num_tokens, {pick.seq for pick in picks})
                     break
-            share = seq.num_to_prefill
+            share = seq.num_prompt - num_before
             if share > num_tokens:
                 least = least_tokens if seq.state is State.WAITING else 1
                 if num_tokens < least or (whole and share <= config.max_batch_tokens):
@@ -66,8 +69,8 @@ class Admission:
                 share = num_tokens
             if seq.state is State.WAITING:
                 seats -= 1
-                blocks -= needed
-            picks.append(Pick(seq, share, needed, cache))
+                blocks -= needed - hit.num_held_blocks
+            picks.append(Pick(seq, share, num_before, needed, hit.num_held_blocks, cache))
             num_tokens -= share
         return picks
 
@@ -114,7 +117,7 @@ class Admission:
         for seq in self._inputs.running.prefilling.values():
             if num_tokens > 0 and seq not in others:
                 share = min(num_tokens, seq.num_to_prefill)
-                yield Pick(seq, share, 0, seq.cache)
+                yield Pick(seq, share, seq.num_computed, cache=seq.cache)
                 num_tokens -= share
 
     def _padded_response(self, seq: Sequence) -> int:

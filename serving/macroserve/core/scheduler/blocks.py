@@ -1,10 +1,11 @@
-"""The block ledger counts the cache blocks of every request.
+"""The block ledger counts the cache blocks that are reserved for every request.
 
-Pages are fungible, so a reservation is only a count. Free and held blocks always add up to the
-pool.
+Pages are fungible, so a reservation is only a count.
 """
 
 from enum import Enum
+
+from macroserve.core.scheduler.engine_cache import EngineCache
 
 
 class CacheKind(Enum):
@@ -16,22 +17,47 @@ class CacheKind(Enum):
 
 
 class BlockLedger:
-    """The ledger counts free and held blocks; ``free`` is the number that no request holds.
+    """The ledger reserves blocks: those that a request has, and those that it may still take.
 
     A block holds keys and values of ``block_size`` tokens or hidden states of
     ``hidden_states_per_block``, which is None if no hidden states are kept.
+
+    cache: the engine's record, where requests may share blocks. Without it none are shared, and
+        free and reserved blocks add up to the pool.
     """
 
-    __slots__ = ("_held", "_hidden_states_per_block", "block_size", "free", "num_blocks")
+    __slots__ = (
+        "_cache",
+        "_held",
+        "_hidden_states_per_block",
+        "_num_reserved",
+        "_num_shared",
+        "block_size",
+        "num_blocks",
+    )
 
     def __init__(
-        self, num_blocks: int, block_size: int, hidden_states_per_block: int | None = None
+        self,
+        num_blocks: int,
+        block_size: int,
+        hidden_states_per_block: int | None = None,
+        cache: EngineCache | None = None,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._hidden_states_per_block = hidden_states_per_block or block_size
-        self.free = num_blocks
+        self._cache = cache
         self._held: dict[str, int] = {}
+        self._num_reserved = 0
+        # By the grants and releases that the engine has not carried out yet.
+        self._num_shared = 0
+
+    @property
+    def free(self) -> int:
+        """Return the number of blocks that are reserved for no request."""
+        if self._cache is None:
+            return self.num_blocks - self._num_reserved
+        return self._cache.free + self._num_shared - (self._num_reserved - self._cache.allocated)
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -49,10 +75,14 @@ class BlockLedger:
         slots = self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
         return self.held_by(request_id) * slots
 
-    def grant(self, request_id: str, num_blocks: int) -> None:
-        """Give a request ``num_blocks`` more blocks."""
-        assert 0 < num_blocks <= self.free, f"{num_blocks} blocks granted of {self.free} free"
-        self.free -= num_blocks
+    def grant(self, request_id: str, num_blocks: int, num_shared: int = 0) -> None:
+        """Reserve ``num_blocks`` more blocks for a request, of which others hold ``num_shared``."""
+        free = self.free
+        assert 0 <= num_shared < num_blocks <= free + num_shared, (
+            f"{num_blocks} blocks granted, {num_shared} of them shared, of {free} free"
+        )
+        self._num_reserved += num_blocks
+        self._num_shared += num_shared
         self._held[request_id] = self.held_by(request_id) + num_blocks
 
     def transfer(self, giver: str, taker: str, num_blocks: int) -> None:
@@ -63,8 +93,17 @@ class BlockLedger:
         self._held[taker] = self.held_by(taker) + num_blocks
 
     def release(self, request_id: str) -> None:
-        self.free += self._held.pop(request_id, 0)
+        """Take a request's reservation back."""
+        self._num_reserved -= self._held.pop(request_id, 0)
+        if self._cache is not None:
+            self._num_shared -= self._cache.shared_by(request_id)
+
+    def carried_out(self) -> None:
+        """Note that the engine's record shows all grants and releases."""
+        self._num_shared = 0
 
     def check(self) -> None:
-        """Assert that free and held blocks add up to the pool. The scheduler calls it when idle."""
-        assert self.free >= 0 and self.free + sum(self._held.values()) == self.num_blocks
+        """Assert that the counts agree. The scheduler calls it when idle."""
+        assert self._num_reserved == sum(self._held.values())
+        assert 0 <= self.free <= self.num_blocks
+        assert self._held or self.free == self.num_blocks, "blocks are lost"

@@ -4,11 +4,12 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from macroserve.core.batch import BatchKind
+from macroserve.core.batch import BatchKind, Prefill
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.config import OVERDUE_TTFTS, InstanceConfig
 from macroserve.core.scheduler.decoding import Decoding
+from macroserve.core.scheduler.engine_cache import MISS, EngineCache, Hit
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence
@@ -21,10 +22,17 @@ class Pick(NamedTuple):
 
     seq: Sequence
     num_tokens: int
-    num_blocks: int
+    num_before: int
+    """Prompt tokens computed before, or found in the prefix cache."""
+    num_blocks: int = 0
     """KV blocks to reserve first; 0 if the sequence holds its blocks already."""
+    num_shared: int = 0
+    """Number of these that other requests hold."""
     cache: CacheKind = CacheKind.KV
     """Cache of a request that begins."""
+
+    def to_prefill(self) -> Prefill:
+        return Prefill(self.seq.request_id, self.num_tokens, self.cache is CacheKind.HIDDEN)
 
 
 class Resume(NamedTuple):
@@ -82,6 +90,8 @@ class IterationInputs:
     """Prompt and response tokens of arriving requests, per second."""
     preempted: Many[Sequence] = ()
     """Sequences that lost their cache in this iteration."""
+    cache: EngineCache | None = None
+    """The engine's record of its blocks, if it has one."""
 
     @property
     def decoding(self) -> Decoding:
@@ -102,6 +112,13 @@ class IterationInputs:
         limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
         return self.prefilled_s < limit_s and self.overdue
 
+    def hit(self, seq: Sequence) -> Hit:
+        """Return what the prefix cache has of a waiting prompt. A sequence that loses its cache in
+        this iteration must not begin again in it, and finds nothing."""
+        if self.cache is None or (self.preempted and seq in self.preempted):
+            return MISS
+        return self.cache.find(seq.request_id)
+
     def predict_s(self, picks: Many[Pick]) -> float:
         """Return the predicted time of a batch of these prefills alone, seconds."""
         return self.latency.predict(self.latency.work(_prefills(picks)))
@@ -119,4 +136,4 @@ class IterationInputs:
 
 
 def _prefills(picks: Many[Pick]) -> list[tuple[int, int]]:
-    return [(pick.num_tokens, pick.seq.num_computed) for pick in picks]
+    return [(pick.num_tokens, pick.num_before) for pick in picks]

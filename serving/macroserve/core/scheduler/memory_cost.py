@@ -17,7 +17,7 @@ def memory_cost_s(
     takes; 0 if there is enough for all that wait."""
     blocks, decoding = running.blocks, running.decoding
     num_tokens = request.num_prompt_tokens + num_new_tokens
-    claimed = waiting.num_tokens + waiting.predicted_tokens + num_tokens
+    claimed = waiting.num_prompt_tokens + waiting.predicted_tokens + num_tokens
     if claimed <= blocks.free * blocks.block_size:
         return 0.0
     pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks

@@ -1,10 +1,11 @@
 """The running sequences hold KV blocks, and are paused or preempted when the blocks run out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from macroserve.core.scheduler.blocks import BlockLedger, CacheKind
 from macroserve.core.scheduler.decoding import Decoding
+from macroserve.core.scheduler.engine_cache import EngineCache
 from macroserve.core.scheduler.sequence import Sequence, State
 
 
@@ -27,8 +28,9 @@ class Running:
         pause_when_full: bool,
         queue_responses: bool = False,
         hidden_states_per_block: int | None = None,
+        cache: EngineCache | None = None,
     ) -> None:
-        self.blocks = BlockLedger(num_blocks, block_size, hidden_states_per_block)
+        self.blocks = BlockLedger(num_blocks, block_size, hidden_states_per_block, cache)
         self.prefilling: dict[str, Sequence] = {}
         self.decoding = Decoding()
         self.paused: dict[str, Sequence] = {}
@@ -53,13 +55,33 @@ class Running:
                 num_remaining += sum([seq.num_remaining for seq in others.values()])
         return num_remaining
 
-    def admit(self, seq: Sequence, num_blocks: int, cache: CacheKind = CacheKind.KV) -> None:
-        """Begin a sequence's prefill."""
+    def admit(
+        self,
+        seq: Sequence,
+        num_blocks: int,
+        cache: CacheKind = CacheKind.KV,
+        num_shared: int = 0,
+    ) -> None:
+        """Begin a sequence's prefill with blocks of which others hold ``num_shared``."""
         seq.move(State.PREFILLING)
         seq.started = True
         seq.cache = cache
-        self._grant(seq, num_blocks)
+        self._grant(seq, num_blocks, num_shared)
         self.prefilling[seq.request_id] = seq
+
+    def prefill(self, prefilled: Mapping[str, int], cached: Mapping[str, int]) -> list[Sequence]:
+        """Count prompt tokens, by request id, that were computed or found in the prefix cache.
+        Return the sequences whose prefill is complete."""
+        for request_id, num_tokens in cached.items():
+            if seq := self.prefilling.get(request_id):
+                seq.count_cached(num_tokens)
+        complete: list[Sequence] = []
+        for request_id, num_tokens in prefilled.items():
+            if seq := self.prefilling.get(request_id):
+                seq.num_computed = min(seq.num_computed + num_tokens, seq.num_prompt)
+                if seq.num_computed == seq.num_prompt:
+                    complete.append(seq)
+        return complete
 
     def start_decoding(self, seq: Sequence) -> None:
         """Move a sequence on from its prefill: it decodes, or waits to be resumed where responses
@@ -181,8 +203,8 @@ class Running:
         seq.move(State.DECODING)
         self.decoding.add(self.paused.pop(seq.request_id))
 
-    def _grant(self, seq: Sequence, num_blocks: int) -> None:
-        self.blocks.grant(seq.request_id, num_blocks)
+    def _grant(self, seq: Sequence, num_blocks: int, num_shared: int = 0) -> None:
+        self.blocks.grant(seq.request_id, num_blocks, num_shared)
         self._resize(seq)
 
     def _resize(self, seq: Sequence) -> None:

@@ -16,22 +16,23 @@ scheduler is a plain synchronous object: requests may come and go between any tw
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack, Prefill
+from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.averages import Averages
-from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.engine_cache import EngineCache
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.in_flight import InFlight
-from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan
+from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.late_credit import credit_late_requests
 from macroserve.core.scheduler.memory_cost import memory_cost_s
 from macroserve.core.scheduler.offload import due_to_offload
 from macroserve.core.scheduler.phase_record import PhaseRecord
 from macroserve.core.scheduler.prefill_pace import PrefillPace
+from macroserve.core.scheduler.prompt_costs import PromptCosts
 from macroserve.core.scheduler.refusal import Refusal, refusal_of_size
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
@@ -44,6 +45,7 @@ class InstanceScheduler:
     """The scheduler owns one instance's queue, KV ledger and policy.
 
     latency: predicts batches, and learns from every batch that ran as planned.
+    cache: the engine's record of its blocks, if it has one.
 
     Attributes:
         sequences: requests that wait or run, by id; others read the parts below, but change none.
@@ -51,19 +53,22 @@ class InstanceScheduler:
         averages: recent pace of the decodes, and share of time for prefills.
     """
 
-    def __init__(self, config: InstanceConfig, latency: LatencyModel) -> None:
+    def __init__(
+        self, config: InstanceConfig, latency: LatencyModel, cache: EngineCache | None = None
+    ) -> None:
         self.config = config
         self.latency = latency
+        self._cache = cache
         self.sequences: dict[str, Sequence] = {}
         self.waiting = WaitingQueue(config.strategy.ordering)
+        keeps_hidden = config.strategy.keeps_hidden
         self.running = Running(
             config.num_blocks,
             config.block_size,
             pause_when_full=config.strategy.exact_kv,
             queue_responses=config.strategy.queues_responses,
-            hidden_states_per_block=config.hidden_states_per_block
-            if config.strategy.keeps_hidden
-            else None,
+            hidden_states_per_block=config.hidden_states_per_block if keeps_hidden else None,
+            cache=cache,
         )
         self.lengths = LengthPredictor()
         self._inflow = Inflow()
@@ -73,6 +78,7 @@ class InstanceScheduler:
         self._draining = False
         self._may_offload = True
         self.averages = Averages()
+        self._costs = PromptCosts(latency, config.max_batch_tokens, self.averages, cache)
         self._phase = PhaseRecord()
         self._prefilled_s = 0.0
         self._planned: tuple[Batch, Work, float] | None = None
@@ -87,21 +93,18 @@ class InstanceScheduler:
         """
         if request.request_id in self.sequences:
             return Refusal.DUPLICATE
-        running, num_prompt = self.running, request.num_prompt_tokens
-        if refusal := refusal_of_size(request, self.config.max_model_len, running.blocks):
+        if refusal := refusal_of_size(request, self.config.max_model_len, self.running.blocks):
             return refusal
         expected = self.lengths.predict(request)
-        prefill_s = self._prefill_s(num_prompt)
-        service_s = prefill_s / self.averages.prefill_share
-        memory_s = memory_cost_s(request, expected, running, self.waiting, self.latency)
-        cost_s = max(service_s, memory_s)
+        memory_s = memory_cost_s(request, expected, self.running, self.waiting, self.latency)
         sure = self.lengths.at_least(request)
-        seq = Sequence(request, self._num_added, expected, prefill_s, service_s, cost_s, sure)
+        seq = Sequence(request, self._num_added, expected, 0.0, 0.0, memory_s, sure)
+        self._costs.arrive(seq)
         self._num_added += 1
-        self._inflow.add(num_prompt + expected, now)
+        self._inflow.add(request.num_prompt_tokens + expected, now)
         self.sequences[request.request_id] = seq
         self.waiting.add(seq)
-        self._phase.prefill_s += prefill_s
+        self._phase.prefill_s += seq.prefill_s
         self._tally.admit(request)
         return None
 
@@ -161,8 +164,9 @@ class InstanceScheduler:
         handed_back = self._give_up(now)
         preempted = self.running.make_room()
         for seq in preempted:
-            seq.prefill_s = self._prefill_s(seq.num_prompt)
+            self._costs.come_back(seq)
             self.waiting.add(seq)
+        self._costs.renew(self.waiting)
         inputs = IterationInputs(
             now=now,
             config=self.config,
@@ -177,6 +181,7 @@ class InstanceScheduler:
             decode_s=self.running.decoding.step_s(self.latency),
             inflow_tokens_per_s=self._inflow.tokens_per_s(now),
             preempted=preempted,
+            cache=self._cache,
         )
         candidates = Candidates(inputs)
         plan: Plan = self.config.strategy.batch(inputs, Admission(inputs, candidates))
@@ -187,7 +192,7 @@ class InstanceScheduler:
         work = inputs.work(plan)
         batch = Batch(
             plan.kind,
-            tuple([_prefill(pick) for pick in plan.picks]),
+            tuple([pick.to_prefill() for pick in plan.picks]),
             plan.decodes,
             tuple([seq.request_id for seq in preempted]),
             tuple(handed_back),
@@ -207,6 +212,7 @@ class InstanceScheduler:
         taken: prompt tokens that it computes, and tokens that come out unless a request ends first.
         """
         assert self._planned and self._planned[0] is batch, "the last batch decided"
+        self.running.blocks.carried_out()
         _, work, decided_s = self._planned
         decoding = self.running.decoding
         flight = self.in_flight.begin(batch, taken, work, decided_s)
@@ -288,10 +294,13 @@ class InstanceScheduler:
         return [HandedBack(seq.request_id, reason) for seq in leaving]
 
     def _admit(self, plan: Plan, now: float) -> None:
-        for seq, _, num_blocks, cache in plan.picks:
+        for pick in plan.picks:
+            seq = pick.seq
             if seq.state is State.WAITING:
                 self.waiting.remove(seq)
-                self.running.admit(seq, num_blocks, cache)
+                seq.count_cached(pick.num_before)
+                self._tally.prompt_tokens += seq.num_prompt
+                self.running.admit(seq, pick.num_blocks, pick.cache, pick.num_shared)
         for seq, num_blocks, lender in plan.resumes:
             self.running.resume(seq, num_blocks, lender)
         if plan.picks:
@@ -316,16 +325,14 @@ class InstanceScheduler:
     def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
         """Count the tokens computed and made by a batch; return the sequences with a first
         token."""
-        running, first = self.running, list[Sequence]()
         if batch.decodes:
             self.averages.observe_decodes(batch.predicted_s, max(1, result.decoded))
         if result.decoded:
             self._advance(batch, result, now)
-        for request_id, num_tokens in result.prefilled.items():
-            if seq := running.prefilling.get(request_id):
-                seq.num_computed = min(seq.num_computed + num_tokens, seq.num_prompt)
-                if seq.num_computed == seq.num_prompt:
-                    self._start_decoding(seq)
+        self._tally.cached_tokens += sum(result.cached.values())
+        for seq in self.running.prefill(result.prefilled, result.cached):
+            self._start_decoding(seq)
+        first: list[Sequence] = []
         for request_id, num_tokens in result.emitted.items():
             if seq := self.sequences.get(request_id):
                 if num_tokens and not seq.num_emitted:
@@ -391,10 +398,3 @@ class InstanceScheduler:
             seq.move(State.FINISHED)
         else:
             self.running.remove(seq, State.FINISHED)
-
-    def _prefill_s(self, num_tokens: int) -> float:
-        return self.latency.batched_prefill_s(num_tokens, self.config.max_batch_tokens)
-
-
-def _prefill(pick: Pick) -> Prefill:
-    return Prefill(pick.seq.request_id, pick.num_tokens, pick.cache is CacheKind.HIDDEN)

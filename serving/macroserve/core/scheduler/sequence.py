@@ -46,14 +46,17 @@ class Sequence:
         ordinal: position in the order in which this instance took its requests; unique.
         num_prompt: tokens to compute before the next one comes out: the prompt and, once preempted,
             the tokens emitted since.
-        num_computed: how many of them are computed.
+        num_computed: how many of them are computed, here or before.
+        num_cached: those of them that the prefix cache had when the request began; while it waits,
+            those that the cache had when it was last asked.
         num_tokens: prompt and emitted tokens, at most ``most_tokens`` in the end.
         num_slots: tokens that its KV blocks have room for.
         predicted_tokens: expected length of the response from here, emitted tokens included.
         sure_tokens: how many of them it is nearly sure to get.
         prefill_s: predicted time of its prefill as part of a full batch, seconds.
         service_s: time of its prefill beside the decodes, once it runs, seconds.
-        cost_s: time that the requests behind it lose by it, at least ``service_s``, seconds. The
+        memory_s: time that others lose by the memory of its response, seconds.
+        cost_s: time that the requests behind it lose by it, the larger of the two, seconds. The
             ordinal adds a trifle, so that triage has no equal ones.
         tpot_budget_until_s: time until which the emitted tokens keep the TPOT target; minus now,
             this is the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token
@@ -77,8 +80,10 @@ class Sequence:
         "deadline_s",
         "first_token_s",
         "lender",
+        "memory_s",
         "most_tokens",
         "num_borrowed",
+        "num_cached",
         "num_computed",
         "num_emitted",
         "num_prompt",
@@ -107,7 +112,7 @@ class Sequence:
         predicted_tokens: int,
         prefill_s: float,
         service_s: float,
-        cost_s: float,
+        memory_s: float,
         sure_tokens: int = 0,
     ) -> None:
         self.request = request
@@ -121,15 +126,15 @@ class Sequence:
         self.num_prompt = request.num_prompt_tokens
         self.most_tokens = request.num_prompt_tokens + request.max_new_tokens
         self.num_computed = 0
+        self.num_cached = 0
         self.num_tokens = request.num_prompt_tokens
         self.num_slots = 0
         self.num_emitted = 0
         self.num_slow = 0
         self.predicted_tokens = predicted_tokens
         self.sure_tokens = sure_tokens
-        self.prefill_s = prefill_s
-        self.service_s = service_s
-        self.cost_s = cost_s * (1 + 1e-12 * ordinal)
+        self.memory_s = memory_s
+        self.cost(prefill_s, service_s)
         self.first_token_s = 0.0
         self.tpot_budget_until_s = 0.0
         self.pending_since_s = request.arrival_s
@@ -139,19 +144,34 @@ class Sequence:
         self.num_borrowed = 0
         self.borrowers: list[Sequence] = []
 
+    def cost(self, prefill_s: float, service_s: float) -> None:
+        """Set the time of its prefill, alone and beside decodes, seconds."""
+        self.prefill_s = prefill_s
+        self.service_s = service_s
+        self.cost_s = max(service_s, self.memory_s) * (1 + 1e-12 * self.ordinal)
+
+    def count_cached(self, num_tokens: int) -> None:
+        """Count tokens that the prefix cache has as computed, before any other is."""
+        self.num_cached = self.num_computed = num_tokens
+
     @property
     def num_to_prefill(self) -> int:
         return self.num_prompt - self.num_computed
 
     @property
+    def share_left(self) -> float:
+        """Return the share of its prefill that is still to be done."""
+        return self.num_to_prefill / (self.num_prompt - self.num_cached)
+
+    @property
     def cost_left_s(self) -> float:
         """Return the share of its cost that belongs to tokens still to be prefilled, seconds."""
-        return self.cost_s * self.num_to_prefill / self.num_prompt
+        return self.cost_s * self.share_left
 
     @property
     def start_by_s(self) -> float:
         """Return when its prefill has to begin or continue to meet its deadline."""
-        return self.deadline_s - self.service_s * self.num_to_prefill / self.num_prompt
+        return self.deadline_s - self.service_s * self.share_left
 
     @property
     def is_streaming(self) -> bool:
@@ -199,7 +219,7 @@ class Sequence:
     def forget_cache(self) -> None:
         """Drop its KV: everything up to the last token has to be recomputed."""
         self.num_prompt = self.num_tokens
-        self.num_computed = 0
+        self.num_computed = self.num_cached = 0
         self.num_slots = 0
         self.cache = CacheKind.KV
 

@@ -19,6 +19,8 @@ class Tally:
         self.iterations = 0
         self.finished = 0
         self.attained = 0
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
         self.admitted: list[str] = []
 
     def admit(self, request: Request) -> None:
@@ -51,7 +53,7 @@ def snapshot(
     oldest_s = waiting.oldest_arrival_s()
     for seq in running.prefilling.values():
         waiting_tokens += seq.num_to_prefill
-        prefill_s += seq.prefill_s * seq.num_to_prefill / seq.num_prompt
+        prefill_s += seq.prefill_s * seq.share_left
         oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
     # A batch reads all weights, however few its tokens.
     one_batch_s = latency.prefill_s(1)
@@ -82,4 +84,6 @@ def snapshot(
         attained=tally.attained,
         draining=draining,
         iterations=tally.iterations,
+        prompt_tokens=tally.prompt_tokens,
+        cached_tokens=tally.cached_tokens,
     )

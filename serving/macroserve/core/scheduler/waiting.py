@@ -52,6 +52,7 @@ class WaitingQueue:
         resumed: requests that had started (preempted here, or begun on another instance). They go
             first, since a reader may wait in mid-stream.
         num_tokens: tokens to prefill, of all requests together.
+        num_prompt_tokens: their prompt tokens, those in the prefix cache included.
         prefill_s: their predicted time, seconds.
         cost_s: sum of the costs that triage compares, seconds.
         predicted_tokens: tokens expected of their responses.
@@ -63,6 +64,7 @@ class WaitingQueue:
         self.by_deadline = SortedRequests()
         self.resumed = SortedRequests()
         self.num_tokens = 0
+        self.num_prompt_tokens = 0
         self.prefill_s = 0.0
         self.cost_s = 0.0
         self.predicted_tokens = 0
@@ -91,8 +93,9 @@ class WaitingQueue:
             self.by_arrival.add(seq.arrival_s, seq)
             self.by_deadline.add(seq.deadline_s, seq)
             if self._ordered is self._by_length:
-                self._by_length.add(self._sign * seq.num_prompt, seq)
-        self.num_tokens += seq.num_prompt
+                self._by_length.add(self._sign * seq.num_to_prefill, seq)
+        self.num_tokens += seq.num_to_prefill
+        self.num_prompt_tokens += seq.num_prompt
         self.prefill_s += seq.prefill_s
         self.cost_s += seq.cost_s
         self.predicted_tokens += seq.num_remaining
@@ -104,11 +107,19 @@ class WaitingQueue:
             self.by_arrival.remove(seq.arrival_s, seq)
             self.by_deadline.remove(seq.deadline_s, seq)
             if self._ordered is self._by_length:
-                self._by_length.remove(self._sign * seq.num_prompt, seq)
-        self.num_tokens -= seq.num_prompt
+                self._by_length.remove(self._sign * seq.num_to_prefill, seq)
+        self.num_tokens -= seq.num_to_prefill
+        self.num_prompt_tokens -= seq.num_prompt
         self.prefill_s = self.prefill_s - seq.prefill_s if self else 0.0
         self.cost_s = self.cost_s - seq.cost_s if self else 0.0
         self.predicted_tokens -= seq.num_remaining
+
+    def some(self, start: int, most: int) -> list[Sequence]:
+        """Return ``most`` requests from the ``start``-th on, those that had started first."""
+        num_resumed = len(self.resumed.seqs)
+        found = self.resumed.seqs[start : start + most]
+        first = max(0, start - num_resumed)
+        return found + self.by_arrival.seqs[first : first + most - len(found)]
 
     def promise(self, num_tokens: int, num_late_tokens: int) -> None:
         """Credit late requests with LATE_SHARE of ``num_tokens``, less ``num_late_tokens`` already

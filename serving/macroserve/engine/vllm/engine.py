@@ -12,18 +12,18 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.utils import CoreEngineProcManager
 
 from macroserve.core.status import Pool
-from macroserve.core.strategies import strategy
+from macroserve.engine.cache_decision import CacheDecision
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.exits import ended
-from macroserve.engine.hybrid_cache import HybridCacheDecision, decide_hybrid_cache
+from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Stopped
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
+from macroserve.engine.vllm.caches import with_caches
 from macroserve.engine.vllm.grammar import CheckedInputProcessor
-from macroserve.engine.vllm.hybrid.capability import find
-from macroserve.engine.vllm.options import engine_args, with_hybrid_cache
+from macroserve.engine.vllm.options import engine_args
 from macroserve.engine.vllm.scheduler import COMMAND
 from macroserve.engine.vllm.stderr_tail import StderrTail
 from macroserve.engine.vllm.stopped import end_stopped
@@ -38,7 +38,7 @@ class VllmEngine:
         self._settings = settings
         self._pool = pool
         self._llm: AsyncLLM | None = None
-        self._hybrid: HybridCacheDecision | None = None
+        self._hybrid: CacheDecision | None = None
         self._num_probes = 0
 
     @property
@@ -48,12 +48,8 @@ class VllmEngine:
 
     async def start(self, status_path: str | None = None) -> Starlette:
         args = engine_args(self._settings, self._pool, status_path)
-        self._hybrid = decide_hybrid_cache(
-            strategy(self._settings.strategy),
-            self._settings.hybrid_cache,
-            lambda: find(args.create_engine_config()),
-        )
-        self._llm = _started(with_hybrid_cache(args) if self._hybrid.on else args)
+        args, self._hybrid = with_caches(args, self._settings)
+        self._llm = _started(args)
         # Ingresses have checked the constraints, so this process's loop compiles none.
         self._llm.input_processor = CheckedInputProcessor(self._llm.vllm_config, self._llm.renderer)
         if self._hybrid.on:
@@ -66,16 +62,24 @@ class VllmEngine:
         """Generate real tokens, which proves that the engine works and gives the latency model its
         first fit."""
         longest = self._settings.max_model_len
-        for round_, (count, prompt, output) in enumerate(WARM_UP):
-            length = max(1, min(prompt, longest - output))
+        for round_, (count, num_tokens, output) in enumerate(WARM_UP):
+            length = max(1, min(num_tokens, longest - output))
+            prompts = [
+                # Each begins with a token of its own, so that none finds another's cache.
+                [1 + len(WARM_UP) * number + round_] * length
+                for number in range(count)
+            ]
             await asyncio.gather(
-                *(self._generate(f"warm-up-{round_}-{i}", length, output) for i in range(count))
+                *(
+                    self._generate(f"warm-up-{round_}-{number}", prompt, output)
+                    for number, prompt in enumerate(prompts)
+                )
             )
 
     async def _generate(
         self,
         request_id: str,
-        num_prompt_tokens: int,
+        prompt_token_ids: list[int],
         max_tokens: int,
         extra_args: dict[str, Any] | None = None,
     ) -> None:
@@ -87,19 +91,23 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
             extra_args=extra_args,
         )
-        prompt = TokensPrompt(prompt_token_ids=[1] * num_prompt_tokens)
+        prompt = TokensPrompt(prompt_token_ids=prompt_token_ids)
         async for _ in self.llm.generate(prompt, params, request_id):
             pass
 
     @property
     def shape(self) -> EngineShape:
         cache = self.llm.vllm_config.cache_config
-        assert cache.num_gpu_blocks is not None
+        assert cache.num_gpu_blocks is not None and self._hybrid is not None
+        prefix_caching = decide_prefix_caching(
+            self._settings.prefix_caching, self._hybrid.on, cache.enable_prefix_caching
+        )
         return EngineShape(
             cache.num_gpu_blocks - 1,
             cache.block_size,
             self._settings.max_num_seqs,
             str(self._hybrid),
+            str(prefix_caching),
         )
 
     @property
@@ -121,7 +129,7 @@ class VllmEngine:
         self._num_probes += 1
         name = f"probe-{self._num_probes}"
         tag = RequestTag(route_id=name, age_s=0.0, slo=self._settings.slo, probe=True)
-        await self._generate(name, 1, 1, tag.to_args())
+        await self._generate(name, [1], 1, tag.to_args())
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         return await self.llm.engine_core.call_utility_async(COMMAND, verb, argument)

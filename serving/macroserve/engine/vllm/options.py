@@ -71,8 +71,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             "max_num_batched_tokens": settings.max_batch_tokens,
             "tensor_parallel_size": settings.tensor_parallel,
             "enforce_eager": on_cpu,
-            # The scheduler counts every prompt token as work.
-            "enable_prefix_caching": False,
+            "enable_prefix_caching": settings.prefix_caching == "On",
             **frontend_args(settings),
             "max_logprobs": _max_logprobs(settings),
         },

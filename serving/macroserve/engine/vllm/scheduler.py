@@ -8,7 +8,7 @@ sampling, grammars and outputs stay vLLM's.
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from macroserve.engine.exits import die_with_parent
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.vllm import OPTIONS_KEY
+from macroserve.engine.vllm.cache_record import VllmCacheRecord
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
 from macroserve.engine.vllm.kinds import StepKinds
@@ -93,6 +94,7 @@ class MacroserveScheduler(AsyncScheduler):
         self._slo = Slo(**options["slo"])
         blocks = self.kv_cache_manager.coordinator.single_type_managers[0]
         self._hybrid_blocks = blocks if isinstance(blocks, HybridBlocks) else None
+        self._cache_record = VllmCacheRecord(self.kv_cache_manager, self.requests)
         self.policy = InstanceScheduler(
             InstanceConfig(
                 strategy=strategy(options["strategy"]),
@@ -109,6 +111,7 @@ class MacroserveScheduler(AsyncScheduler):
                 and self._hybrid_blocks.hidden_states_per_block,
             ),
             LatencyModel(model_shape(self.vllm_config), assumed_device()),
+            self._cache_record,
         )
         # Until its cell says that somebody is there to take it.
         self.policy.let_offload(False)
@@ -142,6 +145,7 @@ class MacroserveScheduler(AsyncScheduler):
         self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus
     ) -> list[Request]:
         finished = super().finish_requests(request_ids, finished_status)
+        self._cache_record.refresh()
         for request in finished:
             self.policy.finish(request.request_id)
             self._kinds.remove(request.request_id)
@@ -163,9 +167,8 @@ class MacroserveScheduler(AsyncScheduler):
                 self._preempt_request(request, now)
         if batch.handed_back:
             self._hand_back(batch)
-        computed = {
-            p.request_id: self.requests[p.request_id].num_computed_tokens for p in batch.prefills
-        }
+        ids = [prefill.request_id for prefill in batch.prefills]
+        beginning = {name for name in ids if not self.requests[name].num_computed_tokens}
         if self._hybrid_blocks:
             for prefill in batch.prefills:
                 self._hybrid_blocks.set_hidden(prefill.request_id, prefill.hidden)
@@ -173,7 +176,8 @@ class MacroserveScheduler(AsyncScheduler):
         if self._hybrid_blocks:
             hidden = filter(self._hybrid_blocks.is_hidden, output.num_scheduled_tokens)
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
-        taken = self._taken(batch, computed, output)
+        self._cache_record.refresh()
+        taken = self._taken(batch, beginning, output)
         self.policy.promise(batch, taken)
         tokens = {**dict.fromkeys(batch.decodes, taken.decoded), **taken.emitted}
         self._steps.append(_Step(output, tokens, batch.predicted_s, is_first))
@@ -193,21 +197,25 @@ class MacroserveScheduler(AsyncScheduler):
         self._heart.begin(expected_s, is_first or any(step.is_first for step in self._steps))
 
     def _taken(
-        self, batch: Batch, computed: Mapping[str, int], output: SchedulerOutput
+        self, batch: Batch, beginning: Container[str], output: SchedulerOutput
     ) -> BatchResult:
         """Return what vLLM took on of the batch.
 
-        computed: prompt tokens of each prefill that were in the cache before.
+        beginning: ids of the prefills of which nothing was computed before.
         """
         scheduled = output.num_scheduled_tokens
         prefilled: dict[str, int] = {}
+        cached: dict[str, int] = {}
         emitted = {request_id: 0 for request_id in batch.decodes if request_id not in scheduled}
-        for request_id, num_before in computed.items():
+        for prefill in batch.prefills:
+            request_id = prefill.request_id
             request = self.requests[request_id]
-            prefilled[request_id] = request.num_computed_tokens - num_before
+            prefilled[request_id] = scheduled.get(request_id, 0)
+            if request_id in beginning:
+                cached[request_id] = request.num_computed_tokens - prefilled[request_id]
             if request_id in scheduled and not request.is_prefill_chunk:
                 emitted[request_id] = 1
-        return BatchResult(batch.predicted_s, prefilled, emitted, decoded=1)
+        return BatchResult(batch.predicted_s, prefilled, emitted, decoded=1, cached=cached)
 
     def _schedule_exactly(self, batch: Batch, throttle_prefills: bool) -> SchedulerOutput:
         """Let vLLM schedule the batch and nothing else.
@@ -246,6 +254,7 @@ class MacroserveScheduler(AsyncScheduler):
     ) -> dict[int, EngineCoreOutputs]:
         under_grammar = self._under_grammar(scheduler_output)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
+        self._cache_record.refresh()
         now = time.monotonic()
         step = self._steps.popleft()
         assert step.output is scheduler_output, "steps end in the order in which they began"

@@ -44,7 +44,7 @@ def _within(
     """Return as many of the picks as ``budget_s`` pays for."""
     if not picks or inputs.predict_s(picks) <= budget_s:
         return picks
-    context = picks[0].seq.num_computed
+    context = picks[0].num_before
     limit = inputs.config.max_batch_tokens
     return admission.pick(
         inputs.latency.prefill_tokens_within(budget_s, limit, context), whole=True

@@ -1,0 +1,37 @@
+"""An engine that keeps its own record of its cache blocks is asked for it."""
+
+from typing import NamedTuple, Protocol
+
+
+class Hit(NamedTuple):
+    """A hit is what the prefix cache has of a request's prompt."""
+
+    num_tokens: int = 0
+    """Prompt tokens that need not be computed; fewer than the prompt has."""
+    num_held_blocks: int = 0
+    """Number of their blocks that other requests hold: these take no free block."""
+
+
+MISS = Hit()
+
+
+class EngineCache(Protocol):
+    """The engine's record is the truth on free and shared blocks; reading it changes nothing."""
+
+    @property
+    def free(self) -> int:
+        """Return the number of blocks that no request has; some of them are in the prefix cache."""
+        ...
+
+    @property
+    def allocated(self) -> int:
+        """Return the number of blocks that requests have; a shared one counts for each of them."""
+        ...
+
+    def shared_by(self, request_id: str) -> int:
+        """Return the number of a request's blocks that other requests have as well."""
+        ...
+
+    def find(self, request_id: str) -> Hit:
+        """Return what the prefix cache has of a request's prompt; nothing while it runs."""
+        ...
