@@ -41,6 +41,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> EngineSettings:
         slo=Slo(ttft_s=600.0, tpot_s=60.0),
         max_batch_tokens=512,
         block_size=BLOCK_SIZE,
+        hybrid_cache="Off",
         args={"skip_tokenizer_init": True, "num_gpu_blocks_override": NUM_BLOCKS + 1},
     )
 

@@ -12,7 +12,12 @@ from macroserve.core.routing.policies.baselines import least_load_route
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.strategies import STRATEGIES
-from macroserve.engine.emulated import EmulatedExecutor, GenerateBody, SamplingFields, Stream
+from macroserve.engine.emulated_executor import (
+    EmulatedExecutor,
+    GenerateBody,
+    SamplingFields,
+    Stream,
+)
 from macroserve.sim import instance
 from macroserve.sim.instance import InstanceSpec, SimulatedInstance
 from macroserve.sim.result_collector import ResultCollector

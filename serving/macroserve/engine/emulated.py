@@ -1,4 +1,4 @@
-"""The emulated executor takes the time that a device would take, and generates artificial tokens.
+"""The emulated engine has no model: its executor takes a device's time (``emulated_executor``).
 
 The scheduler, its statuses and the HTTP endpoint are those of a real instance; only the forward
 pass is replaced. Its step times follow a fixed model of a device, which the scheduler's own
@@ -17,17 +17,26 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from macroserve.core.batch import Batch, BatchKind, BatchResult
-from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.batch import BatchKind
+from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request
 from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.refusal import Refusal
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
 from macroserve.engine.commands import apply_command
+from macroserve.engine.emulated_executor import (
+    EmulatedExecutor,
+    GenerateBody,
+    SamplingFields,
+    Stream,
+)
+from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.engine import EngineShape
 from macroserve.engine.hybrid_cache import HybridCacheFit, decide_hybrid_cache
+from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
@@ -51,131 +60,6 @@ HIDDEN_PER_KV = EMULATED_MODEL.kv_size // EMULATED_MODEL.hidden_size
 PREDICTED_DEVICE = DeviceShape(flops_per_s=312e12, bytes_per_s=2.0e12)
 
 
-class SamplingFields(msgspec.Struct):
-    max_tokens: int = 16
-    logprobs: int | None = None
-    logprob_token_ids: list[int] | None = None
-    extra_args: dict[str, Any] | None = None
-
-
-class GenerateBody(msgspec.Struct):
-    """The body has the fields of vLLM's ``GenerateRequest`` that matter without a model."""
-
-    token_ids: list[int]
-    request_id: str
-    sampling_params: SamplingFields
-    stream: bool = True
-
-
-class Stream:
-    """A stream is one sequence as the device holds it, with the queue to its reader."""
-
-    def __init__(self, body: GenerateBody) -> None:
-        self._seed = sum(body.token_ids[:4])
-        self._num_given = len(body.token_ids)
-        self._max_tokens = body.sampling_params.max_tokens
-        self._num_logprobs = body.sampling_params.logprobs
-        self._logprob_token_ids = body.sampling_params.logprob_token_ids
-        self.num_emitted = 0
-        self.num_computed = 0
-        self.is_hidden = False
-        self.choices: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-
-    @property
-    def num_tokens(self) -> int:
-        return self._num_given + self.num_emitted
-
-    def emit(self) -> bool:
-        """Generate the next token; return whether it was the last.
-
-        The token depends on the start of the prompt and the position alone, so that a request that
-        continues on another instance gets the same.
-        """
-        token = 100 + (self._seed * 31 + self.num_tokens * 7) % 1000
-        self.num_emitted += 1
-        done = self.num_emitted >= self._max_tokens
-        self._put("length" if done else None, None, [token], self._logprobs(token))
-        return done
-
-    def abort(self, stop_reason: str) -> None:
-        self._put("abort", stop_reason, [], None)
-
-    def stop(self) -> None:
-        self._put("stop", None, [], None)
-
-    def _logprobs(self, token: int) -> dict[str, Any] | None:
-        """Return artificial logprobs: the token is certain, the others equally unlikely."""
-        if self._num_logprobs is None:
-            return None
-        sampled = {"token_id": token, "logprob": 0.0, "rank": 1}
-        others = self._logprob_token_ids or range(token + 1, token + max(1, self._num_logprobs))
-        tops = [
-            sampled,
-            *(
-                {"token_id": other, "logprob": -10.0, "rank": rank}
-                for rank, other in enumerate(others, start=2)
-            ),
-        ]
-        return {"content": [{**sampled, "top_logprobs": tops}]}
-
-    def _put(
-        self,
-        finish_reason: str | None,
-        stop_reason: str | None,
-        token_ids: list[int],
-        logprobs: dict[str, Any] | None,
-    ) -> None:
-        self.choices.put_nowait(
-            {
-                "index": 0,
-                "token_ids": token_ids,
-                "finish_reason": finish_reason,
-                "stop_reason": stop_reason,
-                "logprobs": logprobs,
-            }
-        )
-
-
-class EmulatedExecutor:
-    """The executor runs batches by waiting. ``streams`` by request id; one may vanish during a
-    batch."""
-
-    def __init__(
-        self, truth: LatencyModel, clock: Callable[[], float], sleep: Callable[[float], Any]
-    ) -> None:
-        self.streams: dict[str, Stream] = {}
-        self._truth = truth
-        self._clock, self._sleep = clock, sleep
-
-    async def run(self, batch: Batch) -> BatchResult:
-        for request_id in batch.preempted:
-            self.streams[request_id].num_computed = 0
-        for prefill in batch.prefills:
-            self.streams[prefill.request_id].is_hidden = prefill.hidden
-        started = self._clock()
-        await self._sleep(self._truth.predict(self._work(batch)))
-        prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
-        emitted: dict[str, int] = {}
-        finished: list[str] = []
-        for request_id in (*prefilled, *batch.decodes):
-            stream = self.streams.get(request_id)
-            if stream is None:
-                continue
-            stream.num_computed += prefilled.get(request_id, 1)
-            if stream.num_computed >= stream.num_tokens:
-                emitted[request_id] = 1
-                if stream.emit():
-                    finished.append(request_id)
-        return BatchResult(self._clock() - started, prefilled, emitted, tuple(finished))
-
-    def _work(self, batch: Batch) -> Work:
-        prefills = [(p.num_tokens, self.streams[p.request_id].num_computed) for p in batch.prefills]
-        decodes = [self.streams[request_id] for request_id in batch.decodes]
-        context = sum(stream.num_tokens for stream in decodes)
-        hidden = sum(stream.num_tokens for stream in decodes if stream.is_hidden)
-        return self._truth.work(prefills, len(decodes), context, hidden)
-
-
 class EmulatedEngine:
     def __init__(
         self,
@@ -188,18 +72,20 @@ class EmulatedEngine:
         self._settings = settings
         self._clock = clock
         truth = truth or LatencyModel(EMULATED_MODEL, EMULATED_DEVICE)
-        self._executor = EmulatedExecutor(truth, clock, sleep)
         hybrid = decide_hybrid_cache(
             strategy(settings.strategy),
             settings.hybrid_cache,
             lambda: HybridCacheFit(1 / HIDDEN_PER_KV, direct=False),
         )
+        shares = settings.prefix_caching != "Off" and not hybrid.on
+        prefixes = decide_prefix_caching(settings.prefix_caching, hybrid.on, shares)
         block_bytes = settings.block_size * EMULATED_MODEL.kv_bytes_per_token
         self._shape = EngineShape(
             max(1, settings.kv_cache_bytes // block_bytes),
             settings.block_size,
             settings.max_num_seqs,
             str(hybrid),
+            str(prefixes),
         )
         pool_tokens = self._shape.num_blocks * settings.block_size
         if pool_tokens < settings.max_model_len:
@@ -207,6 +93,8 @@ class EmulatedEngine:
                 f"the KV cache holds {pool_tokens} tokens of the emulated model, fewer than the "
                 f"{settings.max_model_len} of the longest request: enlarge engine.kvCacheMemory"
             )
+        cache = PrefixCache(self._shape.num_blocks, settings.block_size) if prefixes.on else None
+        self._executor = EmulatedExecutor(truth, clock, sleep, cache)
         self._policy = InstanceScheduler(
             InstanceConfig(
                 strategy=strategy(settings.strategy),
@@ -221,6 +109,7 @@ class EmulatedEngine:
                 hidden_states_per_block=HIDDEN_PER_KV * settings.block_size if hybrid.on else None,
             ),
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
+            cache and cache.record,
         )
         # Until its cell says that somebody is there to take it.
         self._policy.let_offload(False)
@@ -260,12 +149,11 @@ class EmulatedEngine:
         self._num_probes += 1
         name = f"probe-{self._num_probes}"
         now = self._clock()
+        stream = self._executor.add(GenerateBody([1], name, SamplingFields(max_tokens=1)))
         refusal = self._policy.add_request(
             Request(name, now, 1, 1, self._settings.slo, probe=True), now
         )
         assert refusal is None, refusal
-        body = GenerateBody([1], name, SamplingFields(max_tokens=1))
-        self._executor.streams[name] = stream = Stream(body)
         self._work.set()
         try:
             await stream.choices.get()
@@ -297,9 +185,12 @@ class EmulatedEngine:
         request = tag.to_request(
             body.request_id, len(body.token_ids), body.sampling_params.max_tokens, now, tag.probe
         )
+        if body.request_id in self._executor.streams:
+            return _refused(Refusal.DUPLICATE)
+        stream = self._executor.add(body)
         if refusal := self._policy.add_request(request, now):
+            self._executor.remove(body.request_id)
             return _refused(refusal)
-        self._executor.streams[body.request_id] = stream = Stream(body)
         self._work.set()
         self._push_status()
         return _StreamReply(stream, lambda: self._leave(body.request_id))
@@ -307,7 +198,7 @@ class EmulatedEngine:
     def _leave(self, request_id: str) -> None:
         """Remove a stream whose reader is gone: if it left early, its blocks are free before the
         next batch."""
-        del self._executor.streams[request_id]
+        self._executor.remove(request_id)
         self._policy.finish(request_id)
         self._push_status()
 

@@ -212,7 +212,6 @@ class InstanceScheduler:
         taken: prompt tokens that it computes, and tokens that come out unless a request ends first.
         """
         assert self._planned and self._planned[0] is batch, "the last batch decided"
-        self.running.blocks.carried_out()
         _, work, decided_s = self._planned
         decoding = self.running.decoding
         flight = self.in_flight.begin(batch, taken, work, decided_s)
@@ -325,6 +324,7 @@ class InstanceScheduler:
     def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
         """Count the tokens computed and made by a batch; return the sequences with a first
         token."""
+        self.running.blocks.carried_out()
         if batch.decodes:
             self.averages.observe_decodes(batch.predicted_s, max(1, result.decoded))
         if result.decoded:

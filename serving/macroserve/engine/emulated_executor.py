@@ -1,0 +1,181 @@
+"""The emulated executor takes a device's time, and generates artificial tokens."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from macroserve.core.batch import Batch, BatchResult
+from macroserve.core.latency import LatencyModel, Work
+from macroserve.engine.emulated_prefixes import PrefixCache
+
+
+class SamplingFields(msgspec.Struct):
+    max_tokens: int = 16
+    logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    extra_args: dict[str, Any] | None = None
+
+
+class GenerateBody(msgspec.Struct):
+    """The body has the fields of vLLM's ``GenerateRequest`` that matter without a model."""
+
+    token_ids: list[int]
+    request_id: str
+    sampling_params: SamplingFields
+    stream: bool = True
+    cache_salt: str | None = None
+
+
+class Stream:
+    """A stream is one sequence as the device holds it, with the queue to its reader."""
+
+    def __init__(self, body: GenerateBody) -> None:
+        self._seed = sum(body.token_ids[:4])
+        self._num_given = len(body.token_ids)
+        self._max_tokens = body.sampling_params.max_tokens
+        self._num_logprobs = body.sampling_params.logprobs
+        self._logprob_token_ids = body.sampling_params.logprob_token_ids
+        self.num_emitted = 0
+        self.num_computed = 0
+        self.is_hidden = False
+        self.choices: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    @property
+    def num_tokens(self) -> int:
+        return self._num_given + self.num_emitted
+
+    def emit(self) -> tuple[int, bool]:
+        """Generate the next token; return it, and whether it was the last.
+
+        The token depends on the start of the prompt and the position alone, so that a request that
+        continues on another instance gets the same.
+        """
+        token = 100 + (self._seed * 31 + self.num_tokens * 7) % 1000
+        self.num_emitted += 1
+        done = self.num_emitted >= self._max_tokens
+        self._put("length" if done else None, None, [token], self._logprobs(token))
+        return token, done
+
+    def abort(self, stop_reason: str) -> None:
+        self._put("abort", stop_reason, [], None)
+
+    def stop(self) -> None:
+        self._put("stop", None, [], None)
+
+    def _logprobs(self, token: int) -> dict[str, Any] | None:
+        """Return artificial logprobs: the token is certain, the others equally unlikely."""
+        if self._num_logprobs is None:
+            return None
+        sampled = {"token_id": token, "logprob": 0.0, "rank": 1}
+        others = self._logprob_token_ids or range(token + 1, token + max(1, self._num_logprobs))
+        tops = [
+            sampled,
+            *(
+                {"token_id": other, "logprob": -10.0, "rank": rank}
+                for rank, other in enumerate(others, start=2)
+            ),
+        ]
+        return {"content": [{**sampled, "top_logprobs": tops}]}
+
+    def _put(
+        self,
+        finish_reason: str | None,
+        stop_reason: str | None,
+        token_ids: list[int],
+        logprobs: dict[str, Any] | None,
+    ) -> None:
+        self.choices.put_nowait(
+            {
+                "index": 0,
+                "token_ids": token_ids,
+                "finish_reason": finish_reason,
+                "stop_reason": stop_reason,
+                "logprobs": logprobs,
+            }
+        )
+
+
+class EmulatedExecutor:
+    """The executor runs batches by waiting.
+
+    cache: where prompts share blocks; None if they do not.
+
+    Attributes:
+        streams: by request id; one may vanish during a batch.
+    """
+
+    def __init__(
+        self,
+        truth: LatencyModel,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Any],
+        cache: PrefixCache | None = None,
+    ) -> None:
+        self.streams: dict[str, Stream] = {}
+        self._truth = truth
+        self._clock, self._sleep = clock, sleep
+        self._cache = cache
+
+    def add(self, body: GenerateBody) -> Stream:
+        if self._cache:
+            self._cache.add(body.request_id, body.token_ids, body.cache_salt)
+        self.streams[body.request_id] = stream = Stream(body)
+        return stream
+
+    def remove(self, request_id: str) -> None:
+        del self.streams[request_id]
+        if self._cache:
+            self._cache.remove(request_id)
+
+    async def run(self, batch: Batch) -> BatchResult:
+        for request_id in batch.preempted:
+            self.streams[request_id].num_computed = 0
+        cached = self._find(batch)
+        for prefill in batch.prefills:
+            stream = self.streams[prefill.request_id]
+            stream.is_hidden = prefill.hidden
+            stream.num_computed += cached.get(prefill.request_id, 0)
+        started = self._clock()
+        await self._sleep(self._truth.predict(self._work(batch)))
+        if self._cache:
+            for request_id in self.streams.keys() & batch.preempted:
+                self._cache.record.release(request_id)
+        prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
+        emitted: dict[str, int] = {}
+        finished: list[str] = []
+        for request_id in (*prefilled, *batch.decodes):
+            stream = self.streams.get(request_id)
+            if stream is None:
+                continue
+            stream.num_computed += prefilled.get(request_id, 1)
+            if self._cache:
+                self._cache.record.compute(request_id, stream.num_computed)
+            if stream.num_computed >= stream.num_tokens:
+                emitted[request_id] = 1
+                token, done = stream.emit()
+                if self._cache:
+                    self._cache.append(request_id, token)
+                if done:
+                    finished.append(request_id)
+        if self._cache:
+            for request_id in finished:
+                self._cache.record.release(request_id)
+        return BatchResult(
+            self._clock() - started, prefilled, emitted, tuple(finished), cached=cached
+        )
+
+    def _find(self, batch: Batch) -> dict[str, int]:
+        """Return the prompt tokens of the prefills that begin that the cache has."""
+        if self._cache is None:
+            return {}
+        ids = [p.request_id for p in batch.prefills if not self.streams[p.request_id].num_computed]
+        return {request_id: self._cache.record.find(request_id).num_tokens for request_id in ids}
+
+    def _work(self, batch: Batch) -> Work:
+        prefills = [(p.num_tokens, self.streams[p.request_id].num_computed) for p in batch.prefills]
+        decodes = [self.streams[request_id] for request_id in batch.decodes]
+        context = sum(stream.num_tokens for stream in decodes)
+        hidden = sum(stream.num_tokens for stream in decodes if stream.is_hidden)
+        return self._truth.work(prefills, len(decodes), context, hidden)
