@@ -10,12 +10,16 @@ from macroserve.engine.vllm.environment import prepare_environment
 prepare_environment()
 
 import torch  # noqa: E402
+from vllm.config import VllmConfig  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402
 from vllm.utils.hashing import sha256  # noqa: E402
 from vllm.v1.core.kv_cache_manager import KVCacheManager  # noqa: E402
 from vllm.v1.core.kv_cache_utils import (  # noqa: E402
     get_request_block_hasher,
     init_none_hash,
+)
+from vllm.v1.core.single_type_kv_cache_manager import (  # noqa: E402
+    register_all_kvcache_specs,
 )
 from vllm.v1.kv_cache_interface import (  # noqa: E402
     FullAttentionSpec,
@@ -34,6 +38,7 @@ SIZE, NUM_BLOCKS, NUM_MOVES = 16, 40, 600
 @pytest.mark.parametrize("seed", range(5))
 def test_block_pool_under_random_requests_equals_vllms(seed: int) -> None:
     init_none_hash(sha256)
+    register_all_kvcache_specs(VllmConfig())
     spec = FullAttentionSpec(block_size=SIZE, num_kv_heads=1, head_size=8, dtype=torch.float32)
     manager = KVCacheManager(
         # One block is vLLM's null block.
@@ -66,6 +71,10 @@ def test_block_pool_under_random_requests_equals_vllms(seed: int) -> None:
         pool.add(name, len(prompt), HashChain(SIZE).extend(prompt))
         hit = pool.find(name)
         assert hit == record.find(name)
+        for guess in (0, hit.num_tokens, hit.num_tokens + SIZE, max(0, hit.num_tokens - SIZE)):
+            if guess < len(prompt):
+                assert pool.num_cached(name, guess) == record.num_cached(name, guess)
+        assert pool.num_cached(name, hit.num_tokens) == hit.num_tokens
         found, num_tokens, _ = manager.get_computed_blocks(request)
         allocated = manager.allocate_slots(request, len(prompt) - num_tokens, num_tokens, found)
         if allocated is None:

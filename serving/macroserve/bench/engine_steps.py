@@ -43,11 +43,12 @@ def measure(
 
 
 def enlarged(settings: EngineSettings, max_num_seqs: int) -> EngineSettings:
-    """Return settings with so many seats, long responses and loose targets."""
+    """Return settings with so many seats, long responses, loose targets and a prefix cache."""
     return replace(
         settings,
         slo=SLO,
         max_num_seqs=max_num_seqs,
+        prefix_caching="On",
         max_batch_tokens=8192,
         max_model_len=PROMPT_TOKENS + MAX_NEW_TOKENS,
     )

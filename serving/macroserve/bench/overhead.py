@@ -90,7 +90,6 @@ async def bare_vllm(settings: EngineSettings) -> AsyncIterator[str]:
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *api_server(settings, port),
-        "--no-enable-prefix-caching",
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         env=_environment(),

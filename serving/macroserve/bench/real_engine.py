@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from random import Random
 from time import perf_counter
 
 from vllm.inputs import TokensPrompt
@@ -17,6 +18,8 @@ from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.engine import VllmEngine
 from macroserve.workload.arrivals import Arrival
 
+VOCABULARY = 1000
+"""Token ids of prompts are below this, which all models have."""
 PATIENCE_S = 300.0
 """Seconds at most from the last arrival to the end of the last answer. An engine may take minutes
 for the work of twenty seconds where others use the machine."""
@@ -79,9 +82,14 @@ async def _generate(
         output_kind=RequestOutputKind.DELTA,
         extra_args=tag.to_args(),
     )
-    prompt = TokensPrompt(prompt_token_ids=[1] * arrival.num_prompt_tokens)
+    prompt = TokensPrompt(prompt_token_ids=_tokens(request_id, arrival.num_prompt_tokens))
     tokens_s: list[float] = []
     async for output in engine.llm.generate(prompt, params, request_id):
         at_s = perf_counter() - arrived_s
         tokens_s += [at_s] * len(output.outputs[0].token_ids)
     return Answer(tuple(tokens_s))
+
+
+def _tokens(request_id: str, num_tokens: int) -> list[int]:
+    """Return a prompt of which no other request has a beginning, so that no prefix cache has it."""
+    return Random(request_id).choices(range(1, VOCABULARY), k=num_tokens)

@@ -115,10 +115,12 @@ def hybrid(json_file: JsonFile = None) -> None:
 
 @bench.command()
 def engine(json_file: JsonFile = None) -> None:
-    """Compare the CPU time of a step's scheduling with that of vLLM's own scheduler."""
-    from macroserve.bench.engine_steps import measure
+    """Compare the engine with stock vLLM: CPU time of a step's scheduling, prefix caches."""
+    from macroserve.bench import engine_steps, prefixes
 
-    report(measure(quickstart_settings()), json_file)
+    settings = quickstart_settings()
+    figures = engine_steps.measure(settings)
+    report(figures | asyncio.run(prefixes.measure(settings)), json_file)
 
 
 @bench.command()

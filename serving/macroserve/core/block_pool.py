@@ -75,6 +75,13 @@ class BlockPool:
         request = self._requests.get(request_id)
         return sum([self._num_holders[b] > 1 for b in request.blocks]) if request else 0
 
+    def num_cached(self, request_id: str, last_found: int) -> int:
+        hashes, index = self._requests[request_id].hashes, last_found // self._block_size
+        is_there = not index or hashes[index - 1] in self._blocks_of
+        if is_there and (index == len(hashes) or hashes[index] not in self._blocks_of):
+            return last_found
+        return self.find(request_id).num_tokens
+
     def find(self, request_id: str) -> Hit:
         request = self._requests[request_id]
         if request.blocks:

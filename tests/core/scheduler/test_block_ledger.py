@@ -17,6 +17,9 @@ class Engine:
     def shared_by(self, request_id):
         return self._shared.get(request_id, 0)
 
+    def num_cached(self, request_id, last_found):
+        return last_found
+
     def find(self, request_id):
         return MISS
 

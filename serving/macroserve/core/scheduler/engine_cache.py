@@ -32,6 +32,10 @@ class EngineCache(Protocol):
         """Return the number of a request's blocks that other requests have as well."""
         ...
 
+    def num_cached(self, request_id: str, last_found: int) -> int:
+        """Return the tokens that ``find`` would, quickly if they are ``last_found`` as before."""
+        ...
+
     def find(self, request_id: str) -> Hit:
         """Return what the prefix cache has of a request's prompt; nothing while it runs."""
         ...

@@ -48,7 +48,7 @@ class PromptCosts:
         first = self._next if self._next < len(waiting) else 0
         self._next = first + LOOK_UPS
         for seq in waiting.some(first, LOOK_UPS):
-            num_tokens = self._cache.find(seq.request_id).num_tokens
+            num_tokens = self._cache.num_cached(seq.request_id, seq.num_cached)
             if num_tokens != seq.num_cached:
                 waiting.remove(seq)
                 seq.count_cached(num_tokens)

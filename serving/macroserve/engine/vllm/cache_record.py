@@ -21,6 +21,7 @@ class VllmCacheRecord:
     def __init__(self, manager: KVCacheManager, requests: Mapping[str, Request]) -> None:
         self._manager = manager
         self._requests = requests
+        self._block_size = manager.coordinator.single_type_managers[0].block_size
         self.free = self.allocated = 0
         self.refresh()
 
@@ -34,6 +35,17 @@ class VllmCacheRecord:
         managers = self._manager.coordinator.single_type_managers
         blocks = [m.req_to_blocks.get(request_id, ()) for m in managers]
         return sum([block.ref_cnt > 1 for group in blocks for block in group])
+
+    def num_cached(self, request_id: str, last_found: int) -> int:
+        request = self._requests[request_id]
+        # A group of its own may have dropped what another one has.
+        if len(self._manager.coordinator.single_type_managers) == 1:
+            pool, hashes = self._manager.block_pool, request.block_hashes
+            index = last_found // self._block_size
+            is_there = not index or pool.get_cached_block(hashes[index - 1], [0])
+            if is_there and (index == len(hashes) or not pool.get_cached_block(hashes[index], [0])):
+                return last_found
+        return self.find(request_id).num_tokens
 
     def find(self, request_id: str) -> Hit:
         request = self._requests[request_id]

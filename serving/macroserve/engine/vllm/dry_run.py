@@ -8,6 +8,8 @@ from time import process_time
 
 import torch
 from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
@@ -50,13 +52,17 @@ class DryRun:
             block_size=size,
             hash_block_size=size,
         )
+        init_none_hash(sha256)
+        self._hasher = get_request_block_hasher(size, sha256)
         self._in_flight: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
         self._ids = count()
 
     def add(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         params = SamplingParams(max_tokens=max_new_tokens, temperature=0, ignore_eos=True)
-        prompt = [TOKEN] * num_prompt_tokens
-        self._scheduler.add_request(Request(f"{next(self._ids)}", prompt, params, None))
+        number = next(self._ids)
+        prompt = [number] * num_prompt_tokens  # of which no other has a beginning
+        request = Request(f"{number}", prompt, params, None, block_hasher=self._hasher)
+        self._scheduler.add_request(request)
 
     @property
     def num_decoding(self) -> int:

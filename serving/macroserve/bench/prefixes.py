@@ -1,0 +1,145 @@
+"""Compare an engine under prompts with common beginnings with stock vLLM, both with prefix caches.
+
+Both engines run, and one of them serves at a time, so that a slow minute of the machine meets both.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from random import Random
+from statistics import median
+from time import perf_counter
+
+from vllm.inputs import TokensPrompt
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from macroserve.bench.real_engine import PATIENCE_S, VOCABULARY, started
+from macroserve.core.latency import LatencyModel
+from macroserve.core.request import Slo
+from macroserve.core.shapes import DeviceShape, ModelShape
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.engine.vllm.options import engine_args
+
+SHARES = {"half": 0.5, "nine_tenths": 0.9}
+"""Share of each prompt that others have as well, by the name of the load."""
+NUM_GROUPS, PROMPTS_PER_GROUP = 4, 12
+PROMPT_TOKENS, NEW_TOKENS = 640, 16
+NUM_ROUNDS = 5
+NUM_ALONE = 15
+"""Prompts of each load that are served alone, to compare the prediction of their prefill."""
+NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
+
+Prompts = list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A load is a number of groups of prompts that begin with the same tokens."""
+
+    share: float
+
+    def prompts(self, seed: str) -> Prompts:
+        """Return the prompts of all groups, shuffled. Those of other seeds begin otherwise."""
+        random = Random(seed)
+        num_shared = int(self.share * PROMPT_TOKENS)
+        prompts: Prompts = []
+        for _ in range(NUM_GROUPS):
+            shared = _some(random, num_shared)
+            prompts += [
+                [*shared, *_some(random, PROMPT_TOKENS - num_shared)]
+                for _ in range(PROMPTS_PER_GROUP)
+            ]
+        random.shuffle(prompts)
+        return prompts
+
+
+async def measure(settings: EngineSettings, num_rounds: int = NUM_ROUNDS) -> dict[str, float]:
+    """Return the figures of each load.
+
+    engine.prefix.speedup_of_stock: requests per second, ours over stock vLLM's, of all at once, in
+        the median round.
+    engine.prefix.prediction_error: median error of the predicted prefill, relative to the time to
+        the first token, of prompts that are served alone and find their beginning.
+    """
+    settings = replace(settings, slo=NEVER_LATE, hybrid_cache="Off", prefix_caching="On")
+    figures: dict[str, float] = {}
+    async with AsyncExitStack() as stack:
+        ours = await stack.enter_async_context(started(settings))
+        stock = await stack.enter_async_context(_stock(settings))
+        names = count()
+        for load_name, share in SHARES.items():
+            load, ratios = Load(share), list[float]()
+            for round_ in range(num_rounds):
+                prompts = load.prompts(f"{load_name} {round_}")
+                order = (stock, ours.llm) if round_ % 2 else (ours.llm, stock)
+                taken_s = {llm: await _serve(llm, prompts, names) for llm in order}
+                ratios.append(taken_s[stock] / taken_s[ours.llm])
+            figures[f"engine.prefix.speedup_of_stock.{load_name}"] = median(ratios)
+            errors = await _errors(ours, load.prompts(f"{load_name} alone"), names)
+            figures[f"engine.prefix.prediction_error.{load_name}"] = median(errors)
+    return figures
+
+
+async def _serve(llm: AsyncLLM, prompts: Prompts, names: count) -> float:
+    """Serve all prompts at once; return the seconds that it took."""
+    began_s = perf_counter()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*(_generate(llm, prompt, str(next(names))) for prompt in prompts))
+    return perf_counter() - began_s
+
+
+async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[float]:
+    """Return the relative errors of the predicted prefills of prompts that find their beginning."""
+    errors: list[float] = []
+    for prompt in prompts:
+        latency = await _latency(engine)
+        ttft_s, num_cached = await _generate(engine.llm, prompt, str(next(names)))
+        if num_cached:
+            predicted_s = latency.prefill_s(len(prompt) - num_cached, num_cached)
+            errors.append(abs(predicted_s - ttft_s) / ttft_s)
+        if len(errors) == NUM_ALONE:
+            break
+    return errors
+
+
+async def _latency(engine: VllmEngine) -> LatencyModel:
+    learned = await engine.command("latency")
+    shapes = ModelShape(**learned["model"]), DeviceShape(**learned["device"])
+    return LatencyModel(*shapes, learned["coefficients"])
+
+
+async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[float, int]:
+    """Return the seconds to the first token, and the prompt tokens that the prefix cache had."""
+    params = SamplingParams(
+        max_tokens=NEW_TOKENS,
+        temperature=0,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )
+    began_s, ttft_s, num_cached = perf_counter(), 0.0, 0
+    async for output in llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request_id):
+        if not ttft_s:
+            ttft_s, num_cached = perf_counter() - began_s, output.num_cached_tokens or 0
+    return ttft_s, num_cached
+
+
+@asynccontextmanager
+async def _stock(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
+    """Start the same engine with vLLM's own scheduler."""
+    args = replace(engine_args(settings, Pool.LP, None), scheduler_cls=None, additional_config={})
+    llm = AsyncLLM.from_engine_args(args)
+    try:
+        await _generate(llm, _some(Random("warm-up"), PROMPT_TOKENS), "warm-up")
+        yield llm
+    finally:
+        llm.shutdown()
+
+
+def _some(random: Random, num_tokens: int) -> list[int]:
+    return random.choices(range(1, VOCABULARY), k=num_tokens)
