@@ -12,6 +12,7 @@ from macroserve.core.request import Request
 class SimRequest:
     """A simulated request, as its client sees it and as the device holds it.
 
+    block_ids: ids of its prompt's blocks in the trace; see ``Arrival``.
     decoding_s: time at which its first decode began.
     gaps_s: gaps between its tokens, until it is judged.
     as_of_step: step up to which the request's tokens were counted; kept by ``DecodingBatch``.
@@ -20,6 +21,7 @@ class SimRequest:
 
     __slots__ = (
         "as_of_step",
+        "block_ids",
         "decoding_s",
         "first_s",
         "gaps_s",
@@ -32,8 +34,9 @@ class SimRequest:
         "request",
     )
 
-    def __init__(self, request: Request, num_output: int) -> None:
+    def __init__(self, request: Request, num_output: int, block_ids: tuple[int, ...] = ()) -> None:
         self.request = request
+        self.block_ids = block_ids
         self.num_output = num_output
         self.num_computed = 0
         self.num_emitted = 0

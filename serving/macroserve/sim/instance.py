@@ -16,6 +16,7 @@ from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.sim.device import DecodingBatch, SimRequest
 from macroserve.sim.hardware.pipeline import Pipeline
+from macroserve.sim.prefixes import PrefixCache
 
 MAX_RUN_STEPS = 32
 """Decode steps that one event may stand for; with 1 each step would be decided anew."""
@@ -45,6 +46,8 @@ class InstanceSpec:
     """Factors on the true time of the steps, one after the other."""
     pipeline: Pipeline | None = None
     """Stages of an instance; None: one stage."""
+    shares_prefixes: bool = False
+    """Whether an instance has a prefix cache."""
 
     @staticmethod
     def known(config: InstanceConfig, latency: FixedLatencyModel) -> "InstanceSpec":
@@ -106,7 +109,10 @@ class SimulatedInstance:
 
     def __init__(self, name: str, pool: Pool, spec: InstanceSpec) -> None:
         self.name = name
-        self.policy = InstanceScheduler(replace(spec.config, pool=pool), spec.latency())
+        config = replace(spec.config, pool=pool)
+        cache = PrefixCache(config.num_blocks, config.block_size) if spec.shares_prefixes else None
+        self._cache = cache
+        self.policy = InstanceScheduler(config, spec.latency(), cache and cache.record)
         self.active: ActiveBatch | None = None
         self._execution_time_s = spec.execution_time_s
         self._pipeline = spec.pipeline
@@ -122,6 +128,7 @@ class SimulatedInstance:
         self._decoding = DecodingBatch()
         self._resting: dict[str, SimRequest] = {}
         self._arrived: list[SimRequest] = []
+        self._cached: dict[str, int] = {}
 
     @property
     def num_requests(self) -> int:
@@ -139,11 +146,16 @@ class SimulatedInstance:
 
     def add(self, record: SimRequest, now: float) -> Refusal | None:
         """Queue a request, and truncate the active batch, which was advanced to ``now``."""
-        refusal = self.policy.add_request(record.request, now)
+        request = record.request
+        if self._cache is not None:
+            self._cache.add(request.request_id, request.num_prompt_tokens, record.block_ids)
+        refusal = self.policy.add_request(request, now)
         if refusal is None:
-            self._records[record.request.request_id] = record
+            self._records[request.request_id] = record
             if self.active is not None:
                 self.active.truncate()
+        elif self._cache is not None:
+            self._cache.record.remove(request.request_id)
         return refusal
 
     def expect(self, record: SimRequest) -> bool:
@@ -179,6 +191,7 @@ class SimulatedInstance:
         left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
         for request_id in batch.preempted:
             self._preempt(request_id)
+        self._cached = self._begin_prefixes(batch, left)
         for prefill in batch.prefills:
             self._records[prefill.request_id].is_hidden = prefill.hidden
         for record in self._arrived:
@@ -226,11 +239,15 @@ class SimulatedInstance:
                 else:
                     self._decoding.add(record)
         ended = tuple([record.request.request_id for record in finished])
+        self._end_prefixes(batch, ended)
         for request_id in ended:
             del self._records[request_id]
         # The scheduler decided one step, and so it learns from one.
         num_decoded = num_steps if batch.decodes else 0
-        result = BatchResult(active.first_step_s, prefilled, emitted, ended, num_decoded)
+        result = BatchResult(
+            active.first_step_s, prefilled, emitted, ended, num_decoded, self._cached
+        )
+        self._cached = {}
         self.policy.update(batch, result, end_s)
         return StepOutcome(batch, start_s, end_s, num_steps, finished, departing)
 
@@ -238,6 +255,35 @@ class SimulatedInstance:
         status = self.policy.status(now)
         self._free_blocks = status.free_blocks
         return status
+
+    def _begin_prefixes(
+        self, batch: Batch, left: list[tuple[SimRequest, HandBackReason]]
+    ) -> dict[str, int]:
+        """Count the prompt tokens that the cache has of the prefills that begin; return them by
+        request id."""
+        if self._cache is None:
+            return {}
+        for record, _ in left:
+            self._cache.record.remove(record.request.request_id)
+        cached: dict[str, int] = {}
+        for prefill in batch.prefills:
+            record = self._records[prefill.request_id]
+            if not record.num_computed:
+                record.num_computed = self._cache.record.find(prefill.request_id).num_tokens
+                cached[prefill.request_id] = record.num_computed
+        return cached
+
+    def _end_prefixes(self, batch: Batch, ended: tuple[str, ...]) -> None:
+        """Carry out in the cache what the batch has computed, dropped and ended."""
+        if self._cache is None:
+            return
+        for request_id in batch.preempted:
+            self._cache.record.release(request_id)
+        for prefill in batch.prefills:
+            computed = self._records[prefill.request_id].num_computed
+            self._cache.record.compute(prefill.request_id, computed)
+        for request_id in ended:
+            self._cache.record.remove(request_id)
 
     def _preempt(self, request_id: str) -> None:
         self._records[request_id].num_computed = 0

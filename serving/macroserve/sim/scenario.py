@@ -11,7 +11,7 @@ from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import ModelShape
 from macroserve.core.status import Pool
-from macroserve.core.strategy import Strategy
+from macroserve.core.strategy import HybridCache, Strategy
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import Link
@@ -198,6 +198,8 @@ class Scenario:
             drop_late=self.drop_late,
             seed=seed,
         )
+        if any(arrival.block_ids for arrival in arrivals):
+            spec = _with_prefix_cache(spec)
         return self._simulation(spec, trace).serve(
             arrivals, num_before=num_before, slo_rule=self.slo_rule, stop=stop
         )
@@ -215,3 +217,10 @@ class Scenario:
         return disaggregated_cell(
             spec, cluster.num_instances, ratio, cluster.topology, kv_bytes, trace=trace
         )
+
+
+def _with_prefix_cache(spec: InstanceSpec) -> InstanceSpec:
+    """Return instances whose prompts share blocks, and which therefore keep no hidden states."""
+    strategy = replace(spec.config.strategy, hybrid_cache=HybridCache.NEVER)
+    config = replace(spec.config, strategy=strategy)
+    return replace(spec, config=config, shares_prefixes=not strategy.moves_kv)

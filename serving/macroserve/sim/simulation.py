@@ -130,7 +130,8 @@ class Simulation:
             self._config.slo,
             expected_tokens=arrival.expected_tokens,
         )
-        return SimRequest(request, min(arrival.num_output_tokens, request.max_new_tokens))
+        num_output = min(arrival.num_output_tokens, request.max_new_tokens)
+        return SimRequest(request, num_output, arrival.block_ids)
 
     def _place(
         self,
