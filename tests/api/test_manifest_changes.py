@@ -17,6 +17,7 @@ FIXED = [
     ("spec.model.source", "org/model", "'tiny' to 'org/model'"),
     ("spec.engine.type", "Emulated", "'vLLM' to 'Emulated'"),
     ("spec.engine.tensorParallel", 2, "1 to 2"),
+    ("spec.engine.prefixCaching", False, "'Auto' to 'Off'"),
     ("spec.engine.args.seed", 1, "null to 1"),
     ("spec.scheduling.strategy", "vllm", "'unified' to 'vllm'"),
     ("spec.scheduling.dropLate", True, "false to true"),

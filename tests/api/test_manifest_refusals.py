@@ -54,6 +54,8 @@ BAD_VALUES = [
     ("spec.engine.pipelineParallel", True, "true", COUNT),
     ("spec.engine.hybridCache", "on", "'on'", "Auto, On or Off"),
     ("spec.engine.hybridCache", 1, "1", "Auto, On or Off"),
+    ("spec.engine.prefixCaching", "off", "'off'", "Auto, On or Off"),
+    ("spec.engine.prefixCaching", 0, "0", "Auto, On or Off"),
     ("spec.engine.dtype", "int8", "'int8'", "auto, float16, bfloat16 or float32"),
     ("spec.engine.blockSize", 48, "48", BLOCK),
     ("spec.engine.blockSize", "32", "'32'", BLOCK),
@@ -170,6 +172,15 @@ SENTENCES = [
         edited(("spec.engine.args.model", "x")),
         "spec.engine.args has the key 'model', which must be left out, "
         "because spec.model.source decides it.",
+    ),
+    (
+        edited(("spec.engine.args.enablePrefixCaching", False)),
+        "spec.engine.args has the key 'enablePrefixCaching', which must be left out, "
+        "because spec.engine.prefixCaching decides it.",
+    ),
+    (
+        edited(("spec.engine.hybridCache", "On"), ("spec.engine.prefixCaching", True)),
+        "spec.engine.prefixCaching is true, must be Auto or Off with spec.engine.hybridCache On.",
     ),
     (
         edited(("spec.engine.args.max-logprobs", 5)),

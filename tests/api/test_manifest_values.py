@@ -18,6 +18,7 @@ def test_manifest_with_required_fields_alone_has_the_defaults() -> None:
     assert manifest.strategy is STRATEGIES["unified"]
     assert (spec.engine.tensor_parallel, spec.engine.pipeline_parallel) == (1, 1)
     assert (spec.engine.hybrid_cache, spec.engine.dtype) == ("Auto", "auto")
+    assert spec.engine.prefix_caching == "Auto"
     assert (spec.engine.block_size, spec.engine.kv_cache_bytes) == (32, 256 * 2**20)
     assert (spec.engine.max_num_seqs, spec.engine.max_batch_tokens) == (64, 2048)
     assert spec.engine.args == {}
@@ -47,6 +48,7 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
             ("spec.model.servedName", "chat"),
             ("spec.engine.kvCacheMemory", "2GiB"),
             ("spec.engine.hybridCache", False),
+            ("spec.engine.prefixCaching", True),
             ("spec.engine.args", {"maxLogprobs": 5, "hfOverrides": {"aB": [None]}, "seed": 1.5}),
             ("spec.priority.highPriorityRatio", 0.33),
             (
@@ -62,8 +64,7 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
     assert manifest.served_name == "chat"
     assert spec.engine.kv_cache_bytes == 2 * 2**30
     assert spec.engine.hybrid_cache == "Off", "YAML reads a bare Off as false"
-    bare_on = parse(edited(("spec.engine.hybridCache", True)))
-    assert bare_on.spec.engine.hybrid_cache == "On", "and On as true"
+    assert spec.engine.prefix_caching == "On", "and On as true"
     assert spec.engine.args == {"max_logprobs": 5, "hf_overrides": {"aB": [None]}, "seed": 1.5}
     assert spec.priority.high_priority_ratio == 0.33
     assert manifest.strategy is STRATEGIES["ecoserve"]

@@ -62,14 +62,15 @@ def test_vllm_message_about_a_template_names_only_its_field(said: str, field: st
     ("flag", "place"),
     [
         ("--served-model-name", "spec.model.servedName"),
-        ("--no-enable-prefix-caching", None),
+        ("--no-enable-prefix-caching", "spec.engine.prefixCaching"),
+        ("--no-enable-log-requests", None),
         ("--max-logprobs", "spec.engine.args.maxLogprobs"),
         ("--such-flag", None),
     ],
 )
 def test_place_of_a_flag_is_its_one_field(flag: str, place: str | None) -> None:
     found = place_of(flag)
-    if flag == "--no-enable-prefix-caching":
+    if flag == "--no-enable-log-requests":
         assert found is not None and "cannot be set here" in found
     else:
         assert found == place

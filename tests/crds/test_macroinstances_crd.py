@@ -95,7 +95,7 @@ def literals(annotation: Any) -> set[object]:
 @each
 def test_crd_enums_equal_the_manifests(pair: Pair) -> None:
     values = literals(pair.field.annotation)
-    if pair.path == "spec.engine.hybridCache":
+    if pair.path in ("spec.engine.hybridCache", "spec.engine.prefixCaching"):
         values |= {True, False}  # as YAML 1.1 reads a bare On or Off
     elif pair.path == "spec.scheduling.strategy":
         values = set(STRATEGIES)
@@ -144,6 +144,7 @@ CASES = [
     ("spec.engine.type", ["vLLM", "Emulated", "vllm"]),
     ("spec.engine.tensorParallel", [2, 0, 1.5]),
     ("spec.engine.hybridCache", ["Auto", "Off", False, True, "On", "off", 1]),
+    ("spec.engine.prefixCaching", ["Auto", "Off", False, True, "On", "off", 1]),
     ("spec.engine.dtype", ["auto", "bfloat16", "int8"]),
     ("spec.engine.blockSize", [16, 128, 48, "32"]),
     ("spec.engine.kvCacheMemory", ["2GiB", "1KiB", "256MB", "1.5GiB", "-1GiB", "", 268435456]),

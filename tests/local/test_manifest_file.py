@@ -7,9 +7,17 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.manifests import edited
 
-from macroserve.api.manifest import Manifest, ManifestError, changes
-from macroserve.local.manifest_file import MAX_BYTES, chat_template, load, load_document, loads
+from macroserve.api.manifest import Manifest, ManifestError, changes, parse
+from macroserve.local.manifest_file import (
+    MAX_BYTES,
+    chat_template,
+    engine_settings,
+    load,
+    load_document,
+    loads,
+)
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
@@ -158,3 +166,10 @@ def test_template_file_is_looked_for_beside_the_manifest(
     with pytest.raises(ManifestError, match="cannot be read"):
         chat_template(manifest, elsewhere)
     assert chat_template(anywhere, elsewhere) == "{{ a }}"
+
+
+@pytest.mark.parametrize("setting", ["Auto", "On", "Off"])
+def test_engine_settings_have_the_manifests_prefix_caching(setting: str) -> None:
+    manifest = parse(edited(("spec.engine.prefixCaching", setting)))
+    settings = engine_settings(manifest, "tiny")
+    assert (settings.prefix_caching, settings.hybrid_cache) == (setting, "Auto")

@@ -26,6 +26,7 @@ DECIDED_BY = {
     "num_gpu_blocks_override": "spec.engine.kvCacheMemory",
     "max_num_seqs": "spec.engine.maxNumSeqs",
     "max_num_batched_tokens": "spec.engine.maxBatchTokens",
+    "enable_prefix_caching": "spec.engine.prefixCaching",
     "worker_cls": "spec.engine.hybridCache",
     "worker_extension_cls": "spec.engine.hybridCache",
     "scheduler_cls": "spec.scheduling.strategy",
@@ -38,9 +39,6 @@ UNSERVED = {
     **dict.fromkeys(
         ("speculative_config", "spec_method", "spec_model", "spec_tokens", "diffusion_config"),
         "the scheduler gives each running request one token of a step",
-    ),
-    **dict.fromkeys(
-        ("enable_prefix_caching",), "the scheduler counts every token of a prompt as work"
     ),
     **dict.fromkeys(
         ("enable_lora", "default_mm_loras", "lora_target_modules"), "LoRA adapters are not served"

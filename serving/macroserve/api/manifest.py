@@ -108,6 +108,10 @@ class Engine(Part):
     hybrid_cache: Annotated[Literal["Auto", "On", "Off"], BeforeValidator(_on_or_off)] = Field(
         default="Auto", description="Auto, On or Off"
     )
+    prefix_caching: Annotated[Literal["Auto", "On", "Off"], BeforeValidator(_on_or_off)] = Field(
+        default="Auto", description="Auto, On or Off"
+    )
+    """Whether prompts share the cache blocks of a common beginning."""
     dtype: Literal["auto", "float16", "bfloat16", "float32"] = Field(
         default="auto", description="auto, float16, bfloat16 or float32"
     )
@@ -119,6 +123,14 @@ class Engine(Part):
     """Maximum tokens of one batch."""
     args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
     """Further vLLM engine arguments, by their snake_case names."""
+
+    @field_validator("prefix_caching")
+    @classmethod
+    def _without_hidden_states(cls, setting: str, info: ValidationInfo) -> str:
+        # Blocks that hold hidden states are not shared.
+        if setting == info.data.get("hybrid_cache") == "On":
+            raise must_be("Auto or Off with spec.engine.hybridCache On")
+        return setting
 
     @field_validator("max_batch_tokens")
     @classmethod

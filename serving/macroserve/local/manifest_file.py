@@ -234,6 +234,7 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
         tensor_parallel=engine.tensor_parallel,
         pipeline_parallel=engine.pipeline_parallel,
         hybrid_cache=engine.hybrid_cache,
+        prefix_caching=engine.prefix_caching,
         dtype=engine.dtype,
         block_size=engine.block_size,
         kv_cache_bytes=engine.kv_cache_bytes,

@@ -93,13 +93,16 @@ def test_good_manifest_is_stored_with_its_defaults(namespace: Namespace) -> None
     assert stored["spec"] == crd.defaulted(GOOD)["spec"]
 
 
+@pytest.mark.parametrize("field", ["hybridCache", "prefixCaching"])
 @pytest.mark.parametrize("value", ["Auto", '"Off"', "Off", '"On"', "On"])
-def test_hybrid_cache_of_bare_on_or_off_is_accepted(namespace: Namespace, value: str) -> None:
+def test_cache_setting_of_bare_on_or_off_is_accepted(
+    namespace: Namespace, value: str, field: str
+) -> None:
     """kubectl's YAML reads them as true and false."""
-    text = yaml.safe_dump(merged(GOOD, {"spec": {"engine": {"hybridCache": "HERE"}}}))
+    text = yaml.safe_dump(merged(GOOD, {"spec": {"engine": {field: "HERE"}}}))
     namespace.kubectl("apply", "-f", "-", input=text.replace("HERE", value))
     (stored,) = namespace.items()
-    assert stored["spec"]["engine"]["hybridCache"] in ("Auto", "On", "Off", True, False)
+    assert stored["spec"]["engine"][field] in ("Auto", "On", "Off", True, False)
 
 
 def test_scale_subresource_changes_instances_alone(namespace: Namespace) -> None:
