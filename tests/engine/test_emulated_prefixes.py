@@ -154,6 +154,7 @@ def test_prompt_with_another_salt_finds_nothing(world: World) -> None:
         ("Auto", "Off", "on: prompts share the blocks of a common beginning"),
         ("On", "Off", "on: prompts share the blocks of a common beginning"),
         ("Off", "Off", "off: spec.engine.prefixCaching is Off"),
+        ("On", "Auto", "on: prompts share the blocks of a common beginning"),
         ("Auto", "On", "off: a block may hold hidden states (status.hybridCache), which are not"),
     ],
 )

@@ -75,7 +75,11 @@ class EmulatedEngine:
         hybrid = decide_hybrid_cache(
             strategy(settings.strategy),
             settings.hybrid_cache,
-            lambda: HybridCacheFit(1 / HIDDEN_PER_KV, direct=False),
+            lambda: (
+                "prefix caching would share a page whatever it holds"
+                if settings.prefix_caching == "On"
+                else HybridCacheFit(1 / HIDDEN_PER_KV, direct=False)
+            ),
         )
         shares = settings.prefix_caching != "Off" and not hybrid.on
         prefixes = decide_prefix_caching(settings.prefix_caching, hybrid.on, shares)

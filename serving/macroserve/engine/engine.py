@@ -20,8 +20,8 @@ class EngineShape:
     """Maximum sequences of one batch."""
     hybrid_cache: str
     """``on: `` or ``off: ``, and the reason."""
-    prefix_caching: str = ""
-    """The same."""
+    prefix_caching: str
+    """``on: `` or ``off: ``, and the reason."""
 
 
 class Engine(Protocol):

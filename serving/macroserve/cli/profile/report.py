@@ -18,6 +18,7 @@ def document(profile: Profile) -> Mapping[str, object]:
     latency = profile.latency
     return {
         "hybrid_cache": profile.shape.hybrid_cache,
+        "prefix_caching": profile.shape.prefix_caching,
         "num_blocks": profile.shape.num_blocks,
         "block_size": profile.shape.block_size,
         "latency": {
