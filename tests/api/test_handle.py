@@ -39,6 +39,7 @@ HANDLE = InstanceHandle(
     max_model_len=4096,
     max_num_seqs=128,
     control="http://10.0.0.7:8001",
+    prefix_caching="on: prompts share the blocks of a common beginning",
     issued_at=int(NOW),
     expires_at=int(NOW) + LIFETIME_S,
 )
@@ -60,6 +61,7 @@ handles = st.builds(
     max_model_len=counts,
     max_num_seqs=counts,
     control=st.sampled_from(["http://10.0.0.7:8001", "https://gpu-3.local:2"]),
+    prefix_caching=st.text(st.characters(codec="utf-8"), max_size=40),
 )
 
 
@@ -157,6 +159,12 @@ def test_handle_with_fields_of_a_newer_signer_ignores_them() -> None:
     assert verify(signed(body_with(future={"a": [1]})), RING, NOW) == HANDLE
 
 
+def test_handle_of_an_older_signer_tells_nothing_of_prefix_caching() -> None:
+    older = {name: v for name, v in asdict(HANDLE).items() if name != "prefix_caching"}
+    text = signed(json.dumps(older, separators=(",", ":")))
+    assert verify(text, RING, NOW) == replace(HANDLE, prefix_caching="")
+
+
 def test_handle_with_a_pool_of_a_newer_signer_is_read_as_lp() -> None:
     assert verify(signed(body_with(pool="xp")), RING, NOW).pool is Pool.LP
 
@@ -182,6 +190,8 @@ def test_handle_with_a_pool_of_a_newer_signer_is_read_as_lp() -> None:
         (signed(body_with(num_blocks=0)), "num_blocks is 0, must be 1 or more"),
         (signed(body_with(incarnation=-1)), "incarnation is -1, must be 0 or more"),
         (signed(body_with(name="")), "name must have 1 to 253 characters"),
+        (signed(body_with(hybrid_cache="x" * 254)), "hybrid_cache must have at most 253"),
+        (signed(body_with(prefix_caching="x" * 254)), "prefix_caching must have at most 253"),
         (signed(body_with(address="ftp://10.0.0.7")), "address is 'ftp://10.0.0.7', must be like"),
     ],
 )

@@ -58,6 +58,8 @@ class InstanceHandle:
     max_num_seqs: int
     control: str
     """Base URL of its control server."""
+    prefix_caching: str = ""
+    """Whether prompts share the cache blocks of a common beginning, and why."""
     issued_at: int = 0
     """Unix time, seconds; set by ``sign``."""
     expires_at: int = 0
@@ -67,8 +69,9 @@ class InstanceHandle:
         for name in ("name", "namespace"):
             if not 1 <= len(getattr(self, name)) <= MAX_NAME_CHARS:
                 raise ValueError(f"{name} must have 1 to {MAX_NAME_CHARS} characters")
-        if len(self.hybrid_cache) > MAX_NAME_CHARS:
-            raise ValueError(f"hybrid_cache must have at most {MAX_NAME_CHARS} characters")
+        for name in ("hybrid_cache", "prefix_caching"):
+            if len(getattr(self, name)) > MAX_NAME_CHARS:
+                raise ValueError(f"{name} must have at most {MAX_NAME_CHARS} characters")
         if self.incarnation < 0:
             raise ValueError(f"incarnation is {self.incarnation}, must be 0 or more")
         for name in _COUNTS:

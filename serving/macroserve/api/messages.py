@@ -243,6 +243,8 @@ class InstanceReport(msgspec.Struct, frozen=True):
     draining: bool = False
     hybrid_cache: str = ""
     """State of the cache of hidden states, with the reason; its handle has the same."""
+    prefix_caching: str = ""
+    """State of the prefix cache, with the reason; its handle has the same."""
 
     @property
     def idle(self) -> bool:
@@ -259,6 +261,8 @@ class CellReport(msgspec.Struct, frozen=True):
     recent_attained: int = 0
     decisions: dict[str, int] = {}
     """Routing decisions so far, by reason."""
+    recent_prompt_tokens: int = 0
+    recent_cached_tokens: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):

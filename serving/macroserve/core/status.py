@@ -155,3 +155,8 @@ class CellView(msgspec.Struct, frozen=True):
     """Requests that ended in the cell since its scheduler began; never falls."""
     attained: int = 0
     """Those of them that met their targets; never falls."""
+    prompt_tokens: int = 0
+    """Prompt tokens begun in the cell since its scheduler began, as an instance counts them; never
+    falls."""
+    cached_tokens: int = 0
+    """Those of them that prefix caches had; never falls."""

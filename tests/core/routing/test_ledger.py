@@ -195,7 +195,21 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         "num_blocks": 200,
         "finished": 7,
         "attained": 6,
+        "prompt_tokens": 0,
+        "cached_tokens": 0,
     }
+
+
+def test_cell_view_counts_prompt_tokens_and_hits_since_an_instance_joined() -> None:
+    def status(seq: int, prompt: int, cached: int) -> InstanceStatus:
+        return msgspec.structs.replace(STATUS, seq=seq, prompt_tokens=prompt, cached_tokens=cached)
+
+    ledger = ledger_of("a", "b", status=status(1, 1000, 900))
+    ledger.observe("a", status(2, 1100, 960), now=1.0)
+    ledger.observe("b", status(2, 1050, 910), now=1.0)
+    ledger.remove("a")
+    cell = ledger.cell_view("cell-0")
+    assert (cell.prompt_tokens, cell.cached_tokens) == (150, 70)
 
 
 def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:

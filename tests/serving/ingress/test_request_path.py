@@ -190,6 +190,7 @@ async def test_counts_of_a_cell_do_not_fall_when_an_instance_leaves() -> None:
         await cell.release("a")
         assert cell.report().cell.finished == 12
         assert 0 < cell.report().cell.attained <= 12
+        assert cell.report().cell.prompt_tokens == 12 * len(requests[0].token_ids)
 
 
 async def test_cell_with_work_is_busy() -> None:

@@ -50,7 +50,7 @@ class CellLedger:
         self._in_flight: dict[str, _InFlight] = {}  # by request id, oldest first
         self._trials: dict[str, _Trial] = {}  # by request id, oldest first
         self._last: RouteDecision | None = None
-        self._finished = self._attained = 0
+        self._finished = self._attained = self._prompt_tokens = self._cached_tokens = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
@@ -108,6 +108,8 @@ class CellLedger:
         if view.heard:
             self._finished += status.finished - view.status.finished
             self._attained += status.attained - view.status.attained
+            self._prompt_tokens += status.prompt_tokens - view.status.prompt_tokens
+            self._cached_tokens += status.cached_tokens - view.status.cached_tokens
         self._views[name] = replace(view, status=status, as_of_s=now)
         return True
 
@@ -183,6 +185,8 @@ class CellLedger:
             num_blocks=sum(status.num_blocks for status in statuses),
             finished=self._finished,
             attained=self._attained,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
         )
 
     def _drop_all_at(self, name: str) -> None:

@@ -298,7 +298,7 @@ class InstanceScheduler:
             if seq.state is State.WAITING:
                 self.waiting.remove(seq)
                 seq.count_cached(pick.num_before)
-                self._tally.prompt_tokens += seq.num_prompt
+                self._tally.prompt_tokens += 0 if seq.request.probe else seq.num_prompt
                 self.running.admit(seq, pick.num_blocks, pick.cache, pick.num_shared)
         for seq, num_blocks, lender in plan.resumes:
             self.running.resume(seq, num_blocks, lender)

@@ -23,7 +23,7 @@ from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.load import LoadReport
-from macroserve.core.status import InstanceStatus, Pool
+from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.cell.instance_connection import InstanceConnection
@@ -74,7 +74,7 @@ class CellScheduler:
         self._draining: frozenset[str] = frozenset()
         self._pools_changed = asyncio.Event()
         self._decisions: collections.Counter[str] = collections.Counter()
-        self._history: collections.deque[tuple[int, int]] = collections.deque(maxlen=RECENT_S)
+        self._history: collections.deque[CellView] = collections.deque(maxlen=RECENT_S)
         self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
         self._utilization = UtilizationMeter()
         self._load = LoadRecorder(clock(), random.Random())
@@ -235,16 +235,19 @@ class CellScheduler:
                 in_flight=view.in_flight_requests,
                 draining=view.heard and view.status.draining,
                 hybrid_cache=self._connections[view.name].handle.hybrid_cache,
+                prefix_caching=self._connections[view.name].handle.prefix_caching,
             )
             for view in self._ledger.views
         )
-        finished, attained = self._history[0] if self._history else (0, 0)
+        before = self._history[0] if self._history else CellView(self.name, ())
         return CellReport(
             cell,
             instances,
-            cell.finished - finished,
-            cell.attained - attained,
+            cell.finished - before.finished,
+            cell.attained - before.attained,
             dict(self._decisions),
+            cell.prompt_tokens - before.prompt_tokens,
+            cell.cached_tokens - before.cached_tokens,
         )
 
     async def load(self) -> LoadReport:
@@ -262,8 +265,7 @@ class CellScheduler:
 
     async def _keep_history(self) -> None:
         while True:
-            cell = self._ledger.cell_view(self.name)
-            self._history.append((cell.finished, cell.attained))
+            self._history.append(self._ledger.cell_view(self.name))
             self._utilization.tick(self._clock())
             await asyncio.sleep(1)
 

@@ -134,6 +134,7 @@ class InstanceServer:
             max_model_len=self._settings.max_model_len,
             max_num_seqs=shape.max_num_seqs,
             control=base_url(self._keys.tls, options.host, listener.getsockname()[1]),
+            prefix_caching=shape.prefix_caching,
         )
         app = Starlette(
             routes=[
@@ -148,6 +149,7 @@ class InstanceServer:
         await self._server.start(listener)
         self._judging.start("judges its health", self._keep_judging(), may_end=True)
         log.info("hybrid cache", instance=options.name, decision=shape.hybrid_cache)
+        log.info("prefix caching", instance=options.name, decision=shape.prefix_caching)
         return self.identity()
 
     def identity(self) -> InstanceIdentity:
