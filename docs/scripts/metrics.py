@@ -58,7 +58,8 @@ def _registered(registry: CollectorRegistry) -> Iterable[Row]:
 
 def _printed(text: str) -> Iterable[tuple[str, str, str]]:
     for family in text_string_to_metric_families(text):
-        yield code(family.name), family.type, prose(family.documentation)
+        name = family.name + ("_total" if family.type == "counter" else "")
+        yield code(name), family.type, prose(family.documentation)
 
 
 def _rules(file: str, title: str, kind: str, row) -> str:

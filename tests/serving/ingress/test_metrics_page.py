@@ -53,9 +53,11 @@ def test_merged_pages_keep_strange_label_values() -> None:
     assert samples(page) == {("x", frozenset({("instance", value)})): 1.0}
 
 
-def test_metrics_of_cells_are_gauges() -> None:
+def test_metrics_of_cells_have_their_figures() -> None:
     cell = CellView("cell-0", ("a", "b"), ("b",), num_waiting=3, num_running=4, num_blocks=10)
-    cell = msgspec.structs.replace(cell, num_prefilling=1, num_decoding=3)
+    cell = msgspec.structs.replace(
+        cell, num_prefilling=1, num_decoding=3, prompt_tokens=70, cached_tokens=50
+    )
     page = cell_page([messages.CellSummary(cell, late=True)], {"namespace": "ns"})
     values = samples(page)
     labels = frozenset({"namespace": "ns", "cell": "cell-0"}.items())
@@ -66,6 +68,10 @@ def test_metrics_of_cells_are_gauges() -> None:
     assert values["macroserve_cell_requests_prefilling", labels] == 1
     assert values["macroserve_cell_requests_decoding", labels] == 3
     assert values["macroserve_cell_late", labels] == 1
+    assert values["macroserve_cell_prompt_tokens_total", labels] == 70
+    assert values["macroserve_cell_prompt_tokens_cached_total", labels] == 50
+    assert "# TYPE macroserve_cell_prompt_tokens_cached_total counter" in page
+    assert "_created" not in page, "the counts are older than the page"
 
 
 @pytest.mark.parametrize(

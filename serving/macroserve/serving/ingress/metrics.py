@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 import aiohttp
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from macroserve.api import messages
@@ -113,13 +115,27 @@ class IngressMetrics:
         return generate_latest(self.registry).decode()
 
 
+class _Counted(Collector):
+    """The collector shows counts that the cells keep. A ``Counter`` would tell with each page that
+    it has just been created."""
+
+    def __init__(self, families: Iterable[CounterMetricFamily]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        return self._families
+
+
 def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) -> str:
-    """Return the cells as gauges, from their last summaries."""
+    """Return the cells' gauges and counters, from their last summaries."""
     registry = CollectorRegistry()
     labels = (*names, "cell")
 
     def gauge(name: str, text: str) -> Gauge:
         return Gauge(f"macroserve_cell_{name}", text, labels, registry=registry)
+
+    def counter(name: str, text: str) -> CounterMetricFamily:
+        return CounterMetricFamily(f"macroserve_cell_{name}", text, labels=labels)
 
     gauges = {
         "instances": gauge("instances", "Instances in the cell"),
@@ -134,6 +150,10 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
             "utilization", "Share of the instances' time, of late, in which they had work"
         ),
         "late": gauge("late", "1 when every queue of the cell is past its TTFT target"),
+    }
+    counters = {
+        "prompt_tokens": counter("prompt_tokens", "Prompt tokens that instances have begun"),
+        "cached_tokens": counter("prompt_tokens_cached", "Of those, tokens that prefix caches had"),
     }
     for summary in summaries:
         cell = summary.cell
@@ -151,6 +171,9 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
         }
         for key, value in values.items():
             gauges[key].labels(**names, cell=cell.name).set(value)
+        for key, counted in counters.items():
+            counted.add_metric([*names.values(), cell.name], getattr(cell, key))
+    registry.register(_Counted(tuple(counters.values())))
     return generate_latest(registry).decode()
 
 
