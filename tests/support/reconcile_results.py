@@ -39,9 +39,20 @@ def pod(number: int, **differs: Any) -> InstancePod:
 HYBRID_CACHE = "on: hidden states take 0.50 of the memory of keys and values"
 
 
-def cell(name: str, *numbers: int, finished: int = 0, attained: int = 0, **view: Any) -> CellReport:
+PREFIX_CACHING = "on: prompts share the blocks of a common beginning"
+
+
+def cell(
+    name: str,
+    *numbers: int,
+    finished: int = 0,
+    attained: int = 0,
+    prompt_tokens: int = 0,
+    cached_tokens: int = 0,
+    **view: Any,
+) -> CellReport:
     """Return the report of a cell of the instances with these numbers; instance-0 is high
-    priority."""
+    priority. Requests and tokens are those of the last minute."""
     names = tuple(f"instance-{number}" for number in numbers)
     high_priority = tuple(name for name in names if name == "instance-0")
     return CellReport(
@@ -55,11 +66,14 @@ def cell(name: str, *numbers: int, finished: int = 0, attained: int = 0, **view:
                 0.1,
                 0,
                 hybrid_cache=HYBRID_CACHE,
+                prefix_caching=PREFIX_CACHING,
             )
             for n in numbers
         ),
         recent_finished=finished,
         recent_attained=attained,
+        recent_prompt_tokens=prompt_tokens,
+        recent_cached_tokens=cached_tokens,
     )
 
 

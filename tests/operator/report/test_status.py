@@ -10,6 +10,7 @@ from support import crd
 from support.reconcile_results import (
     HYBRID_CACHE,
     NOW,
+    PREFIX_CACHING,
     PROBLEM,
     cell,
     observation,
@@ -34,7 +35,8 @@ def fields(found: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
-    report = Report((cell("cell-0", 0, 1, 2, finished=100, attained=97, num_running=4),))
+    counts = {"finished": 100, "attained": 97, "prompt_tokens": 1000, "cached_tokens": 625}
+    report = Report((cell("cell-0", 0, 1, 2, num_running=4, **counts),))
     desired = target(high_priority_ratio=0.25)
     found = status(reconcile_result(observation(report=report), desired), [DECISION])
     assert len(found.pop("conditions")) == 5
@@ -50,6 +52,8 @@ def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
         "selector": "macroserve.io/macroinstance=llama,macroserve.io/component=instance",
         "attainment": "0.97",
         "hybridCache": HYBRID_CACHE,
+        "prefixCaching": PREFIX_CACHING,
+        "prefixCacheHitRatio": "0.62",
         "endpoint": "http://llama.team.svc:8000/v1",
         "cells": [
             {
@@ -79,7 +83,7 @@ def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
 BUSY = reconcile_result(
     observation(
         pods=(pod(0), pod(1), replace(pod(2), ready=False, problem=PROBLEM)),
-        report=Report((cell("cell-0", 0, 1, finished=3, attained=1),)),
+        report=Report((cell("cell-0", 0, 1, finished=3, attained=1, prompt_tokens=8),)),
         ingress=Server(0, 2),
     ),
     target(5, change=CHANGE),
@@ -107,6 +111,31 @@ def test_status_has_only_fields_of_the_crd(found: Any) -> None:
 def test_status_has_the_hybrid_cache_once() -> None:
     assert status(BUSY, ())["hybridCache"] == HYBRID_CACHE
     assert "hybridCache" not in status(NEW, ())
+
+
+def test_status_has_prefix_caching_once() -> None:
+    assert status(BUSY, ())["prefixCaching"] == PREFIX_CACHING
+    assert "prefixCaching" not in status(NEW, ())
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([(0, 0)], None),
+        ([(1000, 0)], "0.00"),
+        ([(1000, 999)], "0.99"),
+        ([(1000, 1000), (1000, 0)], "0.50"),
+    ],
+)
+def test_status_hit_ratio_sums_all_cells(
+    counts: list[tuple[int, int]], expected: str | None
+) -> None:
+    cells = tuple(
+        cell(f"cell-{number}", prompt_tokens=prompt, cached_tokens=cached)
+        for number, (prompt, cached) in enumerate(counts)
+    )
+    found = status(reconcile_result(observation(report=Report(cells))), ())
+    assert found.get("prefixCacheHitRatio") == expected
 
 
 def test_crd_status_fields_are_all_reported() -> None:

@@ -17,7 +17,14 @@ from macroserve.operator.report.status import invalid_status, status
 
 FIGURES_EVERY = timedelta(seconds=10)
 """How often a status is written in which only figures of the load have changed."""
-_FIGURES = ("prefilling", "decoding", "waiting", "running", "attainment")
+_FIGURES = (
+    "prefilling",
+    "decoding",
+    "waiting",
+    "running",
+    "attainment",
+    "prefixCacheHitRatio",
+)
 
 Status = Mapping[str, Any]
 
@@ -81,8 +88,9 @@ class Reporter:
 
 
 def _without_figures(full: Status) -> Status:
+    kept = {field: value for field, value in full.items() if field not in _FIGURES}
     cells = [
         {field: value for field, value in cell.items() if field not in _FIGURES}
         for cell in full.get("cells", ())
     ]
-    return {**full, "cells": cells, "attainment": None}
+    return {**kept, "cells": cells}

@@ -34,7 +34,9 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
         "highPriorityRatio": target.high_priority_ratio,
         "selector": _selector(observation.name),
         "attainment": _attainment(observation.cells),
-        "hybridCache": _hybrid_cache(observation.cells),
+        "hybridCache": _told(i.hybrid_cache for c in observation.cells for i in c.instances),
+        "prefixCaching": _told(i.prefix_caching for c in observation.cells for i in c.instances),
+        "prefixCacheHitRatio": _hit_ratio(observation.cells),
         "endpoint": f"http://{observation.name}.{observation.namespace}.svc:{names.PUBLIC_PORT}/v1",
         "cells": cells,
         "scalingHistory": _history(observation.status, target.change),
@@ -103,19 +105,27 @@ def _attainment(cells: Sequence[CellReport]) -> str | None:
     """Return the attainment of the last minute, rounded down so that only 1.00 means all, or None
     if no request ended.
     """
-    finished = sum(report.recent_finished for report in cells)
-    if not finished:
-        return None
-    percent = 100 * sum(report.recent_attained for report in cells) // finished
-    return f"{percent / 100:.2f}"
+    attained = sum(report.recent_attained for report in cells)
+    return _ratio(attained, sum(report.recent_finished for report in cells))
 
 
-def _hybrid_cache(cells: Iterable[CellReport]) -> str | None:
-    """Return the cache by the report of the instances, which are alike, or None before the first
-    report.
+def _hit_ratio(cells: Sequence[CellReport]) -> str | None:
+    """Return the share of the last minute's prompt tokens that prefix caches had, rounded down, or
+    None if no request began.
     """
-    said = {instance.hybrid_cache for cell in cells for instance in cell.instances}
-    return "; ".join(sorted(said - {""})) or None
+    cached = sum(report.recent_cached_tokens for report in cells)
+    return _ratio(cached, sum(report.recent_prompt_tokens for report in cells))
+
+
+def _ratio(part: int, whole: int) -> str | None:
+    return f"{100 * part // whole / 100:.2f}" if whole else None
+
+
+def _told(decisions: Iterable[str]) -> str | None:
+    """Return an engine's decision by the report of the instances, which are alike, or None before
+    the first report.
+    """
+    return "; ".join(sorted({*decisions} - {""})) or None
 
 
 def _history(before: Mapping[str, Any], change: Change | None) -> list[dict[str, Any]]:
