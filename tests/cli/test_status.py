@@ -1,5 +1,6 @@
 """The tables of ``macroserve status``."""
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from macroserve.api.messages import CellReport, InstanceReport, Report
@@ -17,6 +18,8 @@ STATUS = InstanceStatus(
     oldest_wait_s=123.456,
     finished=1000,
     attained=1000,
+    prompt_tokens=2000,
+    cached_tokens=1900,
 )
 CELL = CellView(
     name="cell-12",
@@ -43,11 +46,23 @@ REPORT = Report(
 )
 
 
+def test_status_tells_each_decision_on_caches_once(capsys):
+    told = {"hybrid_cache": "off: why", "prefix_caching": "on: because"}
+    (cell,) = REPORT.cells
+    instances = tuple(replace(each, **told) for each in cell.instances)
+    Console(width=80).print(table("llama", Report((replace(cell, instances=instances),))))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rstrip() for line in lines[1:3]] == [
+        "hybrid cache off: why",
+        "prefix caching on: because",
+    ]
+
+
 def test_status_on_80_columns_shows_every_name(capsys):
     Console(width=80).print(table("llama", REPORT))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0][:6] == ["llama:", "2", "instances", "in", "1", "cells,"]
-    usual = ["-12.34", "100%", "100%"]
+    usual = ["-12.34", "100%", "95%", "100%"]
     for row in (
         ["cell-12", "2", "1", "2", "0", "128", "203", "100%", "99%", "90%"],
         ["instance-10", "cell-12", "LP", "prefill", "64", "103", "123.46", *usual],
@@ -55,4 +70,4 @@ def test_status_on_80_columns_shows_every_name(capsys):
     ):
         assert row in lines
     words = {word for line in lines for word in line}
-    assert {"Instances", "Decode", "Running", "Waiting", "Attained", "Oldest", "Slack"} <= words
+    assert {"Instances", "Decode", "Running", "Waiting", "met", "hits", "Oldest", "Slack"} <= words

@@ -45,12 +45,14 @@ def table(name: str, report: Report) -> Group:
         f"{sum(i.status.num_running for i in instances)} requests running, "
         f"{sum(i.status.num_waiting + i.in_flight for i in instances)} waiting"
     )
-    hybrid = Text("\n".join(sorted({f"hybrid cache {i.hybrid_cache}" for i in instances})))
-    return Group(head, hybrid, _cells(report), _instances(report))
+    caches = {f"hybrid cache {i.hybrid_cache}" for i in instances}
+    # An instance of the version before does not tell.
+    caches |= {f"prefix caching {i.prefix_caching}" for i in instances if i.prefix_caching}
+    return Group(head, Text("\n".join(sorted(caches))), _cells(report), _instances(report))
 
 
 def _table(title: str) -> Table:
-    """Return a table that fits 80 columns: headings of several words wrap, names do not."""
+    """Return a table that fits 80 columns: headings of several words may take two lines."""
     return Table(
         title=title,
         title_justify="left",
@@ -72,7 +74,7 @@ def _cells(report: Report) -> Table:
         "Running",
         "Waiting",
         "KV used",
-        "Attained",
+        "SLO met",
         "Last 60 s",
     ):
         result.add_column(column, justify="right", no_wrap=" " not in column)
@@ -98,8 +100,16 @@ def _instances(report: Report) -> Table:
     result = _table("Instances")
     for column in ("Instance", "Cell", "Pool", "Phase"):
         result.add_column(column, no_wrap=True)
-    for column in ("Running", "Waiting", "Oldest wait, s", "Slack p10, s", "KV used", "Attained"):
-        result.add_column(column, justify="right", no_wrap=" " not in column)
+    for column in (
+        "Running",
+        "Waiting",
+        "Oldest wait, s",
+        "Slack p10, s",
+        "KV used",
+        "KV hits",
+        "SLO met",
+    ):
+        result.add_column(column.replace(" ", "\n", 1), justify="right", no_wrap=True)
     for cell in report.cells:
         for instance in cell.instances:
             result.add_row(*_instance_row(cell.cell.name, instance))
@@ -120,6 +130,7 @@ def _instance_row(cell: str, instance: InstanceReport) -> list[Text | str]:
         f"{status.oldest_wait_s:.2f}",
         "-" if status.saved_tpot_p10_s is None else f"{status.saved_tpot_p10_s:+.2f}",
         _share(status.num_blocks - status.free_blocks, status.num_blocks),
+        _share(status.cached_tokens, status.prompt_tokens),
         _share(status.attained, status.finished),
     ]
 
