@@ -28,6 +28,6 @@ def test_hidden_states_let_nearly_twice_as_many_requests_run():
 
 @pytest.mark.integration
 def test_model_without_hidden_states_is_refused_with_the_reason():
-    settings = replace(quickstart_settings("opt"), args={"enable_prefix_caching": True})
+    settings = replace(quickstart_settings("opt"), prefix_caching="On")
     with pytest.raises(RuntimeError, match="off: prefix caching"):
         asyncio.run(measure(settings, num_rounds=1))

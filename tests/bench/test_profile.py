@@ -183,8 +183,11 @@ def test_profile_of_a_real_engine_is_measured_and_serves(settings, monkeypatch):
             return engine.shape, profile, await serve(engine, arrivals, model.slo, "load")
 
     shape, profile, answers = asyncio.run(run())
-    assert profile.shape == replace(shape, hybrid_cache=profile.shape.hybrid_cache)
+    caches = {"hybrid_cache": profile.shape.hybrid_cache, "prefix_caching": "off: not shared"}
+    assert replace(profile.shape, prefix_caching="off: not shared") == replace(shape, **caches)
     assert profile.shape.hybrid_cache.startswith("on: ")
+    assert profile.shape.prefix_caching.startswith("off: a block may hold hidden states")
+    assert shape.prefix_caching.startswith("on: ")
     assert profile.step_s > 0
     assert len(profile.jitter) == profiles.OUTPUT_TOKENS - 1
     rho_s = document(profile)["latency"]["rebuild_s_per_token"]
