@@ -60,16 +60,16 @@ async def test_failed_starts_after_the_first_never_end_what_serves(play, kind: s
 async def test_reconcile_that_fails_is_logged_once_and_ends_no_instance(play) -> None:
     scene = await play(2)
     await scene.until(lambda: scene.cells() == {"cell-0": 2})
-    cells = scene.world.cells
+    names = scene.world.instance_names
 
-    async def gone() -> frozenset[str]:
+    async def gone() -> set[str]:
         raise ConnectionError("the control store is away")
 
-    scene.world.cells = gone  # type: ignore[method-assign]
+    scene.world.instance_names = gone  # type: ignore[method-assign]
     await scene.rounds(20)
     assert not scene.task.done()
     assert sum("control store is away" in event for event in scene.events) == 1
-    scene.world.cells = cells  # type: ignore[method-assign]
+    scene.world.instance_names = names  # type: ignore[method-assign]
     scene.ask_for(3)
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.task.cancel()

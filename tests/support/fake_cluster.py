@@ -90,7 +90,8 @@ class FakeCluster:
     async def delete_cell(self, name: str) -> None:
         self.deployed.discard(name)
 
-    async def cells(self) -> frozenset[str]:
+    @property
+    def cells(self) -> frozenset[str]:
         return frozenset(self.deployed)
 
     # -- the admin API

@@ -36,7 +36,8 @@ from macroserve.serving.causes import cause_of
 from macroserve.serving.ray.cells import DeployError
 from macroserve.serving.ray.cluster import RayCluster
 
-RECONCILE_INTERVAL_S = 0.5
+RECONCILE_INTERVAL_S = 1.0
+"""Each reconcile asks Ray and every cell, which is most of what an idle deployment does."""
 MAX_FIRST_FAILURES = 3
 """Failed starts in a row that end a deployment in which no instance has ever served."""
 BACKOFF = Backoff()
@@ -129,7 +130,7 @@ class Reconciler:
         starting = tuple(self._starting)
         alive = await self._cluster.instance_names()
         self._drain_ends_s = {n: end for n, end in self._drain_ends_s.items() if n in alive}
-        cells = await self._cluster.cells()
+        cells = self._cluster.cells
         report = await self._report()
         self._inside = {
             found.name: (cell.cell.name, found) for cell in report.cells for found in cell.instances

@@ -48,7 +48,8 @@ class Cells:
         await self.may_run.wait()
         self.running[name] = "http://127.0.0.1:9"
 
-    async def cells(self) -> frozenset[str]:
+    @property
+    def cells(self) -> frozenset[str]:
         return frozenset(self.running)
 
 

@@ -1,6 +1,7 @@
 """A deployment's own Ray."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,3 +95,32 @@ async def test_ray_that_answers_now_and_then_is_not_lost(
         async with asyncio.timeout(0.2):
             await cells.watch()
     assert calls > 2
+
+
+def test_parts_of_ray_that_nothing_uses_are_ended(
+    monkeypatch: pytest.MonkeyPatch, cells: RayCells
+) -> None:
+    ended: list[str] = []
+
+    class Node:
+        def __getattr__(self, name: str) -> Any:
+            return lambda **options: ended.append(name)
+
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.setattr(ray_cells.serve, "start", lambda **options: None)
+    monkeypatch.setattr(ray_cells.worker, "_global_node", Node())
+    cells.start()
+    assert ended == ["kill_log_monitor", "kill_monitor", "kill_dashboard"]
+
+
+async def test_cells_are_those_that_were_deployed_and_not_deleted(
+    monkeypatch: pytest.MonkeyPatch, cells: RayCells
+) -> None:
+    status = SimpleNamespace(applications={})
+    monkeypatch.setattr(ray_cells.serve, "status", lambda: status)
+    monkeypatch.setattr(ray_cells, "run_application", lambda app, name: None)
+    monkeypatch.setattr(ray_cells, "withdraw", lambda name: None)
+    await cells.deploy_cell("cell-0")
+    await cells.deploy_cell("cell-1")
+    await cells.delete_cell("cell-0")
+    assert cells.cells == {"cell-1"}

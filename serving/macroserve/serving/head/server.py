@@ -152,7 +152,7 @@ class HeadServer:
 
     async def _report(self, request: Request) -> Response:
         """Answer with all that the operator reads in each reconcile."""
-        reports, running = await self._admin.cells(), await self._cells.cells()
+        reports, running = await self._admin.cells(), self._cells.cells
         return JSONResponse({"cells": reports, "running": sorted(running)})
 
     async def _deploy(self, request: Request) -> Response:

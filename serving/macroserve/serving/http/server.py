@@ -14,6 +14,8 @@ from macroserve.serving.http.protocol import HttpLimits, bounded_protocol
 from macroserve.serving.security.tls import LiveTls
 
 KEEP_ALIVE_S = 75
+DATE_S = 1.0
+"""Between two renewals of the ``Date`` header, which counts in seconds."""
 DEFAULT_LIMITS = HttpLimits()
 
 
@@ -32,6 +34,7 @@ class HttpServer(uvicorn.Server):
         limits: HttpLimits = DEFAULT_LIMITS,
         tls: LiveTls | None = None,
     ) -> None:
+        self._exiting = asyncio.Event()
         affordable = affordable_connections(limits.max_connections)
         limits = replace(limits, max_connections=affordable)
         super().__init__(
@@ -51,6 +54,24 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def should_exit(self) -> bool:
+        return self._exiting.is_set()
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        """Have the server stop. uvicorn's own handlers and vLLM's set the attribute."""
+        if value:
+            self._exiting.set()
+
+    async def main_loop(self) -> None:
+        """Wait until the server should stop, and renew the ``Date`` header meanwhile: uvicorn's
+        own loop looks ten times a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE_S):
+                    await self._exiting.wait()
 
     async def start(self, *sockets: socket.socket) -> None:
         """Listen on the sockets; the server listens when it returns."""

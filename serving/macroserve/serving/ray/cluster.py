@@ -105,7 +105,7 @@ class RayCluster(RayCells):
 
     async def instance_names(self) -> set[str]:
         """Return the names of the actors that live, started or still starting."""
-        return set(await asyncio.to_thread(self._instances.actors))
+        return await asyncio.to_thread(self._instances.names)
 
     async def loss_cause(self, name: str) -> str:
         """Return why an instance does not serve any more, as the end of a sentence."""

@@ -22,6 +22,15 @@ DEFAULTS = {
     # A replica that hangs does not heed a polite request to end, and keeps its port meanwhile.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAY_kill_worker_timeout_milliseconds": "1000",
+    # By default Serve looks at its replicas ten times a second, which is most of an idle machine's
+    # work. They are asked for their health once a second, and this delays what follows.
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
+    # Nobody reads Ray's own metrics, statistics and task histories: the deployment has its own.
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "60000",
+    "RAY_enable_metrics_collection": "0",
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
 }
 
 

@@ -21,11 +21,14 @@ class RayInstances:
 
     namespace: str
 
+    def names(self) -> set[str]:
+        """Return the names of the actors that live, started or still starting."""
+        return {name for name in list_named_actors() if name.startswith(INSTANCE_PREFIX)}
+
     def actors(self) -> dict[str, Any]:
         """Return the handles of the actors that live, by name."""
-        names = [name for name in list_named_actors() if name.startswith(INSTANCE_PREFIX)]
         actors = {}
-        for name in names:
+        for name in self.names():
             # It may have died since it was listed.
             with contextlib.suppress(ValueError):
                 actors[name] = ray.get_actor(name, namespace=self.namespace)
