@@ -8,7 +8,8 @@ predictor does not know and has to learn.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Self
 
 import msgspec
 from starlette.applications import Starlette
@@ -40,7 +41,7 @@ from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
-from macroserve.engine.tokens import GENERATE_PATH, Stopped
+from macroserve.engine.tokens import GENERATE_PATH, Choice, RefusedError, Stopped
 
 # What is emulated: Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
 EMULATED_MODEL = ModelShape(
@@ -145,6 +146,12 @@ class EmulatedEngine:
     def num_unfinished(self) -> int:
         return len(self._executor.streams)
 
+    async def submit(self, body: dict[str, Any]) -> "EmulatedChoices":
+        try:
+            return self._submit(msgspec.convert(body, GenerateBody))
+        except msgspec.MsgspecError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+
     async def end_stopped(self, stopped: Stopped) -> None:
         if stream := self._executor.streams.get(stopped.request_id):
             stream.stop()
@@ -180,9 +187,14 @@ class EmulatedEngine:
 
     async def _generate(self, http: HttpRequest) -> Response:
         try:
-            body = msgspec.json.decode(await http.body(), type=GenerateBody)
+            choices = self._submit(msgspec.json.decode(await http.body(), type=GenerateBody))
         except msgspec.MsgspecError as error:
             return _refused(str(error))
+        except RefusedError as refusal:
+            return _refused(refusal.message)
+        return _StreamReply(choices)
+
+    def _submit(self, body: GenerateBody) -> "EmulatedChoices":
         now = self._clock()
         args = body.sampling_params.extra_args
         tag = RequestTag.from_args(args, body.request_id, self._settings.slo)
@@ -190,14 +202,14 @@ class EmulatedEngine:
             body.request_id, len(body.token_ids), body.sampling_params.max_tokens, now, tag.probe
         )
         if body.request_id in self._executor.streams:
-            return _refused(Refusal.DUPLICATE)
+            raise RefusedError(HTTPStatus.BAD_REQUEST, Refusal.DUPLICATE)
         stream = self._executor.add(body)
         if refusal := self._policy.add_request(request, now):
             self._executor.remove(body.request_id)
-            return _refused(refusal)
+            raise RefusedError(HTTPStatus.BAD_REQUEST, refusal)
         self._work.set()
         self._push_status()
-        return _StreamReply(stream, lambda: self._leave(body.request_id))
+        return EmulatedChoices(stream, lambda: self._leave(body.request_id))
 
     def _leave(self, request_id: str) -> None:
         """Remove a stream whose reader is gone: if it left early, its blocks are free before the
@@ -228,26 +240,47 @@ class EmulatedEngine:
         self._sender.send(self._policy.status(self._clock()))
 
 
+class EmulatedChoices:
+    """The choices of a stream leave the engine with its end, or when they are closed."""
+
+    def __init__(self, stream: Stream, leave: Callable[[], None]) -> None:
+        self._stream = stream
+        self._leave: Callable[[], None] | None = leave
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Choice:
+        if self._leave is None:
+            raise StopAsyncIteration
+        choice = await self._stream.choices.get()
+        if choice.finish_reason is not None:
+            await self.aclose()
+        return choice
+
+    async def aclose(self) -> None:
+        if self._leave is not None:
+            leave, self._leave = self._leave, None
+            leave()
+
+
 class _StreamReply(StreamingResponse):
-    """The reply sends server-sent events, and calls ``on_close`` however it ends, also before the
+    """The reply sends server-sent events, and closes the choices however it ends, also before the
     first event."""
 
-    def __init__(self, stream: Stream, on_close: Callable[[], None]) -> None:
-        super().__init__(self._events(stream), media_type="text/event-stream")
-        self._on_close = on_close
+    def __init__(self, choices: EmulatedChoices) -> None:
+        super().__init__(self._events(choices), media_type="text/event-stream")
+        self._choices = choices
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._on_close()
+            await self._choices.aclose()
 
     @staticmethod
-    async def _events(stream: Stream) -> AsyncIterator[bytes]:
-        done = False
-        while not done:
-            choice = await stream.choices.get()
-            done = choice["finish_reason"] is not None
+    async def _events(choices: EmulatedChoices) -> AsyncIterator[bytes]:
+        async for choice in choices:
             yield b"data: " + msgspec.json.encode({"choices": [choice]}) + b"\n\n"
         yield b"data: [DONE]\n\n"
 

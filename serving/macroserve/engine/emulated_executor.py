@@ -9,6 +9,7 @@ import msgspec
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.engine.emulated_prefixes import PrefixCache
+from macroserve.engine.tokens import Choice, Logprobs, TokenLogprob, TopLogprob
 
 
 class SamplingFields(msgspec.Struct):
@@ -40,7 +41,7 @@ class Stream:
         self.num_emitted = 0
         self.num_computed = 0
         self.is_hidden = False
-        self.choices: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.choices: asyncio.Queue[Choice] = asyncio.Queue()
 
     @property
     def num_tokens(self) -> int:
@@ -64,37 +65,25 @@ class Stream:
     def stop(self) -> None:
         self._put("stop", None, [], None)
 
-    def _logprobs(self, token: int) -> dict[str, Any] | None:
+    def _logprobs(self, token: int) -> Logprobs | None:
         """Return artificial logprobs: the token is certain, the others equally unlikely."""
         if self._num_logprobs is None:
             return None
-        sampled = {"token_id": token, "logprob": 0.0, "rank": 1}
         others = self._logprob_token_ids or range(token + 1, token + max(1, self._num_logprobs))
-        tops = [
-            sampled,
-            *(
-                {"token_id": other, "logprob": -10.0, "rank": rank}
-                for rank, other in enumerate(others, start=2)
-            ),
-        ]
-        return {"content": [{**sampled, "top_logprobs": tops}]}
+        tops = (
+            TopLogprob(token, 0.0, 1),
+            *(TopLogprob(other, -10.0, rank) for rank, other in enumerate(others, start=2)),
+        )
+        return Logprobs((TokenLogprob(token, 0.0, 1, tops),))
 
     def _put(
         self,
         finish_reason: str | None,
         stop_reason: str | None,
         token_ids: list[int],
-        logprobs: dict[str, Any] | None,
+        logprobs: Logprobs | None,
     ) -> None:
-        self.choices.put_nowait(
-            {
-                "index": 0,
-                "token_ids": token_ids,
-                "finish_reason": finish_reason,
-                "stop_reason": stop_reason,
-                "logprobs": logprobs,
-            }
-        )
+        self.choices.put_nowait(Choice(token_ids, finish_reason, stop_reason, logprobs))
 
 
 class EmulatedExecutor:

@@ -1,11 +1,12 @@
 """An instance server needs this interface of an engine, whichever executor is inside."""
 
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
 
-from macroserve.engine.tokens import Stopped
+from macroserve.engine.tokens import Choice, Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,18 @@ class EngineShape:
     """``on: `` or ``off: ``, and the reason."""
     prefix_caching: str
     """``on: `` or ``off: ``, and the reason."""
+
+
+class Choices(Protocol):
+    """The tokens of one request: an asynchronous iterator that may be left at any time."""
+
+    def __aiter__(self) -> AsyncIterator[Choice]: ...
+
+    def __anext__(self) -> Awaitable[Choice]: ...
+
+    def aclose(self) -> Coroutine[Any, Any, None]:
+        """End the request if it has not ended."""
+        ...
 
 
 class Engine(Protocol):
@@ -47,6 +60,15 @@ class Engine(Protocol):
     @property
     def num_unfinished(self) -> int:
         """Return the requests passed to the engine that have not ended, as seen by this process."""
+        ...
+
+    async def submit(self, body: dict[str, Any]) -> Choices:
+        """Start a request, whose tokens come from the iterator.
+
+        body: vLLM's ``GenerateRequest`` as JSON values.
+
+        Raises RefusedError where the request cannot be served.
+        """
         ...
 
     async def end_stopped(self, stopped: Stopped) -> None:

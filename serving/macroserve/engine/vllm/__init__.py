@@ -17,7 +17,8 @@ The private parts in use, by module:
   ``chat_template.py`` reads a template's variables as ``renderers.hf`` does.
 - ``rendering.py`` puts a time around ``renderers.hf.safe_apply_chat_template``, and around
   ``AnthropicServingMessages._detect_merge_inline_system``, which renders at the start.
-- ``tokens.py`` wires ``ServingTokens`` (``entrypoints.scale_out``) to an engine.
+- ``api.py`` wires ``ServingTokens`` (``entrypoints.scale_out``) to an engine; ``choices.py``
+  overrides its ``serve_tokens_stream_generator`` and takes over its attributes.
 - ``hybrid/`` registers a ``KVCacheSpec`` and its manager, puts its own attention in front of each
   layer's (``Attention.attn_backend`` and ``impl``), hooks the attention blocks of the models that
   it knows, and sets an attribute on ``SchedulerOutput``.

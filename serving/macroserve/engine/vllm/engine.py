@@ -13,7 +13,7 @@ from vllm.v1.engine.utils import CoreEngineProcManager
 
 from macroserve.core.status import Pool
 from macroserve.engine.cache_decision import CacheDecision
-from macroserve.engine.engine import EngineShape
+from macroserve.engine.engine import Choices, EngineShape
 from macroserve.engine.exits import ended
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
@@ -22,6 +22,7 @@ from macroserve.engine.tokens import Stopped
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
 from macroserve.engine.vllm.caches import with_caches
+from macroserve.engine.vllm.choices import ServingChoices
 from macroserve.engine.vllm.grammar import CheckedInputProcessor
 from macroserve.engine.vllm.options import engine_args
 from macroserve.engine.vllm.scheduler import COMMAND
@@ -40,6 +41,7 @@ class VllmEngine:
         self._llm: AsyncLLM | None = None
         self._hybrid: CacheDecision | None = None
         self._num_probes = 0
+        self._serving: ServingChoices | None = None
 
     @property
     def llm(self) -> AsyncLLM:
@@ -56,7 +58,9 @@ class VllmEngine:
             by_rank = await self._llm.collective_rpc("measure_rho")
             await self.command("set_rebuild", max(by_rank))
         await self._warm_up()
-        return await tokens_app(self._llm, self._settings)
+        app = await tokens_app(self._llm, self._settings)
+        self._serving = ServingChoices.of(app.state)
+        return app
 
     async def _warm_up(self) -> None:
         """Generate real tokens, which proves that the engine works and gives the latency model its
@@ -121,6 +125,10 @@ class VllmEngine:
     @property
     def num_unfinished(self) -> int:
         return self.llm.output_processor.get_num_unfinished_requests()
+
+    async def submit(self, body: dict[str, Any]) -> Choices:
+        assert self._serving is not None, "the engine is not started"
+        return await self._serving.submit(body)
 
     async def end_stopped(self, stopped: Stopped) -> None:
         await end_stopped(self.llm, stopped)

@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import socket
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from http import HTTPStatus
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -29,6 +30,12 @@ from macroserve.engine.tokens import (
     stop_string_met,
 )
 from macroserve.serving.http import keep_alive
+from macroserve.serving.ingress.token_connection import (
+    ConnectionEndedError,
+    NoFramesError,
+    Tell,
+    TokenConnection,
+)
 from macroserve.serving.security.calls import UnprovedError, session, to
 from macroserve.serving.security.key_source import LiveKeys
 
@@ -74,6 +81,8 @@ class InstanceClient:
             total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s
         )
         self._open: defaultdict[str, set[aiohttp.ClientResponse]] = defaultdict(set)
+        self._connections: dict[str, TokenConnection] = {}
+        self._connecting: dict[str, asyncio.Task[TokenConnection]] = {}
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
@@ -85,64 +94,120 @@ class InstanceClient:
         )
 
     async def stop(self) -> None:
+        for connection in self._connections.values():
+            connection.break_off()
         if self._http is not None:
             await self._http.close()
 
     @property
     def streaming(self) -> frozenset[str]:
         """Return the names of the instances that stream at present."""
-        return frozenset(name for name, responses in self._open.items() if responses)
+        framed = {name for name, found in self._connections.items() if found.has_streams}
+        return frozenset(name for name, responses in self._open.items() if responses) | framed
 
     def break_off(self, instance: str) -> None:
         """End all streams from an instance; each raises BrokenError."""
         for response in list(self._open.pop(instance, ())):
             response.close()
+        if connection := self._connections.pop(instance, None):
+            connection.break_off()
 
     async def stream(
-        self, instance: str, address: str, body: bytes, request_id: str, num_earlier: int
+        self, instance: str, address: str, body: dict[str, Any], num_earlier: int
     ) -> AsyncIterator[Choice]:
         """Yield the choices as they come; one without tokens first, when the instance has taken the
         request in. Raises HandedBackError, UnreachableError, BrokenError or RefusedError.
 
-        request_id: id of the request in the body.
+        body: vLLM's ``GenerateRequest``.
         num_earlier: number of the stream's tokens from other instances.
         """
-        assert self._http is not None, "the client is not started"
+
+        async def tell(end: asyncio.CancelledError) -> None:
+            if met := stop_string_met(end):
+                num_tokens = max(0, met.num_tokens - num_earlier)
+                stopped = Stopped(body["request_id"], num_tokens)
+                await self._tell_stopped(instance, address, stopped)
+
         try:
-            async with self._http.post(
-                address + GENERATE_PATH,
-                data=body,
-                headers={
-                    "Content-Type": "application/json",
-                    **to(Audience(Purpose.GENERATION, instance)),
-                },
-                allow_redirects=False,
-            ) as response:
-                if response.status != HTTPStatus.OK:
-                    await _refuse(response)
-                yield Choice()
-                try:
-                    async for choice in self._choices(response, instance):
-                        yield choice
-                except asyncio.CancelledError as end:
-                    if met := stop_string_met(end):
-                        num_tokens = max(0, met.num_tokens - num_earlier)
-                        await self._tell_stopped(instance, address, Stopped(request_id, num_tokens))
-                    raise
+            found = await self._streamed(instance, address, body, tell)
+            async with contextlib.aclosing(found) as choices:
+                async for choice in choices:
+                    _check_ended(choice)
+                    yield choice
+                    if choice.finish_reason:
+                        return
         except UNREACHABLE as error:
             raise UnreachableError(str(error)) from error
         except aiohttp.SocketTimeoutError as error:
             raise SilentError(f"silent for {self._timeout.sock_read} s") from error
         except (aiohttp.ClientError, OSError, msgspec.MsgspecError) as error:
             raise BrokenError(repr(error)) from error
+        except ConnectionEndedError as error:
+            raise BrokenError(str(error)) from error
+
+    async def _streamed(
+        self, instance: str, address: str, body: dict[str, Any], tell: Tell
+    ) -> AsyncGenerator[Choice, None]:
+        """Return the choices of a request, over the connection to the instance where it has one."""
+        try:
+            connection = await self._connected(instance, address)
+        except NoFramesError:
+            return self._events(instance, address, body, tell)
+        request = {name: value for name, value in body.items() if name != "token_ids"}
+        return connection.stream(body["token_ids"], request, tell)
+
+    async def _connected(self, instance: str, address: str) -> TokenConnection:
+        """Return the connection to an instance. Streams that want the same one wait for one try
+        together, and fail together."""
+        connection = self._connections.get(instance)
+        if connection is not None and connection.open and connection.address == address:
+            return connection
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = asyncio.create_task(self._connect(instance, address))
+            self._connecting[address] = attempt
+            attempt.add_done_callback(lambda _: self._connecting.pop(address))
+        return await asyncio.shield(attempt)
+
+    async def _connect(self, instance: str, address: str) -> TokenConnection:
+        connection = TokenConnection(self._session, instance, address, _check)
+        await connection.start()
+        self._connections[instance] = connection
+        return connection
+
+    async def _events(
+        self, instance: str, address: str, body: dict[str, Any], tell: Tell
+    ) -> AsyncGenerator[Choice, None]:
+        """Yield the choices of an instance that sends no frames but an event each."""
+        async with self._session.post(
+            address + GENERATE_PATH,
+            data=msgspec.json.encode(body),
+            headers={
+                "Content-Type": "application/json",
+                **to(Audience(Purpose.GENERATION, instance)),
+            },
+            allow_redirects=False,
+        ) as response:
+            await _check(response)
+            yield Choice()
+            try:
+                async for choice in self._choices(response, instance):
+                    yield choice
+            except asyncio.CancelledError as end:
+                await tell(end)
+                raise
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        assert self._http is not None, "the client is not started"
+        return self._http
 
     async def _tell_stopped(self, instance: str, address: str, stopped: Stopped) -> None:
         """Let the instance count the request as ended. When its stream is just closed, the request
         is one whose client has left, which no metric of vLLM counts."""
-        assert self._http is not None, "the client is not started"
         with contextlib.suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(STOPPED_TIMEOUT_S):
-                async with self._http.post(
+                async with self._session.post(
                     address + STOPPED_PATH,
                     data=msgspec.json.encode(stopped),
                     headers=to(Audience(Purpose.GENERATION, instance)),
@@ -161,10 +226,7 @@ class InstanceClient:
                     if chunk.error is not None:
                         raise BrokenError(chunk.error.message)
                     for choice in chunk.choices:
-                        _check_ended(choice)
                         yield choice
-                        if choice.finish_reason:
-                            return
             raise BrokenError("the stream ended early")
         finally:
             self._open[instance].discard(response)
@@ -186,9 +248,11 @@ def _guarded_socket(address: AddrInfoType) -> socket.socket:
     return sock
 
 
-async def _refuse(response: aiohttp.ClientResponse) -> None:
+async def _check(response: aiohttp.ClientResponse) -> None:
     """Raise the error of a refusal: a fault of the request ends it, one of the instance sends it
     elsewhere."""
+    if response.status == HTTPStatus.OK:
+        return
     text = await response.text()
     if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
         raise UnreachableError("HTTP 503")

@@ -249,7 +249,7 @@ class Dispatcher:
         attempts: Attempts,
         emitted: list[int],
     ) -> AsyncIterator[Choice]:
-        body = msgspec.json.encode(_body(request, query, emitted))
+        body = _body(request, query, emitted)
         explained = self._directory.explained
         acquitted_s = self._clock() + attempts.probation_s(explained)
         on_trial, arrived = query.trial, False
@@ -258,7 +258,6 @@ class Dispatcher:
                 routed.instance,
                 routed.address,
                 body,
-                query.route_id,
                 query.num_streamed_tokens,
             ):
                 if not arrived:

@@ -6,7 +6,10 @@ from http import HTTPStatus
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from macroserve.engine.token_frames import CALL_PATH, FRAMES_PATH
 from macroserve.engine.tokens import GENERATE_PATH
+
+_PATHS = (CALL_PATH, FRAMES_PATH, GENERATE_PATH)
 
 
 class EngineGate:
@@ -24,7 +27,7 @@ class EngineGate:
         self._fault = fault
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == GENERATE_PATH and (fault := self._fault()):
+        if scope["type"] == "http" and scope["path"] in _PATHS and (fault := self._fault()):
             body = {"error": {"message": fault}}
             response = JSONResponse(body, status_code=HTTPStatus.SERVICE_UNAVAILABLE)
             await response(scope, receive, send)

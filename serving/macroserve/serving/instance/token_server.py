@@ -1,6 +1,7 @@
 """An instance's engine and its token endpoint: what runs in the instance's server process.
 
-``POST /inference/v1/generate``, ``POST /macroserve/stopped`` (its text has met a stop string) and
+The paths of ``engine.token_frames``, ``POST /inference/v1/generate`` (for ingresses of the version
+before, and tools), ``POST /macroserve/stopped`` (its text has met a stop string) and
 ``GET /metrics``; nothing here is asked whether the instance works, for one request may hold this
 process's loop for seconds (see ``instance.server``).
 """
@@ -30,6 +31,7 @@ from macroserve.serving.http.keep_alive import KeepAlive
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.instance.channel import ServerBeat, Started
 from macroserve.serving.instance.engine_gate import EngineGate
+from macroserve.serving.instance.token_frames import TokenFrames
 from macroserve.serving.security.call_guard import CallGuard
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import base_url
@@ -75,6 +77,7 @@ class TokenServer:
         self._keys = LiveKeys(options.keys)
         self._audience = Audience(Purpose.GENERATION, options.name)
         self._engine = build_engine(options.settings, options.pool)
+        self._frames = TokenFrames(self._engine.submit)
         self._server: HttpServer | None = None
         self._beating = BackgroundTasks()
 
@@ -88,6 +91,7 @@ class TokenServer:
         """
         listener = bound(self._options.host, self._options.port)
         app = await self._engine.start(status_path)
+        app.router.routes.extend(self._frames.routes())
         app.router.routes.append(Route("/metrics", self._metrics))
         app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
         app.add_middleware(KeepAlive)
@@ -118,6 +122,7 @@ class TokenServer:
 
     async def stop(self) -> None:
         await self._beating.stop()
+        self._frames.close()
         if self._server is not None:
             await self._server.stop()
         await self._engine.stop()

@@ -1,0 +1,121 @@
+"""An ingress receives the tokens of all its streams at an instance over one connection.
+
+``GET FRAMES_PATH`` opens the connection; its answer is an endless row of frames. ``POST CALL_PATH``
+starts a stream and answers 200, or says why not; ``POST CANCEL_PATH`` ends streams. Bodies and
+frames are msgpack. An instance sends at most one frame a step, with the tokens that the step made
+of all streams of the connection, and an empty frame when it has been silent.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from macroserve.engine.tokens import Choice, Logprobs, StreamError
+
+FRAMES_PATH = "/macroserve/frames"
+CALL_PATH = "/macroserve/generate"
+CANCEL_PATH = "/macroserve/cancel"
+
+CONNECTION_HEADER = "X-Macroserve-Connection"
+"""Header of ``GET FRAMES_PATH`` with the connection's id, which the ingress draws at random."""
+MAX_FRAME_BYTES = 64 << 20
+"""Of one frame, and of one call."""
+_LENGTH_BYTES = 4
+
+
+class Item(msgspec.Struct, array_like=True):
+    """An item has the tokens that one stream has got since the frame before."""
+
+    stream: int
+    """Number of the stream on its connection."""
+    token_ids: list[int] = []
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: Logprobs | None = None
+    error: StreamError | None = None
+
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.token_ids, self.finish_reason, self.stop_reason, self.logprobs)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call starts a stream."""
+
+    connection: str
+    stream: int
+    token_ids: bytes
+    """The prompt as unsigned 32-bit integers, little-endian: a list of 32,000 takes milliseconds to
+    encode and to decode, in which no token moves."""
+    request: dict[str, Any]
+    """Further fields of vLLM's ``GenerateRequest``, as JSON values."""
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """The client of these streams has left."""
+
+    connection: str
+    streams: list[int]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_items = msgspec.msgpack.Decoder(list[Item]).decode
+
+encode = _encode
+decode_call = msgspec.msgpack.Decoder(Call).decode
+decode_cancel = msgspec.msgpack.Decoder(Cancel).decode
+
+
+def pack(token_ids: Iterable[int]) -> bytes:
+    """Pack token ids, which are 0 to 2^32 - 1."""
+    return _little_endian(array("I", token_ids)).tobytes()
+
+
+def unpack(data: bytes) -> list[int]:
+    """Return the token ids. Raises ValueError unless there are whole ones, at least one."""
+    if not data or len(data) % 4:
+        raise ValueError(f"{len(data)} bytes are no token ids of four bytes each")
+    return _little_endian(array("I", data)).tolist()
+
+
+def _little_endian(ids: "array[int]") -> "array[int]":
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids
+
+
+def frames(items: Sequence[Item]) -> Iterator[bytes]:
+    """Yield the items as one frame, or as several where one would be too large."""
+    data = _encode(items)
+    if len(data) > MAX_FRAME_BYTES and len(items) > 1:
+        middle = len(items) // 2
+        yield from frames(items[:middle])
+        yield from frames(items[middle:])
+    else:
+        yield len(data).to_bytes(_LENGTH_BYTES, "big") + data
+
+
+class FrameParser:
+    """The parser turns the bytes of a connection, cut anywhere, into frames."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterable[list[Item]]:
+        """Yield the frames that end in ``data``. Raises msgspec.DecodeError on malformed or too
+        large ones."""
+        self._data += data
+        begin = 0
+        while len(self._data) - begin >= _LENGTH_BYTES:
+            body = begin + _LENGTH_BYTES
+            length = int.from_bytes(self._data[begin:body], "big")
+            if length > MAX_FRAME_BYTES:
+                raise msgspec.DecodeError(f"a frame of {length} bytes is too large")
+            if len(self._data) < body + length:
+                break
+            yield _decode_items(self._data[body : body + length])
+            begin = body + length
+        del self._data[:begin]

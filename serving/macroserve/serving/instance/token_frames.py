@@ -1,0 +1,212 @@
+"""An instance sends tokens to its ingresses in frames: see ``engine.token_frames``."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from macroserve.engine.engine import Choices
+from macroserve.engine.token_frames import (
+    CALL_PATH,
+    CANCEL_PATH,
+    CONNECTION_HEADER,
+    FRAMES_PATH,
+    MAX_FRAME_BYTES,
+    Item,
+    decode_call,
+    decode_cancel,
+    frames,
+    unpack,
+)
+from macroserve.engine.tokens import Choice, RefusedError, StreamError
+from macroserve.serving.http.keep_alive import INTERVAL_S
+from macroserve.serving.logs import get_logger
+
+log = get_logger(__name__)
+
+Submit = Callable[[dict[str, Any]], Awaitable[Choices]]
+"""See ``engine.engine.Engine.submit``."""
+
+
+class Connection:
+    """The connection holds the tokens that an ingress has yet to take.
+
+    A reader that falls behind gets larger frames: tokens of one stream are joined, so that no more
+    waits than the streams may generate.
+    """
+
+    def __init__(self) -> None:
+        self.streams: dict[int, asyncio.Task[None]] = {}
+        self._items: list[Item] = []
+        self._open: dict[int, Item] = {}
+        """The item of each stream to which further tokens are joined."""
+        self._changed = asyncio.Event()
+        self._closing = False
+
+    def put(self, stream: int, choice: Choice) -> None:
+        token_ids = choice.token_ids or []
+        item = self._open.get(stream)
+        if item is None or choice.logprobs or item.logprobs:
+            item = Item(stream, [*token_ids], logprobs=choice.logprobs)
+            self._items.append(item)
+            self._open[stream] = item
+        else:
+            item.token_ids += token_ids
+        item.finish_reason, item.stop_reason = choice.finish_reason, choice.stop_reason
+        self._changed.set()
+
+    def fail(self, stream: int, message: str) -> None:
+        self._items.append(Item(stream, error=StreamError(message)))
+        self._changed.set()
+
+    def close(self) -> None:
+        """End the connection once its streams have ended."""
+        self._closing = True
+        self._changed.set()
+
+    def cancel(self) -> None:
+        """End all streams: their reader is gone."""
+        for task in self.streams.values():
+            task.cancel()
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Yield what has come since the frame before, and an empty frame after INTERVAL_S without
+        any."""
+        yield b"".join(frames(()))
+        while self._items or self.streams or not self._closing:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_S):
+                    await self._changed.wait()
+            self._changed.clear()
+            items, self._items = self._items, []
+            self._open.clear()
+            yield b"".join(frames(items))
+
+
+class TokenFrames:
+    """The endpoints start, cancel and serve the streams of all connections.
+
+    submit: passes a request to the engine.
+    """
+
+    def __init__(self, submit: Submit) -> None:
+        self._submit = submit
+        self._connections: dict[str, Connection] = {}
+        self._closing = False
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(FRAMES_PATH, self._frames),
+            Route(CALL_PATH, self._call, methods=["POST"]),
+            Route(CANCEL_PATH, self._cancel, methods=["POST"]),
+        ]
+
+    def close(self) -> None:
+        """Take no more calls, and let each connection end with its last stream."""
+        self._closing = True
+        for connection in self._connections.values():
+            connection.close()
+
+    async def _frames(self, request: Request) -> Response:
+        name = request.headers.get(CONNECTION_HEADER, "")
+        if not name or name in self._connections:
+            return _refusal(HTTPStatus.BAD_REQUEST, "the connection needs an id of its own")
+        if self._closing:
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the instance stops")
+        self._connections[name] = connection = Connection()
+
+        def gone() -> None:
+            del self._connections[name]
+            connection.cancel()
+
+        return _FramesReply(connection, gone)
+
+    async def _call(self, request: Request) -> Response:
+        try:
+            call = decode_call(await _bounded_body(request))
+            body = {**call.request, "token_ids": unpack(call.token_ids)}
+        except (msgspec.MsgspecError, ValueError) as error:
+            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+        connection = self._connections.get(call.connection)
+        if connection is None or self._closing:
+            # Nothing of the request has begun: it goes elsewhere.
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "there is no such connection")
+        if call.stream in connection.streams:
+            return _refusal(HTTPStatus.BAD_REQUEST, "the stream's number is taken")
+        try:
+            choices = await self._submit(body)
+        except RefusedError as refusal:
+            return _refusal(refusal.status, refusal.message)
+        self._start(connection, call.stream, choices)
+        if call.connection not in self._connections:
+            connection.cancel()  # its reader has gone meanwhile
+        return Response()
+
+    def _start(self, connection: Connection, stream: int, choices: Choices) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            # Also where the task was cancelled before it began.
+            connection.streams.pop(stream, None)
+            closing = asyncio.create_task(choices.aclose())
+            self._ending.add(closing)
+            closing.add_done_callback(self._ending.discard)
+
+        task = asyncio.create_task(_pump(connection, stream, choices))
+        connection.streams[stream] = task
+        task.add_done_callback(ended)
+
+    async def _cancel(self, request: Request) -> Response:
+        try:
+            cancel = decode_cancel(await _bounded_body(request))
+        except (msgspec.MsgspecError, ValueError) as error:
+            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+        if connection := self._connections.get(cancel.connection):
+            for stream in cancel.streams:
+                if task := connection.streams.get(stream):
+                    task.cancel()
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+async def _pump(connection: Connection, stream: int, choices: Choices) -> None:
+    """Put a stream's tokens into the frames until its end."""
+    try:
+        async for choice in choices:
+            connection.put(stream, choice)
+    except Exception as error:
+        log.warning("stream failed", reason=f"{type(error).__name__}: {error}")
+        connection.fail(stream, str(error) or type(error).__name__)
+
+
+class _FramesReply(StreamingResponse):
+    """The reply calls ``on_close`` however it ends, also before the first frame."""
+
+    def __init__(self, connection: Connection, on_close: Callable[[], None]) -> None:
+        super().__init__(connection.frames(), media_type="application/octet-stream")
+        self._on_close = on_close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_close()
+
+
+async def _bounded_body(request: Request) -> bytes:
+    """Read the body. Raises ValueError when it is too large."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_FRAME_BYTES:
+            raise ValueError(f"the body has more than {MAX_FRAME_BYTES} bytes")
+    return bytes(body)
+
+
+def _refusal(status: int, message: str) -> Response:
+    return JSONResponse({"error": {"message": message}}, status_code=status)

@@ -1,0 +1,77 @@
+"""Frames carry tokens of many streams, however the network cuts them."""
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macroserve.engine import token_frames
+from macroserve.engine.token_frames import FrameParser, Item, frames, pack, unpack
+from macroserve.engine.tokens import Logprobs, StreamError, TokenLogprob, TopLogprob
+
+LOGPROBS = Logprobs((TokenLogprob(5, -0.5, 1, (TopLogprob(5, -0.5, 1), TopLogprob(6, -2.0))),))
+ITEMS = [
+    Item(0, [1, 2]),
+    Item(7, [], "abort", "macroserve:offload"),
+    Item(8, [5], "stop", 5, LOGPROBS),
+    Item(9, error=StreamError("the engine failed", 500)),
+]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 4), max_size=10), cuts=st.lists(st.integers(0, 900), max_size=10)
+)
+def test_frame_parser_with_a_connection_cut_anywhere_yields_the_same_frames(
+    sizes: list[int], cuts: list[int]
+) -> None:
+    sent = [ITEMS[:size] for size in sizes]
+    data = b"".join(b"".join(frames(items)) for items in sent)
+    borders = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    parser = FrameParser()
+    read = [f for begin, end in itertools.pairwise(borders) for f in parser.feed(data[begin:end])]
+    assert read == sent
+
+
+def test_items_that_are_too_much_for_a_frame_become_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_frames, "MAX_FRAME_BYTES", 64)
+    items = [Item(stream, [stream] * 5) for stream in range(20)]
+    parts = list(frames(items))
+    assert len(parts) > 1
+    assert all(len(part) <= 64 + 4 for part in parts)
+    assert [item for part in FrameParser().feed(b"".join(parts)) for item in part] == items
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"HTTP/1.1 200 OK\r\n",
+        b"\x00\x00\x00\x01\xc1",
+        b"\x00\x00\x00\x03\x91\x91\xa1",
+        b"\x00\x00\x00\x05\x91\x91\xa3abc"[:9],
+    ],
+)
+def test_frame_parser_with_anything_else_raises(data: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        list(FrameParser().feed(data + b"\x00" * 4))
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1))
+def test_packed_token_ids_are_the_same_unpacked(token_ids: list[int]) -> None:
+    data = pack(token_ids)
+    assert len(data) == 4 * len(token_ids)
+    assert unpack(data) == token_ids
+
+
+def test_packed_token_ids_are_little_endian() -> None:
+    assert pack([1, 0x01020304]) == b"\x01\x00\x00\x00\x04\x03\x02\x01"
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x01\x00\x00\x00\x02"])
+def test_bytes_that_are_no_token_ids_raise(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no token ids"):
+        unpack(data)

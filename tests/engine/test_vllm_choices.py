@@ -1,0 +1,101 @@
+"""Requests over frames get the tokens, checks and ends of vLLM's own token endpoint."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tokens import GENERATE_PATH, Choice, EventParser, RefusedError, Stopped
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+Started = tuple[VllmEngine, Starlette]
+
+
+@pytest.fixture(scope="module")
+async def started(settings: EngineSettings) -> AsyncIterator[Started]:
+    engine = VllmEngine(settings, Pool.LP)
+    app = await engine.start()
+    yield engine, app
+    await engine.stop()
+
+
+def body(name: str, **sampling: Any) -> dict[str, Any]:
+    return {
+        "request_id": name,
+        "token_ids": [7, 8, 9, 10],
+        "stream": True,
+        "sampling_params": {"temperature": 0, "max_tokens": 12, "ignore_eos": True, **sampling},
+    }
+
+
+async def by_events(app: Starlette, request: dict[str, Any]) -> list[Choice]:
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://instance") as http:
+        answer = await http.post(GENERATE_PATH, json=request)
+    return [choice for chunk in EventParser().feed(answer.content) for choice in chunk.choices]
+
+
+@pytest.mark.parametrize("sampling", [{}, {"logprobs": 3}, {"logprobs": 0}, {"max_tokens": 1}])
+async def test_choices_are_those_of_the_events(started: Started, sampling: dict[str, Any]) -> None:
+    engine, app = started
+    expected = await by_events(app, body("events", **sampling))
+    found = [choice async for choice in await engine.submit(body("choices", **sampling))]
+    assert [t for c in found for t in c.token_ids or []] == [
+        t for c in expected for t in c.token_ids or []
+    ]
+    assert found[-1].finish_reason == expected[-1].finish_reason == "length"
+    contents = [
+        [token for c in choices for token in (c.logprobs and c.logprobs.content) or ()]
+        for choices in (found, expected)
+    ]
+    assert contents[0] == contents[1]
+    assert bool(contents[0]) == ("logprobs" in sampling)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"token_ids": []}, "token_ids"),
+        ({"sampling_params": {"temperature": -1}}, "temperature"),
+        ({"model": "another"}, "another"),
+        ({"sampling_params": {"stop": ["x"]}}, "stop"),
+    ],
+)
+async def test_request_that_vllm_refuses_is_refused_without_its_prompt(
+    started: Started, wrong: dict[str, Any], says: str
+) -> None:
+    engine, _ = started
+    with pytest.raises(RefusedError, match=says) as refused:
+        await engine.submit({**body("wrong"), "token_ids": [123456, 7], **wrong})
+    assert refused.value.status in (400, 404)
+    assert "123456" not in refused.value.message
+
+
+async def test_choices_that_are_closed_end_the_request(started: Started) -> None:
+    engine, _ = started
+    choices = await engine.submit(body("closed", max_tokens=900))
+    assert (await anext(choices)).token_ids
+    assert engine.num_unfinished == 1
+    await choices.aclose()
+    assert engine.num_unfinished == 0
+
+
+async def test_request_that_has_met_a_stop_string_ends_as_stopped(started: Started) -> None:
+    engine, _ = started
+    choices = await engine.submit(body("stopped", max_tokens=900))
+    assert (await anext(choices)).token_ids
+    await engine.end_stopped(Stopped("stopped", 1))
+    async with asyncio.timeout(30):
+        rest = [choice async for choice in choices]
+    assert rest[-1].finish_reason == "stop"

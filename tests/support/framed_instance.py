@@ -1,0 +1,119 @@
+"""An instance's token server without an engine: a test says which tokens come."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from support.keys import live
+
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
+from macroserve.engine.token_frames import CANCEL_PATH
+from macroserve.engine.tokens import STOPPED_PATH, Choice, RefusedError
+from macroserve.serving.http.server import HttpServer, bound
+from macroserve.serving.ingress.attempt import SILENCE_S, InstanceClient
+from macroserve.serving.instance.token_frames import TokenFrames
+from macroserve.serving.security.call_guard import CallGuard
+
+NAME = "instance-0"
+
+
+@dataclass
+class Sequence:
+    """A request as the instance has it."""
+
+    body: dict[str, Any]
+    coming: asyncio.Queue[Choice | Exception] = field(default_factory=asyncio.Queue)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when nobody wants its tokens any more."""
+
+    def put(self, *token_ids: int, finish: str | None = None, stop: str | None = None) -> None:
+        self.coming.put_nowait(Choice([*token_ids], finish, stop))
+
+    async def choices(self) -> AsyncGenerator[Choice, None]:
+        try:
+            while True:
+                got = await self.coming.get()
+                if isinstance(got, Exception):
+                    raise got
+                yield got
+                if got.finish_reason is not None:
+                    return
+        finally:
+            self.ended.set()
+
+
+@dataclass
+class FramedInstance:
+    address: str = ""
+    sequences: list[Sequence] = field(default_factory=list)
+    taken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a request has come; a test clears it."""
+    refusal: RefusedError | None = None
+    paths: list[str] = field(default_factory=list)
+    """Paths of all calls, as they came."""
+    num_lost_cancels: int = 0
+    """Number of the next notices of ended streams that fail."""
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when one has failed."""
+    server: HttpServer | None = None
+    frames: TokenFrames | None = None
+
+    async def submit(self, body: dict[str, Any]) -> AsyncGenerator[Choice, None]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.sequences.append(sequence := Sequence(body))
+        self.taken.set()
+        return sequence.choices()
+
+    async def sequence(self, index: int = 0) -> Sequence:
+        """Return a request, when it has come."""
+        while len(self.sequences) <= index:
+            self.taken.clear()
+            await self.taken.wait()
+        return self.sequences[index]
+
+
+@asynccontextmanager
+async def framed_instance() -> AsyncIterator[FramedInstance]:
+    instance = FramedInstance()
+    instance.frames = TokenFrames(instance.submit)
+
+    async def stopped(request: Request) -> Response:
+        return Response(status_code=204)
+
+    app = Starlette(
+        routes=[*instance.frames.routes(), Route(STOPPED_PATH, stopped, methods=["POST"])]
+    )
+
+    async def noted(scope: Any, receive: Any, send: Any) -> None:
+        instance.paths.append(scope["path"])
+        if scope["path"] == CANCEL_PATH and instance.num_lost_cancels:
+            instance.num_lost_cancels -= 1
+            instance.lost.set()
+            await Response(status_code=500)(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    guarded = CallGuard(noted, live(), lambda _: [Audience(Purpose.GENERATION, NAME)])
+    instance.server = HttpServer(guarded, grace_s=1)
+    sock = bound("127.0.0.1", 0)
+    await instance.server.start(sock)
+    instance.address = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    yield instance
+    instance.frames.close()
+    await instance.server.stop()
+
+
+@asynccontextmanager
+async def client(silence_s: float = SILENCE_S) -> AsyncIterator[InstanceClient]:
+    streams = InstanceClient(live(), silence_s)
+    await streams.start()
+    yield streams
+    await streams.stop()
