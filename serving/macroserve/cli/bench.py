@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from macroserve.bench.figures import report
+from macroserve.bench.figures import commit, report
 from macroserve.bench.quickstart import quickstart_settings
 from macroserve.cli.bench_peers import peers
 from macroserve.cli.bench_serve import serve
@@ -121,6 +122,23 @@ def engine(json_file: JsonFile = None) -> None:
     settings = quickstart_settings()
     figures = engine_steps.measure(settings)
     report(figures | asyncio.run(prefixes.measure(settings)), json_file)
+
+
+@bench.command()
+def tokens(
+    rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of both sides.", min=1)] = 7,
+    streams: Annotated[int, typer.Option(metavar="N", help="Streams at once.", min=1)] = 16,
+    journal: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep finished rounds, so that a stopped run goes on."),
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Compare the CPU time of a streamed token outside the engine with bare vLLM's API server."""
+    from macroserve.bench.token_cpu import TokenCpuOptions, measure
+
+    options = TokenCpuOptions(rounds, streams, journal)
+    report(asyncio.run(measure(quickstart_settings(), options, commit())), json_file)
 
 
 @bench.command()
