@@ -31,7 +31,7 @@ NUM_TOKENS = 200
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One side streamed in one round."""
+    """A side streams in one round."""
 
     cpu_us: float
     """CPU time of a token outside the engine, microseconds."""

@@ -1,4 +1,4 @@
-"""All streams of an ingress at an instance share one connection, and end each on its own."""
+"""The streams of an ingress at an instance share one connection, and end each on its own."""
 
 import asyncio
 from collections.abc import AsyncIterator
