@@ -5,6 +5,7 @@ Its events cost more CPU than all else that a token meets in the instance's serv
 """
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Self
 
 import msgspec
@@ -14,6 +15,7 @@ from vllm.entrypoints.generate.base.protocol import RequestResponseMetadata
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 from vllm.entrypoints.scale_out.token_in_token_out.serving import ServingTokens
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.exceptions import VLLMValidationError
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.utils.collection_utils import as_list
 
@@ -36,9 +38,11 @@ class ServingChoices(ServingTokens):
         an error."""
         try:
             request = GenerateRequest.model_validate({**body, "stream": True})
+            found: Any = await self.serve_tokens(request)
         except ValidationError as error:
             raise RefusedError(400, _problem(error)) from error
-        found: Any = await self.serve_tokens(request)
+        except VLLMValidationError as error:
+            raise RefusedError(400, str(error)) from error
         if isinstance(found, ErrorResponse):
             raise RefusedError(found.error.code, found.error.message)
         return found
@@ -52,16 +56,18 @@ class ServingChoices(ServingTokens):
         request_metadata: RequestResponseMetadata,
     ) -> AsyncGenerator[Choice, None]:
         num_logprobs = request.sampling_params.logprobs
-        async for result in result_generator:
-            for output in result.outputs:
-                self._raise_if_error(output.finish_reason, request_id)
-                if output.token_ids or output.finish_reason is not None:
-                    yield Choice(
-                        as_list(output.token_ids),
-                        output.finish_reason,
-                        output.stop_reason,
-                        None if num_logprobs is None else self._logprobs(output, num_logprobs),
-                    )
+        # vLLM ends the request when its generator is closed, which nothing else does in time.
+        async with aclosing(result_generator):
+            async for result in result_generator:
+                for output in result.outputs:
+                    self._raise_if_error(output.finish_reason, request_id)
+                    if output.token_ids or output.finish_reason is not None:
+                        yield Choice(
+                            as_list(output.token_ids),
+                            output.finish_reason,
+                            output.stop_reason,
+                            None if num_logprobs is None else self._logprobs(output, num_logprobs),
+                        )
 
     def _logprobs(self, output: CompletionOutput, num_logprobs: int) -> Logprobs:
         assert output.logprobs is not None, "vLLM returns the logprobs that were asked for"
