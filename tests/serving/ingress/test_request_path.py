@@ -347,8 +347,15 @@ async def test_requests_that_one_cell_cannot_take_go_to_the_other() -> None:
     async with running(TWO_CELLS) as world:
         requests = [token_request(f"r{i}", 30, 1000) for i in range(20)]
         await asyncio.gather(*(world.tokens(r) for r in requests))
-        finished = [(await world.status(n)).finished for n in "ab"]
-        assert min(finished) >= 5 and sum(finished) == 20
+
+        async def finished() -> list[int]:
+            return [(await world.status(name)).finished for name in "ab"]
+
+        async def all_counted() -> bool:
+            return sum(await finished()) == 20
+
+        await world.until(all_counted)
+        assert min(await finished()) >= 5
 
 
 @pytest.mark.parametrize(
