@@ -147,7 +147,7 @@ def test_tokens_of_every_strategy_equal_stock_vllm(
     assert last.free_blocks == last.num_blocks
     assert [s.seq for s in statuses] == sorted(s.seq for s in statuses)
     phases = {s.phase for s in statuses}
-    if name in ("vllm", "ecoserve"):
+    if name in ("prefill-first", "ecoserve"):
         assert "mixed" not in phases, "temporal strategies never mix"
 
 

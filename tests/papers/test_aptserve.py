@@ -24,13 +24,13 @@ def test_aptserve_measurements_judge_as_the_paper_and_fit_the_devices():
 def test_aptserve_rates_are_compared_case_by_case():
     values = {each.key: 2.0 for each in aptserve.throughput_measurements()}
     for key in values:
-        if key.endswith(" vllm"):
+        if key.endswith(" prefill-first"):
             values[key] = 1.0 if "HumanEval" in key else 0.5
     rows = {(row.case, row.strategy): row for row in aptserve.throughput_rows(values)}
-    row = rows["90 %, all cases", "aptserve over vllm"]
+    row = rows["90 %, all cases", "aptserve over prefill-first"]
     assert (row.ours, row.paper) == (pytest.approx((2 + 4 + 4) / 3), 2.3)
     assert rows["60 %, all cases", "aptserve over fastgen"].ours == pytest.approx(1.0)
-    row = rows["90 %, at most", "aptserve over vllm"]
+    row = rows["90 %, at most", "aptserve over prefill-first"]
     assert (row.ours, row.paper) == (pytest.approx(4.0), 4.0)
 
 
@@ -41,7 +41,7 @@ def test_aptserve_ablation_has_all_cells_of_both_tables():
     assert len(printed) == 12 * 3
     first = printed[0]
     assert (first.strategy, first.paper, first.ours) == ("aptserve, KV only", 99.5, 50.0)
-    assert {row.paper for row in printed if row.strategy == "vllm"} >= {26.4, 4.2}
+    assert {row.paper for row in printed if row.strategy == "prefill-first"} >= {26.4, 4.2}
 
 
 def test_aptserve_engine_takes_the_time_that_the_paper_gives():

@@ -28,9 +28,9 @@ from macroserve.sim.results import AT_END
 from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival
 
-PLAIN, HYBRID = "vllm", "aptserve"
-"""Strategies of the engines that are profiled: one keeps keys and values alone, the other hidden
-states where the settings and the model allow it."""
+PLAIN, HYBRID = "prefill-first", "aptserve"
+"""Strategies of the engines that are profiled: one keeps keys and values alone and prefills prompts
+apart from decodes, the other keeps hidden states where the settings and the model allow it."""
 
 NUM_TURNS, AT_A_TIME = 5, 4
 """Requests of all lengths that run concurrently, however slow the engine is."""

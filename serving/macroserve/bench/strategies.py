@@ -21,9 +21,19 @@ from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival, Lengths, bursty, scaled
 from macroserve.workload.datasets import WORKLOADS
 
-STRATEGIES = ("vllm", "sarathi", "ecoserve", "aptserve", "econoserve", "ascendra", "unified")
+BASELINE = "prefill-first"
+STRATEGIES = (
+    BASELINE,
+    "vllm",
+    "sarathi",
+    "ecoserve",
+    "aptserve",
+    "econoserve",
+    "ascendra",
+    "unified",
+)
 LOADS = (0.7, 1.0, 1.3)
-"""Rates, as shares of the goodput that the simulator predicts for ``vllm``."""
+"""Rates, as shares of the goodput that the simulator predicts for ``BASELINE``."""
 
 DURATION_S = 40.0
 LEVEL = 0.9
@@ -88,7 +98,7 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 
 async def _trials(profile: Profile, settings: EngineSettings, workload: str) -> list[Trial]:
     """Return the trials of all strategies under all loads."""
-    loads = loads_of(profile, replace(settings, strategy="vllm"), workload)
+    loads = loads_of(profile, replace(settings, strategy=BASELINE), workload)
     trials: list[Trial] = []
     for each in STRATEGIES:
         tried = replace(settings, strategy=each)

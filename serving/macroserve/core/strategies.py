@@ -7,7 +7,11 @@ from macroserve.core.routing.policies.ecoserve import ecoserve_route
 from macroserve.core.routing.policies.unified import unified_route
 from macroserve.core.scheduler.batching.aptserve import aptserve_batch, chunked_aptserve_batch
 from macroserve.core.scheduler.batching.ascendra import ascendra_batch
-from macroserve.core.scheduler.batching.baselines import chunked_batch, prefill_first_batch
+from macroserve.core.scheduler.batching.baselines import (
+    chunked_batch,
+    mixed_batch,
+    prefill_first_batch,
+)
 from macroserve.core.scheduler.batching.econoserve import econoserve_batch
 from macroserve.core.scheduler.batching.ecoserve import ecoserve_batch
 from macroserve.core.scheduler.batching.unified import unified_batch
@@ -16,7 +20,8 @@ from macroserve.core.strategy import HybridCache, Ordering, Strategy, Transfer
 STRATEGIES: dict[str, Strategy] = {
     s.name: s
     for s in (
-        Strategy("vllm", prefill_first_batch, least_load_route, Ordering.FCFS),
+        Strategy("vllm", mixed_batch, least_load_route, Ordering.FCFS),
+        Strategy("prefill-first", prefill_first_batch, least_load_route, Ordering.FCFS),
         Strategy("sarathi", chunked_batch, least_load_route, Ordering.FCFS),
         Strategy("ecoserve", ecoserve_batch, ecoserve_route, Ordering.FCFS, mean_slack=True),
         Strategy(

@@ -54,7 +54,7 @@ class Variant:
 APT = STRATEGIES["aptserve"]
 KV_ONLY = replace(APT, hybrid_cache=HybridCache.NEVER)
 VARIANTS = {
-    "vllm": Variant(STRATEGIES["vllm"]),
+    "prefill-first": Variant(STRATEGIES["prefill-first"]),
     "sarathi": Variant(STRATEGIES["sarathi"]),
     "fastgen": Variant(STRATEGIES["sarathi"], FASTGEN_TOKENS),
     "aptserve": Variant(APT),
@@ -65,13 +65,13 @@ VARIANTS = {
     "aptserve, the paper's engine": Variant(APT, host=PAPERS_HOST, rebuilds=True),
     "unified": Variant(STRATEGIES["unified"]),
 }
-BASELINES = ("vllm", "sarathi", "fastgen")
+BASELINES = ("prefill-first", "sarathi", "fastgen")
 COMPARED = (*BASELINES, "aptserve", "aptserve-s", "unified")
 
 LEVELS = {"90 %": 0.9, "60 %": 0.6}
 GAINS = {
-    "90 %": {"vllm": (2.3, 4.0), "sarathi": (1.9, 3.4), "fastgen": (1.8, 3.3)},
-    "60 %": {"vllm": (4.9, 8.8), "sarathi": (4.4, 7.9), "fastgen": (4.3, 7.5)},
+    "90 %": {"prefill-first": (2.3, 4.0), "sarathi": (1.9, 3.4), "fastgen": (1.8, 3.3)},
+    "60 %": {"prefill-first": (4.9, 8.8), "sarathi": (4.4, 7.9), "fastgen": (4.3, 7.5)},
 }
 """Ratios of the rate that Apt-Serve holds to the baseline's (section 6.3): mean and maximum of all
 cases."""
@@ -176,7 +176,7 @@ TABLE_5 = {
 """Attainment in percent in first-come, first-served order, for each variation; measured here with
 vLLM, without the hybrid cache."""
 
-ABLATED = ("aptserve, KV only", "aptserve", "vllm")
+ABLATED = ("aptserve, KV only", "aptserve", "prefill-first")
 AS_THE_PAPER = (
     "aptserve, the paper's kernel",
     "aptserve, KV only, the paper's engine",

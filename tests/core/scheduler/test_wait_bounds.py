@@ -75,10 +75,25 @@ def test_prefill_phase_ends_after_one_ttft_target(make_scheduler, make_executor,
     assert len(executor.first_token_s) < 150
 
 
+def test_mixed_batches_of_one_token_for_each_seat_decode_and_prefill_in_every_step(
+    make_scheduler, make_executor, make_request
+):
+    scheduler = make_scheduler("vllm", max_num_seqs=8, max_batch_tokens=8, num_blocks=2000)
+    executor = make_executor(scheduler, {f"r{i}": 20 for i in range(40)})
+    for index in range(40):
+        executor.add(make_request(f"r{index}", 0.0, 30, 20))
+    while executor.alive:
+        running = scheduler.running
+        decodes, prompts = set(running.decoding), next(iter(running.prefilling), None)
+        batch = executor.step()
+        assert set(batch.decodes) == decodes
+        assert prompts is None or batch.prefills[0].request_id == prompts
+
+
 def test_prefill_first_decodes_once_the_seats_are_taken(
     make_scheduler, make_executor, make_request
 ):
-    scheduler = make_scheduler("vllm", max_num_seqs=8, num_blocks=2000)
+    scheduler = make_scheduler("prefill-first", max_num_seqs=8, num_blocks=2000)
     executor = make_executor(scheduler, {f"r{i}": 3 for i in range(40)})
     for index in range(40):
         executor.add(make_request(f"r{index}", 0.0, 500, 10))

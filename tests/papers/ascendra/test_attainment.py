@@ -15,8 +15,8 @@ def test_largest_gain_is_where_both_baselines_serve_least():
         for rate in curve.rates
     }
     chat = curves[CHAT]
-    values[f"{chat['vllm'].key} at 14 requests/s"] = 0.2
+    values[f"{chat['prefill-first'].key} at 14 requests/s"] = 0.2
     values[f"{chat['sarathi'].key} at 14 requests/s"] = 0.6
-    values[f"{chat['vllm'].key} at 10 requests/s"] = 0.0
+    values[f"{chat['prefill-first'].key} at 10 requests/s"] = 0.0
     row = attainment.rows(values)[0]
     assert (row.ours, row.paper) == (pytest.approx(1.5), 1.7)

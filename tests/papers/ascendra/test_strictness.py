@@ -28,18 +28,18 @@ def test_strictness_scales_both_targets_at_one_rate():
 
 
 def test_strictness_with_all_scales_kept_is_the_strictest():
-    assert _rows({})[CHAT.name, "vllm"] == 0.125
+    assert _rows({})[CHAT.name, "prefill-first"] == 0.125
 
 
 def test_strictness_ignores_scales_kept_beyond_a_miss():
-    assert _rows({_key("vllm", "0.5"): 0.89})[CHAT.name, "vllm"] == 0.707
+    assert _rows({_key("prefill-first", "0.5"): 0.89})[CHAT.name, "prefill-first"] == 0.707
 
 
 def test_strictness_without_a_kept_scale_is_beyond_the_loosest():
-    assert _rows({_key("vllm", "4"): 0.5})[CHAT.name, "vllm"] == 8.0
+    assert _rows({_key("prefill-first", "4"): 0.5})[CHAT.name, "prefill-first"] == 8.0
 
 
 def test_strictness_gain_is_over_the_looser_of_both_baselines():
-    shares = {_key("vllm", "0.5"): 0.5, _key("sarathi", "0.125"): 0.5}
+    shares = {_key("prefill-first", "0.5"): 0.5, _key("sarathi", "0.125"): 0.5}
     gain = _rows(shares)["up to", "ascendra over baselines"]
     assert gain == pytest.approx(0.707 / 0.125)

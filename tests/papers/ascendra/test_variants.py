@@ -11,7 +11,7 @@ from macroserve.sim.hardware.models import MODELS
 def test_ascendra_variants_differ_in_one_setting():
     assert variants.VARIANTS["shortest first"].scenario.strategy.ordering is Ordering.SJF
     assert variants.VARIANTS["1 LP + 2 HP"].scenario.high_priority_ratio == 2 / 3
-    for name in ("1 LP + 1 HP", "2 vllm", "2 sarathi"):
+    for name in ("1 LP + 1 HP", "2 prefill-first", "2 sarathi"):
         cluster = variants.VARIANTS[name].scenario.cluster
         assert (cluster.num_instances, cluster.model) == (2, MODELS["Llama3.1-8B"])
     values = {each.key: 1.0 for each in variants.measurements()}

@@ -23,7 +23,7 @@ def test_econoserve_foresight_is_the_accuracy_of_the_papers_predictor():
     case = "rate OPT-13B BookCorpus"
     assert told[f"{case} econoserve"] == told[f"{case} econoserve, no lending"] == 0.698
     assert told[f"{case} econoserve, an oracle"] == 1.0
-    assert told[f"{case} econoserve, from prompts alike"] is told[f"{case} vllm"] is None
+    assert told[f"{case} econoserve, from prompts alike"] is told[f"{case} prefill-first"] is None
 
 
 def test_rates_are_compared_with_the_middle_of_the_papers_range():
@@ -32,6 +32,8 @@ def test_rates_are_compared_with_the_middle_of_the_papers_range():
     values["rate OPT-13B ShareGPT, vLLM's sarathi"] = 2.0
     rows = {(row.case, row.strategy): row for row in rate.rows(values)}
     case = "OPT-13B, ShareGPT, vLLM's"
-    over_vllm, over_sarathi = (rows[case, f"econoserve over {n}"] for n in ("vllm", "sarathi"))
+    over_vllm, over_sarathi = (
+        rows[case, f"econoserve over {n}"] for n in ("prefill-first", "sarathi")
+    )
     assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(3.0), pytest.approx(3.25))
     assert (over_sarathi.ours, over_sarathi.paper) == (pytest.approx(1.5), pytest.approx(1.75))

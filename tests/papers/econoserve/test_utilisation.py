@@ -14,7 +14,7 @@ def test_utilization_is_compared_by_the_mean_of_all_rates():
         values |= {f"{curve.key} at {rate:g} requests/s": most for rate in utilisation.RATES[1:]}
         values[f"{curve.key} at {utilisation.RATES[0]:g} requests/s"] = 0.1
     rows = {(row.case, row.strategy): row for row in utilisation.rows(values)}
-    row = rows["OPT-13B, ShareGPT, vLLM's", "econoserve over vllm"]
+    row = rows["OPT-13B, ShareGPT, vLLM's", "econoserve over prefill-first"]
     share = (len(utilisation.RATES) - 1) / len(utilisation.RATES)
     assert (row.ours, row.paper) == (pytest.approx(20 * share), 27.0)
     assert len([row for row in rows.values() if row.paper is not None]) == 3 * 3

@@ -28,12 +28,16 @@ def test_ecoserve_gains_are_averaged_over_cases():
     for case in cases.CASES:
         for level in cases.LEVELS:
             gain = 3.0 if case.cluster == "L20" else 2.0
-            for strategy, factor in (("vllm", 8.0), ("sarathi", 10.0), ("ecoserve", 8.0 * gain)):
+            for strategy, factor in (
+                ("prefill-first", 8.0),
+                ("sarathi", 10.0),
+                ("ecoserve", 8.0 * gain),
+            ):
                 values[case.key(level, strategy)] = factor
     rows = {(row.case, row.strategy): row for row in goodput.rows(values)}
-    over_vllm = rows["P90, all cases", "ecoserve over vllm"]
+    over_vllm = rows["P90, all cases", "ecoserve over prefill-first"]
     assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(150.0), 83.76)
     assert rows["P90, L20", "ecoserve over NoDG"].ours == pytest.approx((200 + 140) / 2)
     assert rows["P90, A800", "ecoserve over NoDG"].ours == pytest.approx((100 + 60) / 2)
-    by_percentile = rows["P90, all cases", f"{cases.BY_PERCENTILE} over vllm"]
+    by_percentile = rows["P90, all cases", f"{cases.BY_PERCENTILE} over prefill-first"]
     assert (by_percentile.ours < 0, by_percentile.paper) == (True, 83.76)

@@ -18,7 +18,7 @@ def test_unified_benchmarks_run_every_strategy_for_ten_minutes():
         assert all(search.duration_s == 600.0 for search in searches)
         strategies = [search.experiment.scenario.strategy.name for search in searches]
         assert strategies[0] == benchmark.own
-        assert {*strategies, "unified"} == set(STRATEGIES)
+        assert {*strategies, "unified", "vllm"} == set(STRATEGIES)
         chunks = [
             search.experiment.scenario.chunk_tokens
             for search in searches
@@ -30,7 +30,7 @@ def test_unified_benchmarks_run_every_strategy_for_ten_minutes():
         else:
             assert chunks == 2 * list(benchmarks.CHUNKS)
             assert {search.experiment.scenario.strategy.name for search in in_turn} == {
-                "vllm",
+                "prefill-first",
                 "sarathi",
             }
 
@@ -51,7 +51,7 @@ def test_unified_gains_are_over_the_papers_own_the_best_other_and_vllm():
     assert gains["ascendra, mean unified over its own strategy"] == pytest.approx((4 + 2 + 2) / 3)
     assert gains["ascendra, worst case unified over its own strategy"] == 2.0
     assert gains["ascendra, worst case unified over the best other"] == pytest.approx(1.25)
-    assert gains["ascendra, mean unified over vllm"] == pytest.approx(2.5)
+    assert gains["ascendra, mean unified over prefill-first"] == pytest.approx(2.5)
     assert gains["ecoserve, mean unified over the best other"] == 1.0
     rates = {
         f"{row.case} {row.strategy}": row.ours
@@ -59,7 +59,7 @@ def test_unified_gains_are_over_the_papers_own_the_best_other_and_vllm():
     }
     assert rates[f"ascendra, {first.name} {DROPPING}"] == 99.0
     assert rates[f"ascendra, {first.name} the best other: sarathi 512"] == 16.0
-    assert rates[f"ascendra, {first.name} vllm"] == 8.0
+    assert rates[f"ascendra, {first.name} prefill-first"] == 8.0
 
 
 def test_unified_gain_over_vllm_is_not_hidden_by_short_requests():
@@ -70,7 +70,7 @@ def test_unified_gain_over_vllm_is_not_hidden_by_short_requests():
     means = {
         row.case: row.ours
         for row in benchmarks.gains("goodput", BENCHMARKS, values)
-        if row.strategy == "unified over vllm"
+        if row.strategy == "unified over prefill-first"
     }
     assert means["ecoserve but Alpaca, mean"] == 2.0
     assert means["ecoserve, mean"] == pytest.approx((12 * 2 + 6) / 18)

@@ -13,7 +13,7 @@ def test_ceiling_is_measured_without_targets():
     ceilings = [each for each in ceiling.measurements() if isinstance(each, Ceiling)]
     assert {each.experiment.scenario.slo for each in ceilings} == {SERVED}
     strategies = {each.experiment.scenario.strategy.name for each in ceilings}
-    assert strategies == {"vllm", "sarathi"}
+    assert strategies == {"prefill-first", "sarathi"}
 
 
 def test_ceiling_figure_reuses_the_measurements_of_the_goodput_figure():

@@ -47,7 +47,7 @@ def rows(values: Values) -> list[Row]:
 
     def gains(case: Case) -> list[float]:
         lines = {name: dict(curve.line(values)) for name, curve in CURVES[case].items()}
-        baselines = [lines["vllm"], lines["sarathi"]]
+        baselines = [lines["prefill-first"], lines["sarathi"]]
         return [
             share / max(LEAST_SHARE, *(line[rate] for line in baselines))
             for rate, share in lines["ascendra"].items()

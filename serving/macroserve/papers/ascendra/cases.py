@@ -34,7 +34,7 @@ CHAT = Case("Mistral-7B", "ShareGPT4", Slo(1.0, 0.15))
 SUMMARIES = Case("Llama3.1-8B", "LongBench", Slo(2.5, 0.15))
 STARVED = Case("Qwen-14B", "ShareGPT4", Slo(1.5, 0.15))
 CASES = (CHAT, SUMMARIES, STARVED)
-STRATEGY_NAMES = ("vllm", "sarathi", "ascendra", "unified")
+STRATEGY_NAMES = ("prefill-first", "sarathi", "ascendra", "unified")
 
 
 def experiment(

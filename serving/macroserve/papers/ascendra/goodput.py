@@ -16,11 +16,11 @@ from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Measurement, Values
 
 GAINS = {
-    (CHAT, "vllm"): 19.1,
+    (CHAT, "prefill-first"): 19.1,
     (CHAT, "sarathi"): 17.4,
-    (SUMMARIES, "vllm"): 15.4,
+    (SUMMARIES, "prefill-first"): 15.4,
     (SUMMARIES, "sarathi"): 15.4,
-    (STARVED, "vllm"): 100 * (2.8 / 2.55 - 1),
+    (STARVED, "prefill-first"): 100 * (2.8 / 2.55 - 1),
     (STARVED, "sarathi"): 0.0,
 }
 """Gains of goodput in percent. For the last case the paper prints rates: 2.55, 2.8 and 2.8

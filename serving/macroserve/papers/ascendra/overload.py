@@ -23,7 +23,7 @@ def measurements() -> list[Measurement]:
 
 def rows(values: Values) -> list[Row]:
     def gain(rate: float) -> float:
-        others = [values[_key(name, rate)] for name in ("vllm", "sarathi")]
+        others = [values[_key(name, rate)] for name in ("prefill-first", "sarathi")]
         return values[_key("ascendra", rate)] / (sum(others) / len(others))
 
     return [

@@ -51,7 +51,9 @@ def rows(values: Values) -> list[Row]:
         return kept
 
     def gain(case: Case, name: str) -> float:
-        return max(strictest(case, each) for each in ("vllm", "sarathi")) / strictest(case, name)
+        return max(strictest(case, each) for each in ("prefill-first", "sarathi")) / strictest(
+            case, name
+        )
 
     most = max(gain(case, "ascendra") for case in CASES)
     return [

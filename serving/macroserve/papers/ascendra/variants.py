@@ -15,14 +15,14 @@ VARIANTS = {
     "1 LP + 2 HP": experiment(CHAT, ASCENDRA, ONE_LOW_TWO_HIGH),
     "shortest first": experiment(CHAT, replace(ASCENDRA, ordering=Ordering.SJF)),
     "1 LP + 1 HP": experiment(SUMMARIES, ASCENDRA, ONE_EACH, 2),
-    "2 vllm": experiment(SUMMARIES, STRATEGIES["vllm"], num_instances=2),
+    "2 prefill-first": experiment(SUMMARIES, STRATEGIES["prefill-first"], num_instances=2),
     "2 sarathi": experiment(SUMMARIES, STRATEGIES["sarathi"], num_instances=2),
 }
 
 ORDERS = (
     (CHAT, "2 LP + 1 HP", "1 LP + 2 HP"),
     (CHAT, "2 LP + 1 HP", "shortest first"),
-    (SUMMARIES, "1 LP + 1 HP", "2 vllm"),
+    (SUMMARIES, "1 LP + 1 HP", "2 prefill-first"),
     (SUMMARIES, "1 LP + 1 HP", "2 sarathi"),
 )
 """Pairs of variants, the better one in the paper first."""

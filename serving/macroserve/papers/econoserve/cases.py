@@ -89,7 +89,7 @@ ECONOSERVE = STRATEGIES["econoserve"]
 WITH_ALL = Variant(ECONOSERVE, _papers_predictor)
 NO_LENDING = Variant(replace(ECONOSERVE, kv_lending=False), _papers_predictor)
 VARIANTS = {
-    "vllm": Variant(STRATEGIES["vllm"]),
+    "prefill-first": Variant(STRATEGIES["prefill-first"]),
     "sarathi": Variant(STRATEGIES["sarathi"]),
     "econoserve": WITH_ALL,
     "econoserve, no lending": NO_LENDING,

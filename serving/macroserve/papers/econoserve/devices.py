@@ -92,6 +92,6 @@ FIGURE = Figure(
     rows,
     "The network decides. With 10 Gb/s between the machines, and not 100, DistServe serves 7.3 "
     "requests/s of OPT-13B and not 23.5, and EconoServe needs 75 % fewer devices for them. With "
-    "the goodput of 100 Gb/s, vllm needs 44 % fewer, and EconoServe 31 %: with more slack (5 "
-    "times the time alone, not 2) or an oracle of the lengths it needs as many.",
+    "the goodput of 100 Gb/s, prefill-first needs 44 % fewer, and EconoServe 31 %: with more slack "
+    "(5 times the time alone, not 2) or an oracle of the lengths it needs as many.",
 )

@@ -20,12 +20,12 @@ would grow without end."""
 
 COMPARED = {
     "distserve": DISTSERVE,
-    **{name: VARIANTS[name] for name in ("vllm", "sarathi", "econoserve")},
+    **{name: VARIANTS[name] for name in ("prefill-first", "sarathi", "econoserve")},
 }
 HIGHER = {
-    "OPT-13B": {"distserve": 29.0, "sarathi": 18.0, "vllm": 27.0},
-    "OPT-175B": {"distserve": 22.0, "sarathi": 12.0, "vllm": 21.0},
-    "Llama-33B": {"distserve": 25.0, "sarathi": 13.0, "vllm": 22.0},
+    "OPT-13B": {"distserve": 29.0, "sarathi": 18.0, "prefill-first": 27.0},
+    "OPT-175B": {"distserve": 22.0, "sarathi": 12.0, "prefill-first": 21.0},
+    "Llama-33B": {"distserve": 25.0, "sarathi": 13.0, "prefill-first": 22.0},
 }
 """Percentage points by which EconoServe's utilization is higher, in the mean of all rates."""
 
@@ -85,10 +85,10 @@ def panels(values: Values) -> list[Panel]:
 FIGURE = Figure(
     measurements,
     rows,
-    "Where memory is short, what vllm and sarathi hold is full but for each request's last page: "
-    "93 %, which nothing exceeds by 27 points. Of what EconoServe reserves for responses to come, "
-    "64 % holds tokens (the paper has 63 to 79 % for that), and lending makes that 67 %. The "
-    "paper takes its figures from the driver once a second, which does not see inside an engine's "
-    "pool.",
+    "Where memory is short, what prefill-first and sarathi hold is full but for each request's "
+    "last page: 93 %, which nothing exceeds by 27 points. Of what EconoServe reserves for "
+    "responses to come, 64 % holds tokens (the paper has 63 to 79 % for that), and lending makes "
+    "that 67 %. The paper takes its figures from the driver once a second, which does not see "
+    "inside an engine's pool.",
     panels,
 )

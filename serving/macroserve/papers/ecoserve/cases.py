@@ -48,7 +48,7 @@ DURATION_S = {"Alpaca-gpt4": 60.0, "ShareGPT": 90.0, "LongBench": 180.0}
 LOWEST = {"Alpaca-gpt4": 4.0, "ShareGPT": 2.0, "LongBench": 0.3}
 """Rates in requests per second at which the search begins."""
 
-NODG = ("vllm", "sarathi")
+NODG = ("prefill-first", "sarathi")
 FUDG = ("distserve", "mooncake")
 STRATEGY_NAMES = (*NODG, *FUDG, "ecoserve")
 PREFILL_RATIOS = (0.25, 0.5, 0.75)

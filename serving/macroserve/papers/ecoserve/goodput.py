@@ -21,8 +21,8 @@ from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import BestOf, Goodput, Measurement, Values
 
 GAINS = {
-    "P90": {"vllm": 83.76, "sarathi": 71.97, "distserve": 192.41, "mooncake": 218.22},
-    "P50": {"vllm": 36.49, "sarathi": 19.82, "distserve": 180.73, "mooncake": 194.62},
+    "P90": {"prefill-first": 83.76, "sarathi": 71.97, "distserve": 192.41, "mooncake": 218.22},
+    "P50": {"prefill-first": 36.49, "sarathi": 19.82, "distserve": 180.73, "mooncake": 194.62},
 }
 """Gains of EcoServe's goodput in percent, averaged over all cases (section 4.2)."""
 
@@ -140,8 +140,8 @@ FIGURE = Figure(
     "Alpaca EcoServe then holds half of what it holds by the tenth percentile at most, with which "
     "it is ahead of all systems in the mean, as in the paper. It is so by less, for the baselines "
     "do better here, and their router decides how much: sent to whoever has the fewest tokens to "
-    "do, not the fewest requests, vllm holds 3.2 requests/s of LongBench and not 4.4 (L20, "
-    "Llama-30B; EcoServe 5.7). A slower host, of 15 ms a step, costs all alike. DistServe's caches "
-    "take a few milliseconds over PCIe at 20 GB/s: of ShareGPT it holds 37 requests/s with "
+    "do, not the fewest requests, prefill-first holds 3.2 requests/s of LongBench and not 4.4 "
+    "(L20, Llama-30B; EcoServe 5.7). A slower host, of 15 ms a step, costs all alike. DistServe's "
+    "caches take a few milliseconds over PCIe at 20 GB/s: of ShareGPT it holds 37 requests/s with "
     "CodeLlama and 14 with Llama-30B (L20), and with a fiftieth of that bandwidth 23 and none.",
 )

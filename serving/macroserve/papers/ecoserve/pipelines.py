@@ -21,7 +21,7 @@ TPOTS_S = (0.1, 0.2, 0.3, 0.4, 0.5)
 SHARED = "TP4"
 PIPELINED = "TP1, PP4"
 LAYOUTS = {SHARED: {"ranks": 4, "stages": 1}, PIPELINED: {"ranks": 1, "stages": 4}}
-COMPARED = ("ecoserve", "vllm", "sarathi", "unified")
+COMPARED = ("ecoserve", "prefill-first", "sarathi", "unified")
 
 
 def measurements() -> list[Measurement]:

@@ -19,7 +19,7 @@ def measurements() -> list[Measurement]:
             DURATION_S[SCALED.workload],
             LOWEST[SCALED.workload] / 4,
         )
-        for variant in ("ecoserve", "vllm")
+        for variant in ("ecoserve", "prefill-first")
         for size in SIZES
     ]
 
@@ -31,7 +31,7 @@ def rows(values: Values) -> list[Row]:
     gain = Row(name, "4 instances over 1", "ecoserve", "times", four / alone, GAIN_OF_FOUR)
     return [gain] + [
         Row(name, f"{size} instances", variant, "requests/s", values[_key(variant, size)])
-        for variant in ("ecoserve", "vllm")
+        for variant in ("ecoserve", "prefill-first")
         for size in SIZES
     ]
 
@@ -39,7 +39,7 @@ def rows(values: Values) -> list[Row]:
 def panels(values: Values) -> list[Panel]:
     lines = {
         variant: [(float(size), values[_key(variant, size)]) for size in SIZES]
-        for variant in ("ecoserve", "vllm")
+        for variant in ("ecoserve", "prefill-first")
     }
     return [Panel("static scaling", "instances", "requests/s at P90", lines)]
 

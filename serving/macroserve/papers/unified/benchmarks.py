@@ -28,10 +28,12 @@ DURATION_S = 600.0
 CHUNKS = (128, 256, 512, 1024, 2048)
 """Token budgets of Sarathi; the best one counts."""
 
-BASELINE = "vllm"
+BASELINE = "prefill-first"
 ALONE = f"{BASELINE} alone"
 """The baseline by itself, which is also measured as one of the others."""
 UNIFIED = "unified"
+LARGEST_CHUNK = "vllm"
+"""Sarathi's schedule with the whole batch as its chunk, which ``CHUNKS`` stop short of."""
 BEST_OTHER = "the best other"
 DROPPING = "unified, late ones refused"
 
@@ -88,7 +90,7 @@ class Benchmark:
         base = self.experiment
         found: dict[str, Experiment] = {}
         for name, strategy in STRATEGIES.items():
-            if name == UNIFIED:
+            if name in (UNIFIED, LARGEST_CHUNK):
                 continue
             fields = {"strategy": strategy, "high_priority_ratio": strategy.high_priority_ratio}
             if name == "ecoserve":

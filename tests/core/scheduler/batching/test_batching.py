@@ -82,7 +82,29 @@ def test_admission_after_a_prompt_without_room_admits_none(compose, strategy, li
 )
 def test_prefill_first_batch_runs_prompts_before_decodes(compose, waiting, kind, expected):
     """A batch has 512 tokens here."""
-    assert compose("vllm", [-9.0], waiting)[:3] == (kind, expected, [])
+    assert compose("prefill-first", [-9.0], waiting)[:3] == (kind, expected, [])
+
+
+@pytest.mark.parametrize(
+    ("decodes", "case", "expected"),
+    [
+        (0, {"waiting": [300, 300]}, [("w0", 300), ("w1", 212)]),
+        (2, {"waiting": [300, 300]}, [("w0", 300), ("w1", 210)]),  # 512 tokens with the decodes
+        (2, {"waiting": [700, 10]}, [("w0", 510)]),  # in the order of arrival
+        (2, {"begun": [300], "waiting": [300]}, [("b0", 300), ("w0", 210)]),  # the begun first
+        (2, {"begun": [700], "waiting": [10]}, [("b0", 510)]),
+        (98, {"waiting": [10, 10, 10]}, [("w0", 10), ("w1", 10)]),  # a hundred seats
+        (2, {"waiting": [90, 90], "num_blocks": 2 * 2 + 7}, [("w0", 90)]),  # blocks for one
+    ],
+)
+@pytest.mark.parametrize("chunk_tokens", [64, 1024])
+def test_mixed_batch_fills_the_batch_beside_decodes(compose, decodes, case, expected, chunk_tokens):
+    """A batch has 512 tokens here, whatever Sarathi's chunk is."""
+    kind, picks, chosen, _ = compose(
+        "vllm", [-9.0] * decodes, max_num_seqs=100, chunk_tokens=chunk_tokens, **case
+    )
+    assert (picks, len(chosen)) == (expected, decodes)
+    assert kind is (BatchKind.MIXED if decodes else BatchKind.PREFILL)
 
 
 @pytest.mark.parametrize(

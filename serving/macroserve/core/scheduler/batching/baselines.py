@@ -1,4 +1,4 @@
-"""The baselines are vLLM as the papers measured it, and Sarathi's chunked prefill."""
+"""The baselines are vLLM as the papers measured it, vLLM as it is today, and Sarathi's chunks."""
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
@@ -7,6 +7,7 @@ from macroserve.core.scheduler.iteration import IterationInputs, Plan
 def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Run whole prompts up to the token budget; run decodes if no prompt can be prefilled.
 
+    The papers measured vLLM with this schedule, its default before chunked prefill.
     Bound: each prompt takes a seat, so decodes wait for ``max_num_seqs`` prompts at most.
     """
     if picks := admission.pick(inputs.config.max_batch_tokens, whole=True):
@@ -14,11 +15,28 @@ def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     return Plan((), tuple(inputs.decoding), "nothing to prefill")
 
 
+def mixed_batch(inputs: IterationInputs, admission: Admission) -> Plan:
+    """Run all decodes and as many prompt tokens as fill the batch (vLLM's V1 scheduler).
+
+    vLLM schedules what runs in order of entry, then what waits. Only the last to enter can have a
+    prompt under way, so the decodes come first there as well.
+    Bound: decodes never wait, but while prompts come each of their steps takes as long as a batch
+    of ``max_batch_tokens``. A prompt under way always goes on, since it has a seat and the decodes
+    are fewer than the seats.
+    """
+    return _filled(inputs.config.max_batch_tokens, inputs, admission)
+
+
 def chunked_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run all decodes and as many prompt tokens as fill the chunk.
+    """Run all decodes and as many prompt tokens as fill the chunk (Sarathi).
 
     Bound: decodes never wait; prompts wait while decodes alone fill the chunk, until some end.
     """
-    budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens)
-    picks = admission.pick(budget - len(inputs.decoding))
+    return _filled(
+        min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens), inputs, admission
+    )
+
+
+def _filled(num_tokens: int, inputs: IterationInputs, admission: Admission) -> Plan:
+    picks = admission.pick(num_tokens - len(inputs.decoding))
     return Plan(picks, tuple(inputs.decoding), "decodes and a chunk of prefill")
