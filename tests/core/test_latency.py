@@ -253,3 +253,15 @@ def test_latency_model_excludes_rebuild_time_from_its_fit():
         work = hidden.work((), decodes, context, context // 2)
         hidden.observe(work, 0.02 + 1e-4 * decodes + 1e-6 * context)
     assert hidden.coefficients == pytest.approx(plain.coefficients)
+
+
+@pytest.mark.parametrize(("slow", "factor"), [(1.0, 1.0), (1.4, 1.17)])
+def test_error_factor_is_of_slow_stretches_beyond_what_the_model_learned(slow, factor):
+    """The model learns the mean of fast and slow stretches of 16 batches."""
+    latency = LatencyModel(OPT_13B, A100)
+    truth = LatencyModel(OPT_13B, A100, (0.5, 0.8, 0.1, 0.1, 0.002))
+    batches = random.Random(1)
+    for index in range(2000):
+        work = latency.work(((batches.randrange(1, 600), 0),), 20, batches.randrange(1000, 9000))
+        latency.observe(work, truth.predict(work) * (slow if index // 16 % 2 else 1.0))
+    assert latency.error_factor == pytest.approx(factor, abs=0.05)

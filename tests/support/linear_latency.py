@@ -9,10 +9,14 @@ Linear = namedtuple("Linear", "tokens decodes")
 
 class LinearLatency:
     """A millisecond a prefill token, two a decode, and ``batch_s`` for any batch; a microsecond for
-    keys and values of a token made again."""
+    keys and values of a token made again.
 
-    def __init__(self, batch_s):
+    error_factor: factor by which batches are known to take longer.
+    """
+
+    def __init__(self, batch_s, error_factor=1.0):
         self.batch_s = batch_s
+        self.error_factor = error_factor
 
     def work(self, prefills=(), num_decodes=0, decode_context=0, hidden_context=0):
         return Linear(sum(tokens for tokens, _ in prefills), num_decodes)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from macroserve.core.shapes import DeviceShape, ModelShape
+from macroserve.core.step_error import StepError
 
 PRIOR = (0.25, 1.25, 0.0, 0.0, 0.001)
 """C1..C5 before any observation: two thirds of the device's peak, a millisecond per batch."""
@@ -84,6 +85,7 @@ class LatencyModel:
         self._moments = (_Moments(), _Moments())
         self._surprise = 1.0
         self._num_observed = 0
+        self._error = StepError()
         # Cache of prefill times until the next refit.
         self._prefills_s: dict[tuple[int, int], float] = {}
 
@@ -105,6 +107,12 @@ class LatencyModel:
     def coefficients(self) -> tuple[float, ...]:
         """Return C1..C5; C5 in seconds, the others without unit."""
         return self._coefficients
+
+    @property
+    def error_factor(self) -> float:
+        """Return the factor on predicted times that all but a tenth of the observed batches kept,
+        at least 1."""
+        return self._error.factor
 
     def work(
         self,
@@ -242,6 +250,7 @@ class LatencyModel:
         if not work.bytes or not (isfinite(elapsed_s) and elapsed_s > 0):
             return
         predicted_s = self.predict(Work(work.flops, work.bytes))
+        self._error.observe(predicted_s, elapsed_s)
         surprise = abs(log(elapsed_s / predicted_s))
         usual = max(self._surprise, SURPRISE_FLOOR)
         weight = min(1.0, OUTLIER_SURPRISES * usual / surprise) if surprise else 1.0

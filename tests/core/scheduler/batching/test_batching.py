@@ -1,7 +1,7 @@
 """Decision tables list the picks of each batching policy over a linear clock."""
 
 import pytest
-from support.linear_latency import NOW
+from support.linear_latency import NOW, LinearLatency
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.request import Slo
@@ -273,6 +273,38 @@ def test_unified_batch_prefills_what_slack_pays_for(compose, case, tokens, reaso
     assert sum(n for _, n in picks) == tokens and reason in why
     assert got is (BatchKind.MIXED if tokens else BatchKind.DECODE)
     assert len(decodes) == num_decodes
+
+
+@pytest.mark.parametrize(
+    ("case", "tokens"),
+    [
+        # A step of 80 ms is planned as one of 64 ms: 20 for the batch, 20 for ten decodes.
+        ({"error": 1.0}, 40),
+        ({"error": 1.25}, 24),
+        # A quarter of what was saved makes the 80 ms 100.
+        ({"error": 1.25, "saved": 0.08}, 40),
+        # Decodes of 70 ms take 77, which may become 95: planned as one of 86 ms.
+        ({"error": 1.1, "decodes": 25}, 16),
+        ({"error": 1.25, "decodes": 25}, 0),
+        # Seven tenths of the target for the time between two tokens, planned as 56 ms.
+        ({"error": 1.25, "saved": 5.0, "slo": Slo(1.0, 0.1, 0.1)}, 16),
+        # Four more tokens at 40 ms each, known to take 50, save 0.2 s, a quarter of which is 50 ms.
+        ({"error": 1.25, "sure": 6}, 64),
+    ],
+)
+def test_unified_batch_plans_with_the_error_of_its_predictions(make_step, case, tokens):
+    decoding = [case.get("saved", 0.0)] * case.get("decodes", 10)
+    step = make_step(
+        "unified",
+        decoding,
+        begun=[300],
+        max_num_seqs=128,
+        latency=LinearLatency(0.02, case["error"]),
+        slo=case.get("slo", Slo(1.0, 0.1)),
+    )
+    for seq in step.inputs.decoding.values():
+        seq.sure_tokens = case.get("sure", 0)
+    assert sum(pick.num_tokens for pick in step.plan().picks) == tokens
 
 
 @pytest.mark.parametrize(
