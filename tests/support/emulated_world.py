@@ -36,12 +36,13 @@ SETTINGS = EngineSettings(
 
 
 def token_request(name: str, num_tokens: int = 20, prompt: int = 50) -> TokenRequest:
+    """Return a request that finds nothing of others in a prefix cache."""
     return TokenRequest(
         request_id=name,
         token_ids=tuple(range(1, prompt + 1)),
         max_new_tokens=num_tokens,
         sampling={"temperature": 0.0, "ignore_eos": True},
-        options={},
+        options={"cache_salt": name},
         restartable=True,
     )
 

@@ -103,7 +103,7 @@ class StatusSender:
         if self._has_receiver:
             try:
                 self._socket.send(data)
-            except (BlockingIOError, ConnectionError):
+            except OSError:  # full, or nobody receives any more
                 return False
         return True
 

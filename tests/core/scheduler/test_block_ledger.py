@@ -93,7 +93,7 @@ def test_block_ledger_of_an_engine_counts_what_requests_may_still_take():
     assert ledger.free == 6
     ledger.release("a")
     engine.free, engine.allocated = 10, 0
-    ledger.carried_out()
+    ledger.read_again()
     assert ledger.free == 10
     ledger.check()
 
@@ -107,17 +107,17 @@ def test_block_ledger_of_an_engine_counts_shared_blocks_once():
     ledger.grant("b", 5, num_shared=3)
     assert ledger.free == 4, "three of its blocks are there"
     engine.free, engine.allocated, engine._shared = 4, 9, {"a": 3, "b": 3}
-    ledger.carried_out()
+    ledger.read_again()
     assert ledger.free == 4
     ledger.release("a")
     assert ledger.free == 5, "before the engine frees the one block that only it has"
     engine.free, engine.allocated, engine._shared = 5, 5, {}
-    ledger.carried_out()
+    ledger.read_again()
     assert ledger.free == 5
     ledger.release("b")
     assert ledger.free == 10
     engine.free, engine.allocated = 10, 0
-    ledger.carried_out()
+    ledger.read_again()
     ledger.check()
 
 

@@ -113,7 +113,7 @@ class Engine:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(requests, leavings, st.integers(22, 60), st.integers(0, 2), st.integers(1, 8))
 def test_requests_that_share_prompts_end_within_the_blocks_of_their_engine(
     name, make_latency, arriving, leaving, num_blocks, ahead, seats

@@ -31,7 +31,8 @@ class BlockLedger:
         "_held",
         "_hidden_states_per_block",
         "_num_reserved",
-        "_num_shared",
+        "_num_still_shared",
+        "_shared",
         "block_size",
         "num_blocks",
     )
@@ -49,15 +50,19 @@ class BlockLedger:
         self._cache = cache
         self._held: dict[str, int] = {}
         self._num_reserved = 0
-        # By the grants and releases that the engine has not carried out yet.
-        self._num_shared = 0
+        # What the engine has not carried out yet: blocks that it will share by a grant, and blocks
+        # that it will not have back by a release.
+        self._shared: dict[str, int] = {}
+        self._num_still_shared = 0
 
     @property
     def free(self) -> int:
         """Return the number of blocks that are reserved for no request."""
         if self._cache is None:
             return self.num_blocks - self._num_reserved
-        return self._cache.free + self._num_shared - (self._num_reserved - self._cache.allocated)
+        num_to_allocate = self._num_reserved - self._cache.allocated
+        num_to_share = sum(self._shared.values()) - self._num_still_shared
+        return self._cache.free + num_to_share - num_to_allocate
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -82,7 +87,8 @@ class BlockLedger:
             f"{num_blocks} blocks granted, {num_shared} of them shared, of {free} free"
         )
         self._num_reserved += num_blocks
-        self._num_shared += num_shared
+        if num_shared:
+            self._shared[request_id] = num_shared
         self._held[request_id] = self.held_by(request_id) + num_blocks
 
     def transfer(self, giver: str, taker: str, num_blocks: int) -> None:
@@ -95,12 +101,17 @@ class BlockLedger:
     def release(self, request_id: str) -> None:
         """Take a request's reservation back."""
         self._num_reserved -= self._held.pop(request_id, 0)
+        self._shared.pop(request_id, None)
         if self._cache is not None:
-            self._num_shared -= self._cache.shared_by(request_id)
+            self._num_still_shared += self._cache.shared_by(request_id)
 
-    def carried_out(self) -> None:
-        """Note that the engine's record shows all grants and releases."""
-        self._num_shared = 0
+    def read_again(self) -> None:
+        """Note that the engine's record has changed. It shows all releases; a grant shows once the
+        request has begun."""
+        self._num_still_shared = 0
+        if self._cache is not None and self._shared:
+            hits = {name: self._cache.find(name).num_held_blocks for name in self._shared}
+            self._shared = {name: num_held for name, num_held in hits.items() if num_held}
 
     def check(self) -> None:
         """Assert that the counts agree. The scheduler calls it when idle."""

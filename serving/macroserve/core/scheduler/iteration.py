@@ -113,11 +113,18 @@ class IterationInputs:
         return self.prefilled_s < limit_s and self.overdue
 
     def hit(self, seq: Sequence) -> Hit:
-        """Return what the prefix cache has of a waiting prompt. A sequence that loses its cache in
-        this iteration must not begin again in it, and finds nothing."""
-        if self.cache is None or (self.preempted and seq in self.preempted):
+        """Return what the prefix cache has of a waiting prompt.
+
+        A sequence that loses its cache in this iteration must not begin again in it, and finds
+        nothing. The engine has not taken its blocks yet, so none counts as held by others.
+        """
+        if self.cache is None:
             return MISS
-        return self.cache.find(seq.request_id)
+        if not self.preempted:
+            return self.cache.find(seq.request_id)
+        if seq in self.preempted:
+            return MISS
+        return Hit(self.cache.find(seq.request_id).num_tokens)
 
     def predict_s(self, picks: Many[Pick]) -> float:
         """Return the predicted time of a batch of these prefills alone, seconds."""

@@ -159,12 +159,14 @@ class Running:
         last, and alone it fits. The blocks left over are fewer than the first preempted sequence
         needs to come back, so that none does in the same iteration.
         """
+        self.blocks.read_again()
         preempted: list[Sequence] = []
         paused = () if self._queue_responses else tuple(self.paused.values())
         for seq in (*paused, *self.decoding.short):
             while seq.state is not State.WAITING and not self._extend(seq):
-                if seq.borrowers:
-                    preempted.append(self._preempt(seq.borrowers[-1]))
+                borrowers = [b for b in seq.borrowers if b.state is not State.ENDING]
+                if borrowers:
+                    preempted.append(self._preempt(borrowers[-1]))
                 elif self._pause_when_full:
                     self._pause(seq)
                     break

@@ -324,7 +324,7 @@ class InstanceScheduler:
     def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
         """Count the tokens computed and made by a batch; return the sequences with a first
         token."""
-        self.running.blocks.carried_out()
+        self.running.blocks.read_again()
         if batch.decodes:
             self.averages.observe_decodes(batch.predicted_s, max(1, result.decoded))
         if result.decoded:
