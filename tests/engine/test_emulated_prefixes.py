@@ -14,7 +14,12 @@ from macroserve.core.scheduler.sequence import State
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.emulated import EMULATED_DEVICE, EMULATED_MODEL, EmulatedEngine
-from macroserve.engine.emulated_executor import EmulatedExecutor, GenerateBody, SamplingFields
+from macroserve.engine.emulated_executor import (
+    EmulatedExecutor,
+    GenerateBody,
+    SamplingFields,
+    Stream,
+)
 from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.settings import EngineSettings
 
@@ -52,11 +57,12 @@ class World:
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def add(self, name: str, prompt: list[int], num_tokens: int = 5, salt: str = "") -> None:
+    def add(self, name: str, prompt: list[int], num_tokens: int = 5, salt: str = "") -> Stream:
         fields = SamplingFields(max_tokens=num_tokens)
-        self.executor.add(GenerateBody(prompt, name, fields, cache_salt=salt))
+        stream = self.executor.add(GenerateBody(prompt, name, fields, cache_salt=salt))
         request = Request(name, self.now, len(prompt), num_tokens, SLO)
         assert self.policy.add_request(request, self.now) is None
+        return stream
 
     def step(self) -> bool:
         """Run one batch; return whether there was one."""
@@ -90,8 +96,10 @@ def test_same_prompt_again_computes_its_last_block_alone(world: World) -> None:
     world.add("first", PROMPT)
     first_s = world.finish()
     world.results.clear()
-    world.add("again", PROMPT)
+    stream = world.add("again", PROMPT)
     again_s = world.finish()
+    num_cached = [stream.choices.get_nowait().num_cached for _ in range(stream.choices.qsize())]
+    assert num_cached == [992, 0, 0, 0, 0], "with the first token"
     status = world.policy.status(world.now)
     assert (status.prompt_tokens, status.cached_tokens) == (2000, 992)
     assert sum(result.prefilled.get("again", 0) for result in world.results) == 8

@@ -36,6 +36,7 @@ API = {
     "enable_request_id_headers": True,
     "enable_force_include_usage": True,
 }
+NUM_CACHED = 48
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 
@@ -50,7 +51,8 @@ class FakeStreamer:
 
     async def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
         self.requests.append(request)
-        yield Choice(self.encode(self.text), "stop")
+        yield Choice(self.encode(self.text)[:1], num_cached=NUM_CACHED)
+        yield Choice(self.encode(self.text)[1:], "stop")
 
 
 class AllAdmitted(GrammarChecks):
@@ -109,6 +111,23 @@ def test_text_app_with_api_options_applies_all_of_them(settings: EngineSettings)
     assert [model["id"] for model in models.json()["data"]] == ["tiny", "other"]
     assert other.status_code == 200
     assert "<user>Hi" in seen[0]
+
+
+def test_usage_tells_the_cached_tokens_of_the_prompt(settings: EngineSettings) -> None:
+    text = {"model": "tiny", "prompt": "Hi", "max_tokens": 99}
+    streaming = {"stream": True, "stream_options": {"include_usage": True}}
+    *found, _ = answers(
+        replace(settings, api={**API, "enable_prompt_tokens_details": True}),
+        "Hello there",
+        chat(),
+        chat(**streaming),
+        ("POST", "/v1/completions", {"json": text}),
+        ("POST", "/v1/completions", {"json": text | streaming}),
+    )
+    for answer in found:
+        data = answer.text.rsplit("data: ", 2)[1] if "data: " in answer.text else answer.text
+        details = json.loads(data)["usage"]["prompt_tokens_details"]
+        assert details["cached_tokens"] == NUM_CACHED
 
 
 def test_text_app_without_api_options_offers_none(settings: EngineSettings) -> None:

@@ -99,3 +99,17 @@ async def test_request_that_has_met_a_stop_string_ends_as_stopped(started: Start
     async with asyncio.timeout(30):
         rest = [choice async for choice in choices]
     assert rest[-1].finish_reason == "stop"
+
+
+async def test_first_choice_tells_the_cached_tokens_of_the_prompt(started: Started) -> None:
+    engine, _ = started
+    block_size = engine.shape.block_size
+    prompt = [11 + position % 50 for position in range(3 * block_size + 1)]
+
+    async def num_cached(name: str) -> list[int]:
+        request = {**body(name, max_tokens=3), "token_ids": prompt}
+        return [choice.num_cached async for choice in await engine.submit(request)]
+
+    assert sum(await num_cached("computes")) == 0
+    first, *others = await num_cached("finds")
+    assert first == 3 * block_size and not any(others)

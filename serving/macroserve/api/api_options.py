@@ -134,7 +134,7 @@ class Api(Part):
     ] = Field(default_factory=dict, description="a mapping of template arguments")
     response_role: str = Field(default="assistant", min_length=1, description=NOT_EMPTY)
     return_tokens_as_token_ids: bool = Field(default=False, description="true or false")
-    enable_prompt_tokens_details: bool = Field(default=False, description="true or false")
+    enable_prompt_tokens_details: bool = Field(default=True, description="true or false")
     enable_force_include_usage: bool = Field(default=False, description="true or false")
     enable_request_id_headers: bool = Field(default=False, description="true or false")
     sse_keep_alive_interval: Seconds = Field(

@@ -40,6 +40,7 @@ class Stream:
         self._logprob_token_ids = body.sampling_params.logprob_token_ids
         self.num_emitted = 0
         self.num_computed = 0
+        self.num_cached = 0
         self.is_hidden = False
         self.choices: asyncio.Queue[Choice] = asyncio.Queue()
 
@@ -54,16 +55,18 @@ class Stream:
         continues on another instance gets the same.
         """
         token = 100 + (self._seed * 31 + self.num_tokens * 7) % 1000
+        num_cached = 0 if self.num_emitted else self.num_cached
         self.num_emitted += 1
         done = self.num_emitted >= self._max_tokens
-        self._put("length" if done else None, None, [token], self._logprobs(token))
+        reason = "length" if done else None
+        self.choices.put_nowait(Choice([token], reason, None, self._logprobs(token), num_cached))
         return token, done
 
     def abort(self, stop_reason: str) -> None:
-        self._put("abort", stop_reason, [], None)
+        self.choices.put_nowait(Choice([], "abort", stop_reason))
 
     def stop(self) -> None:
-        self._put("stop", None, [], None)
+        self.choices.put_nowait(Choice([], "stop"))
 
     def _logprobs(self, token: int) -> Logprobs | None:
         """Return artificial logprobs: the token is certain, the others equally unlikely."""
@@ -75,15 +78,6 @@ class Stream:
             *(TopLogprob(other, -10.0, rank) for rank, other in enumerate(others, start=2)),
         )
         return Logprobs((TokenLogprob(token, 0.0, 1, tops),))
-
-    def _put(
-        self,
-        finish_reason: str | None,
-        stop_reason: str | None,
-        token_ids: list[int],
-        logprobs: Logprobs | None,
-    ) -> None:
-        self.choices.put_nowait(Choice(token_ids, finish_reason, stop_reason, logprobs))
 
 
 class EmulatedExecutor:
@@ -125,6 +119,7 @@ class EmulatedExecutor:
         for prefill in batch.prefills:
             stream = self.streams[prefill.request_id]
             stream.is_hidden = prefill.hidden
+            stream.num_cached = cached.get(prefill.request_id, stream.num_cached)
             stream.num_computed += cached.get(prefill.request_id, 0)
         started = self._clock()
         await self._sleep(self._truth.predict(self._work(batch)))

@@ -36,10 +36,13 @@ class Item(msgspec.Struct, array_like=True):
     stop_reason: int | str | None = None
     logprobs: Logprobs | None = None
     error: StreamError | None = None
+    num_cached: int = 0
 
     @property
     def choice(self) -> Choice:
-        return Choice(self.token_ids, self.finish_reason, self.stop_reason, self.logprobs)
+        return Choice(
+            self.token_ids, self.finish_reason, self.stop_reason, self.logprobs, self.num_cached
+        )
 
 
 class Call(msgspec.Struct, frozen=True):

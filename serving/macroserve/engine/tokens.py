@@ -73,6 +73,8 @@ class Choice(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     logprobs: Logprobs | None = None
+    num_cached: int = 0
+    """With the first tokens: prompt tokens that the prefix cache had."""
 
 
 class StreamError(msgspec.Struct, frozen=True):

@@ -56,6 +56,7 @@ class ServingChoices(ServingTokens):
         request_metadata: RequestResponseMetadata,
     ) -> AsyncGenerator[Choice, None]:
         num_logprobs = request.sampling_params.logprobs
+        is_first = True
         # vLLM ends the request when its generator is closed, which nothing else does in time.
         async with aclosing(result_generator):
             async for result in result_generator:
@@ -67,7 +68,9 @@ class ServingChoices(ServingTokens):
                             output.finish_reason,
                             output.stop_reason,
                             None if num_logprobs is None else self._logprobs(output, num_logprobs),
+                            (result.num_cached_tokens or 0) if is_first else 0,
                         )
+                        is_first = False
 
     def _logprobs(self, output: CompletionOutput, num_logprobs: int) -> Logprobs:
         assert output.logprobs is not None, "vLLM returns the logprobs that were asked for"

@@ -31,6 +31,7 @@ from vllm.v1.engine.output_processor import (
     RequestOutputCollector,
     RequestState,
 )
+from vllm.v1.metrics.stats import PrefillStats
 from vllm.v1.outputs import LogprobsLists
 
 from macroserve.engine.tokens import (
@@ -290,6 +291,9 @@ def _output(request: EngineCoreRequest, choice: Choice) -> EngineCoreOutput:
         new_logprobs=_logprobs(choice.logprobs, request.sampling_params),
         finish_reason=_FINISH_REASONS[choice.finish_reason] if choice.finish_reason else None,
         stop_reason=choice.stop_reason,
+        prefill_stats=PrefillStats(num_cached_tokens=choice.num_cached)
+        if choice.num_cached
+        else None,
     )
 
 

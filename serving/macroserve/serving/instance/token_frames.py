@@ -54,7 +54,9 @@ class Connection:
         token_ids = choice.token_ids or []
         item = self._open.get(stream)
         if item is None or choice.logprobs or item.logprobs:
-            item = Item(stream, [*token_ids], logprobs=choice.logprobs)
+            item = Item(
+                stream, [*token_ids], logprobs=choice.logprobs, num_cached=choice.num_cached
+            )
             self._items.append(item)
             self._open[stream] = item
         else:
