@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray.serve.schema import ApplicationStatus
 from support.keys import source
 
 from macroserve.core.request import Slo
@@ -124,3 +125,20 @@ async def test_cells_are_those_that_were_deployed_and_not_deleted(
     await cells.deploy_cell("cell-1")
     await cells.delete_cell("cell-0")
     assert cells.cells == {"cell-1"}
+
+
+async def test_cell_that_could_not_be_deployed_is_none(
+    monkeypatch: pytest.MonkeyPatch, cells: RayCells
+) -> None:
+    def fail(app: Any, name: str) -> None:
+        raise DeployError("its replica does not start")
+
+    status = SimpleNamespace(applications={})
+    monkeypatch.setattr(ray_cells.serve, "status", lambda: status)
+    monkeypatch.setattr(ray_cells, "run_application", fail)
+    with pytest.raises(DeployError):
+        await cells.deploy_cell("cell-0")
+    assert not cells.cells
+    status.applications["cell-0"] = SimpleNamespace(status=ApplicationStatus.RUNNING)
+    await cells.deploy_cell("cell-0")
+    assert cells.cells == {"cell-0"}, "it runs after all"

@@ -94,12 +94,16 @@ class RayCells:
         """Start a cell scheduler; return when it runs, at once if it does already. Raises
         DeployError."""
         async with self._deploying[name]:
+            self._deployed.add(name)
             if (await self._applications()).get(name) == ApplicationStatus.RUNNING:
                 return
-            self._deployed.add(name)
             deployment: Any = CellDeployment
             app = deployment.bind(name, self._cell_options)
-            await asyncio.to_thread(run_application, app, name)
+            try:
+                await asyncio.to_thread(run_application, app, name)
+            except DeployError:
+                self._deployed.discard(name)  # who deploys it has to try again
+                raise
 
     async def delete_cell(self, name: str) -> None:
         """Delete a cell scheduler, if there is one of that name."""
