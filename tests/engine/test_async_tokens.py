@@ -56,6 +56,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> EngineSettings:
         slo=Slo(ttft_s=600.0, tpot_s=60.0),
         max_batch_tokens=512,
         hybrid_cache="Off",
+        # With a prefix cache: test_prefix_tokens.
+        prefix_caching="Off",
         args={"skip_tokenizer_init": True, "num_gpu_blocks_override": NUM_PAGES + 1},
     )
 
