@@ -91,6 +91,8 @@ class Traffic:
         body = {
             "model": "tiny-llama",
             "prompt": [7] * self._prompt_tokens,
+            # No prefix cache has the prompt of another request.
+            "cache_salt": f"{id(self)}-{self.sent}",
             "max_tokens": self._num_tokens,
             "ignore_eos": True,
             "temperature": 0,

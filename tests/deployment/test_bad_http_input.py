@@ -228,8 +228,9 @@ def test_overload_gets_429_with_retry_after(up: Up) -> None:
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(limits=limits, timeout=60, headers=HEADERS) as http:
             tasks = []
-            for _ in range(600):
-                body = completion(prompt=[9] * 500, max_tokens=2)
+            for number in range(600):
+                # No prefix cache has the prompt of another one.
+                body = completion(prompt=[9] * 500, max_tokens=2, cache_salt=str(number))
                 url = up.endpoint + "/v1/completions"
                 tasks.append(asyncio.create_task(http.post(url, json=body)))
                 await asyncio.sleep(0.002)
