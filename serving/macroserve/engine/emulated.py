@@ -114,7 +114,7 @@ class EmulatedEngine:
                 hidden_states_per_block=HIDDEN_PER_KV * settings.block_size if hybrid.on else None,
             ),
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
-            cache and cache.record,
+            cache.record if cache else None,
         )
         # Until its cell says that somebody is there to take it.
         self._policy.let_offload(False)

@@ -112,7 +112,7 @@ class SimulatedInstance:
         config = replace(spec.config, pool=pool)
         cache = PrefixCache(config.num_blocks, config.block_size) if spec.shares_prefixes else None
         self._cache = cache
-        self.policy = InstanceScheduler(config, spec.latency(), cache and cache.record)
+        self.policy = InstanceScheduler(config, spec.latency(), cache.record if cache else None)
         self.active: ActiveBatch | None = None
         self._execution_time_s = spec.execution_time_s
         self._pipeline = spec.pipeline

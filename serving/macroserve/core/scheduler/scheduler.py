@@ -330,8 +330,8 @@ class InstanceScheduler:
         if result.decoded:
             self._advance(batch, result, now)
         self._tally.cached_tokens += sum(result.cached.values())
-        for seq in self.running.prefill(result.prefilled, result.cached):
-            self._start_decoding(seq)
+        for complete in self.running.prefill(result.prefilled, result.cached):
+            self._start_decoding(complete)
         first: list[Sequence] = []
         for request_id, num_tokens in result.emitted.items():
             if seq := self.sequences.get(request_id):
