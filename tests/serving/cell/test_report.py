@@ -1,5 +1,7 @@
 """The report of a cell tells what its instances told."""
 
+from dataclasses import replace
+
 from support.emulated_world import SETTINGS, running, token_request
 
 from macroserve.core.status import Pool
@@ -8,7 +10,7 @@ from macroserve.core.status import Pool
 async def test_report_of_a_cell_has_the_last_minutes_hits_and_the_engines_decision() -> None:
     async with running({"cell-0": {"a": Pool.LP}}) as world:
         for name in ("first", "again"):
-            await world.tokens(token_request(name, 5, 100))
+            await world.tokens(replace(token_request(name, 5, 100), options={}))
 
         async def counted() -> bool:
             return world.cells["cell-0"].report().cell.finished == 2
