@@ -75,7 +75,7 @@ class FakeDeployment:
     in_round: bool = False
     served_tls: ServedTls = PLAIN
     ingress_stays: bool = False
-    """Whether the ingress's pod of an earlier template goes on with what it has."""
+    """The ingress's pod of an earlier template goes on with what it has."""
 
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)

@@ -59,7 +59,7 @@ class InstanceHandle:
     control: str
     """Base URL of its control server."""
     prefix_caching: str = ""
-    """Whether prompts share the cache blocks of a common beginning, and why."""
+    """The decision on prefix caching says ``on: `` or ``off: ``, and the reason."""
     issued_at: int = 0
     """Unix time, seconds; set by ``sign``."""
     expires_at: int = 0

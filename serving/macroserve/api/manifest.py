@@ -111,7 +111,7 @@ class Engine(Part):
     prefix_caching: Annotated[Literal["Auto", "On", "Off"], BeforeValidator(_on_or_off)] = Field(
         default="Auto", description="Auto, On or Off"
     )
-    """Whether prompts share the cache blocks of a common beginning."""
+    """The setting lets prompts share the cache blocks of a common beginning."""
     dtype: Literal["auto", "float16", "bfloat16", "float32"] = Field(
         default="auto", description="auto, float16, bfloat16 or float32"
     )

@@ -93,5 +93,5 @@ class BatchResult:
     decoded: int = 0
     """Tokens that became visible of each decode of the batch that ``emitted`` does not name."""
     cached: Mapping[str, int] = field(default_factory=dict)
-    """Prompt tokens found in the prefix cache, by request id, of the prefills that begin and of
-    which any were found or expected."""
+    """Prompt tokens found in the prefix cache, by request id, of the prefills that begin; none are
+    named by executors without one."""

@@ -36,7 +36,7 @@ from macroserve.engine.emulated_executor import (
 )
 from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.engine import EngineShape
-from macroserve.engine.hybrid_cache import HybridCacheFit, decide_hybrid_cache
+from macroserve.engine.hybrid_cache import SHARED, HybridCacheFit, decide_hybrid_cache
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
@@ -77,7 +77,7 @@ class EmulatedEngine:
             strategy(settings.strategy),
             settings.hybrid_cache,
             lambda: (
-                "prefix caching would share a page whatever it holds"
+                SHARED
                 if settings.prefix_caching == "On"
                 else HybridCacheFit(1 / HIDDEN_PER_KV, direct=False)
             ),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from macroserve.core.strategy import HybridCache, Strategy
 from macroserve.engine.cache_decision import CacheDecision
 
+SHARED = "prefix caching would share a page whatever it holds"
 MADE_AGAIN = (
     "keys and values would be made of hidden states again at every step (rotary embedding), which "
     "takes more time than strategy {} gives for memory"

@@ -22,7 +22,7 @@ CANCEL_PATH = "/macroserve/cancel"
 CONNECTION_HEADER = "X-Macroserve-Connection"
 """Header of ``GET FRAMES_PATH`` with the connection's id, which the ingress draws at random."""
 MAX_FRAME_BYTES = 64 << 20
-"""Of one frame, and of one call."""
+"""A frame, or a call, has at most so many bytes."""
 _LENGTH_BYTES = 4
 
 

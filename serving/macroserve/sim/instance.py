@@ -47,7 +47,7 @@ class InstanceSpec:
     pipeline: Pipeline | None = None
     """Stages of an instance; None: one stage."""
     shares_prefixes: bool = False
-    """Whether an instance has a prefix cache."""
+    """Each instance has a prefix cache."""
 
     @staticmethod
     def known(config: InstanceConfig, latency: FixedLatencyModel) -> "InstanceSpec":

@@ -88,8 +88,8 @@ class Fleet:
     cells: frozenset[str] | None = frozenset()
     """Cells whose schedulers run; None while not all of them can be asked."""
     outdated_ingresses: bool = False
-    """Whether ingresses of an earlier revision run. They may reach outdated instances alone, such
-    as where one side has TLS."""
+    """Ingresses of an earlier revision run. They may reach outdated instances alone, such as where
+    one side has TLS."""
 
 
 @dataclass(frozen=True, slots=True)

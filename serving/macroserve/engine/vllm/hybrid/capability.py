@@ -8,7 +8,7 @@ from vllm.model_executor.models.opt import OPTAttention
 from vllm.model_executor.models.qwen2 import Qwen2Attention
 from vllm.v1.kv_cache_interface import is_quantized_kv_cache
 
-from macroserve.engine.hybrid_cache import HybridCacheFit
+from macroserve.engine.hybrid_cache import SHARED, HybridCacheFit
 
 ATTENTION: dict[str, type[nn.Module]] = {
     "LlamaForCausalLM": LlamaAttention,
@@ -70,7 +70,7 @@ def why_not(config: VllmConfig) -> str | None:
     if config.parallel_config.decode_context_parallel_size > 1:
         return "decode context parallelism divides a request's pages among ranks"
     if config.cache_config.enable_prefix_caching:
-        return "prefix caching would share a page whatever it holds"
+        return SHARED
     if model.get_hidden_size() % config.parallel_config.tensor_parallel_size:
         return "its ranks cannot share a hidden state evenly"
     return None
