@@ -3,8 +3,9 @@
 import pytest
 from support.experiment import EXPERIMENT
 
+from macroserve.core.block_pool import BlockPool
 from macroserve.core.strategies import STRATEGIES
-from macroserve.sim.prefixes import PrefixCache
+from macroserve.sim.prefixes import block_hashes
 from macroserve.sim.results import AT_END, RunResult
 from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import Arrival
@@ -68,8 +69,8 @@ def test_prompts_that_share_nothing_take_as_long_as_without_a_cache() -> None:
 def test_prompt_finds_the_tokens_of_the_same_block_ids(
     num_tokens: int, block_ids: tuple[int, ...], num_found: int
 ) -> None:
-    cache = PrefixCache(1000, 16)
-    cache.add("first", 2048, (1, 2, 3, 4))
-    cache.record.compute("first", 2048)
-    cache.add("next", num_tokens, block_ids)
-    assert cache.record.find("next").num_tokens == num_found
+    pool = BlockPool(1000, 16)
+    pool.add("first", 2048, block_hashes(2048, (1, 2, 3, 4), 16))
+    pool.compute("first", 2048)
+    pool.add("next", num_tokens, block_hashes(num_tokens, block_ids, 16))
+    assert pool.find("next").num_tokens == num_found

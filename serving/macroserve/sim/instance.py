@@ -9,6 +9,7 @@ from operator import mul
 from typing import NamedTuple
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason
+from macroserve.core.block_pool import BlockPool
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.refusal import Refusal
@@ -16,7 +17,7 @@ from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.sim.device import DecodingBatch, SimRequest
 from macroserve.sim.hardware.pipeline import Pipeline
-from macroserve.sim.prefixes import PrefixCache
+from macroserve.sim.prefixes import block_hashes
 
 MAX_RUN_STEPS = 32
 """Decode steps that one event may stand for; with 1 each step would be decided anew."""
@@ -110,9 +111,9 @@ class SimulatedInstance:
     def __init__(self, name: str, pool: Pool, spec: InstanceSpec) -> None:
         self.name = name
         config = replace(spec.config, pool=pool)
-        cache = PrefixCache(config.num_blocks, config.block_size) if spec.shares_prefixes else None
+        cache = BlockPool(config.num_blocks, config.block_size) if spec.shares_prefixes else None
         self._cache = cache
-        self.policy = InstanceScheduler(config, spec.latency(), cache.record if cache else None)
+        self.policy = InstanceScheduler(config, spec.latency(), cache)
         self.active: ActiveBatch | None = None
         self._execution_time_s = spec.execution_time_s
         self._pipeline = spec.pipeline
@@ -148,14 +149,16 @@ class SimulatedInstance:
         """Queue a request, and truncate the active batch, which was advanced to ``now``."""
         request = record.request
         if self._cache is not None:
-            self._cache.add(request.request_id, request.num_prompt_tokens, record.block_ids)
+            num_tokens = request.num_prompt_tokens
+            hashes = block_hashes(num_tokens, record.block_ids, self._block_size)
+            self._cache.add(request.request_id, num_tokens, hashes)
         refusal = self.policy.add_request(request, now)
         if refusal is None:
             self._records[request.request_id] = record
             if self.active is not None:
                 self.active.truncate()
         elif self._cache is not None:
-            self._cache.record.remove(request.request_id)
+            self._cache.remove(request.request_id)
         return refusal
 
     def expect(self, record: SimRequest) -> bool:
@@ -264,12 +267,12 @@ class SimulatedInstance:
         if self._cache is None:
             return {}
         for record, _ in left:
-            self._cache.record.remove(record.request.request_id)
+            self._cache.remove(record.request.request_id)
         cached: dict[str, int] = {}
         for prefill in batch.prefills:
             record = self._records[prefill.request_id]
             if not record.num_computed:
-                record.num_computed = self._cache.record.find(prefill.request_id).num_tokens
+                record.num_computed = self._cache.find(prefill.request_id).num_tokens
                 cached[prefill.request_id] = record.num_computed
         return cached
 
@@ -278,12 +281,12 @@ class SimulatedInstance:
         if self._cache is None:
             return
         for request_id in batch.preempted:
-            self._cache.record.release(request_id)
+            self._cache.release(request_id)
         for prefill in batch.prefills:
             computed = self._records[prefill.request_id].num_computed
-            self._cache.record.compute(prefill.request_id, computed)
+            self._cache.compute(prefill.request_id, computed)
         for request_id in ended:
-            self._cache.record.remove(request_id)
+            self._cache.remove(request_id)
 
     def _preempt(self, request_id: str) -> None:
         self._records[request_id].num_computed = 0

@@ -1,30 +1,17 @@
-"""A simulated instance's prefix cache knows prompts by the block ids of their trace."""
+"""The block ids of a trace tell which prompts begin with the same blocks."""
 
-from macroserve.core.block_pool import BlockPool
 from macroserve.workload.arrivals import BLOCK_TOKENS
 
 
-class PrefixCache:
-    """The cache follows the prompts alone: no trace tells which prompts repeat a response.
+def block_hashes(num_tokens: int, block_ids: tuple[int, ...], block_size: int) -> list[int]:
+    """Return the hashes of a prompt's full cache blocks that lie in one block of the trace.
 
-    Attributes:
-        record: the pool, which the scheduler reads.
+    They follow the prompt alone: no trace tells which prompts repeat a response.
     """
-
-    def __init__(self, num_blocks: int, block_size: int) -> None:
-        self.record = BlockPool(num_blocks, block_size)
-        self._block_size = block_size
-
-    def add(self, request_id: str, num_tokens: int, block_ids: tuple[int, ...]) -> None:
-        self.record.add(request_id, num_tokens, self._hashes(num_tokens, block_ids))
-
-    def _hashes(self, num_tokens: int, block_ids: tuple[int, ...]) -> list[int]:
-        """Return the hashes of the blocks that lie in the prompt and in one block of the trace."""
-        hashes: list[int] = []
-        so_far = 0
-        for index, block_id in enumerate(block_ids):
-            so_far = hash((so_far, block_id))
-            start, end = index * BLOCK_TOKENS, min(num_tokens, (index + 1) * BLOCK_TOKENS)
-            num_blocks = (end - start) // self._block_size
-            hashes += [hash((so_far, number)) for number in range(num_blocks)]
-        return hashes
+    hashes: list[int] = []
+    so_far = 0
+    for index, block_id in enumerate(block_ids):
+        so_far = hash((so_far, block_id))
+        start, end = index * BLOCK_TOKENS, min(num_tokens, (index + 1) * BLOCK_TOKENS)
+        hashes += [hash((so_far, number)) for number in range((end - start) // block_size)]
+    return hashes
