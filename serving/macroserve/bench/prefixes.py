@@ -16,10 +16,8 @@ from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from macroserve.bench.real_engine import PATIENCE_S, VOCABULARY, started
-from macroserve.core.latency import LatencyModel
+from macroserve.bench.real_engine import PATIENCE_S, learned, prompt_tokens, started
 from macroserve.core.request import Slo
-from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine
@@ -49,9 +47,9 @@ class Load:
         num_shared = int(self.share * PROMPT_TOKENS)
         prompts: Prompts = []
         for _ in range(NUM_GROUPS):
-            shared = _some(random, num_shared)
+            shared = prompt_tokens(random, num_shared)
             prompts += [
-                [*shared, *_some(random, PROMPT_TOKENS - num_shared)]
+                [*shared, *prompt_tokens(random, PROMPT_TOKENS - num_shared)]
                 for _ in range(PROMPTS_PER_GROUP)
             ]
         random.shuffle(prompts)
@@ -97,7 +95,7 @@ async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[fl
     """Return the relative errors of the predicted prefills of prompts that find their beginning."""
     errors: list[float] = []
     for prompt in prompts:
-        latency = await _latency(engine)
+        latency = await learned(engine)
         ttft_s, num_cached = await _generate(engine.llm, prompt, str(next(names)))
         if num_cached:
             predicted_s = latency.prefill_s(len(prompt) - num_cached, num_cached)
@@ -105,12 +103,6 @@ async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[fl
         if len(errors) == NUM_ALONE:
             break
     return errors
-
-
-async def _latency(engine: VllmEngine) -> LatencyModel:
-    learned = await engine.command("latency")
-    shapes = ModelShape(**learned["model"]), DeviceShape(**learned["device"])
-    return LatencyModel(*shapes, learned["coefficients"])
 
 
 async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[float, int]:
@@ -135,11 +127,7 @@ async def _stock(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
     args = replace(engine_args(settings, Pool.LP, None), scheduler_cls=None, additional_config={})
     llm = AsyncLLM.from_engine_args(args)
     try:
-        await _generate(llm, _some(Random("warm-up"), PROMPT_TOKENS), "warm-up")
+        await _generate(llm, prompt_tokens(Random("warm-up"), PROMPT_TOKENS), "warm-up")
         yield llm
     finally:
         llm.shutdown()
-
-
-def _some(random: Random, num_tokens: int) -> list[int]:
-    return random.choices(range(1, VOCABULARY), k=num_tokens)

@@ -14,10 +14,9 @@ from statistics import median
 
 import numpy as np
 
-from macroserve.bench.real_engine import serve, started
+from macroserve.bench.real_engine import learned, serve, started
 from macroserve.core.latency import LatencyModel
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
 from macroserve.engine.engine import EngineShape
@@ -107,12 +106,10 @@ class Profile:
 
     def instance_spec(self, settings: EngineSettings) -> InstanceSpec:
         """Return the engine as the simulator describes it."""
-        learned, block_size = self.latency, self.shape.block_size
+        own, block_size = self.latency, self.shape.block_size
         hidden_states_per_block = None
-        if learned.rebuild_s_per_token is not None:
-            hidden_states_per_block = (
-                block_size * learned.model.kv_size // learned.model.hidden_size
-            )
+        if own.rebuild_s_per_token is not None:
+            hidden_states_per_block = block_size * own.model.kv_size // own.model.hidden_size
         config = InstanceConfig(
             strategy=strategy(settings.strategy),
             pool=Pool.LP,
@@ -127,9 +124,7 @@ class Profile:
         return InstanceSpec(
             config,
             self.seconds,
-            lambda: LatencyModel(
-                learned.model, learned.device, learned.coefficients, learned.rebuild_s_per_token
-            ),
+            lambda: LatencyModel(own.model, own.device, own.coefficients, own.rebuild_s_per_token),
             cycle([self.churn * times for times in self.jitter]),
         )
 
@@ -147,8 +142,8 @@ async def measure(settings: EngineSettings) -> Profile:
     async with started(replace(settings, strategy=HYBRID)) as engine:
         rho_s = (await engine.command("latency"))["rebuild_s_per_token"]
         shape = engine.shape
-    learned = profile.latency
-    latency = FixedLatencyModel(learned.model, learned.device, learned.coefficients, rho_s)
+    own = profile.latency
+    latency = FixedLatencyModel(own.model, own.device, own.coefficients, rho_s)
     return replace(profile, shape=shape, latency=latency)
 
 
@@ -175,7 +170,7 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     lone_s = _usual_s(decodes[1])
     bare = Profile(
         engine.shape,
-        await _learned(engine),  # at the end: by now it has met every kind of batch
+        await learned(engine),  # at the end: by now it has met every kind of batch
         decodes_beyond_s={0: 0.0},
         prefills_beyond_s={0: 0.0},
         churn=1.0,
@@ -190,14 +185,6 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
         },
     )
     return replace(found, churn=median(served_s) / found.serves_within_s(settings, at_once))
-
-
-async def _learned(engine: VllmEngine) -> FixedLatencyModel:
-    """Return the latency model of the engine's scheduler."""
-    learned = await engine.command("latency")
-    return FixedLatencyModel(
-        ModelShape(**learned["model"]), DeviceShape(**learned["device"]), learned["coefficients"]
-    )
 
 
 def _mixed(longest: int, random: Random) -> list[Arrival]:

@@ -12,10 +12,12 @@ from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
 from macroserve.core.request import Slo
+from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.sim.instance import FixedLatencyModel
 from macroserve.workload.arrivals import Arrival
 
 VOCABULARY = 1000
@@ -82,7 +84,9 @@ async def _generate(
         output_kind=RequestOutputKind.DELTA,
         extra_args=tag.to_args(),
     )
-    prompt = TokensPrompt(prompt_token_ids=_tokens(request_id, arrival.num_prompt_tokens))
+    prompt = TokensPrompt(
+        prompt_token_ids=prompt_tokens(Random(request_id), arrival.num_prompt_tokens)
+    )
     tokens_s: list[float] = []
     async for output in engine.llm.generate(prompt, params, request_id):
         at_s = perf_counter() - arrived_s
@@ -90,6 +94,14 @@ async def _generate(
     return Answer(tuple(tokens_s))
 
 
-def _tokens(request_id: str, num_tokens: int) -> list[int]:
-    """Return a prompt of which no other request has a beginning, so that no prefix cache has it."""
-    return Random(request_id).choices(range(1, VOCABULARY), k=num_tokens)
+def prompt_tokens(random: Random, num_tokens: int) -> list[int]:
+    """Draw a prompt of which no other has a beginning, so that no prefix cache has it."""
+    return random.choices(range(1, VOCABULARY), k=num_tokens)
+
+
+async def learned(engine: VllmEngine) -> FixedLatencyModel:
+    """Return the latency model of the engine's scheduler."""
+    said = await engine.command("latency")
+    return FixedLatencyModel(
+        ModelShape(**said["model"]), DeviceShape(**said["device"]), said["coefficients"]
+    )
