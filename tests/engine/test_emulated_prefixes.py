@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
+from support.iterated import QueueReader
 
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.latency import LatencyModel
@@ -18,7 +19,6 @@ from macroserve.engine.emulated_executor import (
     EmulatedExecutor,
     GenerateBody,
     SamplingFields,
-    Stream,
 )
 from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.settings import EngineSettings
@@ -57,12 +57,13 @@ class World:
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def add(self, name: str, prompt: list[int], num_tokens: int = 5, salt: str = "") -> Stream:
+    def add(self, name: str, prompt: list[int], num_tokens: int = 5, salt: str = "") -> QueueReader:
         fields = SamplingFields(max_tokens=num_tokens)
-        stream = self.executor.add(GenerateBody(prompt, name, fields, cache_salt=salt))
+        reader = QueueReader()
+        self.executor.add(GenerateBody(prompt, name, fields, cache_salt=salt), reader)
         request = Request(name, self.now, len(prompt), num_tokens, SLO)
         assert self.policy.add_request(request, self.now) is None
-        return stream
+        return reader
 
     def step(self) -> bool:
         """Run one batch; return whether there was one."""
@@ -96,9 +97,9 @@ def test_same_prompt_again_computes_its_last_block_alone(world: World) -> None:
     world.add("first", PROMPT)
     first_s = world.finish()
     world.results.clear()
-    stream = world.add("again", PROMPT)
+    reader = world.add("again", PROMPT)
     again_s = world.finish()
-    num_cached = [stream.choices.get_nowait().num_cached for _ in range(stream.choices.qsize())]
+    num_cached = [choice.num_cached for choice in asyncio.run(reader.rest())]
     assert num_cached == [992, 0, 0, 0, 0], "with the first token"
     status = world.policy.status(world.now)
     assert (status.prompt_tokens, status.cached_tokens) == (2000, 992)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import httpx
 import pytest
 
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, TokenRequest
+from macroserve.engine.tokens import Choice, Put, TokenRequest
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
@@ -49,10 +48,10 @@ class FakeStreamer:
         self.encode: Any = None
         self.requests: list[TokenRequest] = []
 
-    async def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
+    async def stream(self, request: TokenRequest, put: Put) -> None:
         self.requests.append(request)
-        yield Choice(self.encode(self.text)[:1], num_cached=NUM_CACHED)
-        yield Choice(self.encode(self.text)[1:], "stop")
+        put(Choice(self.encode(self.text)[:1], num_cached=NUM_CACHED))
+        put(Choice(self.encode(self.text)[1:], "stop"))
 
 
 class AllAdmitted(GrammarChecks):

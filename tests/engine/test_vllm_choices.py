@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from support.iterated import QueueReader
 
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
@@ -50,7 +51,8 @@ async def by_events(app: Starlette, request: dict[str, Any]) -> list[Choice]:
 async def test_choices_are_those_of_the_events(started: Started, sampling: dict[str, Any]) -> None:
     engine, app = started
     expected = await by_events(app, body("events", **sampling))
-    found = [choice async for choice in await engine.submit(body("choices", **sampling))]
+    await engine.submit(body("choices", **sampling), reader := QueueReader())
+    found = await reader.rest()
     assert [t for c in found for t in c.token_ids or []] == [
         t for c in expected for t in c.token_ids or []
     ]
@@ -77,27 +79,27 @@ async def test_request_that_vllm_refuses_is_refused_without_its_prompt(
 ) -> None:
     engine, _ = started
     with pytest.raises(RefusedError, match=says) as refused:
-        await engine.submit({**body("wrong"), "token_ids": [123456, 7], **wrong})
+        await engine.submit({**body("wrong"), "token_ids": [123456, 7], **wrong}, QueueReader())
     assert refused.value.status in (400, 404)
     assert "123456" not in refused.value.message
 
 
-async def test_choices_that_are_closed_end_the_request(started: Started) -> None:
+async def test_request_whose_reader_leaves_ends(started: Started) -> None:
     engine, _ = started
-    choices = await engine.submit(body("closed", max_tokens=900))
-    assert (await anext(choices)).token_ids
+    leave = await engine.submit(body("closed", max_tokens=900), reader := QueueReader())
+    assert (await reader.next()).token_ids
     assert engine.num_unfinished == 1
-    await choices.aclose()
+    await leave()
     assert engine.num_unfinished == 0
 
 
 async def test_request_that_has_met_a_stop_string_ends_as_stopped(started: Started) -> None:
     engine, _ = started
-    choices = await engine.submit(body("stopped", max_tokens=900))
-    assert (await anext(choices)).token_ids
+    await engine.submit(body("stopped", max_tokens=900), reader := QueueReader())
+    assert (await reader.next()).token_ids
     await engine.end_stopped(Stopped("stopped", 1))
     async with asyncio.timeout(30):
-        rest = [choice async for choice in choices]
+        rest = await reader.rest()
     assert rest[-1].finish_reason == "stop"
 
 
@@ -108,7 +110,8 @@ async def test_first_choice_tells_the_cached_tokens_of_the_prompt(started: Start
 
     async def num_cached(name: str) -> list[int]:
         request = {**body(name, max_tokens=3), "token_ids": prompt}
-        return [choice.num_cached async for choice in await engine.submit(request)]
+        await engine.submit(request, reader := QueueReader())
+        return [choice.num_cached for choice in await reader.rest()]
 
     assert sum(await num_cached("computes")) == 0
     first, *others = await num_cached("finds")

@@ -13,7 +13,7 @@ from macroserve.core.request import Slo
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import TokenRequest
+from macroserve.engine.tokens import Choice, TokenRequest
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.cell.server import CellServer
 from macroserve.serving.ingress.cell_directory import CellDirectory
@@ -130,7 +130,9 @@ class World:
         self.instances.pop(name).kill()
 
     async def tokens(self, request: TokenRequest) -> list[int]:
-        return [t async for c in self.dispatcher.stream(request) for t in c.token_ids or ()]
+        found: list[Choice] = []
+        await self.dispatcher.stream(request, found.append)
+        return [token for choice in found for token in choice.token_ids or ()]
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the value of an ingress metric, or 0 if nothing was counted."""

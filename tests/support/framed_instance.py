@@ -1,7 +1,7 @@
 """An instance's token server without an engine: a test says which tokens come."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +14,9 @@ from support.keys import live
 
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
+from macroserve.engine.engine import Leave
 from macroserve.engine.token_frames import CANCEL_PATH
-from macroserve.engine.tokens import STOPPED_PATH, Choice, RefusedError
+from macroserve.engine.tokens import STOPPED_PATH, Choice, RefusedError, TokenReader
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.ingress.attempt import SILENCE_S, InstanceClient
 from macroserve.serving.instance.token_frames import TokenFrames
@@ -29,24 +30,15 @@ class Sequence:
     """A request as the instance has it."""
 
     body: dict[str, Any]
-    coming: asyncio.Queue[Choice | Exception] = field(default_factory=asyncio.Queue)
+    reader: TokenReader
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nobody wants its tokens any more."""
 
     def put(self, *token_ids: int, finish: str | None = None, stop: str | None = None) -> None:
-        self.coming.put_nowait(Choice([*token_ids], finish, stop))
+        self.reader.put(Choice([*token_ids], finish, stop))
 
-    async def choices(self) -> AsyncGenerator[Choice, None]:
-        try:
-            while True:
-                got = await self.coming.get()
-                if isinstance(got, Exception):
-                    raise got
-                yield got
-                if got.finish_reason is not None:
-                    return
-        finally:
-            self.ended.set()
+    async def leave(self) -> None:
+        self.ended.set()
 
 
 @dataclass
@@ -56,6 +48,8 @@ class FramedInstance:
     taken: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a request has come; a test clears it."""
     refusal: RefusedError | None = None
+    early: tuple[int, ...] = ()
+    """Tokens of each request that come before the answer to its call."""
     paths: list[str] = field(default_factory=list)
     """Paths of all calls, as they came."""
     num_lost_cancels: int = 0
@@ -65,12 +59,15 @@ class FramedInstance:
     server: HttpServer | None = None
     frames: TokenFrames | None = None
 
-    async def submit(self, body: dict[str, Any]) -> AsyncGenerator[Choice, None]:
+    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
         if self.refusal is not None:
             raise self.refusal
-        self.sequences.append(sequence := Sequence(body))
+        self.sequences.append(sequence := Sequence(body, reader))
+        if self.early:
+            sequence.put(*self.early)
+            await asyncio.sleep(0.05)
         self.taken.set()
-        return sequence.choices()
+        return sequence.leave
 
     async def sequence(self, index: int = 0) -> Sequence:
         """Return a request, when it has come."""

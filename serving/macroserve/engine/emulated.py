@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -32,16 +32,21 @@ from macroserve.engine.emulated_executor import (
     EmulatedExecutor,
     GenerateBody,
     SamplingFields,
-    Stream,
 )
 from macroserve.engine.emulated_prefixes import PrefixCache
-from macroserve.engine.engine import EngineShape
+from macroserve.engine.engine import EngineShape, Leave
 from macroserve.engine.hybrid_cache import SHARED, HybridCacheFit, decide_hybrid_cache
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
-from macroserve.engine.tokens import GENERATE_PATH, Choice, RefusedError, Stopped
+from macroserve.engine.tokens import (
+    GENERATE_PATH,
+    Choice,
+    RefusedError,
+    Stopped,
+    TokenReader,
+)
 
 # What is emulated: Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
 EMULATED_MODEL = ModelShape(
@@ -146,30 +151,30 @@ class EmulatedEngine:
     def num_unfinished(self) -> int:
         return len(self._executor.streams)
 
-    async def submit(self, body: dict[str, Any]) -> "EmulatedChoices":
+    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
         try:
-            return self._submit(msgspec.convert(body, GenerateBody))
+            return self._submit(msgspec.convert(body, GenerateBody), reader)
         except msgspec.MsgspecError as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
 
     async def end_stopped(self, stopped: Stopped) -> None:
-        if stream := self._executor.streams.get(stopped.request_id):
-            stream.stop()
+        self._end(stopped.request_id, "stop")
 
     async def probe(self) -> None:
         self._num_probes += 1
         name = f"probe-{self._num_probes}"
         now = self._clock()
-        stream = self._executor.add(GenerateBody([1], name, SamplingFields(max_tokens=1)))
+        reader = _QueueReader()
+        self._executor.add(GenerateBody([1], name, SamplingFields(max_tokens=1)), reader)
         refusal = self._policy.add_request(
             Request(name, now, 1, 1, self._settings.slo, probe=True), now
         )
         assert refusal is None, refusal
         self._work.set()
         try:
-            await stream.choices.get()
+            await reader.choices.get()
         finally:
-            self._leave(name)
+            self._remove(name)
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         result = apply_command(self._policy, verb, argument)
@@ -186,15 +191,17 @@ class EmulatedEngine:
     # -- the endpoint
 
     async def _generate(self, http: HttpRequest) -> Response:
+        reader = _QueueReader()
         try:
-            choices = self._submit(msgspec.json.decode(await http.body(), type=GenerateBody))
+            body = msgspec.json.decode(await http.body(), type=GenerateBody)
+            leave = self._submit(body, reader)
         except msgspec.MsgspecError as error:
             return _refused(str(error))
         except RefusedError as refusal:
             return _refused(refusal.message)
-        return _StreamReply(choices)
+        return _StreamReply(reader, leave)
 
-    def _submit(self, body: GenerateBody) -> "EmulatedChoices":
+    def _submit(self, body: GenerateBody, reader: TokenReader) -> Leave:
         now = self._clock()
         args = body.sampling_params.extra_args
         tag = RequestTag.from_args(args, body.request_id, self._settings.slo)
@@ -203,20 +210,31 @@ class EmulatedEngine:
         )
         if body.request_id in self._executor.streams:
             raise RefusedError(HTTPStatus.BAD_REQUEST, Refusal.DUPLICATE)
-        stream = self._executor.add(body)
+        self._executor.add(body, reader)
         if refusal := self._policy.add_request(request, now):
             self._executor.remove(body.request_id)
             raise RefusedError(HTTPStatus.BAD_REQUEST, refusal)
         self._work.set()
         self._push_status()
-        return EmulatedChoices(stream, lambda: self._leave(body.request_id))
 
-    def _leave(self, request_id: str) -> None:
-        """Remove a stream whose reader is gone: if it left early, its blocks are free before the
+        async def leave() -> None:
+            self._remove(body.request_id)
+
+        return leave
+
+    def _end(self, request_id: str, finish_reason: str, stop_reason: str | None = None) -> None:
+        """End a stream before its last token."""
+        if stream := self._executor.streams.get(request_id):
+            stream.end(finish_reason, stop_reason)
+            self._remove(request_id)
+
+    def _remove(self, request_id: str) -> None:
+        """Remove a stream, if it is there. The blocks of one that left early are free before the
         next batch."""
-        self._executor.remove(request_id)
-        self._policy.finish(request_id)
-        self._push_status()
+        if request_id in self._executor.streams:
+            self._executor.remove(request_id)
+            self._policy.finish(request_id)
+            self._push_status()
 
     # -- the loop of a real engine
 
@@ -224,7 +242,7 @@ class EmulatedEngine:
         while True:
             batch = self._policy.schedule(self._clock())
             for item in batch.handed_back:
-                self._executor.streams[item.request_id].abort(HAND_BACK_PREFIX + item.reason)
+                self._end(item.request_id, "abort", HAND_BACK_PREFIX + item.reason)
             if batch.kind is BatchKind.IDLE:
                 self._push_status()
                 await self._work.wait()
@@ -233,6 +251,8 @@ class EmulatedEngine:
             heart.begin(batch.predicted_s)
             result = await self._executor.run(batch)
             self._policy.update(batch, result, self._clock())
+            for request_id in result.finished:
+                self._executor.remove(request_id)
             heart.end()
             self._push_status()
 
@@ -240,48 +260,40 @@ class EmulatedEngine:
         self._sender.send(self._policy.status(self._clock()))
 
 
-class EmulatedChoices:
-    """The choices of a stream leave the engine with its end, or when they are closed."""
+class _QueueReader:
+    """The reader keeps choices until they are taken."""
 
-    def __init__(self, stream: Stream, leave: Callable[[], None]) -> None:
-        self._stream = stream
-        self._leave: Callable[[], None] | None = leave
+    def __init__(self) -> None:
+        self.choices: asyncio.Queue[Choice] = asyncio.Queue()
 
-    def __aiter__(self) -> Self:
-        return self
+    def put(self, choice: Choice) -> None:
+        self.choices.put_nowait(choice)
 
-    async def __anext__(self) -> Choice:
-        if self._leave is None:
-            raise StopAsyncIteration
-        choice = await self._stream.choices.get()
-        if choice.finish_reason is not None:
-            await self.aclose()
-        return choice
-
-    async def aclose(self) -> None:
-        if self._leave is not None:
-            leave, self._leave = self._leave, None
-            leave()
+    def fail(self, message: str) -> None:
+        raise AssertionError(f"nothing fails here: {message}")
 
 
 class _StreamReply(StreamingResponse):
-    """The reply sends server-sent events, and closes the choices however it ends, also before the
-    first event."""
+    """The reply sends server-sent events. However it ends, also before the first event, its request
+    leaves the engine."""
 
-    def __init__(self, choices: EmulatedChoices) -> None:
-        super().__init__(self._events(choices), media_type="text/event-stream")
-        self._choices = choices
+    def __init__(self, reader: _QueueReader, leave: Leave) -> None:
+        super().__init__(self._events(reader), media_type="text/event-stream")
+        self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await self._choices.aclose()
+            await self._leave()
 
     @staticmethod
-    async def _events(choices: EmulatedChoices) -> AsyncIterator[bytes]:
-        async for choice in choices:
+    async def _events(reader: _QueueReader) -> AsyncIterator[bytes]:
+        finish_reason = None
+        while finish_reason is None:
+            choice = await reader.choices.get()
             yield b"data: " + msgspec.json.encode({"choices": [choice]}) + b"\n\n"
+            finish_reason = choice.finish_reason
         yield b"data: [DONE]\n\n"
 
 

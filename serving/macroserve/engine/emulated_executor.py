@@ -1,6 +1,5 @@
 """The emulated executor takes a device's time, and generates artificial tokens."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,7 @@ import msgspec
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.engine.emulated_prefixes import PrefixCache
-from macroserve.engine.tokens import Choice, Logprobs, TokenLogprob, TopLogprob
+from macroserve.engine.tokens import Choice, Logprobs, TokenLogprob, TokenReader, TopLogprob
 
 
 class SamplingFields(msgspec.Struct):
@@ -30,9 +29,10 @@ class GenerateBody(msgspec.Struct):
 
 
 class Stream:
-    """A stream is one sequence as the device holds it, with the queue to its reader."""
+    """A stream is one sequence as the device holds it."""
 
-    def __init__(self, body: GenerateBody) -> None:
+    def __init__(self, body: GenerateBody, reader: TokenReader) -> None:
+        self._reader = reader
         self._seed = sum(body.token_ids[:4])
         self._num_given = len(body.token_ids)
         self._max_tokens = body.sampling_params.max_tokens
@@ -42,7 +42,6 @@ class Stream:
         self.num_computed = 0
         self.num_cached = 0
         self.is_hidden = False
-        self.choices: asyncio.Queue[Choice] = asyncio.Queue()
 
     @property
     def num_tokens(self) -> int:
@@ -59,14 +58,12 @@ class Stream:
         self.num_emitted += 1
         done = self.num_emitted >= self._max_tokens
         reason = "length" if done else None
-        self.choices.put_nowait(Choice([token], reason, None, self._logprobs(token), num_cached))
+        self._reader.put(Choice([token], reason, None, self._logprobs(token), num_cached))
         return token, done
 
-    def abort(self, stop_reason: str) -> None:
-        self.choices.put_nowait(Choice([], "abort", stop_reason))
-
-    def stop(self) -> None:
-        self.choices.put_nowait(Choice([], "stop"))
+    def end(self, finish_reason: str, stop_reason: str | None = None) -> None:
+        """Tell the reader that the stream has ended without a further token."""
+        self._reader.put(Choice([], finish_reason, stop_reason))
 
     def _logprobs(self, token: int) -> Logprobs | None:
         """Return artificial logprobs: the token is certain, the others equally unlikely."""
@@ -101,11 +98,10 @@ class EmulatedExecutor:
         self._clock, self._sleep = clock, sleep
         self._cache = cache
 
-    def add(self, body: GenerateBody) -> Stream:
+    def add(self, body: GenerateBody, reader: TokenReader) -> None:
         if self._cache:
             self._cache.add(body.request_id, body.token_ids, body.cache_salt)
-        self.streams[body.request_id] = stream = Stream(body)
-        return stream
+        self.streams[body.request_id] = Stream(body, reader)
 
     def remove(self, request_id: str) -> None:
         del self.streams[request_id]

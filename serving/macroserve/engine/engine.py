@@ -1,12 +1,12 @@
 """An instance server needs this interface of an engine, whichever executor is inside."""
 
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
 
-from macroserve.engine.tokens import Choice, Stopped
+from macroserve.engine.tokens import Stopped, TokenReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,8 @@ class EngineShape:
     """``on: `` or ``off: ``, and the reason."""
 
 
-class Choices(Protocol):
-    """The tokens of one request: an asynchronous iterator that may be left at any time."""
-
-    def __aiter__(self) -> AsyncIterator[Choice]: ...
-
-    def __anext__(self) -> Awaitable[Choice]: ...
-
-    def aclose(self) -> Coroutine[Any, Any, None]:
-        """End the request if it has not ended."""
-        ...
+Leave = Callable[[], Awaitable[None]]
+"""A function ends a request that has not ended: its reader is gone."""
 
 
 class Engine(Protocol):
@@ -62,8 +54,8 @@ class Engine(Protocol):
         """Return the requests passed to the engine that have not ended, as seen by this process."""
         ...
 
-    async def submit(self, body: dict[str, Any]) -> Choices:
-        """Start a request, whose tokens come from the iterator.
+    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
+        """Start a request, whose tokens go to the reader; the first may come before this returns.
 
         body: vLLM's ``GenerateRequest`` as JSON values.
 

@@ -4,7 +4,7 @@ The instance speaks vLLM's ``POST /inference/v1/generate``: a JSON body in, serv
 one ``TokenChunk`` each. This module is the client's half, without vLLM.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -107,11 +107,31 @@ class EventParser:
                 yield _chunk_decoder.decode(payload)
 
 
+Put = Callable[[Choice], None]
+"""A function takes the choices of one stream as they come: a task for each stream, woken by each of
+its tokens, would cost as much CPU as all else that a token meets."""
+
+
 class TokenStreamer(Protocol):
     """A streamer turns a ``TokenRequest`` into tokens; the ingress's dispatcher implements it."""
 
-    def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
-        """Yield choices until one has a finish reason. Raises ``RefusedError`` otherwise."""
+    async def stream(self, request: TokenRequest, put: Put) -> None:
+        """Stream the tokens of a request until its end, which the last choice tells.
+
+        Raises ``RefusedError`` where no such choice comes.
+        """
+        ...
+
+
+class TokenReader(Protocol):
+    """A reader takes the tokens of one request in an instance."""
+
+    def put(self, choice: Choice) -> None:
+        """Take a choice. None comes after one with a finish reason."""
+        ...
+
+    def fail(self, message: str) -> None:
+        """End the request, which has failed."""
         ...
 
 

@@ -26,7 +26,7 @@ from support.fake_instances import (
 
 from macroserve.core.routing.attempts import Run
 from macroserve.engine.tag import DEAD_END
-from macroserve.engine.tokens import RefusedError, StopStringMet
+from macroserve.engine.tokens import Choice, RefusedError, StopStringMet
 from macroserve.serving.ingress import dispatcher as dispatch
 from macroserve.serving.security.calls import PROOF_HEADER
 
@@ -37,8 +37,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def tokens(dispatcher: dispatch.Dispatcher, count: int = 5) -> list[int]:
-    stream = dispatcher.stream(token_request("client\nid", count))
-    return [t async for choice in stream for t in choice.token_ids or ()]
+    found: list[Choice] = []
+    await dispatcher.stream(token_request("client\nid", count), found.append)
+    return [t for choice in found for t in choice.token_ids or ()]
 
 
 async def refusal(dispatcher: dispatch.Dispatcher, count: int = 5) -> RefusedError:
@@ -234,23 +235,22 @@ async def test_stream_under_a_grammar_does_not_go_on_after_tokens() -> None:
     request = replace(token_request("r", 5), restartable=False)
     async with fakes(a=dies_after_a_token, b=good) as world:
         with pytest.raises(RefusedError) as refused:
-            async for _ in world.dispatcher.stream(request):
-                pass
+            await world.dispatcher.stream(request, lambda choice: None)
     assert refused.value.status == 503 and world.calls == ["a"]
 
 
 async def cancelled_after(world: Fakes, num_tokens: int, message: StopStringMet | None) -> None:
     """Cancel a stream that has so many tokens, and wait until it has ended."""
     enough = asyncio.Event()
+    count = 0
 
-    async def read() -> None:
-        count = 0
-        async for choice in world.dispatcher.stream(token_request("r", 100)):
-            count += len(choice.token_ids or ())
-            if count >= num_tokens:
-                enough.set()
+    def put(choice: Choice) -> None:
+        nonlocal count
+        count += len(choice.token_ids or ())
+        if count >= num_tokens:
+            enough.set()
 
-    task = asyncio.create_task(read())
+    task = asyncio.create_task(world.dispatcher.stream(token_request("r", 100), put))
     await enough.wait()
     task.cancel(message)
     await asyncio.wait([task])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.framed_instance import NAME, FramedInstance, client, framed_instance
+from support.iterated import iterated
 
 from macroserve.core.batch import HandBackReason
 from macroserve.engine.token_frames import CALL_PATH, CANCEL_PATH, FRAMES_PATH
@@ -44,7 +45,7 @@ def streamed(
         "token_ids": PROMPT,
         "sampling_params": {"max_tokens": 9},
     }
-    return ingress.stream(NAME, instance.address, body, 0)
+    return iterated(lambda put: ingress.stream(NAME, instance.address, body, 0, put))
 
 
 async def tokens_of(choices: AsyncIterator[Choice]) -> list[int]:
@@ -83,19 +84,31 @@ async def test_first_choice_says_that_the_instance_has_taken_the_request_in(
     assert await anext(choices) == Choice([1], "stop")
 
 
-async def test_stream_that_nobody_reads_delays_no_other(
+async def test_tokens_before_the_answer_to_the_call_are_taken(
     instance: FramedInstance, ingress: InstanceClient
 ) -> None:
-    slow = streamed(ingress, instance, "slow")
-    await anext(slow)
-    unread = await instance.sequence()
-    for token in range(1000):
-        unread.put(token)
-    unread.put(1000, finish="length")
-    quick = reading(ingress, instance, "quick")
-    (await instance.sequence(1)).put(5, finish="length")
-    assert await quick == [5]
-    assert await tokens_of(slow) == list(range(1001))
+    instance.early = (7, 8)
+    task = reading(ingress, instance)
+    (await instance.sequence()).put(9, finish="length")
+    assert await task == [7, 8, 9]
+
+
+async def test_stream_whose_tokens_cannot_be_taken_fails_alone(
+    instance: FramedInstance, ingress: InstanceClient
+) -> None:
+    def put(choice: Choice) -> None:
+        if choice.token_ids:
+            raise ValueError("a fault of the ingress")
+
+    body = {"request_id": "faulty", "token_ids": PROMPT, "sampling_params": {}}
+    faulty = asyncio.create_task(ingress.stream(NAME, instance.address, body, 0, put))
+    sequence = await instance.sequence()
+    works = reading(ingress, instance)
+    (await instance.sequence(1)).put(1, finish="length")
+    sequence.put(1)
+    with pytest.raises(ValueError, match="a fault of the ingress"):
+        await faulty
+    assert await works == [1]
 
 
 @pytest.mark.parametrize("status", [400, 404])
@@ -123,7 +136,7 @@ async def test_stream_that_fails_in_the_engine_is_broken_and_others_go_on(
 ) -> None:
     fails, works = reading(ingress, instance, "a"), reading(ingress, instance, "b")
     by_name = {(await instance.sequence(i)).body["request_id"]: i for i in range(2)}
-    instance.sequences[by_name["a"]].coming.put_nowait(RuntimeError("out of memory"))
+    instance.sequences[by_name["a"]].reader.fail("out of memory")
     with pytest.raises(BrokenError, match="out of memory"):
         await fails
     instance.sequences[by_name["b"]].put(1, finish="length")
@@ -162,10 +175,10 @@ async def test_stream_whose_end_the_instance_missed_ends_by_its_next_token(
 async def test_stop_string_is_told_before_the_stream_ends(
     instance: FramedInstance, ingress: InstanceClient
 ) -> None:
-    task = reading(ingress, instance)
+    body = {"request_id": "r", "token_ids": PROMPT, "sampling_params": {}}
+    stream = ingress.stream(NAME, instance.address, body, 0, lambda choice: None)
+    task = asyncio.create_task(stream)
     sequence = await instance.sequence()
-    sequence.put(1)
-    await asyncio.sleep(0)
     task.cancel(StopStringMet(1))
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -4,26 +4,31 @@ are.
 Its events cost more CPU than all else that a token meets in the instance's server.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Self
 
 import msgspec
 from pydantic import ValidationError
 from starlette.datastructures import State
-from vllm.entrypoints.generate.base.protocol import RequestResponseMetadata
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 from vllm.entrypoints.scale_out.token_in_token_out.serving import ServingTokens
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
-from vllm.exceptions import VLLMValidationError
-from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.exceptions import GenerationError, VLLMValidationError
+from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
+from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.utils.collection_utils import as_list
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.output_processor import RequestOutputCollector
 
-from macroserve.engine.tokens import Choice, Logprobs, RefusedError
+from macroserve.engine.engine import Leave
+from macroserve.engine.tokens import Choice, Logprobs, RefusedError, TokenReader
 
 
 class ServingChoices(ServingTokens):
-    """The endpoint's handler yields choices where vLLM's yields events."""
+    """The endpoint's handler passes choices to a reader where vLLM's yields events."""
+
+    _llm: AsyncLLM
 
     @classmethod
     def of(cls, state: State) -> Self:
@@ -31,51 +36,128 @@ class ServingChoices(ServingTokens):
         handler = cls.__new__(cls)
         for name, value in vars(state.serving_tokens).items():
             setattr(handler, name, value)
+        handler._llm = state.serving_tokens.engine_client
+        prepared: Any = _Prepared(handler._llm)
+        handler.engine_client = prepared
         return handler
 
-    async def submit(self, body: dict[str, Any]) -> AsyncGenerator[Choice, None]:
-        """Check a request and return its choices. Raises RefusedError where vLLM would answer with
-        an error."""
+    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
+        """Check a request and start it. Raises RefusedError where vLLM would answer with an
+        error."""
         try:
             request = GenerateRequest.model_validate({**body, "stream": True})
             found: Any = await self.serve_tokens(request)
+            if isinstance(found, ErrorResponse):
+                raise RefusedError(found.error.code, found.error.message)
+            add_request: AddRequest = found
+            collector = await add_request()
         except ValidationError as error:
             raise RefusedError(400, _problem(error)) from error
         except VLLMValidationError as error:
             raise RefusedError(400, str(error)) from error
-        if isinstance(found, ErrorResponse):
-            raise RefusedError(found.error.code, found.error.message)
-        return found
+        passing = _Passing(collector.request_id, reader, self._choice_of(request))
+        if state := self._llm.output_processor.request_states.get(collector.request_id):
+            state.queue = passing
+        passing.put_earlier(collector)
 
-    async def serve_tokens_stream_generator(  # type: ignore[override]
-        self,
-        request: GenerateRequest,
-        result_generator: AsyncGenerator[RequestOutput, None],
-        request_id: str,
-        model_name: str,
-        request_metadata: RequestResponseMetadata,
-    ) -> AsyncGenerator[Choice, None]:
+        async def leave() -> None:
+            await self._llm.abort(collector.request_id, internal=True)
+
+        return leave
+
+    def serve_tokens_stream_generator(  # type: ignore[override]
+        self, request: GenerateRequest, result_generator: "AddRequest", *args: Any
+    ) -> "AddRequest":
+        """Return what ``_Prepared`` has instead of a generator."""
+        return result_generator
+
+    def _choice_of(self, request: GenerateRequest) -> Callable[[CompletionOutput, int], Choice]:
+        """Return how an output becomes a choice.
+
+        The function's second argument: prompt tokens that the prefix cache had.
+        """
         num_logprobs = request.sampling_params.logprobs
-        is_first = True
-        # vLLM ends the request when its generator is closed, which nothing else does in time.
-        async with aclosing(result_generator):
-            async for result in result_generator:
-                for output in result.outputs:
-                    self._raise_if_error(output.finish_reason, request_id)
-                    if output.token_ids or output.finish_reason is not None:
-                        yield Choice(
-                            as_list(output.token_ids),
-                            output.finish_reason,
-                            output.stop_reason,
-                            None if num_logprobs is None else self._logprobs(output, num_logprobs),
-                            (result.num_cached_tokens or 0) if is_first else 0,
-                        )
-                        is_first = False
+
+        def choice(output: CompletionOutput, num_cached: int) -> Choice:
+            return Choice(
+                as_list(output.token_ids),
+                output.finish_reason,
+                output.stop_reason,
+                None if num_logprobs is None else self._logprobs(output, num_logprobs),
+                num_cached,
+            )
+
+        return choice
 
     def _logprobs(self, output: CompletionOutput, num_logprobs: int) -> Logprobs:
         assert output.logprobs is not None, "vLLM returns the logprobs that were asked for"
         made = self._create_tokens_logprobs(output.token_ids, output.logprobs, num_logprobs)
         return msgspec.convert(made.model_dump(), Logprobs)
+
+
+AddRequest = Callable[[], Awaitable[RequestOutputCollector]]
+
+
+class _Prepared:
+    """The engine client prepares requests: ``generate`` returns the call that adds one.
+
+    A generator of each request would have to be a task of its own, woken by each token.
+    """
+
+    def __init__(self, llm: AsyncLLM) -> None:
+        self._llm = llm
+
+    def generate(
+        self, prompt: Any, sampling_params: SamplingParams, request_id: str, **kwargs: Any
+    ) -> AddRequest:
+        return partial(self._llm.add_request, request_id, prompt, sampling_params, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._llm, name)
+
+
+class _Passing(RequestOutputCollector):
+    """vLLM's output processor puts a request's outputs here, and they go on to its reader."""
+
+    def __init__(
+        self,
+        request_id: str,
+        reader: TokenReader,
+        choice: Callable[[CompletionOutput, int], Choice],
+    ) -> None:
+        super().__init__(RequestOutputKind.DELTA, request_id)
+        self._reader = reader
+        self._choice = choice
+        self._is_first = True
+
+    def put_earlier(self, collector: RequestOutputCollector) -> None:
+        """Take over what came while the request was being added."""
+        try:
+            output = collector.get_nowait()
+        except Exception as error:
+            self.put(error)
+        else:
+            if output is not None:
+                self.put(output)
+
+    def put(self, output: RequestOutput | PoolingRequestOutput | Exception) -> None:
+        try:
+            if isinstance(output, Exception):
+                raise output
+            assert isinstance(output, RequestOutput), "only text generation is served"
+            self._put(output)
+        except Exception as error:
+            # Raised here, it would end the outputs of all requests.
+            self._reader.fail(str(error) or type(error).__name__)
+
+    def _put(self, result: RequestOutput) -> None:
+        for output in result.outputs:
+            if output.finish_reason == "error":
+                raise GenerationError("Internal server error")
+            if output.token_ids or output.finish_reason is not None:
+                num_cached = (result.num_cached_tokens or 0) if self._is_first else 0
+                self._is_first = False
+                self._reader.put(self._choice(output, num_cached))
 
 
 def _problem(error: ValidationError) -> str:

@@ -13,12 +13,12 @@ from vllm.v1.engine.utils import CoreEngineProcManager
 
 from macroserve.core.status import Pool
 from macroserve.engine.cache_decision import CacheDecision
-from macroserve.engine.engine import Choices, EngineShape
+from macroserve.engine.engine import EngineShape, Leave
 from macroserve.engine.exits import ended
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
-from macroserve.engine.tokens import Stopped
+from macroserve.engine.tokens import Stopped, TokenReader
 from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
 from macroserve.engine.vllm.caches import with_caches
@@ -126,9 +126,9 @@ class VllmEngine:
     def num_unfinished(self) -> int:
         return self.llm.output_processor.get_num_unfinished_requests()
 
-    async def submit(self, body: dict[str, Any]) -> Choices:
+    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
         assert self._serving is not None, "the engine is not started"
-        return await self._serving.submit(body)
+        return await self._serving.submit(body, reader)
 
     async def end_stopped(self, stopped: Stopped) -> None:
         await end_stopped(self.llm, stopped)

@@ -206,9 +206,11 @@ class RemoteCore(EngineCoreClient):
             task.cancel()
 
     async def _run(self, request: EngineCoreRequest) -> None:
+        def put(choice: Choice) -> None:
+            self._outputs.put_nowait(_output(request, choice))
+
         try:
-            async for choice in self._streamer.stream(_token_request(request, self._vocab_size)):
-                self._outputs.put_nowait(_output(request, choice))
+            await self._streamer.stream(_token_request(request, self._vocab_size), put)
         except RefusedError as refusal:
             self._fail(request.request_id, refusal)
         except Exception:

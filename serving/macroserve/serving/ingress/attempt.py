@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import socket
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
 
@@ -25,6 +25,7 @@ from macroserve.engine.tokens import (
     STOPPED_PATH,
     Choice,
     EventParser,
+    Put,
     RefusedError,
     Stopped,
     stop_string_met,
@@ -113,10 +114,11 @@ class InstanceClient:
             connection.break_off()
 
     async def stream(
-        self, instance: str, address: str, body: dict[str, Any], num_earlier: int
-    ) -> AsyncIterator[Choice]:
-        """Yield the choices as they come; one without tokens first, when the instance has taken the
-        request in. Raises HandedBackError, UnreachableError, BrokenError or RefusedError.
+        self, instance: str, address: str, body: dict[str, Any], num_earlier: int, put: Put
+    ) -> None:
+        """Pass the choices on as they come, until the last; one without tokens among them, when the
+        instance has taken the request in. Raises HandedBackError, UnreachableError, BrokenError or
+        RefusedError.
 
         body: vLLM's ``GenerateRequest``.
         num_earlier: number of the stream's tokens from other instances.
@@ -129,13 +131,9 @@ class InstanceClient:
                 await self._tell_stopped(instance, address, stopped)
 
         try:
-            found = await self._streamed(instance, address, body, tell)
-            async with contextlib.aclosing(found) as choices:
-                async for choice in choices:
-                    _check_ended(choice)
-                    yield choice
-                    if choice.finish_reason:
-                        return
+            last = await self._streamed(instance, address, body, put, tell)
+            _check_ended(last)
+            put(last)
         except UNREACHABLE as error:
             raise UnreachableError(str(error)) from error
         except aiohttp.SocketTimeoutError as error:
@@ -146,15 +144,16 @@ class InstanceClient:
             raise BrokenError(str(error)) from error
 
     async def _streamed(
-        self, instance: str, address: str, body: dict[str, Any], tell: Tell
-    ) -> AsyncGenerator[Choice, None]:
-        """Return the choices of a request, over the connection to the instance where it has one."""
+        self, instance: str, address: str, body: dict[str, Any], put: Put, tell: Tell
+    ) -> Choice:
+        """Pass on the choices of a request but for the last, which is returned; over the connection
+        to the instance where it has one."""
         try:
             connection = await self._connected(instance, address)
         except NoFramesError:
-            return self._events(instance, address, body, tell)
+            return await self._events(instance, address, body, put, tell)
         request = {name: value for name, value in body.items() if name != "token_ids"}
-        return connection.stream(body["token_ids"], request, tell)
+        return await connection.stream(body["token_ids"], request, put, tell)
 
     async def _connected(self, instance: str, address: str) -> TokenConnection:
         """Return the connection to an instance. Streams that want the same one wait for one try
@@ -176,9 +175,9 @@ class InstanceClient:
         return connection
 
     async def _events(
-        self, instance: str, address: str, body: dict[str, Any], tell: Tell
-    ) -> AsyncGenerator[Choice, None]:
-        """Yield the choices of an instance that sends no frames but an event each."""
+        self, instance: str, address: str, body: dict[str, Any], put: Put, tell: Tell
+    ) -> Choice:
+        """Do what ``_streamed`` does at an instance that sends no frames but an event each."""
         async with self._session.post(
             address + GENERATE_PATH,
             data=msgspec.json.encode(body),
@@ -189,13 +188,16 @@ class InstanceClient:
             allow_redirects=False,
         ) as response:
             await _check(response)
-            yield Choice()
+            put(Choice())
             try:
                 async for choice in self._choices(response, instance):
-                    yield choice
+                    if choice.finish_reason:
+                        return choice
+                    put(choice)
             except asyncio.CancelledError as end:
                 await tell(end)
                 raise
+        raise BrokenError("the stream ended early")
 
     @property
     def _session(self) -> aiohttp.ClientSession:
@@ -227,7 +229,6 @@ class InstanceClient:
                         raise BrokenError(chunk.error.message)
                     for choice in chunk.choices:
                         yield choice
-            raise BrokenError("the stream ended early")
         finally:
             self._open[instance].discard(response)
 

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from math import inf
 from typing import Any
@@ -25,7 +25,7 @@ from macroserve.core.routing.avoid import AvoidList
 from macroserve.core.routing.queue_wait import retry_after_s
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.engine.tag import RequestTag
-from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
+from macroserve.engine.tokens import Choice, Put, RefusedError, TokenRequest
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.ingress.attempt import (
     SILENCE_S,
@@ -122,7 +122,7 @@ class Dispatcher:
         bound_s = self._slo.ttft_s if self._drop_late else self._max_queue_wait_s
         return retry_after_s(self._directory.queue_wait_s, bound_s, random.random())
 
-    async def stream(self, request: TokenRequest) -> AsyncIterator[Choice]:
+    async def stream(self, request: TokenRequest, put: Put) -> None:
         """Stream the tokens of a request. Raises RefusedError: the client's fault, no instance
         (503), or broken too often (500)."""
         arrival = self._clock()
@@ -138,6 +138,15 @@ class Dispatcher:
             self._metrics.request(arrival, request, self._slo) as record,
             record.logged(request, self._model),
         ):
+
+            def take(choice: Choice) -> None:
+                nonlocal searched_s
+                if choice.token_ids:
+                    emitted.extend(choice.token_ids)
+                    record.tokens(len(choice.token_ids), self._clock())
+                    searched_s = 0.0
+                put(choice)
+
             while True:
                 query = self._query(accepted, len(emitted), attempts, offloaded)
                 began = self._clock()
@@ -155,15 +164,10 @@ class Dispatcher:
                     )
                 began = self._clock()
                 try:
-                    async for choice in self._attempt(request, routed, query, attempts, emitted):
-                        if choice.token_ids:
-                            emitted += choice.token_ids
-                            record.tokens(len(choice.token_ids), self._clock())
-                            searched_s = 0.0
-                        yield choice
-                        if choice.finish_reason:
-                            self._lengths.observe(accepted, len(emitted))
-                            return
+                    body = _body(request, query, emitted)
+                    await self._attempt(body, routed, query, attempts, take)
+                    self._lengths.observe(accepted, len(emitted))
+                    return
                 except HandedBackError as handed_back:
                     failure = self._rerouted(record, routed, handed_back.reason)
                     if handed_back.reason == HandBackReason.DROP:
@@ -188,7 +192,7 @@ class Dispatcher:
                         ) from error
                     await self._check_over(request, attempts, routed, query)
                 if len(emitted) >= request.max_new_tokens:
-                    yield Choice([], "length")
+                    put(Choice([], "length"))
                     return
 
     # -- one attempt
@@ -243,34 +247,38 @@ class Dispatcher:
 
     async def _attempt(
         self,
-        request: TokenRequest,
+        body: dict[str, Any],
         routed: RoutedInstance,
         query: messages.RouteQuery,
         attempts: Attempts,
-        emitted: list[int],
-    ) -> AsyncIterator[Choice]:
-        body = _body(request, query, emitted)
-        explained = self._directory.explained
-        acquitted_s = self._clock() + attempts.probation_s(explained)
-        on_trial, arrived = query.trial, False
+        put: Put,
+    ) -> None:
+        acquitted_s = self._clock() + attempts.probation_s(self._directory.explained)
+        arrived = False
+        settling: asyncio.Task[None] | None = None
+
+        def settle() -> asyncio.Task[None]:
+            return asyncio.create_task(self._directory.settle(routed, query.route_id))
+
+        def take(choice: Choice) -> None:
+            nonlocal arrived, settling
+            if not arrived:
+                arrived = True
+                self._avoid.clear(routed.run)
+            if choice.token_ids or choice.finish_reason:
+                if query.trial and settling is None and self._clock() > acquitted_s:
+                    settling = settle()
+                put(choice)
+
         try:
-            async for choice in self._client.stream(
-                routed.instance,
-                routed.address,
-                body,
-                query.num_streamed_tokens,
-            ):
-                if not arrived:
-                    arrived = True
-                    self._avoid.clear(routed.run)
-                    continue
-                if on_trial and self._clock() > acquitted_s:
-                    on_trial = False
-                    await self._directory.settle(routed, query.route_id)
-                yield choice
+            await self._client.stream(
+                routed.instance, routed.address, body, query.num_streamed_tokens, take
+            )
         finally:
-            if on_trial or not arrived:
-                await self._directory.settle(routed, query.route_id)
+            if settling is None and (query.trial or not arrived):
+                settling = settle()
+            if settling is not None:
+                await settling
 
     # -- after an attempt that did not end the request
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from macroserve.api.limits import RequestLimits
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import RefusedError, TokenRequest
+from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.http.middleware import (
@@ -205,10 +205,13 @@ class IngressServer:
             options={},
             restartable=True,
         )
+
+        def put(choice: Choice) -> None:
+            self._ready = self._ready or bool(choice.token_ids)
+
         while not self._ready:
             with contextlib.suppress(RefusedError):
-                async for choice in self._dispatcher.stream(request):
-                    self._ready = self._ready or bool(choice.token_ids)
+                await self._dispatcher.stream(request, put)
             await asyncio.sleep(0.05)
         # Not before: it imports as much as the ingress itself, which a start would wait for.
         await self._grammars.start()

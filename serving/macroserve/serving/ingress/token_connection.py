@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -29,7 +29,7 @@ from macroserve.engine.token_frames import (
     encode,
     pack,
 )
-from macroserve.engine.tokens import Choice
+from macroserve.engine.tokens import Choice, Put
 from macroserve.serving.security.calls import to
 
 CANCEL_TIMEOUT_S = 2.0
@@ -48,9 +48,35 @@ class ConnectionEndedError(Exception):
     """The instance ended the connection before the ends of its streams."""
 
 
+class _Stream:
+    """A stream passes its choices on; the last one, or what ended the stream instead, is its
+    ``end``."""
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+        self.end: asyncio.Future[Choice] = asyncio.get_running_loop().create_future()
+
+    def take(self, item: Item) -> None:
+        if self.end.done():
+            return
+        try:
+            if item.error is not None:
+                raise ConnectionEndedError(item.error.message)
+            if item.finish_reason is None:
+                self._put(item.choice)
+            else:
+                self.end.set_result(item.choice)
+        except Exception as error:
+            # Raised here, it would end all streams of the connection.
+            self.end.set_exception(error)
+
+    def fail(self, error: Exception) -> None:
+        if not self.end.done():
+            self.end.set_exception(error)
+
+
 class TokenConnection:
-    """The connection gives each of its streams the tokens of that stream. A stream that is read
-    slowly delays no other: what it has not read is kept, which its own length bounds.
+    """The connection passes the tokens of each of its streams on as they come.
 
     http: a session of ``calls.session`` whose reads time out when the instance is silent.
     check: raises the error of an answer that is no success.
@@ -69,7 +95,7 @@ class TokenConnection:
         self._headers = to(Audience(Purpose.GENERATION, instance))
         self._name = uuid.uuid4().hex
         self._numbers = itertools.count()
-        self._streams: dict[int, asyncio.Queue[Choice | Exception]] = {}
+        self._streams: dict[int, _Stream] = {}
         self._cancelling: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_since_s = time.monotonic()
@@ -106,46 +132,40 @@ class TokenConnection:
         self._end(error or ConnectionEndedError("the streams were broken off"))
 
     async def stream(
-        self, token_ids: list[int], request: dict[str, Any], tell: Tell
-    ) -> AsyncGenerator[Choice, None]:
-        """Yield the choices of a request; one without tokens first, when the instance has taken the
-        request in. Raises the errors of ``check``, ConnectionEndedError, and whatever ended the
-        connection.
+        self, token_ids: list[int], request: dict[str, Any], put: Put, tell: Tell
+    ) -> Choice:
+        """Pass the choices of a request on but for the last, which is returned; one without tokens
+        among them, when the instance has taken the request in. Raises the errors of ``check``,
+        ConnectionEndedError, and whatever ended the connection.
 
         request: the fields of vLLM's ``GenerateRequest`` but for the tokens.
         tell: called when the stream is cancelled, before the instance hears that its reader is
             gone.
         """
         number = next(self._numbers)
-        queue: asyncio.Queue[Choice | Exception] = asyncio.Queue()
-        self._streams[number] = queue
-        ended = False
+        self._streams[number] = stream = _Stream(put)
         try:
             body = encode(Call(self._name, number, pack(token_ids), request))
             async with self._http.post(
                 self.address + CALL_PATH, data=body, headers=self._headers, allow_redirects=False
             ) as response:
                 await self._check(response)
-            yield Choice()
-            while not ended:
-                got = await queue.get()
-                if isinstance(got, Exception):
-                    ended = True
-                    raise got
-                ended = got.finish_reason is not None
-                yield got
+            put(Choice())
+            # Shielded, so that an end that comes while the stream is cancelled is still taken.
+            return await asyncio.shield(stream.end)
         except asyncio.CancelledError as end:
             await tell(end)
             raise
         finally:
-            self._streams.pop(number, None)
-            ended = ended or _has_ended(queue)
+            del self._streams[number]
             self._idle_since_s = time.monotonic()
-            if not ended and self.open:
+            if stream.end.done():
+                stream.end.exception()  # seen, whether or not it was raised
+            elif self.open:
                 self._cancel(number)
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
-        """Give the streams what comes for them, until the connection ends."""
+        """Pass on what comes for the streams, until the connection ends."""
         parser = FrameParser()
         error: Exception = ConnectionEndedError("the connection ended early")
         try:
@@ -162,9 +182,8 @@ class TokenConnection:
             self._end(error)
 
     def _take(self, item: Item) -> None:
-        if queue := self._streams.get(item.stream):
-            failed = item.error and ConnectionEndedError(item.error.message)
-            queue.put_nowait(failed or item.choice)
+        if stream := self._streams.get(item.stream):
+            stream.take(item)
         elif item.finish_reason is None and item.error is None:
             # The notice that its client has left was lost, or came before the request.
             self._cancel(item.stream)
@@ -174,8 +193,8 @@ class TokenConnection:
         return not self._streams and time.monotonic() - self._idle_since_s > IDLE_S
 
     def _end(self, error: Exception) -> None:
-        for queue in self._streams.values():
-            queue.put_nowait(error)
+        for stream in self._streams.values():
+            stream.fail(error)
 
     def _cancel(self, number: int) -> None:
         if number not in self._cancelling:
@@ -195,12 +214,3 @@ class TokenConnection:
                         pass
         finally:
             self._cancelling.discard(number)
-
-
-def _has_ended(queue: asyncio.Queue[Choice | Exception]) -> bool:
-    """Return whether the end of a stream is among what nobody has read."""
-    while not queue.empty():
-        got = queue.get_nowait()
-        if isinstance(got, Exception) or got.finish_reason is not None:
-            return True
-    return False

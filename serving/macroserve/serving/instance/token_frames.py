@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from macroserve.engine.engine import Choices
+from macroserve.engine.engine import Leave
 from macroserve.engine.token_frames import (
     CALL_PATH,
     CANCEL_PATH,
@@ -25,13 +25,13 @@ from macroserve.engine.token_frames import (
     frames,
     unpack,
 )
-from macroserve.engine.tokens import Choice, RefusedError, StreamError
+from macroserve.engine.tokens import Choice, RefusedError, StreamError, TokenReader
 from macroserve.serving.http.keep_alive import INTERVAL_S
 from macroserve.serving.logs import get_logger
 
 log = get_logger(__name__)
 
-Submit = Callable[[dict[str, Any]], Awaitable[Choices]]
+Submit = Callable[[dict[str, Any], TokenReader], Awaitable[Leave]]
 """See ``engine.engine.Engine.submit``."""
 
 
@@ -43,12 +43,13 @@ class Connection:
     """
 
     def __init__(self) -> None:
-        self.streams: dict[int, asyncio.Task[None]] = {}
+        self.streams: dict[int, Stream] = {}
         self._items: list[Item] = []
         self._open: dict[int, Item] = {}
         """The item of each stream to which further tokens are joined."""
         self._changed = asyncio.Event()
         self._closing = False
+        self._ending: set[asyncio.Future[None]] = set()
 
     def put(self, stream: int, choice: Choice) -> None:
         token_ids = choice.token_ids or []
@@ -73,10 +74,15 @@ class Connection:
         self._closing = True
         self._changed.set()
 
-    def cancel(self) -> None:
+    def end(self, leave: Awaitable[None]) -> None:
+        """Let a request leave the engine."""
+        self._ending.add(ending := asyncio.ensure_future(leave))
+        ending.add_done_callback(self._ending.discard)
+
+    def leave(self) -> None:
         """End all streams: their reader is gone."""
-        for task in self.streams.values():
-            task.cancel()
+        for stream in list(self.streams.values()):
+            stream.leave()
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Yield what has come since the frame before, and an empty frame after INTERVAL_S without
@@ -92,6 +98,49 @@ class Connection:
             yield b"".join(frames(items))
 
 
+class Stream:
+    """A stream puts the tokens of one request into its connection's frames."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection = connection
+        self._number = number
+        self._leave: Leave | None = None
+        self._has_left = False
+
+    async def start(self, submit: Submit, body: dict[str, Any]) -> None:
+        """Start the request. Raises what ``submit`` does."""
+        self._connection.streams[self._number] = self
+        try:
+            self._leave = await submit(body, self)
+        except BaseException:
+            self._end()
+            raise
+        if self._has_left:
+            await self._leave()
+
+    def put(self, choice: Choice) -> None:
+        if not self._has_left:
+            self._connection.put(self._number, choice)
+            if choice.finish_reason is not None:
+                self._end()
+
+    def fail(self, message: str) -> None:
+        log.warning("stream failed", reason=message)
+        if not self._has_left:
+            self._connection.fail(self._number, message)
+            self.leave()
+
+    def leave(self) -> None:
+        """End the request: nobody reads it any more."""
+        self._has_left = True
+        self._end()
+        if self._leave is not None:
+            self._connection.end(self._leave())
+
+    def _end(self) -> None:
+        self._connection.streams.pop(self._number, None)
+
+
 class TokenFrames:
     """The endpoints start, cancel and serve the streams of all connections.
 
@@ -102,7 +151,6 @@ class TokenFrames:
         self._submit = submit
         self._connections: dict[str, Connection] = {}
         self._closing = False
-        self._ending: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[Route]:
         return [
@@ -127,7 +175,7 @@ class TokenFrames:
 
         def gone() -> None:
             del self._connections[name]
-            connection.cancel()
+            connection.leave()
 
         return _FramesReply(connection, gone)
 
@@ -143,26 +191,12 @@ class TokenFrames:
             return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "there is no such connection")
         if call.stream in connection.streams:
             return _refusal(HTTPStatus.BAD_REQUEST, "the stream's number is taken")
+        stream = Stream(connection, call.stream)
         try:
-            choices = await self._submit(body)
+            await stream.start(self._submit, body)
         except RefusedError as refusal:
             return _refusal(refusal.status, refusal.message)
-        self._start(connection, call.stream, choices)
-        if call.connection not in self._connections:
-            connection.cancel()  # its reader has gone meanwhile
         return Response()
-
-    def _start(self, connection: Connection, stream: int, choices: Choices) -> None:
-        def ended(task: asyncio.Task[None]) -> None:
-            # Also where the task was cancelled before it began.
-            connection.streams.pop(stream, None)
-            closing = asyncio.create_task(choices.aclose())
-            self._ending.add(closing)
-            closing.add_done_callback(self._ending.discard)
-
-        task = asyncio.create_task(_pump(connection, stream, choices))
-        connection.streams[stream] = task
-        task.add_done_callback(ended)
 
     async def _cancel(self, request: Request) -> Response:
         try:
@@ -170,20 +204,10 @@ class TokenFrames:
         except (msgspec.MsgspecError, ValueError) as error:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
         if connection := self._connections.get(cancel.connection):
-            for stream in cancel.streams:
-                if task := connection.streams.get(stream):
-                    task.cancel()
+            for number in cancel.streams:
+                if stream := connection.streams.get(number):
+                    stream.leave()
         return Response(status_code=HTTPStatus.NO_CONTENT)
-
-
-async def _pump(connection: Connection, stream: int, choices: Choices) -> None:
-    """Put a stream's tokens into the frames until its end."""
-    try:
-        async for choice in choices:
-            connection.put(stream, choice)
-    except Exception as error:
-        log.warning("stream failed", reason=f"{type(error).__name__}: {error}")
-        connection.fail(stream, str(error) or type(error).__name__)
 
 
 class _FramesReply(StreamingResponse):
