@@ -17,7 +17,7 @@ import msgspec
 from macroserve.core.health import BEAT_S, Beat
 from macroserve.core.status import InstanceStatus
 
-MIN_INTERVAL_S = 0.02
+MIN_INTERVAL_S = 0.05
 """Between two statuses of which the second can wait: short against the targets that cells plan
 for, long against the 50 us of each of three processes that a status costs."""
 
