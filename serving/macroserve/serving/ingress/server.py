@@ -20,6 +20,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
 from macroserve.serving.background import BackgroundTasks
+from macroserve.serving.heap import freeze, return_large_blocks
 from macroserve.serving.http.middleware import (
     CloseConnectionsMiddleware,
     RetryAfter,
@@ -34,7 +35,6 @@ from macroserve.serving.ingress.cors import with_cors
 from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.error_shape import ErrorShape
 from macroserve.serving.ingress.gate import Gate
-from macroserve.serving.ingress.heap import return_large_blocks
 from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge, scrape
 from macroserve.serving.ingress.request_check import RequestCheck
 from macroserve.serving.security.calls import session
@@ -136,6 +136,7 @@ class IngressServer:
         self._private_server = HttpServer(
             self._private_application(), PRIVATE_GRACE_S, PRIVATE_LIMITS
         )
+        freeze()
         await self._private_server.start(*private)
         await self._server.start(public)
         self._tasks.start("makes the ingress ready", self._become_ready(), may_end=True)

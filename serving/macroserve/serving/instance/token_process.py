@@ -23,6 +23,7 @@ from macroserve.api.option_names import in_manifest_words
 from macroserve.engine.exits import die_with_parent, ended, num_oom_kills
 from macroserve.serving import logs
 from macroserve.serving.background import BackgroundTasks
+from macroserve.serving.heap import freeze
 from macroserve.serving.instance.channel import (
     Answer,
     Channel,
@@ -181,7 +182,9 @@ async def _serve(sock: socket.socket, setup: Setup) -> None:
     channel = await Channel.over(sock)
     try:
         server = TokenServer(setup.options)
-        channel.send(await server.start(setup.status_path, channel.send))
+        started = await server.start(setup.status_path, channel.send)
+        freeze()
+        channel.send(started)
     except Exception as error:
         # Whatever an engine raises; the control process says it.
         cause = in_manifest_words(str(error)) or type(error).__name__

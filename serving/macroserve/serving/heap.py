@@ -1,6 +1,7 @@
-"""Return freed memory to the system in a process that takes large bodies."""
+"""The heap of a server's process: what it gives back, and what is collected."""
 
 import ctypes
+import gc
 
 M_MMAP_THRESHOLD = -3
 MAPPED_BYTES = 1 << 18
@@ -17,3 +18,10 @@ def return_large_blocks() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def freeze() -> None:
+    """Keep the garbage collector off what a started server holds, as vLLM's own servers do: a
+    collection that visits its million objects takes half a second, in which no token moves."""
+    gc.collect()
+    gc.freeze()

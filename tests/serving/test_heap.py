@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import ctypes, sys
 import psutil
-from macroserve.serving.ingress.heap import return_large_blocks
+from macroserve.serving.heap import return_large_blocks
 
 malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
 malloc.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
@@ -44,3 +44,18 @@ def test_large_blocks_are_returned_though_small_ones_lie_behind_them(
         [sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True
     )
     assert fewest_mib <= int(done.stdout) <= most_mib
+
+
+FREEZE = """
+import gc
+from macroserve.serving.heap import freeze
+
+freeze()
+print(gc.get_freeze_count(), len(gc.get_objects()))
+"""
+
+
+def test_frozen_heap_is_not_collected_again() -> None:
+    ran = subprocess.run([sys.executable, "-c", FREEZE], capture_output=True, check=True)
+    num_frozen, num_others = map(int, ran.stdout.split())
+    assert num_frozen > 1000 and num_others < 100
