@@ -21,6 +21,7 @@ from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.ray.cell_deployment import CellOptions
 from macroserve.serving.ray.cells import RayCells, run_application
 from macroserve.serving.ray.deployments import INGRESS_APP, IngressDeployment, InstanceActor
+from macroserve.serving.ray.devices import check_free, devices_each
 from macroserve.serving.ray.instances import RayInstances
 from macroserve.serving.security.key_source import KeySource
 
@@ -70,11 +71,15 @@ class RayCluster(RayCells):
         """
         options = self._options
         await self._free(name)
+        num_devices = devices_each(options.settings)
+        if num_devices:
+            await asyncio.to_thread(check_free, num_devices)
         remote_class: Any = ray.remote(InstanceActor)
         actor = remote_class.options(
             name=name,
             lifetime="detached",
             num_cpus=0,
+            num_gpus=num_devices,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(options.threads)}},
         ).remote(
             options.settings,
