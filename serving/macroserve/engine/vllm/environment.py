@@ -16,6 +16,12 @@ DEFAULTS = {
 }
 
 
+def prepare_frontend() -> None:
+    """Prepare the process of an ingress: it has no device, even where vLLM is built for one."""
+    os.environ["VLLM_TARGET_DEVICE"] = "cpu"
+    prepare_environment()
+
+
 def prepare_environment() -> None:
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)

@@ -166,9 +166,9 @@ class IngressServer:
             part.check()
 
     async def _application(self) -> tuple[Starlette, RequestLimits]:
-        from macroserve.engine.vllm.environment import prepare_environment
+        from macroserve.engine.vllm.environment import prepare_frontend
 
-        prepare_environment()
+        prepare_frontend()
         from macroserve.engine.vllm.api import limits_of, text_app
         from macroserve.engine.vllm.frontend import RemoteLLM
         from macroserve.engine.vllm.grammar import GrammarChecks
