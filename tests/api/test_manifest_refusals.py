@@ -11,7 +11,7 @@ from macroserve.core.strategies import STRATEGIES
 COUNT = "a whole number of at least 1"
 TARGET = "a duration above zero such as 5s, 100ms or 1m30s"
 DELAY = "a duration such as 0s, 300s or 1m30s"
-SIZE = "a memory size above zero such as 256MiB or 2GiB"
+SIZE = "Auto or a memory size above zero such as 256MiB or 2GiB"
 LABEL = "a DNS label: up to 63 of a-z, 0-9 and -, with no - at either end"
 RATIO = "Auto or a number from 0 to below 1"
 SHARE = "a number above 0 and below 1"
@@ -64,7 +64,8 @@ BAD_VALUES = [
     ("spec.engine.kvCacheMemory", "-1GiB", "'-1GiB'", SIZE),
     ("spec.engine.kvCacheMemory", 268435456, "268435456", SIZE),
     ("spec.engine.maxNumSeqs", -3, "-3", COUNT),
-    ("spec.engine.maxBatchTokens", 63, "63", "at least spec.engine.maxNumSeqs, which is 64"),
+    ("spec.engine.kvCacheMemory", "auto", "'auto'", SIZE),
+    ("spec.engine.maxBatchTokens", 0, "0", COUNT),
     ("spec.engine.args", ["seed"], "a list", "a mapping of vLLM engine arguments"),
     ("spec.engine.args.seed", None, "null", SCALAR),
     ("spec.engine.args.hfOverrides", {"a": [{"b": float("nan")}]}, "a mapping", SCALAR),
@@ -123,6 +124,20 @@ def test_manifest_with_a_bad_value_names_it_and_the_valid_values(
     with pytest.raises(ManifestError) as refused:
         parse(edited((path, value)))
     assert str(refused.value) == f"{path} is {shown}, must be {allowed}."
+
+
+def test_manifest_whose_batch_is_smaller_than_its_sequences_is_refused() -> None:
+    sizes = ("spec.engine.maxNumSeqs", 64), ("spec.engine.maxBatchTokens", 63)
+    with pytest.raises(ManifestError, match=r"maxBatchTokens is 63, must be at least .* is 64"):
+        parse(edited(*sizes))
+
+
+def test_manifest_with_two_sizes_of_the_cache_is_refused() -> None:
+    share = ("spec.engine.args", {"gpuMemoryUtilization": 0.8})
+    assert parse(edited(share)).spec.engine.args == {"gpu_memory_utilization": 0.8}
+    parse(edited(share, ("spec.engine.kvCacheMemory", "Auto")))
+    with pytest.raises(ManifestError, match="kvCacheMemory decides it unless that is Auto"):
+        parse(edited(share, ("spec.engine.kvCacheMemory", "8GiB")))
 
 
 MISSING = [

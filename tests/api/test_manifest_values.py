@@ -19,8 +19,8 @@ def test_manifest_with_required_fields_alone_has_the_defaults() -> None:
     assert (spec.engine.tensor_parallel, spec.engine.pipeline_parallel) == (1, 1)
     assert (spec.engine.hybrid_cache, spec.engine.dtype) == ("Auto", "auto")
     assert spec.engine.prefix_caching == "Auto"
-    assert (spec.engine.block_size, spec.engine.kv_cache_bytes) == (32, 256 * 2**20)
-    assert (spec.engine.max_num_seqs, spec.engine.max_batch_tokens) == (64, 2048)
+    assert (spec.engine.block_size, spec.engine.kv_cache_bytes) == (None, None)
+    assert (spec.engine.max_num_seqs, spec.engine.max_batch_tokens) == (None, None)
     assert spec.engine.args == {}
     assert spec.slo.attainment == 0.9
     assert spec.priority.high_priority_ratio == "Auto"
@@ -34,10 +34,6 @@ def test_manifest_with_tbt_sets_the_time_between_tokens(
     tbt: str | None, tbt_s: float | None
 ) -> None:
     assert parse(edited(("spec.slo.tbt", tbt))).slo == Slo(2.0, 0.1, tbt_s)
-
-
-def test_manifest_without_max_batch_tokens_fits_one_token_per_sequence() -> None:
-    assert parse(edited(("spec.engine.maxNumSeqs", 4096))).spec.engine.max_batch_tokens == 4096
 
 
 def test_manifest_with_every_field_keeps_all_values() -> None:

@@ -16,6 +16,7 @@ prepare_environment()
 
 from vllm.config import VllmConfig  # noqa: E402
 from vllm.model_executor.models import registry  # noqa: E402
+from vllm.platforms import current_platform  # noqa: E402
 
 from macroserve.engine.vllm.options import (  # noqa: E402
     engine_args,
@@ -83,3 +84,18 @@ def test_hybrid_cache_with_asynchronous_scheduling_is_refused(settings: EngineSe
     asked = replace(settings, args={"async_scheduling": True})
     with pytest.raises(ValueError, match="asyncScheduling excludes"):
         with_hybrid_cache(engine_args(asked, Pool.LP, None))
+
+
+def test_sizes_left_open_are_vllms_choice_on_a_gpu_and_small_on_a_cpu(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_open = replace(
+        settings, block_size=None, kv_cache_bytes=None, max_num_seqs=None, max_batch_tokens=None
+    )
+    args = engine_args(left_open, Pool.LP, None)
+    assert (args.block_size, args.max_num_seqs, args.max_num_batched_tokens) == (32, 64, 2048)
+    assert args.kv_cache_memory_bytes == 256 << 20
+    monkeypatch.setattr(type(current_platform), "is_cpu", lambda self: False)
+    args = engine_args(left_open, Pool.LP, None)
+    assert (args.block_size, args.max_num_seqs, args.max_num_batched_tokens) == (None, None, None)
+    assert args.kv_cache_memory_bytes is None

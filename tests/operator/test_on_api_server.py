@@ -168,7 +168,7 @@ def test_invalid_spec_disturbs_no_other_and_can_be_corrected(
     team.apply(emulated("fine"))
     team.wait_for_instances("fine", 3)
     # Without the webhook, the API server lets this one through.
-    wrong = emulated("wrong", engine={"type": "vLLM", "args": {"gpuMemoryUtilization": 0.9}})
+    wrong = emulated("wrong", engine={"type": "vLLM", "args": {"maxNumSeqs": 9}})
     team.apply(wrong)
     wait_for(lambda: team.condition("wrong", "Degraded")["reason"] == "InvalidSpec", "a issue")
     assert team.instances("wrong") == set()

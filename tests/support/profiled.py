@@ -10,7 +10,7 @@ from macroserve.sim.instance import FixedLatencyModel
 MODEL = ModelShape(4, 256, 4, 4, 64, 1024, 2000)
 LATENCY = FixedLatencyModel(MODEL, DeviceShape(1e12, 1e11), (0.0, 1.0, 0.0, 0.0, 0.01))
 PROFILE = Profile(
-    EngineShape(500, 32, 16, "off: not here", "off: not here"),
+    EngineShape(500, 32, 16, 512, "off: not here", "off: not here"),
     LATENCY,
     decodes_beyond_s={1: 0.002, 4: 0.005, 16: 0.002},
     prefills_beyond_s={32: 0.008, 128: 0.002},

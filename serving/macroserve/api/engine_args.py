@@ -22,7 +22,6 @@ DECIDED_BY = {
     "dtype": "spec.engine.dtype",
     "block_size": "spec.engine.blockSize",
     "kv_cache_memory_bytes": "spec.engine.kvCacheMemory",
-    "gpu_memory_utilization": "spec.engine.kvCacheMemory",
     "num_gpu_blocks_override": "spec.engine.kvCacheMemory",
     "max_num_seqs": "spec.engine.maxNumSeqs",
     "max_num_batched_tokens": "spec.engine.maxBatchTokens",

@@ -59,21 +59,30 @@ def _auto_or_ratio(value: object) -> object:
     return value
 
 
+def _auto_or_bytes(value: object) -> int | None:
+    if value == "Auto":
+        return None
+    if size := parse_bytes(str(value)):
+        return size
+    raise ValueError
+
+
 def _strategy_name(value: object) -> object:
     if not isinstance(value, str) or value not in STRATEGIES:
         raise ValueError
     return value
 
 
-Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
+COUNT = "a whole number of at least 1"
+Count = Annotated[int, Field(ge=1, description=COUNT)]
 Text = Annotated[str, Field(min_length=1, description=NOT_EMPTY)]
 ABOVE_ZERO = "a duration above zero such as 5s, 100ms or 1m30s"
 Target = Annotated[Seconds, Field(gt=0, description=ABOVE_ZERO)]
 Delay = Annotated[Seconds, Field(description="a duration such as 0s, 300s or 1m30s")]
-MemorySize = Annotated[
-    int,
-    BeforeValidator(lambda value: parse_bytes(str(value))),
-    Field(gt=0, description="a memory size above zero such as 256MiB or 2GiB"),
+CacheSize = Annotated[
+    int | None,
+    PlainValidator(_auto_or_bytes),
+    Field(description="Auto or a memory size above zero such as 256MiB or 2GiB"),
 ]
 
 
@@ -115,11 +124,14 @@ class Engine(Part):
     dtype: Literal["auto", "float16", "bfloat16", "float32"] = Field(
         default="auto", description="auto, float16, bfloat16 or float32"
     )
-    block_size: Literal[16, 32, 64, 128] = Field(default=32, description="16, 32, 64 or 128 tokens")
-    kv_cache_bytes: MemorySize = Field(default=256 * 2**20, alias="kvCacheMemory")
+    # What is None is the engine's choice for its device.
+    block_size: Literal[16, 32, 64, 128] | None = Field(
+        default=None, description="16, 32, 64 or 128 tokens"
+    )
+    kv_cache_bytes: CacheSize = Field(default=None, alias="kvCacheMemory")
     """Size of the KV cache, bytes."""
-    max_num_seqs: Count = 64
-    max_batch_tokens: Count = Field(default_factory=lambda given: max(2048, given["max_num_seqs"]))
+    max_num_seqs: Count | None = Field(default=None, description=COUNT)
+    max_batch_tokens: Count | None = Field(default=None, description=COUNT)
     """Maximum tokens of one batch."""
     args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
     """Further vLLM engine arguments, by their snake_case names."""
@@ -132,11 +144,21 @@ class Engine(Part):
             raise must_be("Auto or Off with spec.engine.hybridCache On")
         return setting
 
+    @field_validator("args")
+    @classmethod
+    def _with_one_size_of_the_cache(cls, args: dict[str, Any], info: ValidationInfo) -> Any:
+        if "gpu_memory_utilization" in args and info.data.get("kv_cache_bytes") is not None:
+            raise must_be(
+                "a mapping without gpu_memory_utilization, because spec.engine.kvCacheMemory "
+                "decides it unless that is Auto"
+            )
+        return args
+
     @field_validator("max_batch_tokens")
     @classmethod
-    def _one_token_for_each_sequence(cls, tokens: int, info: ValidationInfo) -> int:
-        num_seqs = info.data.get("max_num_seqs", 1)
-        if tokens < num_seqs:
+    def _one_token_for_each_sequence(cls, tokens: int | None, info: ValidationInfo) -> int | None:
+        num_seqs = info.data.get("max_num_seqs") or 1
+        if tokens is not None and tokens < num_seqs:
             raise must_be(f"at least spec.engine.maxNumSeqs, which is {num_seqs}")
         return tokens
 

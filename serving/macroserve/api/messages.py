@@ -146,11 +146,13 @@ class CommandOrder(msgspec.Struct, frozen=True):
 
 
 class LatencyAnswer(msgspec.Struct, frozen=True):
-    """An instance describes its latency model."""
+    """An instance describes its latency model and its batches."""
 
     model: ModelShape
     device: DeviceShape
     coefficients: tuple[float, ...]
+    max_num_seqs: int | None = None
+    max_batch_tokens: int | None = None
 
 
 ToCell = RouteQuery | Settled | Hello

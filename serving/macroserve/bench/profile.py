@@ -116,8 +116,8 @@ class Profile:
             slo=settings.slo,
             num_blocks=self.shape.num_blocks,
             block_size=block_size,
-            max_num_seqs=settings.max_num_seqs,
-            max_batch_tokens=settings.max_batch_tokens,
+            max_num_seqs=self.shape.max_num_seqs,
+            max_batch_tokens=self.shape.max_batch_tokens,
             max_model_len=settings.max_model_len,
             hidden_states_per_block=hidden_states_per_block,
         )
@@ -152,7 +152,7 @@ async def measure_engine(engine: VllmEngine, settings: EngineSettings) -> Profil
     random = Random(0)
     longest = settings.max_model_len // 2
     at_once = _at_once(min(SHORT_PROMPT, longest), random)
-    nums = [num for num in NUM_DECODES if num <= settings.max_num_seqs]
+    nums = [num for num in NUM_DECODES if num <= engine.shape.max_num_seqs]
     lengths = [num for num in NUM_PREFILLED if num <= longest]
     decodes: dict[int, list[list[float]]] = {num: [] for num in nums}
     prefills: dict[int, list[list[float]]] = {num: [] for num in lengths}

@@ -7,13 +7,14 @@ from macroserve.engine.settings import EngineSettings
 
 def engine_flags(settings: EngineSettings) -> tuple[str, ...]:
     """Return the flags of the engine, which every command that runs vLLM takes."""
+    sizes = settings.small
     return (
         *("--model", settings.model, "--served-model-name", settings.served_name),
         *("--max-model-len", str(settings.max_model_len), "--dtype", settings.dtype),
-        *("--block-size", str(settings.block_size)),
-        *("--kv-cache-memory-bytes", str(settings.kv_cache_bytes)),
-        *("--max-num-batched-tokens", str(settings.max_batch_tokens)),
-        *("--max-num-seqs", str(settings.max_num_seqs), "--enforce-eager"),
+        *("--block-size", str(sizes.block_size)),
+        *("--kv-cache-memory-bytes", str(settings.small_cache_bytes)),
+        *("--max-num-batched-tokens", str(sizes.max_batch_tokens)),
+        *("--max-num-seqs", str(sizes.max_num_seqs), "--enforce-eager"),
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from macroserve.api.manifest import Manifest
 from macroserve.cli.deployment_options import DeploymentOptions
+from macroserve.core.engine_sizes import sizes_on
 from macroserve.core.shapes import ModelShape
 from macroserve.local.manifest_file import model_folder
 from macroserve.sim.hardware.devices import DEVICES
@@ -16,21 +17,25 @@ from macroserve.sim.scenario import ClusterSpec
 def cluster(manifest: Manifest, options: DeploymentOptions) -> ClusterSpec:
     """Return one cell of all instances; raise ValueError for a model that cannot be read."""
     engine = manifest.spec.engine
+    device = DEVICES[options.device]
+    sizes = sizes_on(device.name, device.memory_bytes).given(
+        engine.block_size, engine.max_num_seqs, engine.max_batch_tokens
+    )
     kv_bytes = None
-    if "kv_cache_bytes" in engine.model_fields_set:
+    if engine.kv_cache_bytes is not None:
         kv_bytes = engine.kv_cache_bytes * engine.tensor_parallel * engine.pipeline_parallel
     return ClusterSpec(
         model=MODELS.get(options.model or "") or _read_shape(manifest, options.model),
-        device=DEVICES[options.device],
+        device=device,
         link=LINKS[options.link],
         ranks=engine.tensor_parallel,
         stages=engine.pipeline_parallel,
         num_instances=manifest.spec.instances,
         kv_bytes=kv_bytes,
-        block_size=engine.block_size,
+        block_size=sizes.block_size,
         max_model_len=manifest.spec.model.max_model_len,
-        max_num_seqs=engine.max_num_seqs,
-        max_batch_tokens=engine.max_batch_tokens,
+        max_num_seqs=sizes.max_num_seqs,
+        max_batch_tokens=sizes.max_batch_tokens,
     )
 
 

@@ -12,7 +12,7 @@ def apply_command(policy: InstanceScheduler, verb: str, argument: Any = None) ->
 
     The commands are ``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool),
     ``set_rebuild`` (seconds per token), and ``latency`` (no argument; returns the constructor
-    arguments of the latency model). Raises ValueError for any other.
+    arguments of the latency model, and the limits of a batch). Raises ValueError for any other.
     """
     match verb, argument:
         case "set_pool", "lp" | "hp":
@@ -30,6 +30,8 @@ def apply_command(policy: InstanceScheduler, verb: str, argument: Any = None) ->
                 "device": asdict(latency.device),
                 "coefficients": list(latency.coefficients),
                 "rebuild_s_per_token": latency.rebuild_s_per_token,
+                "max_num_seqs": policy.config.max_num_seqs,
+                "max_batch_tokens": policy.config.max_batch_tokens,
             }
         case _:
             raise ValueError(f"no such command: {verb} {argument!r}")

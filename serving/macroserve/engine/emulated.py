@@ -89,21 +89,23 @@ class EmulatedEngine:
         )
         shares = settings.prefix_caching != "Off" and not hybrid.on
         prefixes = decide_prefix_caching(settings.prefix_caching, hybrid.on, shares)
-        block_bytes = settings.block_size * EMULATED_MODEL.kv_bytes_per_token
+        sizes = settings.small
+        block_bytes = sizes.block_size * EMULATED_MODEL.kv_bytes_per_token
         self._shape = EngineShape(
-            max(1, settings.kv_cache_bytes // block_bytes),
-            settings.block_size,
-            settings.max_num_seqs,
+            max(1, settings.small_cache_bytes // block_bytes),
+            sizes.block_size,
+            sizes.max_num_seqs,
+            sizes.max_batch_tokens,
             str(hybrid),
             str(prefixes),
         )
-        pool_tokens = self._shape.num_blocks * settings.block_size
+        pool_tokens = self._shape.num_blocks * sizes.block_size
         if pool_tokens < settings.max_model_len:
             raise ValueError(
                 f"the KV cache holds {pool_tokens} tokens of the emulated model, fewer than the "
                 f"{settings.max_model_len} of the longest request: enlarge engine.kvCacheMemory"
             )
-        cache = PrefixCache(self._shape.num_blocks, settings.block_size) if prefixes.on else None
+        cache = PrefixCache(self._shape.num_blocks, sizes.block_size) if prefixes.on else None
         self._executor = EmulatedExecutor(truth, clock, sleep, cache)
         self._policy = InstanceScheduler(
             InstanceConfig(
@@ -111,12 +113,12 @@ class EmulatedEngine:
                 pool=pool,
                 slo=settings.slo,
                 num_blocks=self._shape.num_blocks,
-                block_size=settings.block_size,
-                max_num_seqs=settings.max_num_seqs,
-                max_batch_tokens=settings.max_batch_tokens,
+                block_size=sizes.block_size,
+                max_num_seqs=sizes.max_num_seqs,
+                max_batch_tokens=sizes.max_batch_tokens,
                 max_model_len=settings.max_model_len,
                 drop_late=settings.drop_late,
-                hidden_states_per_block=HIDDEN_PER_KV * settings.block_size if hybrid.on else None,
+                hidden_states_per_block=HIDDEN_PER_KV * sizes.block_size if hybrid.on else None,
             ),
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
             cache.record if cache else None,

@@ -19,6 +19,8 @@ class EngineShape:
     """Tokens per block."""
     max_num_seqs: int
     """Maximum sequences of one batch."""
+    max_batch_tokens: int
+    """Maximum tokens of one batch."""
     hybrid_cache: str
     """``on: `` or ``off: ``, and the reason."""
     prefix_caching: str

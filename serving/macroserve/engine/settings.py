@@ -4,6 +4,7 @@ engine."""
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from macroserve.core.engine_sizes import SMALL, SMALL_CACHE_BYTES, EngineSizes
 from macroserve.core.request import Slo
 
 
@@ -28,15 +29,26 @@ class EngineSettings:
     prefix_caching: str = "Auto"
     """Auto, On or Off, as ``spec.engine.prefixCaching``."""
     dtype: str = "auto"
-    block_size: int = 32
-    kv_cache_bytes: int = 256 << 20
+    # What is None is vLLM's choice for the device (``small`` on a CPU).
+    block_size: int | None = None
+    kv_cache_bytes: int | None = None
     """Size of the block pool, bytes."""
-    max_num_seqs: int = 64
-    max_batch_tokens: int = 2048
+    max_num_seqs: int | None = None
+    max_batch_tokens: int | None = None
     args: dict[str, Any] = field(default_factory=dict)
     """Further vLLM engine arguments by their Python names."""
     api: dict[str, Any] = field(default_factory=dict)
     """Options of vLLM's server by their Python names."""
+
+    @property
+    def small(self) -> EngineSizes:
+        """Return the sizes on a CPU, and of an emulated engine."""
+        return SMALL.given(self.block_size, self.max_num_seqs, self.max_batch_tokens)
+
+    @property
+    def small_cache_bytes(self) -> int:
+        """Return the size of the block pool on a CPU, and of an emulated engine, bytes."""
+        return self.kv_cache_bytes or SMALL_CACHE_BYTES
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

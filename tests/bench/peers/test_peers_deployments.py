@@ -124,10 +124,8 @@ async def test_macroserve_serves_the_same_engines_in_one_pool(tmp_path: Path) ->
     ours = engine_settings(manifest, SETTINGS.model, None)
     for name in (
         "dtype",
-        "block_size",
-        "kv_cache_bytes",
-        "max_num_seqs",
-        "max_batch_tokens",
+        "small",
+        "small_cache_bytes",
         "slo",
     ):
         assert getattr(ours, name) == getattr(SETTINGS, name), name

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from support.reconcile_results import NOW, cell, manifest, observation, pod
@@ -270,13 +271,13 @@ async def test_simulation_has_the_settings_of_the_deployment(world):
     need = world.oracle.simulate().need
     assert need.requests_per_s == pytest.approx(10.0)
     assert need.enough == 3 and 2 <= need.survivors <= 3
-    found = load_signals.design(observation(manifest=AUTOSCALED, report=world.report), world.load)
+    told = msgspec.structs.replace(world.load, max_num_seqs=1024, max_batch_tokens=8192)
+    found = load_signals.design(observation(manifest=AUTOSCALED, report=world.report), told)
     assert found is not None
     config, spec = found.config, AUTOSCALED.spec
     assert (config.slo, config.strategy.name) == (AUTOSCALED.slo, "unified")
     assert (config.num_blocks, config.block_size) == (1000, 32)
-    assert config.max_num_seqs == spec.engine.max_num_seqs
-    assert config.max_batch_tokens == spec.engine.max_batch_tokens
+    assert (config.max_num_seqs, config.max_batch_tokens) == (1024, 8192), "as instances tell"
     assert config.max_model_len == spec.model.max_model_len
     assert found.latency.coefficients == COEFFICIENTS
     assert found.max_cell == spec.mitosis.upper_bound

@@ -173,7 +173,7 @@ class TestEveryPod:
 def test_fields_with_defaults_left_out_replace_no_pod() -> None:
     written = {
         "model": {"source": "tiny", "maxModelLen": 2048},
-        "engine": {"type": "Emulated", "maxBatchTokens": 2048},  # which follows from another
+        "engine": {"type": "Emulated"},
         "slo": {"ttft": 2.0, "tpot": 0.1},
     }
     assert context().revision({}) == digest({"spec": written, "pod": {}})

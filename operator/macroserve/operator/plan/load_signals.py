@@ -2,6 +2,7 @@
 
 from macroserve.api.manifest import Manifest
 from macroserve.api.messages import Report
+from macroserve.core.engine_sizes import SMALL
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.status import Pool
@@ -71,15 +72,16 @@ def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
         return None
     smallest = min(known, key=lambda status: status.num_blocks * status.block_size)
     manifest = observation.manifest
-    engine = manifest.spec.engine
+    # Instances of the version before tell no limits.
+    sizes = SMALL.given(smallest.block_size, load.max_num_seqs, load.max_batch_tokens)
     config = InstanceConfig(
         strategy=manifest.strategy,
         pool=Pool.LP,
         slo=manifest.slo,
         num_blocks=smallest.num_blocks,
-        block_size=smallest.block_size,
-        max_num_seqs=engine.max_num_seqs,
-        max_batch_tokens=engine.max_batch_tokens,
+        block_size=sizes.block_size,
+        max_num_seqs=sizes.max_num_seqs,
+        max_batch_tokens=sizes.max_batch_tokens,
         max_model_len=manifest.spec.model.max_model_len,
         drop_late=manifest.spec.scheduling.drop_late,
     )

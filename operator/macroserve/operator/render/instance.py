@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from macroserve.core.engine_sizes import SMALL_CACHE_BYTES
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
@@ -75,6 +76,8 @@ def _rendered(context: RenderContext) -> Object:
         grace_s=GRACE_S,
         sizes=EMULATED_SIZES if emulated else REAL_SIZES,
         env={
+            # What vLLM says of its start: the cache's size, the graphs, the attention's kernels.
+            "VLLM_LOGGING_LEVEL": {"value": "INFO"},
             "MACROSERVE_INSTANCE": pods.of_label(names.INSTANCE),
             "MACROSERVE_POOL": pods.of_label(names.POOL),
         },
@@ -89,7 +92,7 @@ def _memory_limit(context: RenderContext) -> str:
     if engine.type == "Emulated":
         return EMULATED_MEMORY_LIMIT
     workers_bytes = MEMORY_PER_DEVICE_BYTES * engine.tensor_parallel * engine.pipeline_parallel
-    return f"{math.ceil((workers_bytes + engine.kv_cache_bytes) / 2**20)}Mi"
+    return f"{math.ceil((workers_bytes + (engine.kv_cache_bytes or SMALL_CACHE_BYTES)) / 2**20)}Mi"
 
 
 def service(context: RenderContext) -> Object:

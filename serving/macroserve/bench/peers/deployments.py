@@ -105,7 +105,7 @@ class VllmRouter:
                 *(str(self.peers.router), "--policy", self.policy, "--worker-urls", *urls),
                 *("--host", "127.0.0.1", "--port", str(port)),
                 *("--prometheus-port", str(free_port()), "--log-level", "warning"),
-                *(sources and ("--kv-event-block-size", str(engines.settings.block_size))),
+                *(sources and ("--kv-event-block-size", str(engines.settings.small.block_size))),
                 *(sources and ("--kv-event-model", engines.settings.served_name)),
                 *sources,
             ),
@@ -155,7 +155,7 @@ class Dynamo:
                 *(str(self.peers.python), "-m", "dynamo.frontend"),
                 *("--http-host", "127.0.0.1", "--http-port", str(port)),
                 *("--router-mode", self.mode),
-                *("--kv-cache-block-size", str(engines.settings.block_size)),
+                *("--kv-cache-block-size", str(engines.settings.small.block_size)),
             ),
             {**os.environ, **variables},
         )
@@ -218,9 +218,9 @@ def macroserve_manifest(engines: Engines) -> dict[str, object]:
             "engine": {
                 "type": "vLLM",
                 "dtype": settings.dtype,
-                "blockSize": settings.block_size,
-                "kvCacheMemory": f"{settings.kv_cache_bytes >> 20}MiB",
-                "maxBatchTokens": settings.max_batch_tokens,
+                "blockSize": settings.small.block_size,
+                "kvCacheMemory": f"{settings.small_cache_bytes >> 20}MiB",
+                "maxBatchTokens": settings.small.max_batch_tokens,
             },
             "slo": {
                 "ttft": f"{settings.slo.ttft_s * 1e3:.0f}ms",

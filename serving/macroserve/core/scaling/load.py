@@ -30,3 +30,7 @@ class LoadReport(msgspec.Struct, frozen=True):
     """Shape of the model; None before an instance was asked."""
     device: DeviceShape | None = None
     """Peak rates of a device; None before an instance was asked."""
+    max_num_seqs: int | None = None
+    """Maximum sequences of a batch; None before an instance was asked."""
+    max_batch_tokens: int | None = None
+    """Maximum tokens of a batch; None before an instance was asked."""

@@ -43,7 +43,7 @@ class DryRun:
         config = args.create_engine_config()
         register_all_kvcache_specs(config)
         config.cache_config.num_gpu_blocks = NUM_BLOCKS
-        size = settings.block_size
+        size = config.cache_config.block_size
         spec = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=64, dtype=torch.float32)
         self._scheduler = scheduler(
             vllm_config=config,

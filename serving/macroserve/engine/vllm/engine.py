@@ -7,6 +7,7 @@ from typing import Any
 from starlette.applications import Starlette
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
+from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.utils import CoreEngineProcManager
@@ -31,6 +32,14 @@ from macroserve.engine.vllm.stopped import end_stopped
 
 # (prompts at once, prompt tokens, output tokens): enough shapes for the first latency fit.
 WARM_UP = ((1, 16, 4), (1, 512, 2), (4, 128, 4), (8, 32, 8), (1, 1024, 2))
+
+
+def largest_batch(max_batch_tokens: int, max_model_len: int) -> tuple[int, int, int]:
+    """Return the round of the warm-up that fills a batch: kernels that are compiled for its shape,
+    and memory that it takes, belong to the start."""
+    output = 2
+    length = min(max_batch_tokens, max_model_len - output)
+    return max_batch_tokens // length, length, output
 
 
 class VllmEngine:
@@ -66,11 +75,15 @@ class VllmEngine:
         """Generate real tokens, which proves that the engine works and gives the latency model its
         first fit."""
         longest = self._settings.max_model_len
-        for round_, (count, num_tokens, output) in enumerate(WARM_UP):
+        limits = self.llm.vllm_config.scheduler_config
+        rounds = [*WARM_UP]
+        if not current_platform.is_cpu():  # where it would take a minute
+            rounds.append(largest_batch(limits.max_num_batched_tokens, longest))
+        for round_, (count, num_tokens, output) in enumerate(rounds):
             length = max(1, min(num_tokens, longest - output))
             prompts = [
                 # Each begins with a token of its own, so that none finds another's cache.
-                [1 + len(WARM_UP) * number + round_] * length
+                [1 + len(rounds) * number + round_] * length
                 for number in range(count)
             ]
             await asyncio.gather(
@@ -102,6 +115,7 @@ class VllmEngine:
     @property
     def shape(self) -> EngineShape:
         cache = self.llm.vllm_config.cache_config
+        limits = self.llm.vllm_config.scheduler_config
         assert cache.num_gpu_blocks is not None and self._hybrid is not None
         prefix_caching = decide_prefix_caching(
             self._settings.prefix_caching, self._hybrid.on, cache.enable_prefix_caching
@@ -109,7 +123,8 @@ class VllmEngine:
         return EngineShape(
             cache.num_gpu_blocks - 1,
             cache.block_size,
-            self._settings.max_num_seqs,
+            limits.max_num_seqs,
+            limits.max_num_batched_tokens,
             str(self._hybrid),
             str(prefix_caching),
         )

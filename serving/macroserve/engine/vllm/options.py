@@ -30,7 +30,6 @@ def frontend_args(settings: EngineSettings) -> dict[str, Any]:
         "served_model_name": [settings.served_name],
         "max_model_len": settings.max_model_len,
         "dtype": settings.dtype,
-        "max_num_seqs": settings.max_num_seqs,
         # A grammar starts after the reasoning, whose end the engine must know.
         "reasoning_parser": settings.api.get("reasoning_parser") or "",
         **_of_their_classes(settings.args),
@@ -66,9 +65,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
     on_cpu = current_platform.is_cpu()
     return AsyncEngineArgs(
         **{
-            "block_size": settings.block_size,
-            "kv_cache_memory_bytes": settings.kv_cache_bytes,
-            "max_num_batched_tokens": settings.max_batch_tokens,
+            **_sizes(settings, on_cpu),
             "tensor_parallel_size": settings.tensor_parallel,
             "enforce_eager": on_cpu,
             "enable_prefix_caching": settings.prefix_caching == "On",
@@ -86,6 +83,17 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             }
         },
     )
+
+
+def _sizes(settings: EngineSettings, on_cpu: bool) -> dict[str, int | None]:
+    """Return the sizes of the cache and of a batch; None lets vLLM choose for the device."""
+    sizes: Any = settings.small if on_cpu else settings
+    return {
+        "block_size": sizes.block_size,
+        "max_num_seqs": sizes.max_num_seqs,
+        "max_num_batched_tokens": sizes.max_batch_tokens,
+        "kv_cache_memory_bytes": settings.small_cache_bytes if on_cpu else settings.kv_cache_bytes,
+    }
 
 
 def _max_logprobs(settings: EngineSettings) -> int:
