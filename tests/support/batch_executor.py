@@ -6,6 +6,7 @@ from dataclasses import replace
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.scheduler.batching.baselines import chunked_batch, prefill_first_batch
 from macroserve.core.scheduler.batching.ecoserve import ecoserve_batch
+from macroserve.core.scheduler.rounds import Rounds
 
 
 def tokens_of(batch, result):
@@ -26,7 +27,7 @@ class Executor:
     """
 
     def __init__(self, scheduler, lengths, *, slowdown=1.0, shortfalls=()):
-        self.scheduler = scheduler
+        self.scheduler = self.decider = scheduler
         self.lengths = lengths
         self.slowdown = slowdown
         self.shortfalls = list(shortfalls)
@@ -76,7 +77,7 @@ class Executor:
         return known - self.computed[request_id]
 
     def step(self):
-        batch = self.scheduler.schedule(self.now)
+        batch = self.decider.schedule(self.now)
         self.batches.append(batch)
         for item in batch.handed_back:
             assert self.computed[item.request_id] == 0 and self.emitted[item.request_id] == 0
@@ -224,7 +225,7 @@ class AheadExecutor(Executor):
         taken = self.take(replace(batch, prefills=begins), missing, skip_decodes)
         prefilled = {**dict.fromkeys([p.request_id for p in waits], 0), **taken.prefilled}
         taken = replace(taken, prefilled=prefilled)
-        self.scheduler.promise(batch, taken)
+        self.decider.promise(batch, taken)
         self.flights.append((batch, decided_s, tokens_of(batch, taken)))
         while len(self.flights) > self.ahead:
             self.settle()
@@ -233,7 +234,7 @@ class AheadExecutor(Executor):
         batch, decided_s, tokens = self.flights.popleft()
         self.last_end_s = max(decided_s, self.last_end_s) + self.elapsed_s(batch)
         self.now = max(self.now, self.last_end_s)
-        self.scheduler.settle(self.come_out(tokens), {}, self.now)
+        self.decider.settle(self.come_out(tokens), {}, self.now)
 
     def drain(self, limit=20_000):
         for _ in range(limit):
@@ -243,3 +244,38 @@ class AheadExecutor(Executor):
         while self.flights:
             self.settle()
         super().drain(0)
+
+
+class PipelineExecutor(AheadExecutor):
+    """The executor runs micro-batches, each of which passes all stages of a pipeline.
+
+    stages: stages of the pipeline, as many as micro-batches are under way.
+    is_async: whether one more is decided while all stages are filled.
+    """
+
+    def __init__(self, scheduler, lengths, *, stages, is_async=False, **kwargs):
+        super().__init__(scheduler, lengths, ahead=stages - 1 + is_async, **kwargs)
+        self.stages = stages
+        self.decider = Rounds(scheduler, stages)
+
+    def check_batch(self, batch):
+        limit = self.scheduler.config.max_batch_tokens // self.stages
+        assert batch.num_tokens <= limit + self.stages
+        ids = [p.request_id for p in batch.prefills] + list(batch.decodes)
+        assert len(ids) == len(set(ids)), "one request twice in a batch"
+        assert set(ids) <= set(self.alive)
+        last = [tokens for _, _, tokens in self.flights][-(self.stages - 1) :]
+        busy = {i for tokens in last for i, num in tokens.items() if num}
+        assert not busy & set(batch.decodes), "the token that it needs may be in flight"
+        for prefill in batch.prefills:
+            assert 0 < prefill.num_tokens <= self.to_prefill(prefill.request_id)
+            self.check_room(prefill.request_id, prefill.num_tokens)
+        for request_id in batch.decodes:
+            assert self.to_prefill(request_id) == 1, "decodes follow a whole prompt"
+            self.check_room(request_id, 1)
+
+    def check_blocks(self):
+        running = self.scheduler.running
+        running.blocks.check()
+        held = {seq.request_id for seq in running}
+        assert {i for i in self.alive if running.blocks.held_by(i)} == held & set(self.alive)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from support.batch_executor import AheadExecutor, Executor
+from support.batch_executor import AheadExecutor, Executor, PipelineExecutor
 from support.linear_latency import NOW, LinearLatency
 
 from macroserve.core.latency import LatencyModel
@@ -96,6 +96,11 @@ def make_executor():
 @pytest.fixture(scope="session")
 def make_ahead_executor():
     return AheadExecutor
+
+
+@pytest.fixture(scope="session")
+def make_pipeline_executor():
+    return PipelineExecutor
 
 
 class Step:

@@ -74,12 +74,15 @@ def apply(event, executor):
     st.sampled_from((0.3, 1, 4)),
     st.lists(st.integers(1, 30), max_size=4),
     st.sampled_from((None, 0, 1, 3)),
+    st.sampled_from((1, 1, 2, 4)),
+    st.booleans(),
 )
 def test_requests_under_any_load_end_once_within_all_limits(
     name,
     make_scheduler,
     make_executor,
     make_ahead_executor,
+    make_pipeline_executor,
     make_request,
     wanted,
     fields,
@@ -88,6 +91,8 @@ def test_requests_under_any_load_end_once_within_all_limits(
     slowdown,
     seen_lengths,
     ahead,
+    stages,
+    is_async,
 ):
     """The executor checks each batch."""
     scheduler = make_scheduler(VARIANTS[name], **fields)
@@ -95,7 +100,11 @@ def test_requests_under_any_load_end_once_within_all_limits(
         scheduler.lengths.observe(make_request("seen"), length)
     lengths = {f"r{i}": min(w["length"], w["new"]) for i, w in enumerate(wanted)}
     how = {"slowdown": slowdown, "shortfalls": short}
-    if ahead is None:
+    if stages > 1:
+        executor = make_pipeline_executor(
+            scheduler, lengths, stages=stages, is_async=is_async, **how
+        )
+    elif ahead is None:
         executor = make_executor(scheduler, lengths, **how)
     else:
         executor = make_ahead_executor(scheduler, lengths, ahead=ahead, **how)

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from macroserve.core.scheduler.rounds import LEAST_PIECE_TOKENS
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.host import Host
 from macroserve.sim.hardware.links import PCIE_4, Link
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.hardware.pipeline import LEAST_PIECE_TOKENS, Pipeline, cut
+from macroserve.sim.hardware.pipeline import Pipeline, cut
 from macroserve.sim.hardware.step_time import StepTime
 
 MODEL = MODELS["CodeLlama-34B"]

@@ -63,8 +63,8 @@ class InFlight:
 
     @property
     def ends_s(self) -> float:
-        """Return when the last of them is expected to end, seconds; -inf if there is none."""
-        return self._flights[-1].ends_s if self._flights else -inf
+        """Return when the last of them is expected to end, or the last one ended, seconds."""
+        return self._flights[-1].ends_s if self._flights else self._ended_s
 
     @property
     def decoded_s(self) -> float:

@@ -4,12 +4,9 @@ parts."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from macroserve.core.scheduler.rounds import decode_share, piece_tokens
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.hardware.step_time import StepTime
-
-LEAST_PIECE_TOKENS = 256
-"""Tokens of the smallest pieces into which prompts are cut: each piece reads all weights of its
-stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Pipeline:
         those of ``core.latency.LatencyModel.work``."""
         stages, longest_s = self.num_stages, 0.0
         # Pieces of a prompt differ in what they attend to; decodes are alike.
-        share = -(-num_decodes // stages)
+        share = decode_share(num_decodes, stages)
         context, hidden = decode_context, hidden_context
         if num_decodes:
             context, hidden = (round(c * share / num_decodes) for c in (context, hidden))
@@ -68,8 +65,7 @@ class Pipeline:
     def _parts(self, prefills: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
         """Return the prompts of each micro-batch that has any; at least one list."""
         num_tokens = sum([tokens for tokens, _ in prefills])
-        size = max(LEAST_PIECE_TOKENS, -(-num_tokens // self.num_stages))
-        return cut(prefills, size) or [[]]
+        return cut(prefills, piece_tokens(num_tokens, self.num_stages)) or [[]]
 
 
 def cut(prefills: Iterable[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
