@@ -6,6 +6,9 @@ from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.core.strategy import Ordering, Strategy
 
+CHUNK_TOKENS = 512
+"""Sarathi's token budget for one batch by default."""
+
 OVERDUE_TTFTS = 2.0
 """TTFT targets after which a waiting request is prefilled whether slack pays for it or not."""
 
@@ -31,7 +34,7 @@ class InstanceConfig:
     """Maximum length of prompt and response together, tokens."""
     drop_late: bool = False
     """Whether waiting requests past their TTFT target are handed back (Ascendra, section 6.3)."""
-    chunk_tokens: int = 512
+    chunk_tokens: int = CHUNK_TOKENS
     """Sarathi's token budget for one batch."""
     offload_threshold_s: float = 0.1
     """Offload while this many seconds more than a full batch are left until a deadline (Ascendra,

@@ -22,6 +22,7 @@ The private parts in use, by module:
 - ``hybrid/`` registers a ``KVCacheSpec`` and its manager, puts its own attention in front of each
   layer's (``Attention.attn_backend`` and ``impl``), hooks the attention blocks of the models that
   it knows, and sets an attribute on ``SchedulerOutput``.
+- ``cpu_worker.py`` subclasses ``CPUWorker`` and sets ``model_runner.intermediate_tensors``.
 - ``options.py`` names ``EngineArgs`` fields.
 - ``stderr_tail.py`` reads how an ``EngineCore`` process that failed is reported.
 
@@ -29,6 +30,9 @@ The private parts in use, by module:
 """
 
 SUPPORTED_VLLM = "0.32.0"
+
+ENGINE_NICENESS = 10
+"""Niceness of an engine's processes on a CPU, whose cores the servers need, too."""
 
 OPTIONS_KEY = "macroserve"
 """Macroserve's key in vLLM's ``additional_config``, written by ``options``, read by

@@ -19,6 +19,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import OPTIONS_KEY
 
 SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
+CPU_WORKER_CLASS = "macroserve.engine.vllm.cpu_worker.CpuWorker"
 HYBRID_WORKER_CLASS = "macroserve.engine.vllm.hybrid.worker.HybridWorker"
 
 
@@ -57,16 +58,14 @@ def _of_their_classes(args: dict[str, Any]) -> dict[str, Any]:
 def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -> AsyncEngineArgs:
     """Return the arguments of one instance's engine. Raises ValueError for settings that the
     adapter cannot serve."""
-    if settings.pipeline_parallel > 1:
-        raise ValueError(
-            "engine.pipelineParallel above 1 is not supported with engine.type vLLM: "
-            "the scheduler decides one batch at a time"
-        )
     on_cpu = current_platform.is_cpu()
+    num_workers = settings.tensor_parallel * settings.pipeline_parallel
     return AsyncEngineArgs(
         **{
             **_sizes(settings, on_cpu),
             "tensor_parallel_size": settings.tensor_parallel,
+            "pipeline_parallel_size": settings.pipeline_parallel,
+            "worker_cls": CPU_WORKER_CLASS if on_cpu and num_workers > 1 else "auto",
             "enforce_eager": on_cpu,
             "enable_prefix_caching": settings.prefix_caching == "On",
             **frontend_args(settings),

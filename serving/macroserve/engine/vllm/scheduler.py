@@ -24,7 +24,8 @@ from vllm.v1.request import Request, RequestStatus
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.config import CHUNK_TOKENS, InstanceConfig
+from macroserve.core.scheduler.rounds import Rounds
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
@@ -32,14 +33,12 @@ from macroserve.engine.commands import apply_command
 from macroserve.engine.exits import die_with_parent
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag
-from macroserve.engine.vllm import OPTIONS_KEY
+from macroserve.engine.vllm import ENGINE_NICENESS, OPTIONS_KEY
 from macroserve.engine.vllm.cache_record import VllmCacheRecord
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
 from macroserve.engine.vllm.kinds import StepKinds
 from macroserve.engine.vllm.shape import assumed_device, model_shape
-
-ENGINE_NICENESS = 10
 
 COMMAND = "macroserve_command"
 """Name under which a frontend calls ``MacroserveScheduler.command`` in the engine's process."""
@@ -76,7 +75,7 @@ class MacroserveScheduler(AsyncScheduler):
     that do not: vLLM's configuration decides.
 
     Attributes:
-        policy: The instance scheduler that decides each step.
+        policy: The instance scheduler that decides each step, or each round of a pipeline's steps.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -95,6 +94,7 @@ class MacroserveScheduler(AsyncScheduler):
         blocks = self.kv_cache_manager.coordinator.single_type_managers[0]
         self._hybrid_blocks = blocks if isinstance(blocks, HybridBlocks) else None
         self._cache_record = VllmCacheRecord(self.kv_cache_manager, self.requests)
+        num_stages = self.parallel_config.pipeline_parallel_size
         self.policy = InstanceScheduler(
             InstanceConfig(
                 strategy=strategy(options["strategy"]),
@@ -104,7 +104,9 @@ class MacroserveScheduler(AsyncScheduler):
                 num_blocks=self.kv_cache_config.num_blocks - 1,
                 block_size=self.block_size,
                 max_num_seqs=self.max_num_running_reqs,
-                max_batch_tokens=self.max_num_scheduled_tokens,
+                # A round has a batch for each stage.
+                max_batch_tokens=self.max_num_scheduled_tokens * num_stages,
+                chunk_tokens=CHUNK_TOKENS * num_stages,
                 max_model_len=self.max_model_len,
                 drop_late=options["drop_late"],
                 hidden_states_per_block=self._hybrid_blocks
@@ -113,6 +115,7 @@ class MacroserveScheduler(AsyncScheduler):
             LatencyModel(model_shape(self.vllm_config), assumed_device()),
             self._cache_record,
         )
+        self._batches = Rounds(self.policy, num_stages) if num_stages > 1 else self.policy
         # Until its cell says that somebody is there to take it.
         self.policy.let_offload(False)
         self._handed_back: list[tuple[int, EngineCoreOutput]] = []
@@ -157,7 +160,7 @@ class MacroserveScheduler(AsyncScheduler):
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         now = time.monotonic()
-        batch = self.policy.schedule(now)
+        batch = self._batches.schedule(now)
         is_first = self._begin(batch)
         for request_id in batch.preempted:
             request = self.requests[request_id]
@@ -178,7 +181,7 @@ class MacroserveScheduler(AsyncScheduler):
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
         self._cache_record.refresh()
         taken = self._taken(batch, beginning, output)
-        self.policy.promise(batch, taken)
+        self._batches.promise(batch, taken)
         tokens = {**dict.fromkeys(batch.decodes, taken.decoded), **taken.emitted}
         self._steps.append(_Step(output, tokens, batch.predicted_s, is_first))
         return output
@@ -266,7 +269,7 @@ class MacroserveScheduler(AsyncScheduler):
                 # vLLM samples a token all the same, which the grammar rejects.
                 output.finish_reason, output.stop_reason = FinishReason.ABORT, DEAD_END
         finished = [output.request_id for output in ended]
-        self.policy.settle(finished, _difference(step.tokens, emitted), now)
+        self._batches.settle(finished, _difference(step.tokens, emitted), now)
         for client_index, output in self._handed_back:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
         self._handed_back.clear()

@@ -1,0 +1,31 @@
+"""Several workers on a CPU are processes of their own, beside the engine's."""
+
+import os
+from typing import Any
+
+from vllm.distributed.parallel_state import get_pp_group
+from vllm.v1.worker.cpu_worker import CPUWorker
+from vllm.v1.worker.worker_base import CompilationTimes
+
+from macroserve.engine.exits import die_with_parent
+from macroserve.engine.vllm import ENGINE_NICENESS
+
+
+class CpuWorker(CPUWorker):
+    """The worker yields to servers and ends with its engine, and works in a pipeline."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        die_with_parent()
+        os.nice(ENGINE_NICENESS)
+        super().__init__(*args, **kwargs)
+
+    def compile_or_warm_up_model(self) -> CompilationTimes:
+        runner = self.model_runner
+        # vLLM makes these in a warm-up, which an eager worker skips.
+        if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
+            runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+                batch_size=runner.max_num_tokens,
+                dtype=runner.model_config.dtype,
+                device=runner.device,
+            )
+        return super().compile_or_warm_up_model()
