@@ -198,6 +198,16 @@ SENTENCES = [
         "spec.engine.prefixCaching is true, must be Auto or Off with spec.engine.hybridCache On.",
     ),
     (
+        edited(("spec.engine.hybridCache", "On"), ("spec.engine.pipelineParallel", 2)),
+        "spec.engine.hybridCache is 'On', must be Auto or Off with spec.engine.pipelineParallel "
+        "above 1.",
+    ),
+    (
+        edited(("spec.engine.args.dataParallelSize", 2)),
+        "spec.engine.args has the key 'dataParallelSize', which must be left out, because an "
+        "instance has one engine, and spec.instances is the number of instances.",
+    ),
+    (
         edited(("spec.engine.args.max-logprobs", 5)),
         "spec.engine.args has the key 'max-logprobs', which must be named like a vLLM engine "
         "argument, in camelCase or snake_case.",

@@ -9,7 +9,7 @@ prepare_environment()
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 
-from macroserve.bench import engine_steps  # noqa: E402
+from macroserve.bench import engine_steps, pipeline  # noqa: E402
 from macroserve.bench.quickstart import quickstart_settings  # noqa: E402
 from macroserve.engine.vllm.dry_run import DryRun  # noqa: E402
 from macroserve.engine.vllm.scheduler import MacroserveScheduler  # noqa: E402
@@ -42,3 +42,7 @@ def test_steps_decode_all_seats_while_others_wait(
     for _ in range(10):
         run.step()
         assert (run.num_decoding, run.num_waiting) == (8, 4)
+
+
+def test_pipeline_needs_no_more_steps_than_vllm(settings: EngineSettings) -> None:
+    assert pipeline.measure(settings, 40).popitem()[1] <= 1.05

@@ -15,10 +15,12 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from macroserve.core.scheduler.batching import aptserve
 from macroserve.core.scheduler.batching.knapsack import Items
 from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.rounds import Rounds
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.status import Pool
+from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.caches import with_caches
@@ -83,6 +85,17 @@ class InstanceEngine(OfflineEngine):
         self.llm.abort_request([*self.scheduler.requests])
         self._leaving.clear()
         self.finish()
+
+    def decide_by(self, name: str, *, shares_prefixes: bool) -> None:
+        """Let a strategy decide from now on, with an empty prefix cache or none. The engine is
+        idle."""
+        self.llm.reset_prefix_cache()
+        self.scheduler.kv_cache_manager.enable_caching = shares_prefixes
+        config = replace(self.policy.config, strategy=strategy(name))
+        record = self.scheduler._cache_record
+        self.scheduler.policy = InstanceScheduler(config, self.policy.latency, record)
+        stages = self.scheduler.parallel_config.pipeline_parallel_size
+        self.scheduler._batches = Rounds(self.policy, stages)
 
     def caches(self) -> dict[str, CacheKind]:
         """Return the cache kind of each running request, according to vLLM's page manager."""

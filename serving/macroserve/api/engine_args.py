@@ -17,7 +17,6 @@ DECIDED_BY = {
     "max_model_len": "spec.model.maxModelLen",
     "tensor_parallel_size": "spec.engine.tensorParallel",
     "pipeline_parallel_size": "spec.engine.pipelineParallel",
-    "data_parallel_size": "spec.instances",
     "distributed_executor_backend": "spec.engine.type",
     "dtype": "spec.engine.dtype",
     "block_size": "spec.engine.blockSize",
@@ -45,6 +44,10 @@ UNSERVED = {
     **dict.fromkeys(
         ("kv_transfer_config", "kv_offloading_size", "ec_transfer_config"),
         "the scheduler owns all KV blocks",
+    ),
+    **dict.fromkeys(
+        [name for name in ENGINE_ARGS if name.startswith("data_parallel_")],
+        "an instance has one engine, and spec.instances is the number of instances",
     ),
     **dict.fromkeys(
         (

@@ -136,6 +136,14 @@ class Engine(Part):
     args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
     """Further vLLM engine arguments, by their snake_case names."""
 
+    @field_validator("hybrid_cache")
+    @classmethod
+    def _in_one_stage(cls, setting: str, info: ValidationInfo) -> str:
+        # The stages begin a batch before the one ahead has ended.
+        if setting == "On" and info.data.get("pipeline_parallel", 1) > 1:
+            raise must_be("Auto or Off with spec.engine.pipelineParallel above 1")
+        return setting
+
     @field_validator("prefix_caching")
     @classmethod
     def _without_hidden_states(cls, setting: str, info: ValidationInfo) -> str:

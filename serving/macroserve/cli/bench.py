@@ -116,11 +116,12 @@ def hybrid(json_file: JsonFile = None) -> None:
 
 @bench.command()
 def engine(json_file: JsonFile = None) -> None:
-    """Compare the engine with stock vLLM: CPU time of a step's scheduling, prefix caches."""
-    from macroserve.bench import engine_steps, prefixes
+    """Compare the engine with stock vLLM: CPU time of a step's scheduling, steps of a pipeline,
+    prefix caches."""
+    from macroserve.bench import engine_steps, pipeline, prefixes
 
     settings = quickstart_settings()
-    figures = engine_steps.measure(settings)
+    figures = engine_steps.measure(settings) | pipeline.measure(settings)
     report(figures | asyncio.run(prefixes.measure(settings)), json_file)
 
 

@@ -34,7 +34,7 @@ def cluster(manifest: Manifest, options: DeploymentOptions) -> ClusterSpec:
         kv_bytes=kv_bytes,
         block_size=sizes.block_size,
         max_model_len=manifest.spec.model.max_model_len,
-        max_num_seqs=sizes.max_num_seqs,
+        max_num_seqs=-(-sizes.max_num_seqs // engine.pipeline_parallel),
         max_batch_tokens=sizes.max_batch_tokens,
     )
 

@@ -97,7 +97,7 @@ def test_scheduler_learns_the_time_of_a_round(make_pipeline, monkeypatch):
 
 
 def test_pipeline_whose_requests_have_all_gone_begins_a_new_round(make_scheduler, make_request):
-    """What is left of the old round is dropped, and nobody learns the idle time from it."""
+    """The rest of the old round is dropped, and the idle time is not learned from."""
     scheduler = make_scheduler("vllm", max_num_seqs=8, max_batch_tokens=1024, num_blocks=256)
     rounds = Rounds(scheduler, 2)
     observed = []

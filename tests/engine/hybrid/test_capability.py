@@ -121,6 +121,12 @@ def test_hybrid_cache_off_is_off(verdict):
     [
         pytest.param(MLA, {}, "latent attention (MLA)", id="mla"),
         pytest.param(
+            LLAMA,
+            {"pipeline_parallel_size": 2},
+            "a pipeline begins a batch before the one ahead has ended",
+            id="pipeline",
+        ),
+        pytest.param(
             LLAMA | {"architectures": ["MistralForCausalLM"], "model_type": "mistral"},
             {},
             "does not know the attention of MistralForCausalLM",

@@ -138,23 +138,6 @@ def test_name_that_services_cannot_have_is_refused(name: str, shown: str | None)
     assert review("CREATE", None, merged(LLAMA, {"metadata": {"name": name}}), "") == expected
 
 
-STAGES = (
-    "spec.engine.pipelineParallel is 2, must be 1 with spec.engine.type vLLM, whose scheduler "
-    "decides one batch at a time."
-)
-
-
-@pytest.mark.parametrize(
-    ("engine", "stages", "expected"),
-    [("vLLM", 1, ()), ("vLLM", 2, (STAGES,)), ("Emulated", 2, ())],
-)
-def test_vllm_with_pipeline_stages_is_refused(
-    engine: str, stages: int, expected: tuple[str, ...]
-) -> None:
-    document = merged(LLAMA, {"spec": {"engine": {"type": engine, "pipelineParallel": stages}}})
-    assert review("CREATE", None, document, "") == expected
-
-
 GPUS = (
     "spec.engine.tensorParallel is 2, must be at most the nvidia.com/gpu of the container engine "
     "in spec.template, which is 1."
@@ -182,6 +165,12 @@ def test_template_with_the_wrong_number_of_devices_is_refused(
     template = {"spec": {"containers": [container]}}
     spec = {"engine": {"type": "vLLM", "tensorParallel": 2}, "template": template}
     assert review("CREATE", None, merged(LLAMA, {"spec": spec}), "") == expected
+    stages = {**spec, "engine": {"type": "vLLM", "pipelineParallel": 2}}
+    refused = tuple(
+        problem.replace("tensorParallel", "tensorParallel times pipelineParallel")
+        for problem in expected
+    )
+    assert review("CREATE", None, merged(LLAMA, {"spec": stages}), "") == refused
     emulated = {**spec, "engine": {"tensorParallel": 2}}
     assert review("CREATE", None, merged(LLAMA, {"spec": emulated}), "") == ()
 

@@ -83,21 +83,18 @@ def _impossible(manifest: Manifest) -> Iterator[str]:
             f"metadata.name is {shown(name)}, must begin with a letter and have at most "
             f"{MAX_NAME_CHARS} characters, because Services are named after it."
         )
-    if engine.type == "vLLM" and engine.pipeline_parallel > 1:
-        yield (
-            f"spec.engine.pipelineParallel is {engine.pipeline_parallel}, must be 1 with "
-            "spec.engine.type vLLM, whose scheduler decides one batch at a time."
-        )
     if manifest.spec.api.chat_template_file is not None:
         yield (
             f"spec.api.chatTemplateFile is {shown(manifest.spec.api.chat_template_file)}, must be "
             "left out, because pods see no files of yours: use spec.api.chatTemplateConfigMap."
         )
     gpus = _gpus(manifest.spec.template or {})
-    if engine.type == "vLLM" and gpus is not None and gpus < engine.tensor_parallel:
+    needed = engine.tensor_parallel * engine.pipeline_parallel
+    if engine.type == "vLLM" and gpus is not None and gpus < needed:
+        stages = " times pipelineParallel" if engine.pipeline_parallel > 1 else ""
         yield (
-            f"spec.engine.tensorParallel is {engine.tensor_parallel}, must be at most the {GPU} of "
-            f"the container {names.CONTAINER} in spec.template, which is {gpus}."
+            f"spec.engine.tensorParallel{stages} is {needed}, must be at most the {GPU} of the "
+            f"container {names.CONTAINER} in spec.template, which is {gpus}."
         )
 
 

@@ -72,7 +72,7 @@ def plan(
         asked = asked.that_fit(wanted.spec.model.max_model_len)
         scenario = Scenario(
             # With another number of devices to an instance, other memory is left for the cache.
-            # Engines do not run pipelines.
+            # Pipelines are not among the candidates.
             replace(cluster(wanted, deployment), kv_bytes=None, stages=1),
             wanted.strategy,
             wanted.slo,

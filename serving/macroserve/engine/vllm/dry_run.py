@@ -10,8 +10,8 @@ import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
@@ -30,13 +30,14 @@ TOKEN = 7
 
 
 class DryRun:
-    """The run schedules each step while the one before it is in flight.
+    """The run schedules each step while the one before it is in flight, or those of the pipeline's
+    other stages.
 
     settings: settings of the engine whose scheduler this is.
     scheduler: class of the scheduler, vLLM's own or ours.
     """
 
-    def __init__(self, settings: EngineSettings, scheduler: type[AsyncScheduler]) -> None:
+    def __init__(self, settings: EngineSettings, scheduler: type[Scheduler]) -> None:
         args = engine_args(settings, Pool.LP, None)
         if scheduler is not MacroserveScheduler:
             args = replace(args, scheduler_cls=None, additional_config={})
@@ -54,6 +55,7 @@ class DryRun:
         )
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(size, sha256)
+        self._max_ahead = max(1, settings.pipeline_parallel - 1)
         self._in_flight: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
         self._ids = count()
 
@@ -76,6 +78,10 @@ class DryRun:
         return in_flight.num_ahead / in_flight.num_begun
 
     @property
+    def num_unfinished(self) -> int:
+        return len(self._scheduler.requests)
+
+    @property
     def num_waiting(self) -> int:
         return len(self._scheduler.waiting)
 
@@ -85,7 +91,7 @@ class DryRun:
         output = self._scheduler.schedule()
         elapsed_s = process_time() - began_s
         self._in_flight.append((output, self._made_up(output)))
-        if len(self._in_flight) > 1:
+        if len(self._in_flight) > self._max_ahead:
             before = self._in_flight.popleft()
             began_s = process_time()
             self._scheduler.update_from_output(*before)

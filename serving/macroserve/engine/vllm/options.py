@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
+from math import inf
 from typing import Any, get_args
 
 from pydantic import TypeAdapter
@@ -93,6 +94,25 @@ def _sizes(settings: EngineSettings, on_cpu: bool) -> dict[str, int | None]:
         "max_num_batched_tokens": sizes.max_batch_tokens,
         "kv_cache_memory_bytes": settings.small_cache_bytes if on_cpu else settings.kv_cache_bytes,
     }
+
+
+def check_parallel(args: AsyncEngineArgs) -> None:
+    """Raise ValueError for more workers than devices, and more stages than layers."""
+    num_stages = args.pipeline_parallel_size
+    num_workers = args.tensor_parallel_size * num_stages
+    num_devices = current_platform.device_count() if current_platform.is_cuda_alike() else inf
+    if num_workers > num_devices:
+        raise ValueError(
+            f"spec.engine.tensorParallel times pipelineParallel is {num_workers}, must be at most "
+            f"the devices of the instance, which has {num_devices}"
+        )
+    if num_stages > 1:
+        num_layers = args.create_model_config().get_total_num_hidden_layers()
+        if num_stages > num_layers:
+            raise ValueError(
+                f"spec.engine.pipelineParallel is {num_stages}, must be at most the layers of the "
+                f"model, which has {num_layers}"
+            )
 
 
 def _max_logprobs(settings: EngineSettings) -> int:

@@ -67,6 +67,8 @@ def why_not(config: VllmConfig) -> str | None:
         return "drafted tokens would be kept before they are accepted (speculative decoding)"
     if config.kv_transfer_config:
         return "a KV connector would move pages whatever they hold"
+    if config.parallel_config.pipeline_parallel_size > 1:
+        return "a pipeline begins a batch before the one ahead has ended"
     if config.parallel_config.decode_context_parallel_size > 1:
         return "decode context parallelism divides a request's pages among ranks"
     if config.cache_config.enable_prefix_caching:

@@ -1,0 +1,75 @@
+"""The processes of a pipeline end together, and the instance's health tells of it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm import ENGINE_NICENESS
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from vllm.inputs import TokensPrompt  # noqa: E402
+from vllm.sampling_params import SamplingParams  # noqa: E402
+
+from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+Pipeline = list[psutil.Process]
+PATIENCE_S = 60.0
+
+
+def kill_worker(core: psutil.Process, workers: Pipeline) -> None:
+    workers[1].kill()
+
+
+def kill_core(core: psutil.Process, workers: Pipeline) -> None:
+    core.kill()
+
+
+@pytest.mark.parametrize("kill", [kill_worker, kill_core])
+def test_pipeline_of_which_a_process_dies_ends_whole(
+    kill: Callable[[psutil.Process, Pipeline], None], settings: EngineSettings
+) -> None:
+    async def run() -> str:
+        engine = VllmEngine(replace(settings, pipeline_parallel=2), Pool.LP)
+        try:
+            await engine.start()
+            core, workers = processes()
+            assert {worker.nice() for worker in workers} == {
+                ENGINE_NICENESS + psutil.Process().nice()
+            }
+            answer = asyncio.create_task(generate(engine))
+            await asyncio.sleep(1.0)
+            kill(core, workers)
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(Exception, match="EngineCore"):
+                    await answer
+            _, alive = psutil.wait_procs([core, *workers], timeout=PATIENCE_S)
+            assert not alive
+            assert engine.fault is not None
+            return engine.fault
+        finally:
+            await engine.stop()
+
+    assert asyncio.run(run()).startswith("its engine")
+
+
+def processes() -> tuple[psutil.Process, Pipeline]:
+    """Return the engine's process, and those of its stages in order."""
+    children = psutil.Process().children(recursive=True)
+    found = {"".join(child.cmdline()): child for child in children}
+    (core,) = (child for title, child in found.items() if title.startswith("VLLM::EngineCore"))
+    return core, [found["VLLM::Worker_PP0"], found["VLLM::Worker_PP1"]]
+
+
+async def generate(engine: VllmEngine) -> None:
+    params = SamplingParams(max_tokens=1000, ignore_eos=True, detokenize=False)
+    async for _ in engine.llm.generate(TokensPrompt(prompt_token_ids=[7] * 8), params, "long"):
+        pass
