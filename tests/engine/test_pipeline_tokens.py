@@ -22,7 +22,7 @@ from support.small_models import build  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
-NUM_BLOCKS = 60
+NUM_BLOCKS = 36
 """Blocks of the pool, so few that requests are preempted and cached blocks are dropped."""
 
 
@@ -47,10 +47,9 @@ def workload() -> list[tuple[list[int], int]]:
     rnd = random.Random(7)
     common = [rnd.randrange(3, 2000) for _ in range(150)]
     work = [
-        ([*common[: rnd.randrange(150)], *(own(rnd, 1, 120))], rnd.randrange(1, 40))
-        for _ in range(14)
+        (common[: rnd.randrange(150)] + own(rnd, 1, 120), rnd.randrange(1, 25)) for _ in range(9)
     ]
-    return [*work, (own(rnd, 700, 701), 30), (common, 1), (common[:64], 20)]
+    return [*work, (own(rnd, 700, 701), 15), (common, 1), (common[:64], 12)]
 
 
 def own(rnd: random.Random, least: int, end: int) -> list[int]:

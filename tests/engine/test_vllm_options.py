@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Never
 
 import pytest
@@ -18,7 +19,9 @@ from vllm.config import VllmConfig  # noqa: E402
 from vllm.model_executor.models import registry  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
+from macroserve.engine.vllm import options  # noqa: E402
 from macroserve.engine.vllm.options import (  # noqa: E402
+    check_parallel,
     engine_args,
     frontend_config,
     with_hybrid_cache,
@@ -99,3 +102,24 @@ def test_sizes_left_open_are_vllms_choice_on_a_gpu_and_small_on_a_cpu(
     args = engine_args(left_open, Pool.LP, None)
     assert (args.block_size, args.max_num_seqs, args.max_num_batched_tokens) == (None, None, None)
     assert args.kv_cache_memory_bytes is None
+
+
+def test_pipeline_with_more_stages_than_layers_is_refused(settings: EngineSettings) -> None:
+    fitting, longer = (
+        engine_args(replace(settings, pipeline_parallel=stages), Pool.LP, None)
+        for stages in (2, 99)
+    )
+    check_parallel(fitting)
+    with pytest.raises(ValueError, match=r"pipelineParallel is 99, must be at most the layers"):
+        check_parallel(longer)
+
+
+def test_more_workers_than_devices_are_refused(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = replace(settings, tensor_parallel=2, pipeline_parallel=2)
+    args = engine_args(wide, Pool.LP, None)
+    monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cuda_alike=lambda: True))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    with pytest.raises(ValueError, match=r"pipelineParallel is 4, must be at most .* has 3"):
+        check_parallel(args)

@@ -20,7 +20,7 @@ class CpuWorker(CPUWorker):
         super().__init__(*args, **kwargs)
 
     def compile_or_warm_up_model(self) -> CompilationTimes:
-        runner = self.model_runner
+        runner: Any = self.model_runner
         # vLLM makes these in a warm-up, which an eager worker skips.
         if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
             runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
-from math import inf
 from typing import Any, get_args
 
+import torch
 from pydantic import TypeAdapter
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -100,11 +100,10 @@ def check_parallel(args: AsyncEngineArgs) -> None:
     """Raise ValueError for more workers than devices, and more stages than layers."""
     num_stages = args.pipeline_parallel_size
     num_workers = args.tensor_parallel_size * num_stages
-    num_devices = current_platform.device_count() if current_platform.is_cuda_alike() else inf
-    if num_workers > num_devices:
+    if current_platform.is_cuda_alike() and num_workers > (found := torch.cuda.device_count()):
         raise ValueError(
             f"spec.engine.tensorParallel times pipelineParallel is {num_workers}, must be at most "
-            f"the devices of the instance, which has {num_devices}"
+            f"the devices of the instance, which has {found}"
         )
     if num_stages > 1:
         num_layers = args.create_model_config().get_total_num_hidden_layers()
