@@ -42,9 +42,8 @@ def test_pipeline_of_which_a_process_dies_ends_whole(
         try:
             await engine.start()
             core, workers = processes()
-            assert {worker.nice() for worker in workers} == {
-                ENGINE_NICENESS + psutil.Process().nice()
-            }
+            niceness = min(psutil.Process().nice() + ENGINE_NICENESS, 19)
+            assert [worker.nice() for worker in workers] == [niceness] * 2
             answer = asyncio.create_task(generate(engine))
             await asyncio.sleep(1.0)
             kill(core, workers)
