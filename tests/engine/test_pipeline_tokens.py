@@ -47,7 +47,7 @@ def workload() -> list[tuple[list[int], int]]:
     rnd = random.Random(7)
     common = [rnd.randrange(3, 2000) for _ in range(150)]
     work = [
-        (common[: rnd.randrange(150)] + own(rnd, 1, 120), rnd.randrange(1, 25)) for _ in range(9)
+        (common[: rnd.randrange(150)] + own(rnd, 1, 120), rnd.randrange(1, 20)) for _ in range(9)
     ]
     return [*work, (own(rnd, 700, 701), 15), (common, 1), (common[:64], 12)]
 

@@ -13,9 +13,6 @@ import torch
 from vllm.config import VllmConfig
 from vllm.platforms.cpu import CpuPlatform
 
-from macroserve.engine.vllm.cpu_worker import CpuWorker
-from macroserve.engine.vllm.options import CPU_WORKER_CLASS
-
 
 class _Event:
     """The event has come when it is recorded: a CPU runs each step to its end."""
@@ -41,23 +38,6 @@ class _Stream:
         pass
 
 
-def _run_each_step_to_its_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(torch, "Event", _Event)
-    patch.setattr(torch.cuda, "Event", _Event)
-    patch.setattr(torch.cuda, "Stream", _Stream)
-    patch.setattr(torch.cuda, "current_stream", lambda *_: _Stream())
-    patch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    patch.setattr(torch.cuda, "synchronize", lambda *_: None)
-
-
-class AsyncCpuWorker(CpuWorker):
-    """The worker of a pipeline is a process of its own."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _run_each_step_to_its_end(pytest.MonkeyPatch())
-        super().__init__(*args, **kwargs)
-
-
 @contextlib.contextmanager
 def forced_async() -> Iterator[None]:
     """Let engines that start here schedule ahead."""
@@ -66,10 +46,13 @@ def forced_async() -> Iterator[None]:
     def check_and_force(config: VllmConfig) -> None:
         check(config)
         config.scheduler_config.async_scheduling = True
-        if config.parallel_config.worker_cls == CPU_WORKER_CLASS:
-            config.parallel_config.worker_cls = f"{__name__}.AsyncCpuWorker"
 
     with pytest.MonkeyPatch.context() as patch:
-        _run_each_step_to_its_end(patch)
+        patch.setattr(torch, "Event", _Event)
+        patch.setattr(torch.cuda, "Event", _Event)
+        patch.setattr(torch.cuda, "Stream", _Stream)
+        patch.setattr(torch.cuda, "current_stream", lambda *_: _Stream())
+        patch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+        patch.setattr(torch.cuda, "synchronize", lambda *_: None)
         patch.setattr(CpuPlatform, "check_and_update_config", staticmethod(check_and_force))
         yield

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macroserve.core.batch import BatchResult
+from macroserve.core.batch import Batch, BatchKind, BatchResult
 from macroserve.core.scheduler.rounds import LEAST_PIECE_TOKENS, Rounds
 
 LONG = 1000
@@ -102,20 +102,51 @@ def test_pipeline_whose_requests_have_all_gone_begins_a_new_round(make_scheduler
     rounds = Rounds(scheduler, 2)
     observed = []
     scheduler.latency.observe = lambda work, elapsed_s: observed.append(elapsed_s)
-    scheduler.add_request(make_request("long", prompt=1000), 0.0)
-    first = rounds.schedule(0.0)
-    rounds.promise(first, BatchResult(0.0, {"long": 500}))
-    scheduler.finish("long")
-    rounds.settle((), {}, 0.25)
+    for name in ("ends", "leaves"):
+        scheduler.add_request(make_request(name, prompt=500), 0.0)
+    (first, *_) = rounds.schedule(0.0).prefills
+    assert first.request_id == "ends"
+    rounds.promise(Batch(BatchKind.PREFILL, (first,)), BatchResult(0.0, {"ends": 500}, {"ends": 1}))
+    scheduler.finish("leaves")
+    rounds.settle(("ends",), {}, 0.25)
     scheduler.add_request(make_request("next", 99.0, prompt=10), 99.0)
     (prefill,) = rounds.schedule(99.0).prefills
     assert prefill.request_id == "next"
+    assert set(scheduler.sequences) == {"next"}
     assert max(observed, default=0.0) < 1.0
 
 
 def test_request_that_ended_is_in_no_later_micro_batch(make_pipeline):
-    """The scheduler knows of its end when the round has ended."""
+    """The scheduler knows of its end when the round has ended; the executor checks the batches."""
     executor = make_pipeline(2, [8] * 4, new=5)
     executor.drain()
     assert set(executor.ended.values()) == {"finished"}
     assert executor.scheduler.status(executor.now).num_running == 0
+
+
+def test_lone_request_ends_with_its_micro_batch(make_pipeline):
+    """The empty micro-batches behind it are not waited for."""
+    executor = make_pipeline(4, [8], new=1)
+    while not executor.ended:
+        executor.step()
+    assert executor.scheduler.sequences == {}
+
+
+def test_piece_of_a_prompt_of_which_the_cache_has_the_rest_is_dropped(make_scheduler, make_request):
+    scheduler = make_scheduler("vllm", max_batch_tokens=1024, num_blocks=256)
+    rounds = Rounds(scheduler, 2)
+    scheduler.add_request(make_request("r", prompt=800), 0.0)
+    first = rounds.schedule(0.0)
+    assert [p.num_tokens for p in first.prefills] == [400]
+    rounds.promise(first, BatchResult(0.0, {"r": 100}, {"r": 1}, cached={"r": 700}))
+    assert rounds.schedule(0.0).prefills == ()
+    assert scheduler.status(0.0).cached_tokens == 700
+
+
+def test_decode_that_finds_no_micro_batch_gets_no_token(make_pipeline):
+    """Three decodes come from one micro-batch, which takes two of them in the next round."""
+    executor = make_pipeline(2, [LEAST_PIECE_TOKENS, 90, 90, 76])
+    decodes = [executor.step().decodes for _ in range(4)]
+    assert decodes == [(), (), ("r0",), ("r1", "r2")]
+    assert executor.scheduler.sequences["r3"].num_emitted == 1
+    assert [executor.step().decodes for _ in range(2)] == [("r0", "r3"), ("r1", "r2")]

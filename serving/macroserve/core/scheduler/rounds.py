@@ -74,7 +74,8 @@ class Rounds:
         self._scheduler = scheduler
         self._num_stages = num_stages
         self._current = _Round(Batch(BatchKind.IDLE), 0, (), {}, is_promised=True)
-        self._in_flight: deque[_Round] = deque()
+        self._in_flight: deque[_Round | None] = deque()
+        """The round of each micro-batch under way; None for one after all work of its round."""
         self._recent: deque[set[str]] = deque(maxlen=num_stages - 1)
         """Ids of the requests with a token of each of the last micro-batches."""
         self._ended: set[str] = set()
@@ -107,22 +108,26 @@ class Rounds:
     def promise(self, batch: Batch, taken: BatchResult) -> None:
         """Note what the engine took on of the last micro-batch."""
         current = self._current
-        self._in_flight.append(current)
-        current.num_in_flight += 1
         emitted = {**dict.fromkeys(batch.decodes, taken.decoded), **taken.emitted}
         with_token = {name for name, num_tokens in emitted.items() if num_tokens}
         self._recent.append(with_token)
+        self._in_flight.append(None if current.is_promised else current)
+        if current.is_promised:
+            return
+        current.num_in_flight += 1
         for request_id in with_token:
             current.prompts.pop(request_id, None)  # the cache had the rest of it
         current.prefilled.update(taken.prefilled)
         current.emitted |= taken.emitted if taken.decoded else emitted
         current.cached |= taken.cached
-        if not current.is_promised and not (current.num_left and self._has_work(current)):
+        if not (current.num_left and self._has_work(current)):
             self._promise(current)
 
     def settle(self, finished: Iterable[str], more: Mapping[str, int], now: float) -> None:
         """Take in the result of the oldest micro-batch in flight."""
         oldest = self._in_flight.popleft()
+        if oldest is None:
+            return
         oldest.num_in_flight -= 1
         oldest.finished += finished
         oldest.more.update(more)

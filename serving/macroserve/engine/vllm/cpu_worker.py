@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+import torch
+from vllm.config import VllmConfig
 from vllm.distributed.parallel_state import get_pp_group
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.worker_base import CompilationTimes
@@ -12,12 +14,15 @@ from macroserve.engine.vllm import ENGINE_NICENESS
 
 
 class CpuWorker(CPUWorker):
-    """The worker yields to servers and ends with its engine, and works in a pipeline."""
+    """The worker yields to servers, ends with its engine, and shares the cores with the others."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         die_with_parent()
         os.nice(ENGINE_NICENESS)
-        super().__init__(*args, **kwargs)
+        # More threads than cores wait for each other, a hundred times as long as they compute.
+        num_workers = vllm_config.parallel_config.world_size
+        torch.set_num_threads(max(1, torch.get_num_threads() // num_workers))
+        super().__init__(vllm_config, *args, **kwargs)
 
     def compile_or_warm_up_model(self) -> CompilationTimes:
         runner: Any = self.model_runner
