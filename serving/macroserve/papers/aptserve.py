@@ -5,6 +5,7 @@ from itertools import product
 from statistics import mean
 
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.config import CHUNK_TOKENS
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache, Strategy
 from macroserve.papers.figure import Figure, Panel, Row, curve_rows
@@ -15,7 +16,7 @@ from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.results import as_aptserve
-from macroserve.sim.scenario import CHUNK_TOKENS, ClusterSpec, Scenario
+from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import OPT_LENGTH, WORKLOADS
 
 NUM_REQUESTS = 1000

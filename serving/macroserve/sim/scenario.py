@@ -8,7 +8,7 @@ from random import Random
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.config import CHUNK_TOKENS, InstanceConfig
 from macroserve.core.shapes import ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategy import HybridCache, Strategy
@@ -35,8 +35,6 @@ BLOCK_SIZE = 16
 MAX_NUM_SEQS = 256
 MAX_BATCH_TOKENS = 4096
 MAX_MODEL_LEN = 8192
-CHUNK_TOKENS = 512
-"""Tokens of a chunk in Sarathi, as in its paper and in those that compare with it."""
 
 NOISE = 0.03
 """Standard deviation of a step's time, as a share of it."""

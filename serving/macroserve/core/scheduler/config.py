@@ -7,7 +7,7 @@ from macroserve.core.status import Pool
 from macroserve.core.strategy import Ordering, Strategy
 
 CHUNK_TOKENS = 512
-"""Sarathi's token budget for one batch by default."""
+"""Tokens of a chunk in Sarathi, as in its paper and in those that compare with it."""
 
 OVERDUE_TTFTS = 2.0
 """TTFT targets after which a waiting request is prefilled whether slack pays for it or not."""
