@@ -263,7 +263,7 @@ class PipelineExecutor(AheadExecutor):
         assert batch.num_tokens <= limit + self.stages
         ids = [p.request_id for p in batch.prefills] + list(batch.decodes)
         assert len(ids) == len(set(ids)), "one request twice in a batch"
-        assert set(ids) <= set(self.alive)
+        assert {*ids, *batch.preempted} <= set(self.alive)
         last = [tokens for _, _, tokens in self.flights][-(self.stages - 1) :]
         busy = {i for tokens in last for i, num in tokens.items() if num}
         assert not busy & set(batch.decodes), "the token that it needs may be in flight"
