@@ -130,8 +130,8 @@ class Engine(Part):
     )
     kv_cache_bytes: CacheSize = Field(default=None, alias="kvCacheMemory")
     """Size of the KV cache, bytes."""
-    max_num_seqs: Count | None = Field(default=None, description=COUNT)
-    max_batch_tokens: Count | None = Field(default=None, description=COUNT)
+    max_num_seqs: int | None = Field(default=None, ge=1, description=COUNT)
+    max_batch_tokens: int | None = Field(default=None, ge=1, description=COUNT)
     """Maximum tokens of one batch."""
     args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
     """Further vLLM engine arguments, by their snake_case names."""
