@@ -304,3 +304,11 @@ def test_econoserve_borrower_that_outruns_its_loan_borrows_no_more(make, make_re
         borrowed,
         [borrower],
     )
+
+
+def test_econoserve_prompt_that_was_just_preempted_waits_for_an_iteration(make_step) -> None:
+    step = make_step("econoserve", waiting=(50, 50))
+    first, second = step.inputs.waiting
+    step.inputs = replace(step.inputs, preempted=(first,))
+    step.admission = type(step.admission)(step.inputs, step.candidates)
+    assert [pick.seq for pick in step.plan().picks] == [second]

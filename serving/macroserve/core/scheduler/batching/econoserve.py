@@ -56,8 +56,12 @@ def _reserved(inputs: IterationInputs) -> int:
 
 
 def _prompts(inputs: IterationInputs) -> dict[Sequence, CacheKind]:
-    """Return the most urgent prompts by deadline, among equally urgent ones the longest first."""
-    first = list(islice(inputs.waiting, len(inputs.waiting.resumed) + MAX_SORTED))
+    """Return the most urgent prompts by deadline, among equally urgent ones the longest first.
+
+    A request that was just preempted waits for an iteration.
+    """
+    others = (seq for seq in inputs.waiting if seq not in inputs.preempted)
+    first = list(islice(others, len(inputs.waiting.resumed) + MAX_SORTED))
     if _by_urgency(inputs):
         first.sort(key=lambda seq: (_range(seq.deadline_s - inputs.now), -seq.num_prompt))
     return dict.fromkeys(first, CacheKind.KV)
