@@ -187,6 +187,8 @@ class Executor:
     def check_blocks(self):
         running = self.scheduler.running
         running.blocks.check()
+        adapters = {seq.request.adapter for seq in running} - {None}
+        assert len(adapters) <= (self.scheduler.config.max_adapters or len(adapters))
         held = {seq.request_id for seq in running}
         assert held == {i for i in self.alive if running.blocks.held_by(i)}
 

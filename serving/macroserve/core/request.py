@@ -78,6 +78,8 @@ class Request:
     counted."""
     route_id: str = ""
     """Id under which the cell scheduler counts this attempt; empty where that is ``request_id``."""
+    adapter: str | None = None
+    """Name of the LoRA adapter that computes it; None for the model alone."""
 
     def __post_init__(self) -> None:
         if self.num_prompt_tokens < 1 or self.max_new_tokens < 1:

@@ -52,8 +52,8 @@ def build_scheduler(strategy="unified", **fields):
     return InstanceScheduler(build_config(strategy, **fields), build_latency())
 
 
-def build_request(name, arrival_s=0.0, prompt=100, new=50, slo=SLO, streamed=0):
-    return Request(name, arrival_s, prompt, new, slo, streamed)
+def build_request(name, arrival_s=0.0, prompt=100, new=50, slo=SLO, streamed=0, adapter=None):
+    return Request(name, arrival_s, prompt, new, slo, streamed, adapter=adapter)
 
 
 def build_sequence(name="s", ordinal=0, *, arrival_s=0.0, prompt=100, new=50, slo=SLO, **fields):

@@ -30,6 +30,7 @@ requests = st.fixed_dictionaries(
         "new": st.integers(1, 60),
         "length": st.integers(1, 60),
         "streamed": st.sampled_from((0, 0, 0, 3)),
+        "adapter": st.sampled_from((None, None, "a", "b", "c")),
         "slo": slos,
     }
 )
@@ -47,6 +48,7 @@ limits = st.fixed_dictionaries(
         "chunk_tokens": st.integers(4, 64),
         "drop_late": st.booleans(),
         "hidden_states_per_block": st.sampled_from([None, 8, 24, 32]),
+        "max_adapters": st.sampled_from((None, 1, 2)),
         "late_value": st.sampled_from((0.0, 0.4)),
         "pool": st.sampled_from(Pool),
         "slo": slos,
@@ -112,9 +114,8 @@ def test_requests_under_any_load_end_once_within_all_limits(
     for index, w in enumerate(wanted):
         at_s += w["gap_s"]
         prompt = w["prompt"] + w["streamed"]
-        request = make_request(
-            f"r{index}", at_s - w["age_s"], prompt, w["new"], w["slo"], w["streamed"]
-        )
+        sizes = (prompt, w["new"], w["slo"], w["streamed"], w["adapter"])
+        request = make_request(f"r{index}", at_s - w["age_s"], *sizes)
         arrivals.append((at_s, request))
     events = sorted(events, reverse=True)
     refused, statuses = 0, []

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator, Mapping
 from math import ceil
 
+from macroserve.core.scheduler.adapter_slots import AdapterSlots
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.engine_cache import MISS
@@ -40,7 +41,7 @@ class Admission:
         Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch. No
         prompt begins after the first one that finds no seat among ``max_num_seqs`` or no memory
         beside ``held_back_blocks``: later ones could keep it out for ever. Nor does a prompt begin
-        with a piece of less than ``least_tokens``.
+        with a piece of less than ``least_tokens``, or without a slot for its adapter.
 
         chosen: the only waiting requests to begin, in this order and with these caches.
         """
@@ -48,11 +49,13 @@ class Admission:
         config, running = self._inputs.config, self._inputs.running
         seats = (max_num_seqs or config.max_num_seqs) - len(running)
         blocks = running.blocks.free - held_back_blocks
-        default = self._default_cache
+        default, slots = self._default_cache, AdapterSlots(self._inputs)
         for seq in self._candidates.in_order(seats > 0 and blocks > 0, chosen):
             needed, hit, cache = 0, MISS, seq.cache
             num_before = seq.num_computed
             if seq.state is State.WAITING:
+                if not slots.fit(seq):
+                    continue
                 cache = chosen[seq] if chosen else default
                 needed, hit = self.reservations([seq])[0], self._inputs.hit(seq)
                 num_before = hit.num_tokens
@@ -69,6 +72,7 @@ class Admission:
                 share = num_tokens
             if seq.state is State.WAITING:
                 seats -= 1
+                slots.take(seq)
                 blocks -= needed - hit.num_held_blocks
             picks.append(Pick(seq, share, num_before, needed, hit.num_held_blocks, cache))
             num_tokens -= share

@@ -42,6 +42,8 @@ class InstanceConfig:
     hidden_states_per_block: int | None = None
     """Tokens whose hidden states a block holds (Apt-Serve, section 3.1); None if the engine keeps
     only keys and values."""
+    max_adapters: int | None = None
+    """Maximum adapters whose requests hold KV at a time; None without a limit."""
     late_value: float = 0.0
     """Value of a request that has missed its targets, relative to one that has not (Apt-Serve,
     section 6.6: 0.4 spares the tail at the expense of attainment)."""
@@ -60,6 +62,8 @@ class InstanceConfig:
             raise ValueError(
                 f"hidden_states_per_block must be at least 1, got {self.hidden_states_per_block}"
             )
+        if self.max_adapters is not None and self.max_adapters < 1:
+            raise ValueError(f"max_adapters must be at least 1, got {self.max_adapters}")
         if not 0 <= self.late_value <= 1:
             raise ValueError(f"late_value must be from 0 to 1, got {self.late_value}")
         if self.offload_threshold_s < 0:

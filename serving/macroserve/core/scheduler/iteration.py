@@ -98,9 +98,14 @@ class IterationInputs:
         return self.running.decoding
 
     @property
+    def overdue_s(self) -> float:
+        """Return the time before which a prompt that has waited too long arrived, seconds."""
+        return self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
+
+    @property
     def overdue(self) -> bool:
         """Return whether some prompt has waited too long."""
-        limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
+        limit_s = self.overdue_s
         oldest_s = self.waiting.oldest_arrival_s()
         return (oldest_s is not None and oldest_s < limit_s) or any(
             seq.arrival_s < limit_s for seq in self.running.prefilling.values()
@@ -109,8 +114,7 @@ class IterationInputs:
     @property
     def starved(self) -> bool:
         """Return whether some prompt has waited too long while no other was prefilled."""
-        limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
-        return self.prefilled_s < limit_s and self.overdue
+        return self.prefilled_s < self.overdue_s and self.overdue
 
     def hit(self, seq: Sequence) -> Hit:
         """Return what the prefix cache has of a waiting prompt.

@@ -1,5 +1,6 @@
 """The running sequences hold KV blocks, and are paused or preempted when the blocks run out."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
@@ -18,6 +19,9 @@ class Running:
         its KV and is computed again later (vLLM).
     queue_responses: a sequence pauses after its prefill until it is resumed with memory for its
         response, and again if it outruns that memory.
+
+    Attributes:
+        adapters: number of sequences of each adapter; None stands for the model alone.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class Running:
         self.paused: dict[str, Sequence] = {}
         self.ending: dict[str, Sequence] = {}
         self.moving: dict[str, Sequence] = {}
+        self.adapters: Counter[str | None] = Counter()
         self._pause_when_full = pause_when_full
         self._queue_responses = queue_responses
 
@@ -64,9 +69,8 @@ class Running:
     ) -> None:
         """Begin a sequence's prefill with blocks of which others hold ``num_shared``."""
         seq.move(State.PREFILLING)
-        seq.started = True
         seq.cache = cache
-        self._grant(seq, num_blocks, num_shared)
+        self._enter(seq, num_blocks, num_shared)
         self.prefilling[seq.request_id] = seq
 
     def prefill(self, prefilled: Mapping[str, int], cached: Mapping[str, int]) -> list[Sequence]:
@@ -120,8 +124,7 @@ class Running:
     def reserve(self, seq: Sequence, num_blocks: int) -> None:
         """Reserve blocks for a sequence whose KV is transferred from another instance."""
         seq.move(State.MOVING)
-        seq.started = True
-        self._grant(seq, num_blocks)
+        self._enter(seq, num_blocks)
         self.moving[seq.request_id] = seq
 
     def send(self, seq: Sequence) -> None:
@@ -150,6 +153,7 @@ class Running:
         home.pop(seq.request_id)
         self._settle_loans(seq)
         self.blocks.release(seq.request_id)
+        self.adapters[seq.request.adapter] -= 1
 
     def make_room(self) -> list[Sequence]:
         """Give each decoding sequence a slot for its next token; return the preempted sequences.
@@ -204,6 +208,11 @@ class Running:
     def _go_on(self, seq: Sequence) -> None:
         seq.move(State.DECODING)
         self.decoding.add(self.paused.pop(seq.request_id))
+
+    def _enter(self, seq: Sequence, num_blocks: int, num_shared: int = 0) -> None:
+        seq.started = True
+        self.adapters[seq.request.adapter] += 1
+        self._grant(seq, num_blocks, num_shared)
 
     def _grant(self, seq: Sequence, num_blocks: int, num_shared: int = 0) -> None:
         self.blocks.grant(seq.request_id, num_blocks, num_shared)

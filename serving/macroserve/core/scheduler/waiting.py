@@ -127,9 +127,14 @@ class WaitingQueue:
         earned = LATE_SHARE * num_tokens - num_late_tokens
         self.promised_tokens = max(0.0, self.promised_tokens + earned)
 
+    def oldest(self) -> Sequence | None:
+        """Return the request that arrived first."""
+        heads = [order.seqs[0] for order in (self.by_arrival, self.resumed) if order.seqs]
+        return min(heads, key=lambda seq: seq.arrival_s, default=None)
+
     def oldest_arrival_s(self) -> float | None:
-        heads = [keys[0] for keys in (self.by_arrival.keys, self.resumed.keys) if keys]
-        return min(heads, default=None)
+        oldest = self.oldest()
+        return oldest and oldest.arrival_s
 
     def num_due_before(self, moment_s: float) -> int:
         """Return how many of ``by_deadline`` are due before a moment; they are late if the moment

@@ -7,6 +7,7 @@ missed its targets is close to zero, so that it does not make others miss theirs
 from itertools import compress
 from math import fsum
 
+from macroserve.core.scheduler.adapter_slots import AdapterSlots
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.batching.knapsack import Items, choose
 from macroserve.core.scheduler.blocks import CacheKind
@@ -66,10 +67,12 @@ def _chosen(
 ) -> dict[Sequence, CacheKind]:
     """Choose the waiting requests to begin, the most valuable for their memory first.
 
-    A request that was just preempted waits for an iteration, although its hidden cache might fit.
+    A request that was just preempted waits for an iteration, although its hidden cache might fit,
+    and one without a slot for its adapter waits for that.
     """
-    if inputs.preempted:
-        stays = [seq not in inputs.preempted for seq in waiting]
+    if inputs.preempted or inputs.config.max_adapters:
+        fit = AdapterSlots(inputs).fit
+        stays = [seq not in inputs.preempted and fit(seq) for seq in waiting]
         waiting, worths = list(compress(waiting, stays)), list(compress(worths, stays))
     blocks = inputs.running.blocks
     needs = admission.reservations(waiting)

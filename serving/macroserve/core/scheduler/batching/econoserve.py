@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from math import ceil
 
+from macroserve.core.scheduler.adapter_slots import AdapterSlots
 from macroserve.core.scheduler.admission import KV_PADDING, Admission
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import IterationInputs, Plan, Resume
@@ -60,8 +61,9 @@ def _prompts(inputs: IterationInputs) -> dict[Sequence, CacheKind]:
 
     A request that was just preempted waits for an iteration.
     """
-    others = (seq for seq in inputs.waiting if seq not in inputs.preempted)
-    first = list(islice(others, len(inputs.waiting.resumed) + MAX_SORTED))
+    slots, preempted = AdapterSlots(inputs), inputs.preempted
+    fit = (seq for seq in inputs.waiting if seq not in preempted and slots.fit(seq))
+    first = list(islice(fit, len(inputs.waiting.resumed) + MAX_SORTED))
     if _by_urgency(inputs):
         first.sort(key=lambda seq: (_range(seq.deadline_s - inputs.now), -seq.num_prompt))
     return dict.fromkeys(first, CacheKind.KV)
