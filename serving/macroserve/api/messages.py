@@ -41,6 +41,7 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
         max_new_tokens: int,
         now: float,
         probe: bool = False,
+        adapter: str | None = None,
     ) -> Request:
         """Return the request as policies see it, on the clock that reads ``now``."""
         return Request(
@@ -52,6 +53,7 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
             num_streamed_tokens=self.num_streamed_tokens,
             probe=probe,
             route_id=self.route_id,
+            adapter=adapter,
         )
 
 
@@ -67,6 +69,8 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
     """Whether an LP instance handed it back for urgency."""
     trial: bool = False
     """Whether this is its last attempt, because instances broke under it."""
+    adapter: str | None = None
+    """Name of its LoRA adapter."""
     ignore_constraints: bool = msgspec.field(default=True, name="force")
     """Whether to take the best instance even if no constraint can be met."""
 

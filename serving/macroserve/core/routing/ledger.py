@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from macroserve.core.routing.adapters import AdapterRecord
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.routing.route import route
@@ -50,6 +51,7 @@ class CellLedger:
         self._in_flight: dict[str, _InFlight] = {}  # by request id, oldest first
         self._trials: dict[str, _Trial] = {}  # by request id, oldest first
         self._last: RouteDecision | None = None
+        self._adapters = AdapterRecord()
         self._finished = self._attained = self._prompt_tokens = self._cached_tokens = 0
 
     def __contains__(self, name: str) -> bool:
@@ -116,13 +118,16 @@ class CellLedger:
     def assign(self, request: RouteRequest, now: float) -> RouteDecision:
         """Choose an instance, and count the request in flight there if there is one."""
         self._drop_timed_out(now)
-        request_id = request.request.request_id
+        request_id, adapter = request.request.request_id, request.request.adapter
         self.settle(request_id)
-        decision = route(self._strategy, tuple(self._views.values()), self._last, request, now)
+        views = tuple(self._views.values())
+        had_adapter_s = self._adapters.times(adapter)
+        decision = route(self._strategy, views, self._last, request, now, had_adapter_s)
         if decision.instance is None:
             return decision
         if decision.reason.in_turn:
             self._last = decision
+        self._adapters.note(adapter, decision.instance, now)
         view = self._views[decision.instance]
         status = view.status
         if request.trial:
@@ -190,6 +195,7 @@ class CellLedger:
         )
 
     def _drop_all_at(self, name: str) -> None:
+        self._adapters.forget(name)
         for request_id in [i for i, entry in self._in_flight.items() if entry.instance == name]:
             self._drop(request_id)
         for request_id in [i for i, trial in self._trials.items() if trial.instance == name]:

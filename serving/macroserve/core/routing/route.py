@@ -1,8 +1,10 @@
 """``route`` is the only entry point to routing inside a cell."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from macroserve.core.routing.adapters import with_adapter
 from macroserve.core.routing.constraints import Check, Demand, check, wait_s
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
 from macroserve.core.status import InstanceView
@@ -15,11 +17,14 @@ def route(
     last: RouteDecision | None,
     request: RouteRequest,
     now: float,
+    had_adapter_s: Mapping[str, float] = MappingProxyType({}),
 ) -> RouteDecision:
     """Decide which of ``views`` takes the request.
 
     last: the last decision ``in_turn``. The cyclic order begins with its instance (EcoServe,
         Algorithm 1), or after it where instances take turns (Ascendra).
+    had_adapter_s: time by instance when it last got a request of the same adapter, seconds; where
+        the load decides, it decides between equals.
     """
     candidates = _in_cyclic_order(views, last, request.exclude)
     if not candidates:
@@ -30,6 +35,8 @@ def route(
         return _for_trial(others, demand)
     candidates = others or candidates
     view, reason = strategy.route(candidates, demand)
+    if had_adapter_s and reason is RouteReason.LEAST_LOAD:
+        view = with_adapter(view, candidates, had_adapter_s, demand)
     return RouteDecision(
         instance=view.name,
         reason=reason,

@@ -134,7 +134,7 @@ class WaitingQueue:
 
     def oldest_arrival_s(self) -> float | None:
         oldest = self.oldest()
-        return oldest and oldest.arrival_s
+        return None if oldest is None else oldest.arrival_s
 
     def num_due_before(self, moment_s: float) -> int:
         """Return how many of ``by_deadline`` are due before a moment; they are late if the moment

@@ -154,7 +154,8 @@ class CellScheduler:
 
     def route(self, query: messages.RouteQuery) -> messages.RouteReply:
         now = self._clock()
-        known = query.to_request(query.route_id, query.num_prompt_tokens, query.max_new_tokens, now)
+        sizes = (query.num_prompt_tokens, query.max_new_tokens)
+        known = query.to_request(query.route_id, *sizes, now, adapter=query.adapter)
         request = RouteRequest(
             known,
             query.predicted_new_tokens,
