@@ -25,6 +25,8 @@ STRATEGY = f"one of {', '.join(STRATEGIES)}"
 SLO = "a mapping with ttft, tpot, tbt, attainment"
 BLOCK = "16, 32, 64 or 128 tokens"
 TOKENS = "a whole number of tokens, at least 16"
+A = {"name": "a", "source": "x"}
+"""An adapter."""
 
 
 def nested(depth: int) -> dict[str, object]:
@@ -167,7 +169,7 @@ SENTENCES = [
     (
         edited(("spec.model.sorce", "tiny")),
         "spec.model.sorce is 'tiny', but spec.model has only the fields "
-        "source, servedName, maxModelLen.",
+        "source, servedName, maxModelLen, adapters.",
     ),
     (
         edited(("status", {})),
@@ -177,6 +179,33 @@ SENTENCES = [
     (
         edited(("spec.ingress.a b\n", 1)),
         r"spec.ingress.'a b\n' is 1, but spec.ingress has only the fields replicas, apiKeysSecret.",
+    ),
+    (
+        edited(("spec.model.adapters", [A, A])),
+        "spec.model.adapters is a list, must be a list that names 'a' only once.",
+    ),
+    (
+        edited(("spec.model.adapters", [{"name": "a"}])),
+        f"spec.model.adapters.0.source is missing, must be {TEXT}.",
+    ),
+    (
+        edited(("spec.model.adapters", [A | {"name": "llama"}])),
+        "spec is a mapping, must be one whose model.adapters have names of their own: 'llama' is "
+        "not.",
+    ),
+    (
+        edited(("spec.model.adapters", [A]), ("spec.api.servedNames", ["a"])),
+        "spec is a mapping, must be one whose model.adapters have names of their own: 'a' is not.",
+    ),
+    (
+        edited(("spec.model.adapters", [A]), ("spec.engine.hybridCache", "On")),
+        "spec.engine is a mapping, must be one whose hybridCache is Auto or Off, because "
+        "spec.model.adapters change the keys and values that are made of hidden states.",
+    ),
+    (
+        edited(("spec.engine.args.enableLora", True)),
+        "spec.engine.args has the key 'enableLora', which must be left out, because "
+        "spec.model.adapters decides it.",
     ),
     (
         edited(("spec.engine.args.schedulerCls", "my.Scheduler")),

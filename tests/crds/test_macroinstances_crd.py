@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 def pairs(part: type[BaseModel] = Spec, path: str = "spec") -> Iterator[Pair]:
-    schema = crd.at(path)
+    schema = crd.fields_at(path)
     for field in part.model_fields.values():
         name = str(field.alias)
         inner = schema["properties"].get(name, {})
@@ -62,7 +62,9 @@ def test_manifest_fields_of_every_depth_are_compared() -> None:
     ("path", "part"), [("spec", Spec), *((p.path, p.part) for p in PAIRS if p.part)]
 )
 def test_crd_fields_equal_the_manifests(path: str, part: type[BaseModel]) -> None:
-    assert set(crd.at(path)["properties"]) == {str(f.alias) for f in part.model_fields.values()}
+    assert set(crd.fields_at(path)["properties"]) == {
+        str(f.alias) for f in part.model_fields.values()
+    }
 
 
 @each
@@ -141,6 +143,17 @@ CASES = [
     ("spec.model.source", ["tiny", "org/model", "", None, 7]),
     ("spec.model.servedName", ["chat", "", ["a"]]),
     ("spec.model.maxModelLen", [16, 15, "4096"]),
+    (
+        "spec.model.adapters",
+        [
+            [{"name": "a", "source": "b"}],
+            [{"name": "a"}],
+            [{"name": "a", "source": ""}],
+            [{"name": "a", "source": "b", "rank": 8}],
+            ["a"],
+            {},
+        ],
+    ),
     ("spec.engine.type", ["vLLM", "Emulated", "vllm"]),
     ("spec.engine.tensorParallel", [2, 0, 1.5]),
     ("spec.engine.hybridCache", ["Auto", "Off", False, True, "On", "off", 1]),
@@ -223,6 +236,8 @@ def test_crd_values_that_are_tried_cover_every_scalar_field() -> None:
 
 
 def keys(value: object) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(key for item in value for key in keys(item))
     return tuple(value) if isinstance(value, dict) else ()
 
 

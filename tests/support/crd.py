@@ -17,8 +17,14 @@ def at(path: str) -> dict[str, Any]:
     """The schema of a dotted path."""
     schema = SCHEMA
     for field in path.split("."):
-        schema = schema["properties"][field]
+        schema = schema.get("items", schema)["properties"][field]
     return schema
+
+
+def fields_at(path: str) -> dict[str, Any]:
+    """The schema with the fields of a dotted path; of a list's items."""
+    schema = at(path)
+    return schema.get("items", schema)
 
 
 def refused(document: Any) -> list[str]:

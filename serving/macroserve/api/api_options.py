@@ -20,13 +20,13 @@ DNS_NAME = "a DNS name: up to 253 of a-z, 0-9, - and ., a letter or digit at eit
 DECIDED = {
     "api_key": "spec.ingress.apiKeysSecret",
     "enable_auto_tool_choice": "spec.api.toolCallParser",
+    "lora_modules": "spec.model.adapters",
 }
 """Options that another field decides."""
 
 FIXED = {
     "trust_request_chat_template": "a client must not choose the program that renders prompts",
     "trust_request_mm_kwargs": "only text is served",
-    "lora_modules": "LoRA adapters are not served",
     "tool_parser_plugin": "an ingress loads no code of others",
     "middleware": "an ingress loads no code of others",
     "tool_server": "an ingress calls no tools",

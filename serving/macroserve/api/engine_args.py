@@ -14,6 +14,7 @@ from macroserve.api.vllm_names import ENGINE_ARGS
 DECIDED_BY = {
     "model": "spec.model.source",
     "served_model_name": "spec.model.servedName",
+    "enable_lora": "spec.model.adapters",
     "max_model_len": "spec.model.maxModelLen",
     "tensor_parallel_size": "spec.engine.tensorParallel",
     "pipeline_parallel_size": "spec.engine.pipelineParallel",
@@ -38,9 +39,7 @@ UNSERVED = {
         ("speculative_config", "spec_method", "spec_model", "spec_tokens", "diffusion_config"),
         "the scheduler gives each running request one token of a step",
     ),
-    **dict.fromkeys(
-        ("enable_lora", "default_mm_loras", "lora_target_modules"), "LoRA adapters are not served"
-    ),
+    **dict.fromkeys(("default_mm_loras",), "a request names its adapter as its model"),
     **dict.fromkeys(
         ("kv_transfer_config", "kv_offloading_size", "ec_transfer_config"),
         "the scheduler owns all KV blocks",

@@ -19,6 +19,7 @@ from pydantic import (
     field_validator,
 )
 
+from macroserve.api.adapters import Adapters
 from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, Api, DnsName, Seconds
 from macroserve.api.engine_args import EngineArgs
 from macroserve.api.part import Part
@@ -106,6 +107,7 @@ class Model(Part):
     """Name in the OpenAI API; the resource's name by default."""
     max_model_len: int = Field(ge=16, description="a whole number of tokens, at least 16")
     """Longest prompt and response together, tokens."""
+    adapters: Adapters = Field(default_factory=list)
 
 
 class Engine(Part):
@@ -269,6 +271,17 @@ class Spec(Part):
     template: dict[Any, Any] | None = Field(default=None, description="a mapping, a pod template")
     """Pod template for Kubernetes, passed through unchanged."""
 
+    @field_validator("engine")
+    @classmethod
+    def _keeps_no_hidden_states(cls, engine: Engine, info: ValidationInfo) -> Engine:
+        model: Model | None = info.data.get("model")
+        if model and model.adapters and engine.hybrid_cache == "On":
+            raise must_be(
+                "one whose hybridCache is Auto or Off, because spec.model.adapters change the keys "
+                "and values that are made of hidden states"
+            )
+        return engine
+
     @field_validator("instances")
     @classmethod
     def _within_autoscaling(cls, instances: int, info: ValidationInfo) -> int:
@@ -286,6 +299,17 @@ class Manifest(Part):
     kind: Literal["MacroInstance"] = Field(description="MacroInstance")
     metadata: Metadata
     spec: Spec
+
+    @field_validator("spec")
+    @classmethod
+    def _adapters_apart(cls, spec: Spec, info: ValidationInfo) -> Spec:
+        metadata: Metadata | None = info.data.get("metadata")
+        own = spec.model.served_name or (metadata and metadata.name)
+        for adapter in spec.model.adapters:
+            if adapter.name in (own, *spec.api.served_names):
+                name = shown(adapter.name)
+                raise must_be(f"one whose model.adapters have names of their own: {name} is not")
+        return spec
 
     @property
     def name(self) -> str:

@@ -64,6 +64,8 @@ def _schema_at(
     it."""
     model, field = root, FieldInfo()
     for key in loc:
+        if isinstance(key, int):  # an item has the fields of its list's model
+            continue
         field = next((f for f in model.model_fields.values() if f.alias == key), None)
         kinds = (field.annotation, *get_args(field.annotation)) if field else ()
         inner = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
