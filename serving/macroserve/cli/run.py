@@ -26,6 +26,7 @@ from macroserve.cli.pod import (
     use_cpu_limit,
 )
 from macroserve.core.status import Pool
+from macroserve.local.adapter_check import check_adapters
 from macroserve.local.manifest_file import chat_template, engine_settings, load, model_folder
 from macroserve.serving import logs
 from macroserve.serving.ingress.api_keys import ApiKeysError, ApiKeySource
@@ -226,7 +227,9 @@ def instance(
     async def serve_part() -> None:
         resource = load(manifest)
         keys = key_source(tokens, Role.INSTANCE, _tls(tls, namespace, resource))
-        settings = engine_settings(resource, _model(resource))
+        model = _model(resource)
+        check_adapters(resource, model)
+        settings = engine_settings(resource, model)
         use_cpu_limit()
 
         from macroserve.serving.instance.server import InstanceOptions, InstanceServer

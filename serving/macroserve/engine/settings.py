@@ -35,6 +35,8 @@ class EngineSettings:
     """Size of the block pool, bytes."""
     max_num_seqs: int | None = None
     max_batch_tokens: int | None = None
+    adapters: dict[str, str] = field(default_factory=dict)
+    """Folder, or name on the Hugging Face hub, of each LoRA adapter, by the name in requests."""
     args: dict[str, Any] = field(default_factory=dict)
     """Further vLLM engine arguments by their Python names."""
     api: dict[str, Any] = field(default_factory=dict)

@@ -158,13 +158,17 @@ def model_folder(manifest: Manifest) -> str:
         from macroserve.local.tiny_model import ensure_tiny_model
 
         return str(ensure_tiny_model())
-    is_local = source.startswith((".", "/", "~"))
-    path = _expanded(source, "spec.model.source")
-    if is_local and not (path / "config.json").is_file():
+    path = local_path(source, "spec.model.source")
+    if path and not (path / "config.json").is_file():
         raise ManifestError(
             (f"spec.model.source is {source!r}, but there is no checkpoint (config.json) there.",)
         )
-    return str(path) if is_local else source
+    return str(path or source)
+
+
+def local_path(source: str, field: str) -> Path | None:
+    """Return the folder that a source names; None if it is a name on the hub."""
+    return _expanded(source, field) if source.startswith((".", "/", "~")) else None
 
 
 def chat_template(manifest: Manifest, folder: Path, config_map: Path | None = None) -> str | None:
@@ -240,6 +244,10 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
         kv_cache_bytes=engine.kv_cache_bytes,
         max_num_seqs=engine.max_num_seqs,
         max_batch_tokens=engine.max_batch_tokens,
+        adapters={
+            adapter.name: str(local_path(adapter.source, "spec.model.adapters") or adapter.source)
+            for adapter in manifest.spec.model.adapters
+        },
         args=dict(engine.args),
         api={
             **manifest.spec.api.frontend_options(),

@@ -18,6 +18,7 @@ from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.engine.settings import EngineSettings
 from macroserve.local import state
+from macroserve.local.adapter_check import check_adapters
 from macroserve.local.control import ControlServer
 from macroserve.local.deployment_process import DeploymentProcess
 from macroserve.local.first_request import first_request, until_ready
@@ -82,7 +83,9 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
     os.environ[FILE_VARIABLE] = str(log_file)
     progress.say(f"Logs are in {log_file}")
     template = chat_template(manifest, options.path.parent)
-    settings = engine_settings(manifest, model_folder(manifest), template)
+    model = model_folder(manifest)
+    check_adapters(manifest, model)
+    settings = engine_settings(manifest, model, template)
     progress.say(f"Model {settings.model}")
     if manifest.spec.autoscaling is not None:
         progress.problem("spec.autoscaling has no effect here: only the operator scales by itself")

@@ -1,0 +1,88 @@
+"""A LoRA adapter is a folder with a configuration and weights for some of its model's modules."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values that vLLM's argument ``max_lora_rank`` takes."""
+
+_WEIGHT = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.weight")
+
+
+def rank_of(folder: Path) -> int:
+    """Return the largest rank of an adapter's modules. Raises ValueError for a folder without a
+    LoRA adapter that vLLM could serve."""
+    config = _config(folder)
+    if (kind := config.get("peft_type")) != "LORA":
+        raise ValueError(f"it is not a LoRA adapter: its peft_type is {kind!r}")
+    if config.get("use_dora"):
+        raise ValueError("it is a DoRA adapter, which vLLM does not serve")
+    pattern = config.get("rank_pattern")
+    ranks = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
+    if not all(type(rank) is int and 1 <= rank <= MAX_RANKS[-1] for rank in ranks):
+        raise ValueError(f"its rank is not from 1 to {MAX_RANKS[-1]}")
+    return max(ranks)
+
+
+def check_fit(folder: Path, model: Path) -> None:
+    """Check that a model has the modules that an adapter changes, in the same sizes. Raises
+    ValueError if not.
+
+    Of models on the hub, of quantized ones, and of files in another format, vLLM tells when it
+    loads the adapter.
+    """
+    weights, theirs = folder / "adapter_model.safetensors", dict[str, tuple[int, ...]]()
+    for file in model.glob("*.safetensors"):
+        theirs |= dict(_shapes(file))
+    if not weights.is_file() or not theirs or "quantization_config" in _json(model / "config.json"):
+        return
+    # The model may have tied its output layer to its embeddings, and have no weights of it.
+    parts = {part for name in theirs for part in name.split(".")} | {"lm_head"}
+    is_transposed = bool(_config(folder).get("fan_in_fan_out"))
+    for name, shape in _shapes(weights):
+        if not (found := _WEIGHT.fullmatch(name)):
+            continue
+        module, side = found.groups()
+        if module.rpartition(".")[2] not in parts:
+            raise ValueError(f"it has weights for {module}, which the model does not have")
+        size = theirs.get(f"{module}.weight", ())
+        if len(size) == len(shape) == 2:
+            axis, what = (1, "inputs") if side == "A" else (0, "outputs")
+            own, wanted = shape[axis], size[axis ^ is_transposed]
+            if own != wanted:
+                raise ValueError(
+                    f"its {module} has {own} {what}, the model's {wanted}: it was made for another "
+                    "model"
+                )
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    path = folder / "adapter_config.json"
+    if not path.is_file():
+        raise ValueError("there is no adapter (adapter_config.json) there")
+    return _json(path)
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path.name} cannot be read as JSON") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is not a JSON object")
+    return found
+
+
+def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the name and shape of each tensor in a file of safetensors; its header tells them."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                yield name, tuple(file.get_slice(name).get_shape())
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path.name} is not a file of safetensors") from error
