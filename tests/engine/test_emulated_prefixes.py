@@ -57,10 +57,10 @@ class World:
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def add(self, name: str, prompt: list[int], num_tokens: int = 5, salt: str = "") -> QueueReader:
-        fields = SamplingFields(max_tokens=num_tokens)
+    def add(self, name: str, prompt: list[int], num_tokens: int = 5, **fields: str) -> QueueReader:
+        sampling = SamplingFields(max_tokens=num_tokens)
         reader = QueueReader()
-        self.executor.add(GenerateBody(prompt, name, fields, cache_salt=salt), reader)
+        self.executor.add(GenerateBody(prompt, name, sampling, **fields), reader)
         request = Request(name, self.now, len(prompt), num_tokens, SLO)
         assert self.policy.add_request(request, self.now) is None
         return reader
@@ -149,10 +149,13 @@ def test_requests_with_common_beginnings_end_with_little_memory(
     assert (cache.record.free, cache.record.allocated) == (num_blocks, 0)
 
 
-def test_prompt_with_another_salt_finds_nothing(world: World) -> None:
+@pytest.mark.parametrize("fields", [{"cache_salt": "of another tenant"}, {"model": "adapter"}])
+def test_prompt_of_another_tenant_or_adapter_finds_nothing(
+    world: World, fields: dict[str, str]
+) -> None:
     world.add("first", PROMPT)
     world.finish()
-    world.add("other", PROMPT, salt="of another tenant")
+    world.add("other", PROMPT, **fields)
     world.finish()
     assert world.policy.status(world.now).cached_tokens == 0
 

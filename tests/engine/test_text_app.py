@@ -41,7 +41,7 @@ CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 
 
 class FakeStreamer:
-    """The streamer answers every request with the tokens of a text."""
+    """The streamer answers every request with the tokens of a text, after its adapter's name."""
 
     def __init__(self) -> None:
         self.text = "Hello"
@@ -50,8 +50,9 @@ class FakeStreamer:
 
     async def stream(self, request: TokenRequest, put: Put) -> None:
         self.requests.append(request)
-        put(Choice(self.encode(self.text)[:1], num_cached=NUM_CACHED))
-        put(Choice(self.encode(self.text)[1:], "stop"))
+        tokens = self.encode((request.adapter or "") + self.text)
+        put(Choice(tokens[:1], num_cached=NUM_CACHED))
+        put(Choice(tokens[1:], "stop"))
 
 
 class AllAdmitted(GrammarChecks):
@@ -110,6 +111,34 @@ def test_text_app_with_api_options_applies_all_of_them(settings: EngineSettings)
     assert [model["id"] for model in models.json()["data"]] == ["tiny", "other"]
     assert other.status_code == 200
     assert "<user>Hi" in seen[0]
+
+
+def test_text_app_with_adapters_lists_them_and_answers_by_their_names(
+    settings: EngineSettings,
+) -> None:
+    adapters = {"sql": "org/sql-adapter", "chat": "/adapters/chat"}
+    own, sql, other, unknown, models, _ = answers(
+        replace(settings, adapters=adapters, api={"served_model_name": ["tiny", "other"]}),
+        " says hello",
+        chat(),
+        chat(model="sql"),
+        chat(model="chat", stream=True),
+        chat(model="nobody"),
+        ("GET", "/v1/models", {}),
+    )
+    assert (own.json()["model"], sql.json()["model"]) == ("tiny", "sql")
+    texts = [answer.json()["choices"][0]["message"]["content"] for answer in (own, sql)]
+    assert texts == [" says hello", "sql says hello"]
+    assert '"model":"chat"' in other.text
+    assert unknown.status_code == 404
+    assert unknown.json()["error"]["message"] == "The model `nobody` does not exist."
+    listed = [(m["id"], m["parent"], m["root"]) for m in models.json()["data"]]
+    assert listed == [
+        ("tiny", None, settings.model),
+        ("other", None, settings.model),
+        ("sql", "tiny", "org/sql-adapter"),
+        ("chat", "tiny", "/adapters/chat"),
+    ]
 
 
 def test_usage_tells_the_cached_tokens_of_the_prompt(settings: EngineSettings) -> None:

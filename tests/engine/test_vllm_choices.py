@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from starlette.applications import Starlette
 from support.iterated import QueueReader
+from support.small_models import build_adapter
 
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
@@ -24,8 +27,11 @@ Started = tuple[VllmEngine, Starlette]
 
 
 @pytest.fixture(scope="module")
-async def started(settings: EngineSettings) -> AsyncIterator[Started]:
-    engine = VllmEngine(settings, Pool.LP)
+async def started(
+    settings: EngineSettings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Started]:
+    adapter = build_adapter(tmp_path_factory.mktemp("sql"), Path(settings.model), seed=1)
+    engine = VllmEngine(replace(settings, adapters={"sql": str(adapter)}), Pool.LP)
     app = await engine.start()
     yield engine, app
     await engine.stop()
@@ -63,6 +69,19 @@ async def test_choices_are_those_of_the_events(started: Started, sampling: dict[
     ]
     assert contents[0] == contents[1]
     assert bool(contents[0]) == ("logprobs" in sampling)
+
+
+async def test_request_that_names_an_adapter_gets_its_tokens(started: Started) -> None:
+    engine, app = started
+
+    async def tokens(name: str, model: str | None) -> list[int]:
+        await engine.submit({**body(name), "model": model}, reader := QueueReader())
+        return [token for choice in await reader.rest() for token in choice.token_ids or []]
+
+    sql, own = await asyncio.gather(tokens("sql", "sql"), tokens("own", None))
+    assert sql != own == await tokens("alone", None)
+    events = await by_events(app, {**body("events-sql"), "model": "sql"})
+    assert sql == [token for choice in events for token in choice.token_ids or []]
 
 
 @pytest.mark.parametrize(

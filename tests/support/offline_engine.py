@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -37,7 +38,9 @@ class OfflineEngine:
     def unfinished(self) -> int:
         return self.llm.get_num_unfinished_requests()
 
-    def add(self, request_id: str, prompt: list[int], num_tokens: int) -> None:
+    def add(
+        self, request_id: str, prompt: list[int], num_tokens: int, lora: LoRARequest | None = None
+    ) -> None:
         params = SamplingParams(
             temperature=0,
             max_tokens=num_tokens,
@@ -45,7 +48,8 @@ class OfflineEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        self.llm.add_request(request_id, TokensPrompt(prompt_token_ids=prompt), params)
+        prompt_tokens = TokensPrompt(prompt_token_ids=prompt)
+        self.llm.add_request(request_id, prompt_tokens, params, lora_request=lora)
 
     def abort(self, request_id: str) -> None:
         self.llm.abort_request([request_id])

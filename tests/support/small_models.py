@@ -1,6 +1,8 @@
 """Checkpoints of the attention that the hybrid cache knows, and of some that it does not: random
 weights, and large enough for a page of any size to be crossed."""
 
+import itertools
+import json
 import os
 from pathlib import Path
 
@@ -43,4 +45,34 @@ def build(folder: Path, name: str) -> Path:
     for bias in biases:
         torch.nn.init.normal_(bias, std=0.5)
     model.save_pretrained(folder)
+    return folder
+
+
+def build_adapter(folder: Path, model: Path, seed: int, rank: int = 8) -> Path:
+    """Build a LoRA adapter of a small Llama, large enough to change most tokens."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(seed)
+    sizes = json.loads((model / "config.json").read_text())
+    hidden_size = sizes["hidden_size"]
+    inputs = {
+        "self_attn.q_proj": hidden_size,
+        "self_attn.v_proj": hidden_size,
+        "mlp.down_proj": sizes["intermediate_size"],
+    }
+    weights = {}
+    for layer, module in itertools.product(range(sizes["num_hidden_layers"]), inputs):
+        name = f"base_model.model.model.layers.{layer}.{module}"
+        weights[f"{name}.lora_A.weight"] = torch.randn(rank, inputs[module]) * 0.2
+        weights[f"{name}.lora_B.weight"] = torch.randn(hidden_size, rank) * 0.2
+    config = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "target_modules": [module.split(".")[1] for module in inputs],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save_file(weights, folder / "adapter_model.safetensors")
     return folder

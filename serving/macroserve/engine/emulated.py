@@ -207,9 +207,8 @@ class EmulatedEngine:
         now = self._clock()
         args = body.sampling_params.extra_args
         tag = RequestTag.from_args(args, body.request_id, self._settings.slo)
-        request = tag.to_request(
-            body.request_id, len(body.token_ids), body.sampling_params.max_tokens, now, tag.probe
-        )
+        sizes = (len(body.token_ids), body.sampling_params.max_tokens)
+        request = tag.to_request(body.request_id, *sizes, now, tag.probe)
         if body.request_id in self._executor.streams:
             raise RefusedError(HTTPStatus.BAD_REQUEST, Refusal.DUPLICATE)
         self._executor.add(body, reader)

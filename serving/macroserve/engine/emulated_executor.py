@@ -26,6 +26,9 @@ class GenerateBody(msgspec.Struct):
     sampling_params: SamplingFields
     stream: bool = True
     cache_salt: str | None = None
+    model: str | None = None
+    """Name of a LoRA adapter, which nothing here computes: its prompts share no cache blocks with
+    others'."""
 
 
 class Stream:
@@ -100,7 +103,8 @@ class EmulatedExecutor:
 
     def add(self, body: GenerateBody, reader: TokenReader) -> None:
         if self._cache:
-            self._cache.add(body.request_id, body.token_ids, body.cache_salt)
+            salt = f"{body.model or ''}/{body.cache_salt or ''}"
+            self._cache.add(body.request_id, body.token_ids, salt)
         self.streams[body.request_id] = Stream(body, reader)
 
     def remove(self, request_id: str) -> None:

@@ -52,6 +52,8 @@ class TokenRequest:
     restartable: bool
     """Whether generation may continue on another instance with the tokens so far as part of the
     prompt (not under a grammar, whose state would be lost)."""
+    adapter: str | None = None
+    """Name of the LoRA adapter; None for the model alone."""
 
 
 class TopLogprob(msgspec.Struct, frozen=True):

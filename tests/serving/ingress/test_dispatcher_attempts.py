@@ -87,6 +87,29 @@ async def test_stream_after_two_broken_attempts_is_whole() -> None:
         assert world.metric("macroserve_requests_total", outcome="ok") == 1
 
 
+async def test_adapter_of_a_request_is_named_to_every_cell_and_instance(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    models: list[str | None] = []
+
+    def noted(behavior: Behavior) -> Behavior:
+        async def behave(request: web.Request) -> web.StreamResponse:
+            models.append((await request.json())["model"])
+            return await behavior(request)
+
+        return behave
+
+    with caplog.at_level(logging.INFO):
+        async with fakes(a=noted(dies_after_a_token), b=noted(good)) as world:
+            request = replace(token_request("r", 5), adapter="sql")
+            await world.dispatcher.stream(request, lambda choice: None)
+            await tokens(world.dispatcher)
+    assert models == ["sql", "sql", None, None]
+    assert [query.adapter for query in world.directory.queries] == models
+    lines = [r.__dict__["model"] for r in caplog.records if r.getMessage() == "request"]
+    assert lines == ["sql", "model"]
+
+
 async def test_breaks_that_another_request_caused_do_not_end_a_stream() -> None:
     async with fakes(a=dies, b=dies, c=dies, d=good) as world:
         world.directory.explained = frozenset([Run("b", 1)])

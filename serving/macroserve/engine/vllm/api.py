@@ -9,6 +9,7 @@ from vllm.entrypoints.generate.api_router import register_generate_api_routers
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.entrypoints.openai.models.api_router import attach_router as attach_models
+from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 from vllm.entrypoints.scale_out.token_in_token_out.api_router import router as tokens_router
 from vllm.entrypoints.serve.exception_handling.register import init_exception_handler
 from vllm.entrypoints.serve.middleware.x_request_id import XRequestIdMiddleware
@@ -70,6 +71,7 @@ def _arguments(settings: EngineSettings) -> Namespace:
     args = Namespace()
     make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
     args.served_model_name = [settings.served_name]
+    args.lora_modules = [LoRAModulePath(name, path) for name, path in settings.adapters.items()]
     for name, value in settings.api.items():
         setattr(args, name, value)
     if parser := settings.api.get("reasoning_parser"):

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from vllm.config import VllmConfig
 from vllm.exceptions import GracefulHTTPError, VLLMValidationError
+from vllm.lora.request import LoRARequest
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, SamplingParams
@@ -198,6 +199,10 @@ class RemoteCore(EngineCoreClient):
             outputs.append(self._outputs.get_nowait())
         return EngineCoreOutputs(outputs=outputs)
 
+    async def add_lora_async(self, lora_request: LoRARequest) -> bool:
+        """Take an adapter in by its name: the instances load it."""
+        return True
+
     async def get_supported_tasks_async(self) -> tuple[SupportedTask, ...]:
         return ("generate",)
 
@@ -238,8 +243,6 @@ def _token_request(request: EngineCoreRequest, vocab_size: int) -> TokenRequest:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "only text generation is served")
     if params.prompt_logprobs is not None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "logprobs of the prompt are not available")
-    if request.lora_request is not None:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "LoRA adapters are not served")
     assert params.max_tokens is not None, "the input processor sets max_tokens"
     return TokenRequest(
         request_id=request.request_id,
@@ -256,6 +259,7 @@ def _token_request(request: EngineCoreRequest, vocab_size: int) -> TokenRequest:
             if value is not None
         },
         restartable=params.structured_outputs is None,
+        adapter=request.lora_request and request.lora_request.lora_name,
     )
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -16,11 +17,13 @@ from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from macroserve.core.status import Pool
+from macroserve.engine.adapter_files import MAX_RANKS, rank_of
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import OPTIONS_KEY
 
 SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
 CPU_WORKER_CLASS = "macroserve.engine.vllm.cpu_worker.CpuWorker"
+ADAPTER_WORKER_CLASS = "macroserve.engine.vllm.cpu_adapters.AdapterWorker"
 HYBRID_WORKER_CLASS = "macroserve.engine.vllm.hybrid.worker.HybridWorker"
 
 
@@ -34,6 +37,7 @@ def frontend_args(settings: EngineSettings) -> dict[str, Any]:
         "dtype": settings.dtype,
         # A grammar starts after the reasoning, whose end the engine must know.
         "reasoning_parser": settings.api.get("reasoning_parser") or "",
+        "enable_lora": bool(settings.adapters),
         **_of_their_classes(settings.args),
     }
 
@@ -69,6 +73,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             "worker_cls": CPU_WORKER_CLASS if on_cpu and num_workers > 1 else "auto",
             "enforce_eager": on_cpu,
             "enable_prefix_caching": settings.prefix_caching == "On",
+            **_adapter_limits(settings),
             **frontend_args(settings),
             "max_logprobs": _max_logprobs(settings),
         },
@@ -112,6 +117,31 @@ def check_parallel(args: AsyncEngineArgs) -> None:
                 f"spec.engine.pipelineParallel is {num_stages}, must be at most the layers of the "
                 f"model, which has {num_layers}"
             )
+
+
+def _adapter_limits(settings: EngineSettings) -> dict[str, Any]:
+    """Return limits within which all adapters stay loaded, and any may run beside any other.
+
+    Raises ValueError for an adapter that cannot be read; those on the hub are downloaded first.
+    """
+    ranks = [_rank(name, source) for name, source in settings.adapters.items()]
+    if not ranks:
+        return {}
+    worker = {"worker_cls": ADAPTER_WORKER_CLASS} if current_platform.is_cpu() else {}
+    return worker | {
+        "max_loras": len(ranks),
+        "max_cpu_loras": max(len(ranks), settings.args.get("max_loras", 1)),
+        "max_lora_rank": min(rank for rank in MAX_RANKS if rank >= max(ranks)),
+    }
+
+
+def _rank(name: str, source: str) -> int:
+    from vllm.lora.utils import get_adapter_absolute_path
+
+    try:
+        return rank_of(Path(get_adapter_absolute_path(source)))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"adapter {name} is {source}, but {error}") from error
 
 
 def _max_logprobs(settings: EngineSettings) -> int:

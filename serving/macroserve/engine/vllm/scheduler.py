@@ -111,6 +111,7 @@ class MacroserveScheduler(AsyncScheduler):
                 drop_late=options["drop_late"],
                 hidden_states_per_block=self._hybrid_blocks
                 and self._hybrid_blocks.hidden_states_per_block,
+                max_adapters=self.lora_config and self.lora_config.max_loras,
             ),
             LatencyModel(model_shape(self.vllm_config), assumed_device()),
             self._cache_record,
@@ -134,9 +135,9 @@ class MacroserveScheduler(AsyncScheduler):
         assert params is not None, "only generation requests are served"
         self._kinds.add(request.request_id, params)
         tag = RequestTag.from_args(params.extra_args, request.request_id, self._slo)
-        known = tag.to_request(
-            request.request_id, request.num_prompt_tokens, request.max_tokens, now, tag.probe
-        )
+        sizes = (request.num_prompt_tokens, request.max_tokens)
+        adapter = request.lora_request and request.lora_request.lora_name
+        known = tag.to_request(request.request_id, *sizes, now, tag.probe, adapter)
         refusal = self.policy.add_request(known, now)
         if refusal is not None:
             # The frontend has checked lengths against the model's, and vLLM the pool against

@@ -127,7 +127,12 @@ class Dispatcher:
         (503), or broken too often (500)."""
         arrival = self._clock()
         accepted = Request(
-            request.request_id, arrival, len(request.token_ids), request.max_new_tokens, self._slo
+            request.request_id,
+            arrival,
+            len(request.token_ids),
+            request.max_new_tokens,
+            self._slo,
+            adapter=request.adapter,
         )
         emitted: list[int] = []
         attempts = Attempts()
@@ -136,7 +141,7 @@ class Dispatcher:
         failure: dict[str, str] | None = None
         with (
             self._metrics.request(arrival, request, self._slo) as record,
-            record.logged(request, self._model),
+            record.logged(request, request.adapter or self._model),
         ):
 
             def take(choice: Choice) -> None:
@@ -211,6 +216,7 @@ class Dispatcher:
             exclude=tuple(attempts.failed),
             offloaded=offloaded,
             trial=attempts.is_suspect(self._directory.explained),
+            adapter=request.adapter,
         )
 
     def _aged(self, query: messages.RouteQuery, arrival_s: float) -> messages.RouteQuery:
@@ -365,6 +371,7 @@ def _body(request: TokenRequest, query: messages.RouteQuery, emitted: list[int])
         sampling["min_tokens"] = max(0, sampling["min_tokens"] - len(emitted))
     return {
         **request.options,
+        "model": request.adapter,
         "request_id": query.route_id,
         "token_ids": [*request.token_ids, *emitted],
         "sampling_params": sampling,
