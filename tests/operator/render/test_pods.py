@@ -15,6 +15,7 @@ from macroserve.operator.render.context import RenderContext, digest
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 TLS = ServedTls(enabled=True)
+MODEL = {"source": "tiny", "maxModelLen": 2048}
 
 
 def context(
@@ -154,6 +155,7 @@ class TestEveryPod:
             ({"slo": {"ttft": "3s", "tpot": "100ms"}}, True),
             ({"scheduling": {"strategy": "vllm"}}, True),
             ({"model": {"source": "tiny", "maxModelLen": 4096}}, True),
+            ({"model": {**MODEL, "adapters": [{"name": "a", "source": "b"}]}}, True),
         ],
     )
     def test_pod_is_replaced_when_its_start_options_change(
