@@ -68,15 +68,15 @@ async def measure(settings: EngineSettings, num_rounds: int = NUM_ROUNDS) -> dic
     figures: dict[str, float] = {}
     async with AsyncExitStack() as stack:
         ours = await stack.enter_async_context(started(settings))
-        stock = await stack.enter_async_context(_stock(settings))
+        theirs = await stack.enter_async_context(stock(settings))
         names = count()
         for load_name, share in SHARES.items():
             load, ratios = Load(share), list[float]()
             for round_ in range(num_rounds):
                 prompts = load.prompts(f"{load_name} {round_}")
-                order = (stock, ours.llm) if round_ % 2 else (ours.llm, stock)
+                order = (theirs, ours.llm) if round_ % 2 else (ours.llm, theirs)
                 taken_s = {llm: await _serve(llm, prompts, names) for llm in order}
-                ratios.append(taken_s[stock] / taken_s[ours.llm])
+                ratios.append(taken_s[theirs] / taken_s[ours.llm])
             figures[f"engine.prefix.speedup_of_stock.{load_name}"] = median(ratios)
             errors = await _errors(ours, load.prompts(f"{load_name} alone"), names)
             figures[f"engine.prefix.prediction_error.{load_name}"] = median(errors)
@@ -122,7 +122,7 @@ async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[
 
 
 @asynccontextmanager
-async def _stock(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
+async def stock(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
     """Start the same engine with vLLM's own scheduler."""
     args = replace(engine_args(settings, Pool.LP, None), scheduler_cls=None, additional_config={})
     llm = AsyncLLM.from_engine_args(args)
