@@ -23,6 +23,8 @@ The private parts in use, by module:
   layer's (``Attention.attn_backend`` and ``impl``), hooks the attention blocks of the models that
   it knows, and sets an attribute on ``SchedulerOutput``.
 - ``cpu_worker.py`` subclasses ``CPUWorker`` and sets ``model_runner.intermediate_tensors``.
+- ``cpu_adapters.py`` puts kernels of our own in place of ``PunicaWrapperCPU``, by
+  ``CpuPlatform.get_punica_wrapper``.
 - ``options.py`` names ``EngineArgs`` fields.
 - ``stderr_tail.py`` reads how an ``EngineCore`` process that failed is reported.
 
