@@ -1,10 +1,9 @@
-"""On a CPU, vLLM adds the adapter in its last slot to requests without one: this worker does not.
+"""The worker keeps adapters off the requests without one, to which vLLM adds them on a CPU.
 
-Its kernels take the index of a request without an adapter, -1, for that of the last slot.
+Kernels of vLLM take the index of a request without an adapter, -1, for that of the last slot.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,16 +16,13 @@ class AdapterKernels(PunicaWrapperCPU):
     """The kernels leave the rows of requests without an adapter as they are."""
 
     def add_lora_linear(self, y: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        with _kept(y, self.token_lora_indices):
-            super().add_lora_linear(y, *args, **kwargs)
+        _add(super().add_lora_linear, self.token_lora_indices, y, *args, **kwargs)
 
     def add_lora_embedding(self, y: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        with _kept(y, self.token_lora_indices):
-            super().add_lora_embedding(y, *args, **kwargs)
+        _add(super().add_lora_embedding, self.token_lora_indices, y, *args, **kwargs)
 
     def add_lora_logits(self, y: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        with _kept(y, self.sampler_indices):
-            super().add_lora_logits(y, *args, **kwargs)
+        _add(super().add_lora_logits, self.sampler_indices, y, *args, **kwargs)
 
 
 class AdapterWorker(CPUWorker):
@@ -36,9 +32,12 @@ class AdapterWorker(CPUWorker):
         super().load_model(**kwargs)
 
 
-@contextmanager
-def _kept(y: torch.Tensor, slots: torch.Tensor) -> Iterator[None]:
+def _add(
+    add: Callable[..., None], slots: torch.Tensor, y: torch.Tensor, *args: Any, **kwargs: Any
+) -> None:
+    """Add the adapter in each row's slot to the row; a negative slot is none."""
     rows, without = y.view(-1, y.shape[-1]), slots < 0
-    kept = rows[without]
-    yield
-    rows[without] = kept
+    if not without.all():
+        kept = rows[without]
+        add(y, *args, **kwargs)
+        rows[without] = kept
