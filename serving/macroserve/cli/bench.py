@@ -117,18 +117,14 @@ def hybrid(json_file: JsonFile = None) -> None:
 @bench.command()
 def engine(json_file: JsonFile = None) -> None:
     """Compare the engine with stock vLLM: CPU time of a step's scheduling, steps of a pipeline,
-    prefix caches."""
-    from macroserve.bench import engine_steps, pipeline, prefixes
-    """Compare the engine with stock vLLM: CPU time of a step's scheduling, prefix caches,
-    adapters."""
-    from macroserve.bench import adapters, engine_steps, prefixes
+    prefix caches, adapters."""
+    from macroserve.bench import adapters, engine_steps, pipeline, prefixes
 
     settings = quickstart_settings()
     figures = engine_steps.measure(settings) | pipeline.measure(settings)
-    report(figures | asyncio.run(prefixes.measure(settings)), json_file)
-    figures = engine_steps.measure(settings)
-    figures |= asyncio.run(prefixes.measure(settings))
-    report(figures | asyncio.run(adapters.measure(settings)), json_file)
+    for part in (prefixes, adapters):
+        figures |= asyncio.run(part.measure(settings))
+    report(figures, json_file)
 
 
 @bench.command()

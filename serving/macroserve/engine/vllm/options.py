@@ -24,6 +24,7 @@ from macroserve.engine.vllm import OPTIONS_KEY
 SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
 CPU_WORKER_CLASS = "macroserve.engine.vllm.cpu_worker.CpuWorker"
 ADAPTER_WORKER_CLASS = "macroserve.engine.vllm.cpu_adapters.AdapterWorker"
+ADAPTER_WORKERS_CLASS = "macroserve.engine.vllm.cpu_adapters.AdapterWorkers"
 HYBRID_WORKER_CLASS = "macroserve.engine.vllm.hybrid.worker.HybridWorker"
 
 
@@ -70,7 +71,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             **_sizes(settings, on_cpu),
             "tensor_parallel_size": settings.tensor_parallel,
             "pipeline_parallel_size": settings.pipeline_parallel,
-            "worker_cls": CPU_WORKER_CLASS if on_cpu and num_workers > 1 else "auto",
+            "worker_cls": _worker_class(settings, on_cpu),
             "enforce_eager": on_cpu,
             "enable_prefix_caching": settings.prefix_caching == "On",
             **_adapter_limits(settings),
@@ -101,6 +102,14 @@ def _sizes(settings: EngineSettings, on_cpu: bool) -> dict[str, int | None]:
     }
 
 
+def _worker_class(settings: EngineSettings, on_cpu: bool) -> str:
+    if not on_cpu:
+        return "auto"
+    if settings.tensor_parallel * settings.pipeline_parallel > 1:
+        return ADAPTER_WORKERS_CLASS if settings.adapters else CPU_WORKER_CLASS
+    return ADAPTER_WORKER_CLASS if settings.adapters else "auto"
+
+
 def check_parallel(args: AsyncEngineArgs) -> None:
     """Raise ValueError for more workers than devices, and more stages than layers."""
     num_stages = args.pipeline_parallel_size
@@ -127,8 +136,7 @@ def _adapter_limits(settings: EngineSettings) -> dict[str, Any]:
     ranks = [_rank(name, source) for name, source in settings.adapters.items()]
     if not ranks:
         return {}
-    worker = {"worker_cls": ADAPTER_WORKER_CLASS} if current_platform.is_cpu() else {}
-    return worker | {
+    return {
         "max_loras": len(ranks),
         "max_cpu_loras": max(len(ranks), settings.args.get("max_loras", 1)),
         "max_lora_rank": min(rank for rank in MAX_RANKS if rank >= max(ranks)),
