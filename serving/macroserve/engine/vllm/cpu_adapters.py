@@ -11,6 +11,8 @@ from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.worker.cpu_worker import CPUWorker
 
+from macroserve.engine.vllm.cpu_worker import CpuWorker
+
 
 class AdapterKernels(PunicaWrapperCPU):
     """The kernels leave the rows of requests without an adapter as they are."""
@@ -25,11 +27,19 @@ class AdapterKernels(PunicaWrapperCPU):
         _add(super().add_lora_logits, self.sampler_indices, y, *args, **kwargs)
 
 
-class AdapterWorker(CPUWorker):
+class _WithAdapters(CPUWorker):
     def load_model(self, **kwargs: Any) -> None:
         name = f"{__name__}.{AdapterKernels.__name__}"
         CpuPlatform.get_punica_wrapper = staticmethod(lambda: name)  # type: ignore[method-assign]
         super().load_model(**kwargs)
+
+
+class AdapterWorker(_WithAdapters):
+    """The worker is the only one of its engine, and in its process."""
+
+
+class AdapterWorkers(_WithAdapters, CpuWorker):
+    """Each of several workers has a process of its own."""
 
 
 def _add(

@@ -65,7 +65,6 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
     """Return the arguments of one instance's engine. Raises ValueError for settings that the
     adapter cannot serve."""
     on_cpu = current_platform.is_cpu()
-    num_workers = settings.tensor_parallel * settings.pipeline_parallel
     return AsyncEngineArgs(
         **{
             **_sizes(settings, on_cpu),
