@@ -71,6 +71,9 @@ class BlockPool:
     def allocated(self) -> int:
         return self._num_allocated
 
+    def keeps_to(self, request_id: str, num_blocks: int) -> bool:
+        return len(self._requests[request_id].blocks) <= num_blocks
+
     def shared_by(self, request_id: str) -> int:
         request = self._requests.get(request_id)
         return sum([self._num_holders[b] > 1 for b in request.blocks]) if request else 0

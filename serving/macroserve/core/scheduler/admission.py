@@ -69,7 +69,9 @@ class Admission:
                 least = least_tokens if seq.state is State.WAITING else 1
                 if num_tokens < least or (whole and share <= config.max_batch_tokens):
                     break
-                share = num_tokens
+                share = self._piece(num_before, share, num_tokens, is_first=not picks)
+                if not share:
+                    break
             if seq.state is State.WAITING:
                 seats -= 1
                 slots.take(seq)
@@ -116,12 +118,30 @@ class Admission:
         is_cheap = latency.rebuild_s(num_hidden) < max(step_s, latency.prefill_s(1))
         return CacheKind.HIDDEN if is_cheap else CacheKind.KV
 
+    def _piece(self, num_before: int, num_left: int, num_tokens: int, is_first: bool) -> int:
+        """Return the tokens of a cut prompt that end where the engine can cut it; 0 if there are
+        none.
+
+        The first prompt of a batch gets the shortest piece even if that is more than
+        ``num_tokens``, as long as the batch has room: it would never begin otherwise.
+        """
+        unit = self._inputs.config.piece_tokens
+        end = num_before + num_tokens
+        if (share := end - end % unit - num_before) > 0:
+            return share
+        room = self._inputs.config.max_batch_tokens - len(self._inputs.running)
+        shortest = min(num_left, unit - num_before % unit)
+        return shortest if is_first and shortest <= room else 0
+
     def _begun(self, num_tokens: int, others: Container[Sequence]) -> Iterator[Pick]:
         """Yield prompts under way except ``others``: they have seats and memory."""
         for seq in self._inputs.running.prefilling.values():
             if num_tokens > 0 and seq not in others:
-                share = min(num_tokens, seq.num_to_prefill)
-                yield Pick(seq, share, seq.num_computed, cache=seq.cache)
+                share = seq.num_to_prefill
+                if share > num_tokens:
+                    share = self._piece(seq.num_computed, share, num_tokens, is_first=not others)
+                if share:
+                    yield Pick(seq, share, seq.num_computed, cache=seq.cache)
                 num_tokens -= share
 
     def _padded_response(self, seq: Sequence) -> int:

@@ -5,6 +5,7 @@ Pages are fungible, so a reservation is only a count.
 
 from enum import Enum
 
+from macroserve.core.scheduler.block_groups import BlockGroups
 from macroserve.core.scheduler.engine_cache import EngineCache
 
 
@@ -24,14 +25,18 @@ class BlockLedger:
 
     cache: the engine's record, where requests may share blocks. Without it none are shared, and
         free and reserved blocks add up to the pool.
+    groups: the groups of layers that draw blocks; None for a single one that keeps them all.
+        ``block_size`` is a mean then.
     """
 
     __slots__ = (
         "_cache",
+        "_groups",
         "_held",
         "_hidden_states_per_block",
         "_num_reserved",
         "_num_still_shared",
+        "_prefilled",
         "_shared",
         "block_size",
         "num_blocks",
@@ -43,10 +48,13 @@ class BlockLedger:
         block_size: int,
         hidden_states_per_block: int | None = None,
         cache: EngineCache | None = None,
+        groups: BlockGroups | None = None,
     ) -> None:
         self.num_blocks = num_blocks
-        self.block_size = block_size
-        self._hidden_states_per_block = hidden_states_per_block or block_size
+        self.block_size = groups.block_size if groups else block_size
+        self._groups = groups
+        self._prefilled: set[str] = set()
+        self._hidden_states_per_block = hidden_states_per_block or self.block_size
         self._cache = cache
         self._held: dict[str, int] = {}
         self._num_reserved = 0
@@ -64,8 +72,28 @@ class BlockLedger:
         num_to_share = sum(self._shared.values()) - self._num_still_shared
         return self._cache.free + num_to_share - num_to_allocate
 
+    @property
+    def is_grouped(self) -> bool:
+        """Return whether several groups draw blocks, so that a block holds more or fewer tokens."""
+        return self._groups is not None
+
     def blocks_for(self, num_tokens: int) -> int:
+        """Return the blocks of a request that begins."""
+        if self._groups is not None:
+            return self._groups.prefilling.blocks_for(num_tokens)
         return -(-num_tokens // self.block_size)
+
+    def mean_blocks_for(self, num_tokens: int) -> int:
+        """Return the blocks that tokens of several requests take in the mean."""
+        return -(-num_tokens // self.block_size)
+
+    def missing(self, request_id: str, num_tokens: int) -> int:
+        """Return the blocks that a request needs beyond its own; not above 0 if it has enough."""
+        if self._groups is not None and request_id in self._prefilled:
+            needed = self._groups.decoding.blocks_for(num_tokens)
+        else:
+            needed = self.blocks_for(num_tokens)
+        return needed - self.held_by(request_id)
 
     def hidden_blocks(self, num_blocks: int) -> int:
         """Return the blocks for the hidden states of as many tokens as ``num_blocks`` hold as
@@ -75,10 +103,15 @@ class BlockLedger:
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)
 
-    def room(self, request_id: str, cache: CacheKind = CacheKind.KV) -> int:
-        """Return the number of tokens that the blocks of a request hold."""
+    def room(self, request_id: str, cache: CacheKind = CacheKind.KV, num_more: int = 0) -> int:
+        """Return the number of tokens that the blocks of a request, and ``num_more``, hold."""
+        num_blocks = self.held_by(request_id) + num_more
+        if self._groups is not None:
+            is_prefilled = request_id in self._prefilled
+            kind = self._groups.decoding if is_prefilled else self._groups.prefilling
+            return kind.room(num_blocks)
         slots = self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
-        return self.held_by(request_id) * slots
+        return num_blocks * slots
 
     def grant(self, request_id: str, num_blocks: int, num_shared: int = 0) -> None:
         """Reserve ``num_blocks`` more blocks for a request, of which others hold ``num_shared``."""
@@ -98,8 +131,22 @@ class BlockLedger:
         self._held[giver] = held - num_blocks
         self._held[taker] = self.held_by(taker) + num_blocks
 
+    def give_back(self, request_id: str) -> bool:
+        """Take back the blocks that a request needed for its prompt alone, if the engine has done
+        so. Return whether it has."""
+        assert self._groups is not None, "a group that keeps all blocks gives none back"
+        held = self.held_by(request_id)
+        kept = self._groups.decoding.blocks_for(self.room(request_id))
+        if self._cache is not None and not self._cache.keeps_to(request_id, kept):
+            return False
+        self._prefilled.add(request_id)
+        self._num_reserved -= held - kept
+        self._held[request_id] = kept
+        return True
+
     def release(self, request_id: str) -> None:
         """Take a request's reservation back."""
+        self._prefilled.discard(request_id)
         self._num_reserved -= self._held.pop(request_id, 0)
         self._shared.pop(request_id, None)
         if self._cache is not None:

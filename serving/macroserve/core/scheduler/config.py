@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.block_groups import BlockGroup
 from macroserve.core.status import Pool
 from macroserve.core.strategy import Ordering, Strategy
 
@@ -26,12 +27,18 @@ class InstanceConfig:
     """Blocks of the KV cache."""
     block_size: int
     """Tokens per block."""
+    block_groups: tuple[BlockGroup, ...] = ()
+    """Groups of layers that draw blocks; none for a single one that keeps the blocks of all
+    tokens."""
     max_num_seqs: int
     """Maximum sequences that hold KV at a time."""
     max_batch_tokens: int
     """Maximum tokens of one batch."""
     max_model_len: int
     """Maximum length of prompt and response together, tokens."""
+    piece_tokens: int = 1
+    """A piece of a cut prompt ends at a multiple of this many tokens; ``max_model_len`` if the
+    engine computes prompts whole."""
     drop_late: bool = False
     """Whether waiting requests past their TTFT target are handed back (Ascendra, section 6.3)."""
     chunk_tokens: int = CHUNK_TOKENS
@@ -49,8 +56,8 @@ class InstanceConfig:
     section 6.6: 0.4 spares the tail at the expense of attainment)."""
 
     def __post_init__(self) -> None:
-        sizes = ("num_blocks", "block_size", "max_num_seqs", "max_model_len", "chunk_tokens")
-        for name in sizes:
+        sizes = ("num_blocks", "block_size", "max_num_seqs", "max_model_len")
+        for name in (*sizes, "piece_tokens", "chunk_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.max_batch_tokens < self.max_num_seqs:

@@ -28,6 +28,10 @@ class EngineCache(Protocol):
         """Return the number of blocks that requests have; a shared one counts for each of them."""
         ...
 
+    def keeps_to(self, request_id: str, num_blocks: int) -> bool:
+        """Return whether a request whose prompt is computed has no more than ``num_blocks``."""
+        ...
+
     def shared_by(self, request_id: str) -> int:
         """Return the number of a request's blocks that other requests have as well."""
         ...

@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Self
 
+from macroserve.core.scheduler.block_groups import BlockGroups
 from macroserve.core.scheduler.blocks import BlockLedger, CacheKind
+from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.decoding import Decoding
 from macroserve.core.scheduler.engine_cache import EngineCache
 from macroserve.core.scheduler.sequence import Sequence, State
@@ -33,8 +36,9 @@ class Running:
         queue_responses: bool = False,
         hidden_states_per_block: int | None = None,
         cache: EngineCache | None = None,
+        groups: BlockGroups | None = None,
     ) -> None:
-        self.blocks = BlockLedger(num_blocks, block_size, hidden_states_per_block, cache)
+        self.blocks = BlockLedger(num_blocks, block_size, hidden_states_per_block, cache, groups)
         self.prefilling: dict[str, Sequence] = {}
         self.decoding = Decoding()
         self.paused: dict[str, Sequence] = {}
@@ -43,6 +47,27 @@ class Running:
         self.adapters: Counter[str | None] = Counter()
         self._pause_when_full = pause_when_full
         self._queue_responses = queue_responses
+        self._prefilled: dict[str, Sequence] = {}
+        """Sequences that have more blocks than they need since their prompt is computed."""
+
+    @classmethod
+    def of(cls, config: InstanceConfig, cache: EngineCache | None) -> Self:
+        """Return an empty collection for an instance.
+
+        cache: the engine's record of its blocks, if it has one.
+        """
+        strategy, groups = config.strategy, config.block_groups
+        return cls(
+            config.num_blocks,
+            config.block_size,
+            pause_when_full=strategy.exact_kv,
+            queue_responses=strategy.queues_responses,
+            hidden_states_per_block=config.hidden_states_per_block
+            if strategy.keeps_hidden
+            else None,
+            cache=cache,
+            groups=BlockGroups(groups, config.max_model_len) if groups else None,
+        )
 
     def __len__(self) -> int:
         num_held = len(self.paused) + len(self.ending) + len(self.moving)
@@ -92,6 +117,8 @@ class Running:
         queue."""
         seq.num_computed = seq.num_prompt
         del self.prefilling[seq.request_id]
+        if self.blocks.is_grouped:
+            self._prefilled[seq.request_id] = seq
         if self._queue_responses:
             seq.move(State.PAUSED)
             self.paused[seq.request_id] = seq
@@ -151,6 +178,7 @@ class Running:
         home = homes[seq.state]
         seq.move(to)
         home.pop(seq.request_id)
+        self._prefilled.pop(seq.request_id, None)
         self._settle_loans(seq)
         self.blocks.release(seq.request_id)
         self.adapters[seq.request.adapter] -= 1
@@ -164,6 +192,10 @@ class Running:
         needs to come back, so that none does in the same iteration.
         """
         self.blocks.read_again()
+        for seq in tuple(self._prefilled.values()):
+            if self.blocks.give_back(seq.request_id):
+                del self._prefilled[seq.request_id]
+                self._resize(seq)
         preempted: list[Sequence] = []
         paused = () if self._queue_responses else tuple(self.paused.values())
         for seq in (*paused, *self.decoding.short):
@@ -193,10 +225,11 @@ class Running:
     def _extend(self, seq: Sequence) -> bool:
         """Give a sequence the slots for its next token and let it continue, if blocks are free for
         it."""
-        needed = self.blocks.blocks_for(seq.num_tokens + 1)
+        blocks, num_tokens = self.blocks, seq.num_tokens + 1
+        missing = blocks.missing(seq.request_id, num_tokens)
         if seq.cache is CacheKind.HIDDEN:
-            needed = self.blocks.hidden_blocks(needed)
-        missing = needed - self.blocks.held_by(seq.request_id)
+            needed = blocks.hidden_blocks(blocks.blocks_for(num_tokens))
+            missing = needed - blocks.held_by(seq.request_id)
         if missing > self.blocks.free:
             return False
         if missing > 0:

@@ -61,15 +61,7 @@ class InstanceScheduler:
         self._cache = cache
         self.sequences: dict[str, Sequence] = {}
         self.waiting = WaitingQueue(config.strategy.ordering)
-        keeps_hidden = config.strategy.keeps_hidden
-        self.running = Running(
-            config.num_blocks,
-            config.block_size,
-            pause_when_full=config.strategy.exact_kv,
-            queue_responses=config.strategy.queues_responses,
-            hidden_states_per_block=config.hidden_states_per_block if keeps_hidden else None,
-            cache=cache,
-        )
+        self.running = Running.of(config, cache)
         self.lengths = LengthPredictor()
         self._inflow = Inflow()
         self._prefill_pace = PrefillPace()

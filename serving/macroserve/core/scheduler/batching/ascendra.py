@@ -39,4 +39,4 @@ def _held_back_blocks(inputs: IterationInputs) -> int:
     """
     expected = inputs.running.num_remaining
     blocks = inputs.running.blocks
-    return min(blocks.blocks_for(expected), int(HP_FREE_SHARE * blocks.num_blocks))
+    return min(blocks.mean_blocks_for(expected), int(HP_FREE_SHARE * blocks.num_blocks))

@@ -75,7 +75,9 @@ def _responses(inputs: IterationInputs) -> list[Resume]:
     if not queue:
         return []
     free = blocks.free - _reserved(inputs)
-    lenders = _Lenders(inputs.decoding.values()) if inputs.config.strategy.kv_lending else None
+    # A block of several groups may hold more tokens of the lender than of the borrower.
+    lends = inputs.config.strategy.kv_lending and not blocks.is_grouped
+    lenders = _Lenders(inputs.decoding.values()) if lends else None
     resumes: list[Resume] = []
     for seq in _in_order(inputs, queue):
         num_blocks = _needed(inputs, seq)
@@ -94,7 +96,7 @@ def _responses(inputs: IterationInputs) -> list[Resume]:
         # No response can have all the memory it needs, so one continues with the free blocks.
         for seq in _in_order(inputs, queue):
             num_blocks = min(max(1, _needed(inputs, seq)), blocks.free)
-            if seq.num_tokens < seq.num_slots + num_blocks * blocks.block_size:
+            if seq.num_tokens < blocks.room(seq.request_id, num_more=num_blocks):
                 return [Resume(seq, num_blocks)]
     return resumes
 
@@ -104,7 +106,7 @@ def _needed(inputs: IterationInputs, seq: Sequence) -> int:
     enough."""
     blocks, expected = inputs.running.blocks, ceil((1 + KV_PADDING) * seq.num_remaining)
     num_tokens = min(seq.most_tokens, seq.num_tokens + expected)
-    return max(0, blocks.blocks_for(num_tokens) - blocks.held_by(seq.request_id))
+    return max(0, blocks.missing(seq.request_id, num_tokens))
 
 
 def _in_order(inputs: IterationInputs, queue: Iterable[Sequence]) -> Iterable[Sequence]:

@@ -76,7 +76,7 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     )
     if chunk < MIN_CHUNK_TOKENS:
         return Plan((), decodes, "slack does not pay for prefill", slack_exhausted=True)
-    growth = int(GROWTH_SHARE * inputs.running.blocks.blocks_for(inputs.running.num_remaining))
+    growth = int(GROWTH_SHARE * inputs.running.blocks.mean_blocks_for(inputs.running.num_remaining))
     picks = admission.pick(
         min(chunk, limit - len(decodes)),
         held_back_blocks=growth,
