@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -11,6 +12,7 @@ from support.shapes import CODELLAMA_34B, LLAMA_30B, OPT_13B
 
 from macroserve.core.latency import FLOOR_S, PRIOR, LatencyModel, Work
 from macroserve.core.shapes import DeviceShape, ModelShape
+from macroserve.sim.hardware.models import MODELS
 
 A100 = DeviceShape(flops_per_s=312e12, bytes_per_s=2e12)
 
@@ -21,7 +23,7 @@ coefficients = st.tuples(coefficient, coefficient, coefficient, coefficient, st.
 def test_work_of_a_batch_follows_the_model_shape():
     """A parameter costs two flops per token, attention comes on top, and weights are read once."""
     latency = LatencyModel(LLAMA_30B, A100)
-    parameters = LLAMA_30B.num_layers * LLAMA_30B.layer_parameters
+    parameters = LLAMA_30B.active_parameters
     work = latency.work(((1000, 0),))
     attention = 4 * 60 * 6656 * 1000 * 500
     assert work.flops == pytest.approx(
@@ -265,3 +267,57 @@ def test_error_factor_is_of_slow_stretches_beyond_what_the_model_learned(slow, f
         work = latency.work(((batches.randrange(1, 600), 0),), 20, batches.randrange(1000, 9000))
         latency.observe(work, truth.predict(work) * (slow if index // 16 % 2 else 1.0))
     assert latency.error_factor == pytest.approx(factor, abs=0.05)
+
+
+def test_work_of_experts_reads_those_that_a_batch_uses():
+    model = MODELS["Mixtral-8x7B"]
+    latency = LatencyModel(model, A100)
+    one, many = (latency.work(((tokens, 0),)).bytes for tokens in (1, 512))
+    active = 2 * (model.active_parameters + model.head_parameters)
+    assert one == pytest.approx(active, rel=0.01)
+    assert many > 2 * (model.parameters + model.head_parameters) > 3 * one
+    flops = 2 * (model.active_parameters + model.head_parameters)
+    assert latency.work(((1, 0),)).flops == pytest.approx(flops, rel=0.01)
+
+
+def test_work_of_latent_attention_reads_one_vector_for_each_token():
+    model = MODELS["DeepSeek-V3"]
+    latency = LatencyModel(model, A100)
+    less, more = (latency.work((), 8, 8 * context) for context in (1000, 5000))
+    assert more.bytes - less.bytes == pytest.approx(8 * 4000 * 70_272)
+    # 128 heads multiply 576 elements for a score, and 512 to weigh the values.
+    assert more.flops - less.flops == pytest.approx(8 * 4000 * 61 * 2 * 128 * (576 + 512))
+
+
+def test_work_of_latent_attention_under_tensor_parallelism_reads_the_vector_on_each_rank():
+    model = replace(MODELS["DeepSeek-V3"], tensor_parallel=8)
+    latency = LatencyModel(model, A100)
+    less, more = (latency.work((), 8, 8 * context).bytes for context in (1000, 5000))
+    assert more - less == pytest.approx(8 * 4000 * 70_272)
+
+
+def test_work_of_layers_with_a_window_does_not_grow_beyond_it():
+    model = MODELS["Gemma3-27B"]
+    latency = LatencyModel(model, A100)
+    less, more = (latency.work((), 8, 8 * context) for context in (2000, 6000))
+    assert more.bytes - less.bytes == pytest.approx(8 * 4000 * 2 * 10 * 16 * 128 * 2)
+    less, more = (latency.work((), 8, 8 * context) for context in (200, 600))
+    assert more.bytes - less.bytes == pytest.approx(8 * 400 * model.kv_bytes_per_token)
+
+
+@given(
+    st.sampled_from(["Mixtral-8x7B", "DeepSeek-V3", "Gemma3-27B", "gpt-oss-20b"]),
+    st.floats(0.001, 1.0),
+    st.integers(1, 8192),
+    st.integers(0, 20_000),
+    st.integers(0, 64),
+    st.integers(1, 4000),
+)
+def test_prefill_within_a_budget_keeps_it_whatever_the_model(
+    name, budget_s, limit, context, decodes, each
+):
+    latency = LatencyModel(MODELS[name], A100)
+    tokens = latency.prefill_tokens_within(budget_s, limit, context, decodes, decodes * each)
+    if tokens:
+        took_s = latency.predict(latency.work(((tokens, context),), decodes, decodes * each))
+        assert took_s <= budget_s * (1 + 1e-9)

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.block_groups import BlockGroups
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.experiment import Experiment
-from macroserve.sim.hardware.devices import A100_40GB, L20
+from macroserve.sim.hardware.devices import A100_40GB, H100, H200, L20
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.results import AT_END, as_client, as_ecoserve
@@ -98,3 +99,30 @@ def test_instance_latency_includes_the_rebuild_time():
     engine = OPT.instance_spec(STRATEGIES["aptserve"], SLO)
     latency = engine.latency()
     assert latency.rebuild_s_per_token == pytest.approx(1e-6, rel=0.5)
+
+
+def test_windows_leave_memory_for_more_requests():
+    """Of Gemma's 62 layers 10 attend to all tokens: with 52 others, seven groups of ten."""
+    gemma = ClusterSpec(MODELS["Gemma3-27B"], H100, NVLINK_3, ranks=2, num_instances=1)
+    config = gemma.instance_spec(STRATEGIES["unified"], SLO).config
+    assert len(config.block_groups) == 7
+    full = replace(gemma, model=replace(gemma.model, window=None))
+    assert config.num_blocks == full.num_kv_tokens // full.block_size * 62 // 10
+    each = BlockGroups(config.block_groups, 32_000).decoding.blocks_for(32_000)
+    assert config.num_blocks / each > 4 * full.num_kv_tokens / 32_000
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks"),
+    [
+        ("Mixtral-8x7B", 2),
+        ("Qwen3-30B-A3B", 1),
+        ("gpt-oss-20b", 1),
+        ("Gemma3-27B", 1),
+        ("DeepSeek-V3", 16),
+    ],
+)
+def test_models_of_each_kind_serve_a_load(model, ranks):
+    cluster = ClusterSpec(MODELS[model], H200, NVLINK_3, ranks=ranks, num_instances=1)
+    result = experiment("unified", cluster).serve(1.0, 10.0)
+    assert result.attained == result.requests > 0

@@ -8,6 +8,7 @@ from itertools import pairwise
 from random import Random
 from time import perf_counter
 
+import msgspec
 from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -103,5 +104,7 @@ async def learned(engine: VllmEngine) -> FixedLatencyModel:
     """Return the latency model of the engine's scheduler."""
     said = await engine.command("latency")
     return FixedLatencyModel(
-        ModelShape(**said["model"]), DeviceShape(**said["device"]), said["coefficients"]
+        msgspec.convert(said["model"], ModelShape),
+        msgspec.convert(said["device"], DeviceShape),
+        said["coefficients"],
     )

@@ -90,11 +90,17 @@ class LatencyModel:
         self._prefills_s: dict[tuple[int, int], float] = {}
 
         ranks, layers, element = model.tensor_parallel, model.num_layers, model.dtype_bytes
-        self._token_flops = 2 * layers * model.layer_parameters / ranks
+        self._token_flops = 2 * model.active_parameters / ranks
         self._sample_flops = 2 * model.head_parameters / ranks
-        self._pair_flops = 4 * layers * model.attention_size / ranks
-        parameters = layers * model.layer_parameters + model.head_parameters
-        self._weight_bytes = parameters * element / ranks
+        self._pair_flops = 2 * layers * model.pair_size / ranks
+        self._latent_flops = 2 * layers * (model.decode_pair_size - model.pair_size) / ranks
+        parameters = model.common_parameters + model.head_parameters
+        self._common_bytes = parameters * element / ranks
+        self._expert_bytes = model.expert_parameters * element / ranks
+        experts = model.experts
+        self._skip_share = 1 - experts.per_token / experts.num if experts else 1.0
+        self._window_tokens = model.window.num_tokens if model.window else 0
+        self._window_share = model.window.num_layers / layers if model.window else 0.0
         self._token_bytes = layers * model.layer_activations * element / ranks
         self._kv_bytes = model.kv_bytes_per_token / ranks
         self._rebuild_flops = 2 * layers * model.hidden_size * model.kv_size / ranks
@@ -130,13 +136,20 @@ class LatencyModel:
         Weights are read once whatever the batch, which bounds the time of small batches.
         """
         num_tokens, num_samples = num_decodes, num_decodes
-        context, pairs, prefill_pairs = decode_context, float(decode_context), 0
+        seen = float(decode_context)
+        if self._window_share:
+            seen = self._attended(seen, num_decodes * self._window_tokens)
+        context, pairs, prefill_pairs = seen, seen, 0.0
         for tokens, before in prefills:
-            keys = before + tokens
+            keys: float = before + tokens
+            mean_keys = before + 0.5 * tokens
+            if self._window_share:
+                keys = self._attended(keys, tokens + self._window_tokens)
+                mean_keys = self._attended(mean_keys, self._window_tokens)
             num_tokens += tokens
             num_samples += 1
             context += keys
-            pairs += tokens * (before + 0.5 * tokens)
+            pairs += tokens * mean_keys
             prefill_pairs += tokens * keys
         if not num_tokens:
             return Work(0.0, 0.0)
@@ -147,14 +160,27 @@ class LatencyModel:
             self._token_flops * num_tokens
             + self._sample_flops * num_samples
             + self._pair_flops * pairs
+            + self._latent_flops * seen
             + self._rebuild_flops * hidden_context,
-            self._weight_bytes
+            self._weights_read(num_tokens)
             + self._token_bytes * num_tokens
             + self._kv_bytes * context
             + self._rebuild_bytes * hidden_context
             + self._pair_bytes * prefill_pairs,
             rebuild_s,
         )
+
+    def _attended(self, num_tokens: float, in_window: float) -> float:
+        """Return how many tokens a layer attends to in the mean, if those with a window attend to
+        ``in_window`` at most."""
+        return num_tokens - self._window_share * max(0.0, num_tokens - in_window)
+
+    def _weights_read(self, num_tokens: int) -> float:
+        """Return the bytes of the weights that a batch reads: of the experts, those that the router
+        has chosen for some token, if it chooses each as often."""
+        if not self._expert_bytes:
+            return self._common_bytes
+        return self._common_bytes + self._expert_bytes * (1 - self._skip_share**num_tokens)
 
     def predict(self, work: Work) -> float:
         """Return the predicted seconds of a batch; 0 for no work at all."""
@@ -195,7 +221,8 @@ class LatencyModel:
         """
         copies = max(1, batch_tokens // num_tokens)
         flops, moved, _ = self.work(((num_tokens, context),))
-        moved = self._weight_bytes + copies * (moved - self._weight_bytes)
+        own = moved - self._weights_read(num_tokens)
+        moved = self._weights_read(copies * num_tokens) + copies * own
         return self.predict(Work(copies * flops, moved)) / copies
 
     def prefill_tokens_within(
@@ -213,19 +240,24 @@ class LatencyModel:
         """
         c1, c2, c3, c4, c5 = self._coefficients
         memory, compute = 1 / self.device.bytes_per_s, 1 / self.device.flops_per_s
+        share, window = self._window_share, self._window_tokens
+        seen = self._attended(decode_context, num_decodes * window)
+        keys = self._attended(context, window)
+        # The tokens attend to more and more of their own prompt until the window is full.
+        mean_keys = (1 - share) * context + share * min(context + 0.5 * limit, window)
         flops_0 = (
             self._token_flops * num_decodes
             + self._sample_flops * (num_decodes + 1)
-            + self._pair_flops * decode_context
+            + (self._pair_flops + self._latent_flops) * seen
         )
-        flops_1 = self._token_flops + self._pair_flops * context
-        flops_2 = 0.5 * self._pair_flops
+        flops_1 = self._token_flops + self._pair_flops * mean_keys
+        flops_2 = 0.5 * (1 - share) * self._pair_flops
         bytes_0 = (
-            self._weight_bytes
+            self._weights_read(num_decodes + limit)
             + self._token_bytes * num_decodes
-            + self._kv_bytes * (decode_context + context)
+            + self._kv_bytes * (seen + keys)
         )
-        bytes_1 = self._token_bytes + self._kv_bytes + self._pair_bytes * context
+        bytes_1 = self._token_bytes + self._kv_bytes + self._pair_bytes * keys
         bytes_2 = self._pair_bytes
         most = float(limit)
         for c_memory, c_compute in ((c1 + c2 + c3, c1 + c4), (c1 + c3, c1 + c2 + c4)):

@@ -4,9 +4,49 @@ from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """The feed-forward blocks hold experts, of which a router chooses some for each token."""
+
+    num: int
+    """Experts of a layer, those without a choice not counted."""
+    per_token: int
+    """Experts chosen for a token."""
+    size: int
+    """Intermediate size of each."""
+    shared_size: int = 0
+    """Intermediate size of those that every token passes, together."""
+    num_dense_layers: int = 0
+    """Layers with an ordinary feed-forward block."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatentKv:
+    """Keys and values of all heads are projections of one cached vector (multi-head latent
+    attention, DeepSeek-V2, section 2.1)."""
+
+    rank: int
+    """Elements of the vector, without its position."""
+    position_dim: int
+    """Elements that carry the position (RoPE), which all heads share."""
+    content_dim: int
+    """Other elements of a head's queries and keys."""
+    value_dim: int
+    """Elements of a head's values."""
+    query_rank: int | None = None
+    """Elements of the vector from which the queries are projected, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The layers with a window attend to the nearest tokens only, and cache no others."""
+
+    num_tokens: int
+    num_layers: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The shape describes a dense decoder-only transformer for the formulas of Ascendra's appendix
-    A."""
+    """The shape describes a decoder-only transformer for the formulas of Ascendra's appendix A."""
 
     num_layers: int
     hidden_size: int
@@ -23,6 +63,12 @@ class ModelShape:
     """Whether a feed-forward block has three matrices (Llama) or two (OPT)."""
     rotary: bool = True
     """Whether a token's position rotates its keys (Llama) or is added to the embedding (OPT)."""
+    experts: Experts | None = None
+    """The feed-forward blocks, if they hold experts; ``intermediate_size`` is of the others."""
+    latent: LatentKv | None = None
+    """The cached vector, if keys and values are projections of one."""
+    window: Window | None = None
+    """The layers that attend to the nearest tokens only, if there are any."""
 
     def __post_init__(self) -> None:
         if any(getattr(self, field.name) < 1 for field in fields(self) if field.type is int):
@@ -35,18 +81,77 @@ class ModelShape:
 
     @property
     def kv_size(self) -> int:
-        """Return the elements of a token's keys and values in one layer."""
+        """Return the cached elements of a token in one layer."""
+        if self.latent:
+            return self.latent.rank + self.latent.position_dim
         return 2 * self.num_kv_heads * self.head_dim
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Return the KV-cache bytes of one token, all layers and devices together."""
-        return self.num_layers * self.kv_size * self.dtype_bytes
+        """Return the KV-cache bytes of one token within the windows, all layers and devices
+        together. Each device has the whole of a latent vector."""
+        copies = self.tensor_parallel if self.latent else 1
+        return copies * self.num_layers * self.kv_size * self.dtype_bytes
 
     @property
-    def layer_parameters(self) -> int:
-        attention = self.hidden_size * (2 * self.attention_size + self.kv_size)
-        return attention + (3 if self.gated_mlp else 2) * self.hidden_size * self.intermediate_size
+    def pair_size(self) -> int:
+        """Return the elements of one layer that a token of a prompt multiplies for each that it
+        attends to."""
+        if self.latent:
+            return self.num_heads * (self.head_dim + self.latent.value_dim)
+        return 2 * self.attention_size
+
+    @property
+    def decode_pair_size(self) -> int:
+        """Return the same for a decoded token, which attends to the latent vectors themselves."""
+        if self.latent:
+            return self.num_heads * (2 * self.latent.rank + self.latent.position_dim)
+        return self.pair_size
+
+    @property
+    def attention_parameters(self) -> int:
+        """Return the parameters of one layer's attention."""
+        if not (latent := self.latent):
+            return self.hidden_size * (2 * self.attention_size + self.kv_size)
+        if latent.query_rank:
+            queries = latent.query_rank * (self.hidden_size + self.attention_size)
+        else:
+            queries = self.hidden_size * self.attention_size
+        heads = self.num_heads * (latent.content_dim + latent.value_dim)
+        output = self.num_heads * latent.value_dim * self.hidden_size
+        return queries + self.hidden_size * self.kv_size + latent.rank * heads + output
+
+    @property
+    def active_parameters(self) -> int:
+        """Return the parameters of all layers that a token passes, embeddings not counted."""
+        num_dense, chosen = self.num_layers, 0
+        if experts := self.experts:
+            num_dense = experts.num_dense_layers
+            active = self._feed_forward(experts.per_token * experts.size + experts.shared_size)
+            router = self.hidden_size * experts.num
+            chosen = (self.num_layers - num_dense) * (active + router)
+        dense = num_dense * self._feed_forward(self.intermediate_size)
+        return self.num_layers * self.attention_parameters + dense + chosen
+
+    @property
+    def expert_parameters(self) -> int:
+        """Return the parameters of all experts of which a router chooses."""
+        if not (experts := self.experts):
+            return 0
+        num_layers = self.num_layers - experts.num_dense_layers
+        return num_layers * self._feed_forward(experts.num * experts.size)
+
+    @property
+    def parameters(self) -> int:
+        """Return the parameters of all layers, embeddings not counted."""
+        return self.common_parameters + self.expert_parameters
+
+    @property
+    def common_parameters(self) -> int:
+        """Return those of them that every token passes."""
+        if not (experts := self.experts):
+            return self.active_parameters
+        return self.active_parameters - self.expert_parameters * experts.per_token // experts.num
 
     @property
     def head_parameters(self) -> int:
@@ -56,8 +161,15 @@ class ModelShape:
     def weight_bytes(self) -> int:
         """Return the bytes of all weights, with separate input and output embeddings, all devices
         together."""
-        parameters = self.num_layers * self.layer_parameters + 2 * self.head_parameters
-        return parameters * self.dtype_bytes
+        return (self.parameters + 2 * self.head_parameters) * self.dtype_bytes
+
+    @property
+    def active_size(self) -> int:
+        """Return the intermediate elements of a token in most of the layers."""
+        experts = self.experts
+        if not experts:
+            return self.intermediate_size
+        return experts.per_token * experts.size + experts.shared_size
 
     @property
     def layer_activations(self) -> int:
@@ -65,8 +177,11 @@ class ModelShape:
         3)."""
         qkv = self.hidden_size + self.attention_size + self.kv_size
         output = self.attention_size + self.hidden_size
-        up = self.hidden_size + (2 if self.gated_mlp else 1) * self.intermediate_size
-        return qkv + output + up + self.intermediate_size + self.hidden_size
+        up = self.hidden_size + (2 if self.gated_mlp else 1) * self.active_size
+        return qkv + output + up + self.active_size + self.hidden_size
+
+    def _feed_forward(self, size: int) -> int:
+        return (3 if self.gated_mlp else 2) * self.hidden_size * size
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,8 +111,9 @@ class SimulatedInstance:
     def __init__(self, name: str, pool: Pool, spec: InstanceSpec) -> None:
         self.name = name
         config = replace(spec.config, pool=pool)
-        cache = BlockPool(config.num_blocks, config.block_size) if spec.shares_prefixes else None
-        self._cache = cache
+        # The pool knows one group of layers, which keeps the blocks of all tokens.
+        shares = spec.shares_prefixes and not config.block_groups
+        self._cache = cache = BlockPool(config.num_blocks, config.block_size) if shares else None
         self.policy = InstanceScheduler(config, spec.latency(), cache)
         self.active: ActiveBatch | None = None
         self._execution_time_s = spec.execution_time_s
@@ -120,7 +121,8 @@ class SimulatedInstance:
         self._noise = spec.noise
         self._block_size = spec.config.block_size
         self._free_blocks = spec.config.num_blocks
-        self._num_kv_tokens = spec.config.num_blocks * spec.config.block_size
+        self._num_kv_tokens = spec.config.num_blocks * self.policy.running.blocks.block_size
+        self._num_groups = max(1, len(config.block_groups))
         self._depth_s = 0.0
         """Seconds by which the last stage ends a batch later than the first one."""
         self._drained_s = 0.0
@@ -338,7 +340,7 @@ class SimulatedInstance:
         num_decodes = len(batch.decodes)
         if num_decodes < len(self._records):
             return 1
-        blocks_each = MAX_RUN_STEPS // self._block_size + 2
+        blocks_each = self._num_groups * (MAX_RUN_STEPS // self._block_size + 2)
         if num_decodes * blocks_each > self._free_blocks:
             return 1
         return min(self._decoding.num_steps_left, MAX_RUN_STEPS)

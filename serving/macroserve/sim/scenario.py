@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
+from math import ceil
 from random import Random
 
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.scheduler.block_groups import BlockGroup
 from macroserve.core.scheduler.config import CHUNK_TOKENS, InstanceConfig
 from macroserve.core.shapes import ModelShape
 from macroserve.core.status import Pool
@@ -106,6 +108,29 @@ class ClusterSpec:
             free = memory - self.shape.weight_bytes
         return int(free / self.shape.kv_bytes_per_token)
 
+    @property
+    def block_groups(self) -> tuple[BlockGroup, ...]:
+        """Return the groups of layers of a model with windows, as many in each, as vLLM forms
+        them."""
+        if not (window := self.model.window):
+            return ()
+        size, num_windowed = self.block_size, window.num_layers
+        most = [
+            ceil((window.num_tokens + num_tokens) / size) + 1
+            for num_tokens in (self.max_batch_tokens, 1)
+        ]
+        num_full = ceil((self.model.num_layers - num_windowed) / self._layers_per_group)
+        num_groups = ceil(num_windowed / self._layers_per_group)
+        return (BlockGroup(size),) * num_full + (BlockGroup(size, *most),) * num_groups
+
+    @property
+    def _layers_per_group(self) -> int:
+        window = self.model.window
+        assert window is not None, "the layers of other models form one group"
+        return min(window.num_layers, self.model.num_layers - window.num_layers) or (
+            self.model.num_layers
+        )
+
     def instance_spec(
         self,
         strategy: Strategy,
@@ -119,17 +144,22 @@ class ClusterSpec:
         """Return the spec of the instances. Their schedulers begin with a guess of how long batches
         take; only the time to attend to hidden states is measured before (Apt-Serve, section 5).
         """
-        num_blocks = self.num_kv_tokens // self.block_size
+        num_blocks, groups = self.num_kv_tokens // self.block_size, self.block_groups
+        if groups:
+            num_blocks = num_blocks * self.model.num_layers // self._layers_per_group
         config = InstanceConfig(
             strategy=strategy,
             pool=Pool.LP,
             slo=slo,
             num_blocks=num_blocks,
             block_size=self.block_size,
+            block_groups=groups,
             # A pipeline has a batch for each of its stages under way.
             max_num_seqs=self.max_num_seqs * self.stages,
             max_batch_tokens=self.max_batch_tokens * self.stages,
-            max_model_len=min(self.max_model_len, num_blocks * self.block_size),
+            max_model_len=min(
+                self.max_model_len, num_blocks // (len(groups) or 1) * self.block_size
+            ),
             chunk_tokens=chunk_tokens * self.stages,
             hidden_states_per_block=self.block_size * self.shape.kv_size // self.shape.hidden_size,
             late_value=late_value,

@@ -2,12 +2,15 @@
 
 from vllm.config import VllmConfig
 
+from macroserve.core.model_config import experts_of, latent_of, window_of
 from macroserve.core.shapes import DeviceShape, ModelShape
 
 
 def model_shape(config: VllmConfig) -> ModelShape:
     model, parallel = config.model_config, config.parallel_config
     hf = model.hf_text_config
+    parts = hf.to_dict()
+    latent = latent_of(parts)
     # OPT-type models name their feed-forward size differently, and it has no gate.
     gated = hasattr(hf, "intermediate_size")
     return ModelShape(
@@ -15,13 +18,17 @@ def model_shape(config: VllmConfig) -> ModelShape:
         hidden_size=model.get_hidden_size(),
         num_heads=hf.num_attention_heads,
         num_kv_heads=model.get_total_num_kv_heads(),
-        head_dim=model.get_head_size(),
+        # vLLM tells the size of a latent vector instead of a head's.
+        head_dim=latent.content_dim + latent.position_dim if latent else model.get_head_size(),
         intermediate_size=hf.intermediate_size if gated else hf.ffn_dim,
         vocab_size=model.get_vocab_size(),
         dtype_bytes=model.dtype.itemsize,
         tensor_parallel=parallel.tensor_parallel_size,
         gated_mlp=gated,
         rotary=hasattr(hf, "rope_parameters") or hasattr(hf, "rope_theta"),
+        experts=experts_of(parts),
+        latent=latent,
+        window=window_of(parts),
     )
 
 

@@ -53,7 +53,7 @@ class MatrixProduct:
     sharpness: float
     spread: float
 
-    def seconds(self, m: int, n: int, k: int, roof: Roof) -> float:
+    def seconds(self, m: float, n: int, k: int, roof: Roof) -> float:
         """Return the seconds of the product of an m x k and a k x n matrix."""
         compute_s = 2 * m * n * k / (self.compute * roof.flops_per_s)
         moved = ELEMENT_BYTES * (m * k + n * k + m * n)

@@ -1,12 +1,14 @@
 """Shapes of the models that the papers serve, and of others by their published configurations."""
 
 from collections.abc import Mapping
+from typing import Any
 
-from macroserve.core.shapes import ModelShape
+from macroserve.core.model_config import experts_of, latent_of, window_of
+from macroserve.core.shapes import Experts, LatentKv, ModelShape, Window
 
 OPT_VOCABULARY, LLAMA_VOCABULARY = 50272, 32000
 
-OPT = {"gated_mlp": False, "rotary": False}
+OPT: dict[str, Any] = {"gated_mlp": False, "rotary": False}
 
 MODELS: dict[str, ModelShape] = {
     "OPT-13B": ModelShape(40, 5120, 40, 40, 128, 20480, OPT_VOCABULARY, **OPT),
@@ -22,6 +24,20 @@ MODELS: dict[str, ModelShape] = {
     "Llama3.1-8B": ModelShape(32, 4096, 32, 8, 128, 14336, 128256),
     # The first Qwen: its feed-forward size counts both halves of the gate.
     "Qwen-14B": ModelShape(40, 5120, 40, 40, 128, 13696, 152064),
+    "Mixtral-8x7B": ModelShape(
+        32, 4096, 32, 8, 128, 14336, LLAMA_VOCABULARY, experts=Experts(8, 2, 14336)
+    ),
+    "Qwen3-30B-A3B": ModelShape(48, 2048, 32, 4, 128, 6144, 151936, experts=Experts(128, 8, 768)),
+    "DeepSeek-V3": ModelShape(
+        *(61, 7168, 128, 128, 192, 18432, 129280),
+        experts=Experts(256, 8, 2048, shared_size=2048, num_dense_layers=3),
+        latent=LatentKv(512, position_dim=64, content_dim=128, value_dim=128, query_rank=1536),
+    ),
+    # The weights count as 16-bit ones, although its experts are published with four bits.
+    "gpt-oss-20b": ModelShape(
+        24, 2880, 64, 8, 64, 2880, 201088, experts=Experts(32, 4, 2880), window=Window(128, 12)
+    ),
+    "Gemma3-27B": ModelShape(62, 5376, 32, 16, 128, 21504, 262208, window=Window(1024, 52)),
 }
 """Shapes on one device; ``dataclasses.replace`` sets how many devices share a model."""
 
@@ -31,22 +47,18 @@ UNGATED = ("opt", "gpt2", "gpt_neox", "gptj", "phi", "starcoder2")
 LEARNED_POSITIONS = ("opt", "gpt2", "starcoder")
 """Model types that add a token's position to its embedding."""
 
-NOT_DENSE = {
-    "kv_lora_rank": "it attends to a latent cache (MLA)",
-    "num_experts": "it is a mixture of experts",
-    "num_local_experts": "it is a mixture of experts",
-    "n_routed_experts": "it is a mixture of experts",
-}
+RECURRENT = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads")
+"""Keys of models some of whose layers keep a state instead of keys and values."""
 
 
-def shape_of(config: Mapping[str, object]) -> ModelShape:
+def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape that a checkpoint's ``config.json`` describes.
 
-    Raises ValueError for a model that is no dense decoder, or whose sizes are missing.
+    Raises ValueError for a model with recurrent layers, or whose sizes are missing.
     """
-    for key, reason in NOT_DENSE.items():
-        if config.get(key):
-            raise ValueError(f"the simulator knows dense models, and {reason}")
+    config = config.get("text_config") or config
+    if any(config.get(key) for key in RECURRENT):
+        raise ValueError("the simulator knows no models with recurrent layers")
 
     def size(*names: str) -> int:
         for name in names:
@@ -55,14 +67,21 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
         raise ValueError(f"the model's configuration does not tell {' or '.join(names)}")
 
     hidden, heads = size("hidden_size", "n_embd"), size("num_attention_heads", "n_head")
+    head_dim = size("head_dim") if config.get("head_dim") else hidden // heads
+    latent = latent_of(config)
+    if latent:
+        head_dim = latent.content_dim + latent.position_dim
     return ModelShape(
         num_layers=size("num_hidden_layers", "n_layer"),
         hidden_size=hidden,
         num_heads=heads,
         num_kv_heads=size("num_key_value_heads", "num_attention_heads", "n_head"),
-        head_dim=size("head_dim") if config.get("head_dim") else hidden // heads,
+        head_dim=head_dim,
         intermediate_size=size("intermediate_size", "ffn_dim", "n_inner"),
         vocab_size=size("vocab_size"),
         gated_mlp=config.get("model_type") not in UNGATED,
         rotary=config.get("model_type") not in LEARNED_POSITIONS,
+        experts=experts_of(config),
+        latent=latent,
+        window=window_of(config),
     )

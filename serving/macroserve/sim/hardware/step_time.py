@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from macroserve.core.shapes import ModelShape
+from macroserve.core.shapes import Experts, LatentKv, ModelShape
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.kernels import ELEMENT_BYTES, row_blocks
@@ -21,6 +21,9 @@ TRIAL_TOKENS = 8192
 """Hidden states with which rho is measured."""
 
 
+Products = tuple[tuple[int, int], ...]
+
+
 class StepTime:
     """The step time of an instance whose ``tensor_parallel`` devices share every layer by
     ``link``."""
@@ -35,18 +38,21 @@ class StepTime:
         ranks = model.tensor_parallel
         self._heads = max(1, model.num_heads // ranks)
         self._kv_heads = max(1, model.num_kv_heads // ranks)
-        gates = 2 if model.gated_mlp else 1
+        self._decode_head = (self._kv_heads, model.head_dim)
+        """Heads of the cache, and elements of each, as a decode reads them."""
+        self._gates = gates = 2 if model.gated_mlp else 1
         attention, feed_forward = model.attention_size // ranks, model.intermediate_size // ranks
         qkv = (self._heads + 2 * self._kv_heads) * model.head_dim
         hidden = model.hidden_size
-        self._products = (
-            (qkv, hidden),
-            (hidden, attention),
-            (gates * feed_forward, hidden),
-            (hidden, feed_forward),
-        )
+        self._attention_products: Products = ((qkv, hidden), (hidden, attention))
         """Columns and depth of each matrix product of a layer."""
-        elements = NORM_MOVES * hidden + (gates + 1) * feed_forward + 2 * qkv
+        if latent := model.latent:
+            qkv = self._heads * model.head_dim
+            self._attention_products = _latent_products(latent, model, self._heads)
+            # One vector serves as keys and values: half of it for each is read once.
+            self._decode_head = (1, model.kv_size // 2)
+        self._dense = ((gates * feed_forward, hidden), (hidden, feed_forward))
+        elements = NORM_MOVES * hidden + (gates + 1) * (model.active_size // ranks) + 2 * qkv
         self._token_moves_s = ELEMENT_BYTES * elements / device.roof.bytes_per_s
         self._by_tokens: dict[int, float] = {}
         self._by_samples: dict[int, float] = {}
@@ -60,24 +66,28 @@ class StepTime:
     ) -> float:
         """Return the seconds of a batch, 0 for an empty one; arguments as those of
         ``core.latency.LatencyModel.work``."""
-        roof, kernels, head_dim = self._device.roof, self._device.kernels, self._model.head_dim
         num_tokens, num_samples, attention_s = num_decodes, num_decodes, 0.0
+        windowed_s, window = 0.0, self._model.window
         for tokens, before in prefills:
             num_tokens += tokens
             num_samples += 1
-            attention_s += kernels.prompt_attention.seconds(
-                tokens, before, self._heads, self._kv_heads, head_dim, roof
-            )
+            attention_s += self._prompt_s(tokens, before)
+            if window:
+                # One window after another, each with the one before it.
+                near = min(tokens, window.num_tokens)
+                windowed_s += tokens / near * self._prompt_s(near, min(before, window.num_tokens))
         if not num_tokens:
             return 0.0
         if num_decodes:
-            blocks = row_blocks(decode_context / num_decodes)
-            attention_s += kernels.decode_attention.seconds(
-                num_decodes, blocks, self._heads, self._kv_heads, head_dim, roof
-            )
+            context = decode_context / num_decodes
+            attention_s += self._decode_s(num_decodes, context)
+            if window:
+                windowed_s += self._decode_s(num_decodes, min(context, window.num_tokens))
         if hidden_context:
             attention_s += self._rebuild_s(hidden_context)
         layers_s = self._model.num_layers * (self._layer_s(num_tokens) + attention_s)
+        if window:
+            layers_s += window.num_layers * (windowed_s - attention_s)
         host_s = self._host.step_s + self._host.sequence_s * num_samples
         return layers_s + self._head_s(num_samples) + host_s
 
@@ -87,12 +97,47 @@ class StepTime:
         Apt-Serve's rho (equation 6)."""
         return self._model.num_layers * self._rebuild_s(TRIAL_TOKENS) / TRIAL_TOKENS
 
+    def _prompt_s(self, tokens: int, before: int) -> float:
+        heads, kv_heads, head_dim = self._heads, self._kv_heads, self._model.head_dim
+        kernel, roof = self._device.kernels.prompt_attention, self._device.roof
+        return kernel.seconds(tokens, before, heads, kv_heads, head_dim, roof)
+
+    def _decode_s(self, num_decodes: int, context: float) -> float:
+        (kv_heads, head_dim), blocks = self._decode_head, row_blocks(context)
+        kernel, roof = self._device.kernels.decode_attention, self._device.roof
+        return kernel.seconds(num_decodes, blocks, self._heads, kv_heads, head_dim, roof)
+
+    def _products_s(self, num_tokens: float, products: Products) -> float:
+        product, roof = self._device.kernels.product, self._device.roof
+        return sum(product.seconds(num_tokens, n, k, roof) for n, k in products)
+
+    def _experts_s(self, num_tokens: int, experts: Experts) -> float:
+        """Return the seconds of a feed-forward block with experts.
+
+        Those that a batch uses are computed in one product, as if their columns lay side by side
+        and each had its mean share of the tokens.
+        """
+        hidden, ranks = self._model.hidden_size, self._model.tensor_parallel
+        used = experts.num * (1 - (1 - experts.per_token / experts.num) ** num_tokens)
+        took_s = self._products_s(num_tokens, ((experts.num, hidden),))
+        for rows, size in (
+            (num_tokens * experts.per_token / used, used * experts.size),
+            (num_tokens, experts.shared_size),
+        ):
+            if columns := round(size / ranks):
+                gated = ((self._gates * columns, hidden), (hidden, columns))
+                took_s += self._products_s(rows, gated)
+        return took_s
+
     def _layer_s(self, num_tokens: int) -> float:
         """Return the seconds of a layer without attention."""
         found = self._by_tokens.get(num_tokens)
         if found is None:
-            product, roof = self._device.kernels.product, self._device.roof
-            products_s = sum(product.seconds(num_tokens, n, k, roof) for n, k in self._products)
+            products_s = self._products_s(num_tokens, self._attention_products + self._dense)
+            if experts := self._model.experts:
+                share = 1 - experts.num_dense_layers / self._model.num_layers
+                instead_s = self._experts_s(num_tokens, experts)
+                products_s += share * (instead_s - self._products_s(num_tokens, self._dense))
             hidden_bytes = ELEMENT_BYTES * num_tokens * self._model.hidden_size
             ranks = self._model.tensor_parallel
             reduce_s = COLLECTIVES * self._link.all_reduce_s(hidden_bytes, ranks)
@@ -126,3 +171,17 @@ class StepTime:
             )
             self._by_samples[num_samples] = found
         return found
+
+
+def _latent_products(latent: LatentKv, model: ModelShape, heads: int) -> Products:
+    """Return the products that lead to queries and the cached vector, from that to keys and values,
+    and to the output."""
+    queries, hidden = heads * model.head_dim, model.hidden_size
+    rank = latent.query_rank
+    to_queries = ((rank, hidden), (queries, rank)) if rank else ((queries, hidden),)
+    return (
+        *to_queries,
+        (model.kv_size, hidden),
+        (heads * (latent.content_dim + latent.value_dim), latent.rank),
+        (hidden, heads * latent.value_dim),
+    )
