@@ -10,6 +10,7 @@ import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.lora.request import LoRARequest
+from vllm.model_executor.models import registry
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -21,7 +22,7 @@ from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.status import Pool
-from macroserve.core.strategies import strategy
+from macroserve.core.strategies import STRATEGIES, strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.caches import with_caches
@@ -78,6 +79,15 @@ class InstanceEngine(OfflineEngine):
         self._leaving: list[float] = []
         self._make_room = self._running.make_room
         self._running.make_room = self._preempting
+
+    def follow(self, name: str) -> None:
+        """Let the strategy ``name`` decide from now on, from an empty prefix cache. Nothing may
+        run."""
+        self.scheduler.reset_prefix_cache()
+        config = replace(self.policy.config, strategy=STRATEGIES[name])
+        policy = InstanceScheduler(config, self.policy.latency, self.scheduler._cache_record)
+        self.scheduler.policy = policy
+        self._make_room, policy.running.make_room = policy.running.make_room, self._preempting
 
     def preempt(self, which: float) -> None:
         """Make one running request give up its cache in the next iteration. `which` is from 0 to
@@ -167,6 +177,8 @@ def offline_engine(args: AsyncEngineArgs) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "_yield_to_servers", lambda: None)
         patch.setattr(scheduler, "die_with_parent", lambda: None)
+        # vLLM would inspect each model in a new process, which imports everything again.
+        patch.setattr(registry, "_run_in_subprocess", lambda inspect: inspect())
         llm = LLMEngine.from_engine_args(args)
     engine = InstanceEngine(llm) if args.scheduler_cls else OfflineEngine(llm)
     try:

@@ -9,7 +9,6 @@ import os
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -26,9 +25,7 @@ from macroserve.engine.settings import EngineSettings
 IDLE_S = 10.0
 """Duration of the measurement without requests, seconds; at least one period of every poll."""
 SETTLED_SHARE = 0.2
-"""More than both sides use together without requests; imports of late processes take more..."""
-SETTLED_CHANGE = 0.01
-"""...and where the machine leaves them little, they still change the share."""
+"""More than both sides use together without requests; imports of late processes take more."""
 SETTLE_TIMEOUT_S = 300.0
 NUM_TOKENS = 200
 
@@ -118,15 +115,13 @@ async def _measured(
 async def _idle_share() -> float:
     """Return the share of a core that both sides use together without requests, once nothing of
     them starts any more. Raises TimeoutError where they do not settle."""
-    before = inf
     async with asyncio.timeout(SETTLE_TIMEOUT_S):
         while True:
             began, used = time.monotonic(), _used()
             await asyncio.sleep(IDLE_S)
             share = (_used().other_cpu_s - used.other_cpu_s) / (time.monotonic() - began)
-            if share < SETTLED_SHARE and abs(share - before) < SETTLED_CHANGE:
+            if share < SETTLED_SHARE:
                 return share
-            before = share
 
 
 def _used() -> Usage:

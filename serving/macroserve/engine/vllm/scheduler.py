@@ -34,6 +34,11 @@ from macroserve.engine.exits import die_with_parent
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.vllm import ENGINE_NICENESS, OPTIONS_KEY
+from macroserve.engine.vllm.block_groups import (
+    block_groups,
+    max_decoding_tokens,
+    piece_tokens,
+)
 from macroserve.engine.vllm.cache_record import VllmCacheRecord
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
@@ -82,18 +87,15 @@ class MacroserveScheduler(AsyncScheduler):
         super().__init__(*args, **kwargs)
         die_with_parent()
         _yield_to_servers()
-        if len(self.kv_cache_config.kv_cache_groups) != 1:
-            raise ValueError(
-                "models with several KV cache groups (hybrid attention) are not supported: "
-                "the scheduler counts blocks of one size"
-            )
         config = self.vllm_config.additional_config
         assert isinstance(config, dict)
         options = config[OPTIONS_KEY]
         self._slo = Slo(**options["slo"])
-        blocks = self.kv_cache_manager.coordinator.single_type_managers[0]
-        self._hybrid_blocks = blocks if isinstance(blocks, HybridBlocks) else None
-        self._cache_record = VllmCacheRecord(self.kv_cache_manager, self.requests)
+        managers = self.kv_cache_manager.coordinator.single_type_managers
+        self._hybrid_blocks = managers[0] if isinstance(managers[0], HybridBlocks) else None
+        self._cache_record = VllmCacheRecord(
+            self.kv_cache_manager, self.requests, max_decoding_tokens(self.vllm_config)
+        )
         num_stages = self.parallel_config.pipeline_parallel_size
         self.policy = InstanceScheduler(
             InstanceConfig(
@@ -102,7 +104,9 @@ class MacroserveScheduler(AsyncScheduler):
                 slo=self._slo,
                 # vLLM keeps one block of the pool as its null block.
                 num_blocks=self.kv_cache_config.num_blocks - 1,
-                block_size=self.block_size,
+                block_size=managers[0].block_size,
+                block_groups=block_groups(managers, self.vllm_config),
+                piece_tokens=piece_tokens(self.vllm_config),
                 max_num_seqs=self.max_num_running_reqs,
                 # A round has a batch for each stage.
                 max_batch_tokens=self.max_num_scheduled_tokens * num_stages,
