@@ -12,7 +12,8 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from macroserve.bench.kind_models import build
-from macroserve.bench.prefixes import NEVER_LATE, stock
+from macroserve.bench.prefixes import NEVER_LATE
+from macroserve.bench.prefixes import stock as stock_engine
 from macroserve.bench.real_engine import PATIENCE_S, prompt_tokens, started
 from macroserve.engine.settings import EngineSettings
 
@@ -41,7 +42,7 @@ async def measure(settings: EngineSettings, kinds: Mapping[str, int] = KINDS) ->
                 max_num_seqs=num_seqs,
                 args=args,
             )
-            async with stock(own) as llm:
+            async with stock_engine(own) as llm:
                 stock = await _serve(llm)
             async with started(own) as engine:
                 ours = await _serve(engine.llm)
