@@ -54,7 +54,8 @@ class Call(msgspec.Struct, frozen=True):
     """The prompt as unsigned 32-bit integers, little-endian: a list of 32,000 takes milliseconds to
     encode and to decode, in which no token moves."""
     request: dict[str, Any]
-    """Further fields of vLLM's ``GenerateRequest``, as JSON values."""
+    """Further fields of vLLM's ``GenerateRequest``, as JSON values; only ``features``, the images
+    of the prompt, are bytes."""
 
 
 class Cancel(msgspec.Struct, frozen=True):

@@ -48,7 +48,8 @@ class TokenRequest:
     sampling: dict[str, Any]
     """vLLM's ``SamplingParams`` as JSON values."""
     options: dict[str, Any]
-    """Further fields of the body (``cache_salt``, ``reasoning_ended``, ...)."""
+    """Further fields of the body (``cache_salt``, ``reasoning_ended``, ...); of them ``features``,
+    the images, are bytes, which an instance that takes no images refuses."""
     restartable: bool
     """Whether generation may continue on another instance with the tokens so far as part of the
     prompt (not under a grammar, whose state would be lost)."""

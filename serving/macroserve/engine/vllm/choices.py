@@ -4,6 +4,7 @@ are.
 Its events cost more CPU than all else that a token meets in the instance's server.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Self
@@ -15,6 +16,7 @@ from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateReque
 from vllm.entrypoints.scale_out.token_in_token_out.serving import ServingTokens
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, VLLMValidationError
+from vllm.inputs import MultiModalInput
 from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.utils.collection_utils import as_list
@@ -23,6 +25,7 @@ from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from macroserve.engine.engine import Leave
 from macroserve.engine.tokens import Choice, Logprobs, RefusedError, TokenReader
+from macroserve.engine.vllm.features import decode_features, prompt_with
 
 
 class ServingChoices(ServingTokens):
@@ -45,12 +48,13 @@ class ServingChoices(ServingTokens):
         """Check a request and start it. Raises RefusedError where vLLM would answer with an
         error."""
         try:
-            request = GenerateRequest.model_validate({**body, "stream": True})
+            seen = await _seen(body)
+            request = GenerateRequest.model_validate({**body, "features": None, "stream": True})
             found: Any = await self.serve_tokens(request)
             if isinstance(found, ErrorResponse):
                 raise RefusedError(found.error.code, found.error.message)
             add_request: AddRequest = found
-            collector = await add_request()
+            collector = await add_request(**seen)
         except ValidationError as error:
             raise RefusedError(400, _problem(error)) from error
         except VLLMValidationError as error:
@@ -95,7 +99,20 @@ class ServingChoices(ServingTokens):
         return msgspec.convert(made.model_dump(), Logprobs)
 
 
-AddRequest = Callable[[], Awaitable[RequestOutputCollector]]
+AddRequest = Callable[..., Awaitable[RequestOutputCollector]]
+"""The call adds a request; it may be given another prompt."""
+
+
+async def _seen(body: dict[str, Any]) -> dict[str, MultiModalInput]:
+    """Return the prompt with the images of a request, if it has any. The endpoint's own form of
+    images leaves out which tokens of a placeholder are an image's."""
+    if body.get("features") is None:
+        return {}
+    try:
+        features = await asyncio.to_thread(decode_features, body["features"])
+        return {"prompt": prompt_with(features, body["token_ids"], body.get("cache_salt"))}
+    except ValueError as error:
+        raise RefusedError(400, str(error)) from error
 
 
 class _Prepared:
@@ -110,7 +127,9 @@ class _Prepared:
     def generate(
         self, prompt: Any, sampling_params: SamplingParams, request_id: str, **kwargs: Any
     ) -> AddRequest:
-        return partial(self._llm.add_request, request_id, prompt, sampling_params, **kwargs)
+        return partial(
+            self._llm.add_request, request_id, prompt=prompt, params=sampling_params, **kwargs
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._llm, name)

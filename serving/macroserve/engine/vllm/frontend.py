@@ -18,6 +18,7 @@ import numpy as np
 from vllm.config import VllmConfig
 from vllm.exceptions import GracefulHTTPError, VLLMValidationError
 from vllm.lora.request import LoRARequest
+from vllm.multimodal.cache.base import MultiModalCache
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, SamplingParams
@@ -45,6 +46,8 @@ from macroserve.engine.tokens import (
     TokenStreamer,
     TopLogprob,
 )
+from macroserve.engine.vllm import images
+from macroserve.engine.vllm.features import MAX_FEATURES_BYTES, MAX_HELD_BYTES, encode_features
 from macroserve.engine.vllm.grammar import CheckedInputProcessor, GrammarChecks
 from macroserve.engine.vllm.rendering import bound_rendering
 
@@ -87,6 +90,7 @@ class RemoteLLM(AsyncLLM):
         self.observability_config = config.observability_config
         self.log_requests = self.log_stats = False
         bound_rendering()
+        images.install()
         self.renderer = renderer_from_config(config)
         self.input_processor = CheckedInputProcessor(config, self.renderer)
         self.output_processor = TextProcessor(self.renderer.tokenizer, log_stats=False)
@@ -176,6 +180,7 @@ class RemoteCore(EngineCoreClient):
         self._vocab_size = vocab_size
         self._outputs: asyncio.Queue[EngineCoreOutput] = asyncio.Queue()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._held_bytes = 0
 
     async def add_request_async(self, request: EngineCoreRequest) -> None:
         task = asyncio.create_task(self._run(request))
@@ -214,8 +219,14 @@ class RemoteCore(EngineCoreClient):
         def put(choice: Choice) -> None:
             self._outputs.put_nowait(_output(request, choice))
 
+        features = b""
         try:
-            await self._streamer.stream(_token_request(request, self._vocab_size), put)
+            if request.mm_features:
+                features = await asyncio.to_thread(encode_features, request.mm_features)
+                request.mm_features = None  # as large again
+                self._hold(len(features))
+            token_request = _token_request(request, self._vocab_size, features)
+            await self._streamer.stream(token_request, put)
         except RefusedError as refusal:
             self._fail(request.request_id, refusal)
         except Exception:
@@ -223,12 +234,29 @@ class RemoteCore(EngineCoreClient):
             logger.exception("Request %s failed", request.request_id)
             refusal = RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
             self._fail(request.request_id, refusal)
+        finally:
+            self._held_bytes -= len(features)
+
+    def _hold(self, num_bytes: int) -> None:
+        self._held_bytes += num_bytes
+        if self._held_bytes > MAX_HELD_BYTES:
+            message = "the images of the requests under way are too many; retry later"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
 def _check_size(prompt: Any, n: int) -> None:
-    """Refuse a request whose ``n`` choices, each of which holds the prompt's tokens, are too
-    large."""
-    tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
+    """Refuse a request whose ``n`` choices, each of which holds the prompt's tokens and images, are
+    too large."""
+    if not isinstance(prompt, dict):
+        return
+    num_bytes = n * MultiModalCache.get_item_size(prompt.get("mm_kwargs", {}))
+    if num_bytes > MAX_FEATURES_BYTES:
+        raise VLLMValidationError(
+            f"the images come to {num_bytes >> 20} MiB for the model, with {n} choices; at most "
+            f"{MAX_FEATURES_BYTES >> 20} MiB are taken: send fewer or smaller ones",
+            parameter="messages",
+        )
+    tokens = prompt.get("prompt_token_ids")
     if tokens is not None and n * len(tokens) > MAX_HELD_TOKENS:
         raise VLLMValidationError(
             f"n={n} times the prompt's {len(tokens)} tokens is more than {MAX_HELD_TOKENS}; "
@@ -237,9 +265,9 @@ def _check_size(prompt: Any, n: int) -> None:
         )
 
 
-def _token_request(request: EngineCoreRequest, vocab_size: int) -> TokenRequest:
+def _token_request(request: EngineCoreRequest, vocab_size: int, features: bytes) -> TokenRequest:
     params = request.sampling_params
-    if params is None or request.prompt_token_ids is None or request.mm_features:
+    if params is None or request.prompt_token_ids is None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "only text generation is served")
     if params.prompt_logprobs is not None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "logprobs of the prompt are not available")
@@ -255,6 +283,7 @@ def _token_request(request: EngineCoreRequest, vocab_size: int) -> TokenRequest:
                 ("cache_salt", request.cache_salt),
                 ("reasoning_ended", request.reasoning_ended),
                 ("reasoning_parser_kwargs", request.reasoning_parser_kwargs),
+                ("features", features or None),
             )
             if value is not None
         },

@@ -25,6 +25,8 @@ SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
 CPU_WORKER_CLASS = "macroserve.engine.vllm.cpu_worker.CpuWorker"
 ADAPTER_WORKER_CLASS = "macroserve.engine.vllm.cpu_adapters.AdapterWorker"
 ADAPTER_WORKERS_CLASS = "macroserve.engine.vllm.cpu_adapters.AdapterWorkers"
+IMAGE_CACHE_GB = 0.25
+"""Memory for images that an ingress has processed, so that a chat's next turn finds them, GiB."""
 HYBRID_WORKER_CLASS = "macroserve.engine.vllm.hybrid.worker.HybridWorker"
 
 
@@ -39,6 +41,8 @@ def frontend_args(settings: EngineSettings) -> dict[str, Any]:
         # A grammar starts after the reasoning, whose end the engine must know.
         "reasoning_parser": settings.api.get("reasoning_parser") or "",
         "enable_lora": bool(settings.adapters),
+        # Images are known by a hash that every environment has.
+        "mm_hasher_algorithm": "sha256",
         **_of_their_classes(settings.args),
     }
 
@@ -74,6 +78,8 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             "enforce_eager": on_cpu,
             "enable_prefix_caching": settings.prefix_caching == "On",
             **_adapter_limits(settings),
+            # Ingresses process images, and send all of each.
+            "mm_processor_cache_gb": 0,
             **frontend_args(settings),
             "max_logprobs": _max_logprobs(settings),
         },
@@ -191,7 +197,9 @@ def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
 def frontend_config(settings: EngineSettings) -> VllmConfig:
     """Return the configuration of a frontend without an engine."""
     with _models_inspected_here():
-        return AsyncEngineArgs(**frontend_args(settings)).create_engine_config()
+        args = {"mm_processor_cache_gb": IMAGE_CACHE_GB, **frontend_args(settings)}
+        # Several frontends share an engine: what is sent must leave no image out.
+        return AsyncEngineArgs(**args, _api_process_count=2).create_engine_config()
 
 
 @contextmanager

@@ -1,0 +1,68 @@
+"""Images travel from an ingress to an instance as vLLM's frontend hands them to its engine.
+
+An image is a hash, its place in the prompt, and the tensors of the model's processor, in vLLM's own
+msgpack, which unpickles nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from vllm import envs
+from vllm.inputs import MultiModalInput, mm_input
+from vllm.multimodal.inputs import (
+    MultiModalFeatureSpec,
+    MultiModalKwargsItem,
+    MultiModalKwargsItems,
+    PlaceholderRange,
+)
+from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+MAX_FEATURES_BYTES = 48 << 20
+"""Maximum bytes of a request's images, so that they fit in a call (``token_frames``)."""
+MAX_HELD_BYTES = 512 << 20
+"""Maximum bytes of the images of all requests that an ingress has, which it keeps in case a request
+has to go on elsewhere."""
+
+_INLINE = 1 << 62
+"""Tensors up to this size are part of the one buffer: all of them."""
+
+
+def encode_features(features: Sequence[MultiModalFeatureSpec]) -> bytes:
+    (data,) = MsgpackEncoder(_INLINE).encode(list(features))
+    assert isinstance(data, bytes)
+    return data
+
+
+def decode_features(data: bytes) -> list[MultiModalFeatureSpec]:
+    """Raises ValueError for anything that ``encode_features`` does not make."""
+    if envs.VLLM_ALLOW_INSECURE_SERIALIZATION:
+        raise ValueError("images are not taken while VLLM_ALLOW_INSECURE_SERIALIZATION is set")
+    try:
+        return MsgpackDecoder(list[MultiModalFeatureSpec]).decode(data)
+    except Exception as error:  # the decoder looks names up, and reshapes what it finds
+        raise ValueError(f"the images cannot be decoded: {type(error).__name__}") from error
+
+
+def prompt_with(
+    features: Sequence[MultiModalFeatureSpec], token_ids: list[int], cache_salt: str | None
+) -> MultiModalInput:
+    """Return the input of vLLM's input processor for a prompt and its images."""
+    items = defaultdict[str, list[MultiModalKwargsItem]](list)
+    hashes = defaultdict[str, list[str]](list)
+    places = defaultdict[str, list[PlaceholderRange]](list)
+    for feature in features:
+        place = feature.mm_position
+        if feature.data is None or feature.mm_hash is None:
+            raise ValueError("an image has no data")
+        if not 0 <= place.offset <= place.offset + place.length <= len(token_ids):
+            raise ValueError("an image is outside of the prompt")
+        items[feature.modality].append(feature.data)
+        hashes[feature.modality].append(feature.mm_hash)
+        places[feature.modality].append(place)
+    return mm_input(
+        token_ids,
+        MultiModalKwargsItems(items),
+        dict(hashes),
+        dict(places),
+        cache_salt=cache_salt,
+    )

@@ -1,0 +1,145 @@
+"""Images of clients' requests are fetched and decoded within limits.
+
+vLLM's own connector fetches from wherever a URL points, the cluster's inside included, decodes as
+much as comes at once, and answers 500 for some bad images. This one takes its place.
+"""
+
+import ipaddress
+import socket
+import threading
+import weakref
+from http import HTTPStatus
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+from aiohttp.connector import AddrInfoType
+from PIL import Image
+from vllm.connections import HTTPConnection
+from vllm.exceptions import GracefulHTTPError, VLLMError, VLLMValidationError
+from vllm.multimodal.image import open_image
+from vllm.multimodal.media.base import MediaWithBytes
+from vllm.multimodal.media.connector import MEDIA_CONNECTOR_REGISTRY, MediaConnector
+from vllm.multimodal.media.image import ImageMediaIO
+
+MAX_PIXELS = 1 << 25
+"""Maximum pixels of one image: 100 MB once it is decoded, which a file has in a few kilobytes."""
+MAX_HELD_PIXELS = 1 << 27
+"""Maximum pixels of all images that are decoded at the same time: four of the largest."""
+MAX_FETCHED_BYTES = 8 << 20
+"""As many bytes as the body of a request may have."""
+FETCH_TIMEOUT_S = 5.0
+
+
+class ImageConnector(MediaConnector):
+    """The connector loads images from ``data:`` URLs and, within the bounds of ``Fetcher``, from
+    others. What fails is the request's fault: 400."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.connection = Fetcher(anywhere=not self.allowed_media_domains)
+
+    async def fetch_image_async(self, image_url: str, *, image_mode: str | None = "RGB") -> Any:
+        options = {"image_mode": image_mode, **self.media_io_kwargs.get("image", {})}
+        try:
+            return await self.load_from_url_async(image_url, BoundedImageIO(**options))
+        except VLLMError:
+            raise
+        except (aiohttp.ClientError, TimeoutError) as error:
+            # Not its text: the address may tell what is inside the cluster.
+            problem = f"an image could not be fetched: {type(error).__name__}"
+            raise VLLMValidationError(problem, parameter="image_url") from None
+        except Exception as error:
+            problem = f"an image could not be read: {error}"
+            raise VLLMValidationError(problem, parameter="image_url") from None
+
+    async def fetch_audio_async(self, *_: Any, **__: Any) -> Any:
+        raise VLLMValidationError("audio is not taken, only text and images", parameter="audio_url")
+
+    async def fetch_video_async(self, *_: Any, **__: Any) -> Any:
+        raise VLLMValidationError("video is not taken, only text and images", parameter="video_url")
+
+
+def install() -> None:
+    """Let the application use the connector instead of vLLM's."""
+    MEDIA_CONNECTOR_REGISTRY.register("http")(ImageConnector)
+
+
+class Fetcher(HTTPConnection):
+    """The fetcher gets files of at most ``MAX_FETCHED_BYTES`` over HTTP.
+
+    anywhere: whether URLs may name any host; then only addresses of the public internet are
+        connected to, whatever a name or a redirect says. Otherwise the hosts were checked, and no
+        redirect leads to another one.
+    """
+
+    def __init__(self, anywhere: bool) -> None:
+        super().__init__()
+        self._anywhere = anywhere
+
+    async def async_get_bytes(self, url: str, **_: Any) -> bytes:
+        connector = aiohttp.TCPConnector(socket_factory=_public_socket if self._anywhere else None)
+        timeout = aiohttp.ClientTimeout(FETCH_TIMEOUT_S)
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as http,
+            http.get(url, allow_redirects=self._anywhere) as response,
+        ):
+            if response.status != HTTPStatus.OK:
+                raise ValueError(f"its server answers with HTTP {response.status}")
+            data = bytearray()
+            async for part in response.content.iter_any():
+                data += part
+                if len(data) > MAX_FETCHED_BYTES:
+                    raise ValueError(f"it has more than {MAX_FETCHED_BYTES} bytes")
+            return bytes(data)
+
+
+def _public_socket(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, (host, *_) = address
+    ip = ipaddress.ip_address(str(host).partition("%")[0])
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    if not ip.is_global or ip.is_multicast:
+        raise OSError("the address is not of the public internet")
+    return socket.socket(family=family, type=kind, proto=protocol)
+
+
+class BoundedImageIO(ImageMediaIO):
+    """The reader decodes images of at most ``MAX_PIXELS``, and ``MAX_HELD_PIXELS`` together."""
+
+    def load_bytes(self, data: bytes) -> MediaWithBytes[Image.Image]:
+        with open_image(BytesIO(data)) as image:
+            width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise ValueError(f"it has {width} x {height} pixels; at most {MAX_PIXELS} are taken")
+        _held.take(width * height)
+        try:
+            found = super().load_bytes(data)
+        except BaseException:
+            _held.give_back(width * height)
+            raise
+        weakref.finalize(found.media, _held.give_back, width * height)
+        return found
+
+
+class HeldPixels:
+    """The count is of the images that exist decoded; threads decode them."""
+
+    def __init__(self) -> None:
+        self.num_pixels = 0
+        self._lock = threading.Lock()
+
+    def take(self, num_pixels: int) -> None:
+        """Raises GracefulHTTPError (503) while there are too many."""
+        with self._lock:
+            if self.num_pixels + num_pixels > MAX_HELD_PIXELS:
+                raise GracefulHTTPError(
+                    "too many large images at once; retry later", HTTPStatus.SERVICE_UNAVAILABLE
+                )
+            self.num_pixels += num_pixels
+
+    def give_back(self, num_pixels: int) -> None:
+        with self._lock:
+            self.num_pixels -= num_pixels
+
+
+_held = HeldPixels()
