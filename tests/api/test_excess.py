@@ -17,6 +17,14 @@ def message(text: str = "hi", **more: Any) -> dict[str, Any]:
     return {"role": "user", "content": text, **more}
 
 
+def part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def image(num_chars: int = 100) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * num_chars}}
+
+
 def nested(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
@@ -75,6 +83,10 @@ def patterns(count: int) -> dict[str, Any]:
         ({"kv_transfer_params": {"a": 1}}, "kv_transfer_params is not available"),
         ({"mm_processor_kwargs": {"a": 1}}, "mm_processor_kwargs is not available"),
         ({"prompt_embeds": "AAAA"}, "prompt_embeds is not available"),
+        ({"messages": [message(content=[image()] * 65)]}, "messages: images has 65 entries"),
+        ({"input": [message(content=[{"type": "input_image"}] * 65)]}, "input: images has 65"),
+        ({"messages": [[message(content=[{**image(), "uuid": "a"}])]]}, "an image with a uuid"),
+        ({"messages": [message(content=[image(), part("a" * 300_000)])]}, "messages has 3000"),
         ({"structured_outputs": 0.5}, "structured_outputs is not an object"),
         ({"response_format": "json"}, "response_format is not an object"),
         ({"stream_options": [1]}, "stream_options is not an object"),
@@ -122,6 +134,8 @@ def test_body_beyond_a_limit_gives_a_sentence_that_names_it(
         {"prompt": [[1] * 500] * 500},
         {"messages": [message("a" * 200)] * 1000, "n": 128},
         {"messages": [message(content=[{"type": "text", "text": "hi"}])]},
+        {"messages": [message(content=[part("hi"), image(1 << 20)])]},
+        {"messages": [message(content=[{"type": "tool_result", "content": [image(1 << 20)]}])]},
         {"chat_template_kwargs": {"enable_thinking": False}},
         {"chat_template_kwargs": None, "kv_transfer_params": None, "tools": []},
         {"tools": [{"function": {"name": "f", "parameters": schema(a={"type": "string"})}}] * 100},

@@ -11,6 +11,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.lora.request import LoRARequest
 from vllm.model_executor.models import registry
+from vllm.inputs import PromptType, TokensPrompt
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -42,6 +43,7 @@ class OfflineEngine:
     def add(
         self, request_id: str, prompt: list[int], num_tokens: int, lora: LoRARequest | None = None
     ) -> None:
+    def add(self, request_id: str, prompt: list[int] | PromptType, num_tokens: int) -> None:
         params = SamplingParams(
             temperature=0,
             max_tokens=num_tokens,
@@ -51,6 +53,9 @@ class OfflineEngine:
         )
         prompt_tokens = TokensPrompt(prompt_token_ids=prompt)
         self.llm.add_request(request_id, prompt_tokens, params, lora_request=lora)
+        if isinstance(prompt, list):
+            prompt = TokensPrompt(prompt_token_ids=prompt)
+        self.llm.add_request(request_id, prompt, params)
 
     def abort(self, request_id: str) -> None:
         self.llm.abort_request([request_id])

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from support.small_models import SIZES
 
-TILE = 28
+TILE = 56
 """Width and height of a tile in pixels; a larger image becomes four tiles and a small copy."""
-IMAGE_TOKENS = 4
+PATCH = 7
+TILE_TOKENS = (TILE // PATCH) ** 2 // 4
 """Tokens of each tile."""
 
 _SPECIAL = (
@@ -59,7 +60,7 @@ def build_vision_model(folder: Path) -> Path:
         size={"longest_edge": 2 * TILE}, max_image_size={"longest_edge": TILE}
     )
     processor = transformers.Idefics3Processor(
-        image_processor, tokenizer, image_seq_len=IMAGE_TOKENS, chat_template=_TEMPLATE
+        image_processor, tokenizer, image_seq_len=TILE_TOKENS, chat_template=_TEMPLATE
     )
     processor.save_pretrained(folder)
     torch.manual_seed(7)
@@ -73,7 +74,7 @@ def build_vision_model(folder: Path) -> Path:
             "num_hidden_layers": 2,
             "num_attention_heads": 2,
             "image_size": TILE,
-            "patch_size": TILE // 4,
+            "patch_size": PATCH,
         },
         image_token_id=names.index("<image>"),
         scale_factor=2,

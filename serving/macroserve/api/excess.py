@@ -108,8 +108,8 @@ def _constrains(response_format: Any) -> bool:
     return isinstance(response_format, dict) and response_format.get("type") != "text"
 
 
-# What would be read, fetched or kept beside the text and has no use here: text is served alone,
-# and instances do not exchange caches on a client's word.
+# What would be read or kept beside text and images and has no use here; and instances do not
+# exchange caches, nor is an image processed in another way, on a client's word.
 _UNAVAILABLE = (
     "kv_transfer_params",
     "ec_transfer_params",
@@ -124,13 +124,16 @@ _UNAVAILABLE = (
 )
 
 
+_SERVED = "a request may have text, and images in its messages"
+
+
 def _unavailable(body: Mapping[str, Any]) -> Iterator[str]:
     arguments = body.get("vllm_xargs")
     for name in _UNAVAILABLE:
         if body.get(name):
-            yield f"{name} is not available: this endpoint serves text alone"
+            yield f"{name} is not available: {_SERVED}"
         if isinstance(arguments, dict) and name in arguments:
-            yield f"vllm_xargs.{name} is not available: this endpoint serves text alone"
+            yield f"vllm_xargs.{name} is not available: {_SERVED}"
 
 
 def _sequences(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
@@ -180,10 +183,34 @@ def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
             count = len(messages) + sum(map(_num_parts, messages))
             if count > limits.messages:
                 yield (f"{name} has {count} messages and content parts; at most {limits.messages}")
+            images = _images(messages)
+            yield from long_lists(f"{name}: images", images, limits.images)
+            if any(image.get("uuid") for image in images):
+                yield f"{name} has an image with a uuid: images are known by their content alone"
+
+
+_IMAGE_TYPES = ("image_url", "input_image", "image")
+
+
+def _images(messages: Any) -> list[dict[str, Any]]:
+    """Return the content parts that are images."""
+    found: list[dict[str, Any]] = []
+    stack: list[Any] = [messages]
+    while stack:
+        entry = stack.pop()
+        if isinstance(entry, list):
+            stack.extend(entry)
+        elif isinstance(entry, dict):
+            if entry.get("type") in _IMAGE_TYPES or "image_url" in entry:
+                found.append(entry)
+            else:
+                stack.append(entry.get("content"))
+    return found
 
 
 def _text(name: str, value: Any, limits: RequestLimits) -> Iterator[str]:
-    chars = measured(value).chars
+    # An image is as long as the body may be.
+    chars = measured(value).chars - sum(measured(image).chars for image in _images(value))
     if chars > limits.text_chars:
         yield f"{name} has {chars} characters; at most {limits.text_chars}"
 

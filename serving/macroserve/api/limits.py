@@ -22,10 +22,11 @@ class RequestLimits:
     sequences: int = 1024
     n: int = 128
 
-    # Prompt: messages and content parts take about 50 us each to render.
+    # Prompt: messages and content parts take about 50 us each to render; images may be fetched.
     text_chars: int = 1 << 18
     prompt_tokens: int = 1 << 17
     messages: int = 4096
+    images: int = 64
 
     # Sampling: values are read or copied once per token or per sequence.
     stop_strings: int = 64

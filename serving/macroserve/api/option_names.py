@@ -20,7 +20,7 @@ SENTENCES = {
         "background responses are not served, because no response is stored: leave out background"
     ),
     "Start the server with --trust-request-mm-kwargs": (
-        "mm_processor_kwargs and media_io_kwargs are not taken, because only text is served"
+        "mm_processor_kwargs and media_io_kwargs are set in spec.engine.args, not by a request"
     ),
     "--trust-request-chat-template is not set": (
         "a request cannot bring a chat template, because a client must not choose the program that "

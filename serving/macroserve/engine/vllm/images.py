@@ -16,7 +16,12 @@ import aiohttp
 from aiohttp.connector import AddrInfoType
 from PIL import Image
 from vllm.connections import HTTPConnection
-from vllm.exceptions import GracefulHTTPError, VLLMError, VLLMValidationError
+from vllm.exceptions import (
+    GracefulHTTPError,
+    VLLMError,
+    VLLMUnprocessableEntityError,
+    VLLMValidationError,
+)
 from vllm.multimodal.image import open_image
 from vllm.multimodal.media.base import MediaWithBytes
 from vllm.multimodal.media.connector import MEDIA_CONNECTOR_REGISTRY, MediaConnector
@@ -43,21 +48,22 @@ class ImageConnector(MediaConnector):
         options = {"image_mode": image_mode, **self.media_io_kwargs.get("image", {})}
         try:
             return await self.load_from_url_async(image_url, BoundedImageIO(**options))
-        except VLLMError:
-            raise
+        except VLLMUnprocessableEntityError:
+            problem = "an image could not be fetched: its URL is not valid"
         except (aiohttp.ClientError, TimeoutError) as error:
             # Not its text: the address may tell what is inside the cluster.
             problem = f"an image could not be fetched: {type(error).__name__}"
-            raise VLLMValidationError(problem, parameter="image_url") from None
+        except VLLMError:
+            raise
         except Exception as error:
             problem = f"an image could not be read: {error}"
-            raise VLLMValidationError(problem, parameter="image_url") from None
+        raise VLLMValidationError(problem, parameter="messages")
 
     async def fetch_audio_async(self, *_: Any, **__: Any) -> Any:
-        raise VLLMValidationError("audio is not taken, only text and images", parameter="audio_url")
+        raise VLLMValidationError("audio is not taken, only text and images", parameter="messages")
 
     async def fetch_video_async(self, *_: Any, **__: Any) -> Any:
-        raise VLLMValidationError("video is not taken, only text and images", parameter="video_url")
+        raise VLLMValidationError("video is not taken, only text and images", parameter="messages")
 
 
 def install() -> None:
@@ -78,23 +84,27 @@ class Fetcher(HTTPConnection):
         self._anywhere = anywhere
 
     async def async_get_bytes(self, url: str, **_: Any) -> bytes:
-        connector = aiohttp.TCPConnector(socket_factory=_public_socket if self._anywhere else None)
+        connector = aiohttp.TCPConnector(socket_factory=public_socket if self._anywhere else None)
         timeout = aiohttp.ClientTimeout(FETCH_TIMEOUT_S)
         async with (
             aiohttp.ClientSession(connector=connector, timeout=timeout) as http,
             http.get(url, allow_redirects=self._anywhere) as response,
         ):
             if response.status != HTTPStatus.OK:
-                raise ValueError(f"its server answers with HTTP {response.status}")
+                raise _unfetched(f"its server answers with HTTP {response.status}")
             data = bytearray()
             async for part in response.content.iter_any():
                 data += part
                 if len(data) > MAX_FETCHED_BYTES:
-                    raise ValueError(f"it has more than {MAX_FETCHED_BYTES} bytes")
+                    raise _unfetched(f"it has more than {MAX_FETCHED_BYTES} bytes")
             return bytes(data)
 
 
-def _public_socket(address: AddrInfoType) -> socket.socket:
+def _unfetched(why: str) -> VLLMValidationError:
+    return VLLMValidationError(f"an image could not be fetched: {why}", parameter="messages")
+
+
+def public_socket(address: AddrInfoType) -> socket.socket:
     family, kind, protocol, _, (host, *_) = address
     ip = ipaddress.ip_address(str(host).partition("%")[0])
     ip = getattr(ip, "ipv4_mapped", None) or ip

@@ -241,6 +241,11 @@ class MacroserveScheduler(AsyncScheduler):
         if len(chosen) < len(self.running):
             ids = {request.request_id for request in chosen}
             held_running = [r for r in self.running if r.request_id not in ids]
+            if self.max_num_encoder_input_tokens:
+                for request in held_running:
+                    # Held back within an image, it would keep the encoder's cache from those that
+                    # are scheduled; its image is computed again if another has taken the place.
+                    self.encoder_cache_manager.free(request)
         held_waiting = self.waiting
         if beginning:
             held_waiting.remove_requests(beginning)
