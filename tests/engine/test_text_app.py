@@ -223,6 +223,15 @@ def test_text_app_refusal_inside_a_stream_names_fields(
     assert "spec.api.reasoningParser" in answer.text and "--reasoning" not in answer.text
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_text_app_of_a_text_model_refuses_an_image(settings: EngineSettings, stream: bool) -> None:
+    content = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    messages = [{"role": "user", "content": content}]
+    answer, _ = answers(settings, "Hi", chat(messages=messages, stream=stream))
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "tiny is not a multimodal model"
+
+
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 EVERYWHERE = [
     ("/v1/chat/completions", {"messages": MESSAGES}),

@@ -187,9 +187,13 @@ def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
             yield from long_lists(f"{name}: images", images, limits.images)
             if any(image.get("uuid") for image in images):
                 yield f"{name} has an image with a uuid: images are known by their content alone"
+            if any("image_pil" in image or image.get("type") == "image_pil" for image in images):
+                # vLLM hands it on, and the model's processor would open any file or URL.
+                yield f"{name} has an image_pil, which is not available: send an image_url"
 
 
-_IMAGE_TYPES = ("image_url", "input_image", "image")
+_IMAGE_TYPES = ("image_url", "input_image", "image", "image_pil")
+_IMAGE_KEYS = frozenset({"image_url", "image_pil"})
 
 
 def _images(messages: Any) -> list[dict[str, Any]]:
@@ -201,7 +205,7 @@ def _images(messages: Any) -> list[dict[str, Any]]:
         if isinstance(entry, list):
             stack.extend(entry)
         elif isinstance(entry, dict):
-            if entry.get("type") in _IMAGE_TYPES or "image_url" in entry:
+            if entry.get("type") in _IMAGE_TYPES or not _IMAGE_KEYS.isdisjoint(entry):
                 found.append(entry)
             else:
                 stack.append(entry.get("content"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp.connector import AddrInfoType
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from vllm.connections import HTTPConnection
 from vllm.exceptions import (
     GracefulHTTPError,
@@ -53,6 +53,8 @@ class ImageConnector(MediaConnector):
         except (aiohttp.ClientError, TimeoutError) as error:
             # Not its text: the address may tell what is inside the cluster.
             problem = f"an image could not be fetched: {type(error).__name__}"
+        except UnidentifiedImageError:
+            problem = "an image could not be read: its format is not known"
         except VLLMError:
             raise
         except Exception as error:
