@@ -1,17 +1,14 @@
 """Images of chats reach the engine, and the answers are those of stock vLLM."""
 
-import asyncio
 import base64
 import io
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from openai import AsyncOpenAI, BadRequestError
+from openai import AsyncOpenAI
 from PIL import Image
 
 from macroserve.core.request import Slo
@@ -24,7 +21,6 @@ from macroserve.engine.vllm.environment import prepare_environment
 prepare_environment()
 
 from support.iterated import QueueReader  # noqa: E402
-from support.offline_engine import offline_engine, stock_args  # noqa: E402
 from support.small_vision_model import build_vision_model  # noqa: E402
 
 from macroserve.engine.vllm.api import text_app  # noqa: E402

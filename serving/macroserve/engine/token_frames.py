@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from macroserve.engine.tokens import Choice, Logprobs, StreamError
+from macroserve.engine.tokens import Choice, Logprobs, PromptLogprobs, StreamError
 
 FRAMES_PATH = "/macroserve/frames"
 CALL_PATH = "/macroserve/generate"
@@ -37,11 +37,17 @@ class Item(msgspec.Struct, array_like=True):
     logprobs: Logprobs | None = None
     error: StreamError | None = None
     num_cached: int = 0
+    prompt_logprobs: PromptLogprobs | None = None
 
     @property
     def choice(self) -> Choice:
         return Choice(
-            self.token_ids, self.finish_reason, self.stop_reason, self.logprobs, self.num_cached
+            self.token_ids,
+            self.finish_reason,
+            self.stop_reason,
+            self.logprobs,
+            self.num_cached,
+            self.prompt_logprobs,
         )
 
 

@@ -71,6 +71,18 @@ class Logprobs(msgspec.Struct, frozen=True):
     content: tuple[TokenLogprob, ...] | None = None
 
 
+class PromptLogprobs(msgspec.Struct, frozen=True):
+    """The logprobs have a row for each token of a prompt but the first: that token, then the
+    likeliest ones. All numbers are little-endian and of four bytes."""
+
+    token_ids: bytes
+    """Integers."""
+    logprobs: bytes
+    """Floats."""
+    ranks: bytes
+    """Integers, one a row: the rank of the prompt's token."""
+
+
 class Choice(msgspec.Struct, frozen=True):
     token_ids: list[int] | None = None
     finish_reason: str | None = None
@@ -78,6 +90,8 @@ class Choice(msgspec.Struct, frozen=True):
     logprobs: Logprobs | None = None
     num_cached: int = 0
     """With the first tokens: prompt tokens that the prefix cache had."""
+    prompt_logprobs: PromptLogprobs | None = None
+    """With the first tokens, where they were asked for."""
 
 
 class StreamError(msgspec.Struct, frozen=True):

@@ -22,10 +22,18 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.utils.collection_utils import as_list
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.output_processor import RequestOutputCollector
+from vllm.v1.outputs import LogprobsTensors
 
 from macroserve.engine.engine import Leave
-from macroserve.engine.tokens import Choice, Logprobs, RefusedError, TokenReader
+from macroserve.engine.tokens import (
+    Choice,
+    Logprobs,
+    PromptLogprobs,
+    RefusedError,
+    TokenReader,
+)
 from macroserve.engine.vllm.features import decode_features, prompt_with
+from macroserve.engine.vllm.prompt_logprobs import packed
 
 
 class ServingChoices(ServingTokens):
@@ -62,6 +70,8 @@ class ServingChoices(ServingTokens):
         passing = _Passing(collector.request_id, reader, self._choice_of(request))
         if state := self._llm.output_processor.request_states.get(collector.request_id):
             state.queue = passing
+            # They go on as they are.
+            setattr(state.logprobs_processor, "_update_prompt_logprobs", passing.keep)  # noqa: B010
         passing.put_earlier(collector)
 
         async def leave() -> None:
@@ -148,6 +158,11 @@ class _Passing(RequestOutputCollector):
         self._reader = reader
         self._choice = choice
         self._is_first = True
+        self._prompt_logprobs: PromptLogprobs | None = None
+
+    def keep(self, tensors: LogprobsTensors) -> None:
+        """Take the logprobs of the prompt, which come before the output that has them."""
+        self._prompt_logprobs = packed(tensors)
 
     def put_earlier(self, collector: RequestOutputCollector) -> None:
         """Take over what came while the request was being added."""
@@ -170,13 +185,19 @@ class _Passing(RequestOutputCollector):
             self._reader.fail(str(error) or type(error).__name__)
 
     def _put(self, result: RequestOutput) -> None:
+        if result.prompt_logprobs and len(result.prompt_logprobs) > 1:
+            raise GenerationError("the prompt's logprobs came before the request was added")
         for output in result.outputs:
             if output.finish_reason == "error":
                 raise GenerationError("Internal server error")
             if output.token_ids or output.finish_reason is not None:
                 num_cached = (result.num_cached_tokens or 0) if self._is_first else 0
                 self._is_first = False
-                self._reader.put(self._choice(output, num_cached))
+                choice = self._choice(output, num_cached)
+                if logprobs := self._prompt_logprobs:
+                    self._prompt_logprobs = None
+                    choice = msgspec.structs.replace(choice, prompt_logprobs=logprobs)
+                self._reader.put(choice)
 
 
 def _problem(error: ValidationError) -> str:

@@ -49,6 +49,7 @@ from macroserve.engine.tokens import (
 from macroserve.engine.vllm import images
 from macroserve.engine.vllm.features import MAX_FEATURES_BYTES, MAX_HELD_BYTES, encode_features
 from macroserve.engine.vllm.grammar import CheckedInputProcessor, GrammarChecks
+from macroserve.engine.vllm.prompt_logprobs import check_prompt_logprobs, unpacked
 from macroserve.engine.vllm.rendering import bound_rendering
 
 logger = logging.getLogger(__name__)
@@ -271,6 +272,9 @@ def _token_request(request: EngineCoreRequest, vocab_size: int, features: bytes)
         raise RefusedError(HTTPStatus.BAD_REQUEST, "only text generation is served")
     if params.prompt_logprobs is not None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "logprobs of the prompt are not available")
+    check_prompt_logprobs(params, len(request.prompt_token_ids), vocab_size)
+    if request.lora_request is not None:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "LoRA adapters are not served")
     assert params.max_tokens is not None, "the input processor sets max_tokens"
     return TokenRequest(
         request_id=request.request_id,
@@ -324,6 +328,7 @@ def _output(request: EngineCoreRequest, choice: Choice) -> EngineCoreOutput:
         request.request_id,
         choice.token_ids or [],
         new_logprobs=_logprobs(choice.logprobs, request.sampling_params),
+        new_prompt_logprobs_tensors=choice.prompt_logprobs and unpacked(choice.prompt_logprobs),
         finish_reason=_FINISH_REASONS[choice.finish_reason] if choice.finish_reason else None,
         stop_reason=choice.stop_reason,
         prefill_stats=PrefillStats(num_cached_tokens=choice.num_cached)

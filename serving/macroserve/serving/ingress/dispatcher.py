@@ -369,6 +369,9 @@ def _body(request: TokenRequest, query: messages.RouteQuery, emitted: list[int])
     }
     if "min_tokens" in sampling:
         sampling["min_tokens"] = max(0, sampling["min_tokens"] - len(emitted))
+    if emitted:
+        # They came with the first tokens; without them, the prefix cache may have the prompt.
+        sampling |= dict.fromkeys(("prompt_logprobs", "skip_reading_prefix_cache"))
     return {
         **request.options,
         "model": request.adapter,

@@ -56,7 +56,11 @@ class Connection:
         item = self._open.get(stream)
         if item is None or choice.logprobs or item.logprobs:
             item = Item(
-                stream, [*token_ids], logprobs=choice.logprobs, num_cached=choice.num_cached
+                stream,
+                [*token_ids],
+                logprobs=choice.logprobs,
+                num_cached=choice.num_cached,
+                prompt_logprobs=choice.prompt_logprobs,
             )
             self._items.append(item)
             self._open[stream] = item
