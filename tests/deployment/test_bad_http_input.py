@@ -112,7 +112,7 @@ def assert_serves(up: Up) -> None:
         ("/v1/completions", completion(top_p=2), 400, "top_p"),
         ("/v1/completions", completion(n=100000), 400, "n"),
         ("/v1/completions", completion(stop=[""]), 400, "stop"),
-        ("/v1/completions", completion(echo=True, logprobs=1), 400, "logprobs"),
+        ("/v1/completions", completion(prompt_logprobs=999), 400, "logprobs"),
         ("/v1/chat/completions", completion(messages="hi"), 400, "messages"),
         ("/v1/chat/completions", completion(messages=[{"content": "x"}]), 400, "role"),
         ("/tokenize", {"model": "tiny-llama"}, 400, ""),

@@ -38,11 +38,13 @@ class Streamer:
 
     def __init__(self) -> None:
         self.requests: list[TokenRequest] = []
+        self.came = asyncio.Semaphore(0)
         self.go = asyncio.Event()
         self.go.set()
 
     async def stream(self, request: TokenRequest, put: Put) -> None:
         self.requests.append(request)
+        self.came.release()
         await self.go.wait()
         put(Choice([20], "length"))
 
@@ -182,9 +184,10 @@ async def test_images_beyond_what_an_ingress_keeps_are_refused_until_others_end(
     await ingress.chat(image(0))
     monkeypatch.setattr(frontend, "MAX_HELD_BYTES", 2 * len(ingress.features[0]))
     ingress.streamer.go.clear()
+    ingress.streamer.came = asyncio.Semaphore(0)
     others = [asyncio.create_task(ingress.chat(image(seed))) for seed in (0, 1)]
-    while len(ingress.streamer.requests) < 2:
-        await asyncio.sleep(0.01)
+    for _ in others:
+        await ingress.streamer.came.acquire()
     answer = await ingress.chat(image(0))
     assert answer.status_code == 503
     assert "retry later" in answer.json()["error"]["message"]

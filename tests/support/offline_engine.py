@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.inputs import TokensPrompt
+from vllm.inputs import PromptType, TokensPrompt
 from vllm.lora.request import LoRARequest
 from vllm.model_executor.models import registry
-from vllm.inputs import PromptType, TokensPrompt
+from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -35,27 +35,32 @@ class OfflineEngine:
     def __init__(self, llm: LLMEngine) -> None:
         self.llm = llm
         self._tokens: dict[str, list[int]] = {}
+        self.outputs: dict[str, RequestOutput] = {}
+        """The last output of each request that ended."""
 
     @property
     def unfinished(self) -> int:
         return self.llm.get_num_unfinished_requests()
 
     def add(
-        self, request_id: str, prompt: list[int], num_tokens: int, lora: LoRARequest | None = None
+        self,
+        request_id: str,
+        prompt: list[int] | PromptType,
+        num_tokens: int,
+        lora: LoRARequest | None = None,
+        **sampling: Any,
     ) -> None:
-    def add(self, request_id: str, prompt: list[int] | PromptType, num_tokens: int) -> None:
-        params = SamplingParams(
-            temperature=0,
-            max_tokens=num_tokens,
-            ignore_eos=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        prompt_tokens = TokensPrompt(prompt_token_ids=prompt)
-        self.llm.add_request(request_id, prompt_tokens, params, lora_request=lora)
+        options = {
+            "temperature": 0,
+            "max_tokens": num_tokens,
+            "ignore_eos": True,
+            "detokenize": False,
+            "output_kind": RequestOutputKind.FINAL_ONLY,
+        }
+        params = SamplingParams(**{**options, **sampling})
         if isinstance(prompt, list):
             prompt = TokensPrompt(prompt_token_ids=prompt)
-        self.llm.add_request(request_id, prompt, params)
+        self.llm.add_request(request_id, prompt, params, lora_request=lora)
 
     def abort(self, request_id: str) -> None:
         self.llm.abort_request([request_id])
@@ -63,6 +68,7 @@ class OfflineEngine:
     def step(self) -> None:
         for output in self.llm.step():
             if output.finished:
+                self.outputs[output.request_id] = output
                 self._tokens[output.request_id] = list(output.outputs[0].token_ids)
 
     def finish(self, max_steps: int = 5000) -> dict[str, list[int]]:

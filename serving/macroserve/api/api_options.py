@@ -26,9 +26,7 @@ DECIDED = {
 
 FIXED = {
     "trust_request_chat_template": "a client must not choose the program that renders prompts",
-    "trust_request_mm_kwargs": "only text is served",
     "trust_request_mm_kwargs": "a client must not choose how images are processed",
-    "lora_modules": "LoRA adapters are not served",
     "tool_parser_plugin": "an ingress loads no code of others",
     "middleware": "an ingress loads no code of others",
     "tool_server": "an ingress calls no tools",

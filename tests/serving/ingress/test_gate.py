@@ -78,6 +78,16 @@ def test_path_that_is_no_public_route_never_reaches_the_application(path: str) -
         assert answer.error["code"] == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [("/v1/embeddings", "only generation"), ("/v1/score", "only generation"), ("/x", "no such")],
+)
+def test_path_of_another_kind_of_model_is_refused_in_a_sentence(path: str, says: str) -> None:
+    answer = call(guarded(FakeApp()), path, headers=WITH_KEY)
+    assert answer.status == answer.error["code"] == 404
+    assert says in answer.error["message"]
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "X"])
 def test_other_methods_never_reach_the_application(method: str) -> None:
     app = FakeApp()

@@ -2,13 +2,14 @@
 
 import asyncio
 from argparse import Namespace
+from importlib import import_module
 
 import pytest
 from starlette.routing import BaseRoute, Mount, Route
 from support.emulated_world import SETTINGS
 
 from macroserve.engine.vllm.environment import prepare_environment
-from macroserve.serving.ingress.public_routes import PUBLIC_ROUTES
+from macroserve.serving.ingress.public_routes import PUBLIC_ROUTES, UNSERVED
 
 OWN = {"/health", "/ready"}
 """Served by the ingress itself."""
@@ -66,6 +67,16 @@ def test_vllm_routes_are_either_public_or_left_out_for_a_reason() -> None:
     public = {route.path for route in PUBLIC_ROUTES}
     assert not public & set(NOT_PUBLIC)
     assert set(stock_paths()) | OWN == public | set(NOT_PUBLIC)
+
+
+def test_routes_of_models_that_do_not_generate_are_refused_in_a_sentence() -> None:
+    modules = [
+        import_module(f"vllm.entrypoints.pooling.{kind}.api_router")
+        for kind in ("pooling", "classify", "embed", "scoring")
+    ]
+    # Audio's need a package that is not there.
+    refused = {path for path in UNSERVED if "/audio/" not in path}
+    assert {path for module in modules for path in paths(module.router.routes)} == refused
 
 
 def test_public_routes_take_the_methods_that_vllm_takes() -> None:

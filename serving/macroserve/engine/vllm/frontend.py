@@ -270,11 +270,7 @@ def _token_request(request: EngineCoreRequest, vocab_size: int, features: bytes)
     params = request.sampling_params
     if params is None or request.prompt_token_ids is None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "only text generation is served")
-    if params.prompt_logprobs is not None:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "logprobs of the prompt are not available")
     check_prompt_logprobs(params, len(request.prompt_token_ids), vocab_size)
-    if request.lora_request is not None:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "LoRA adapters are not served")
     assert params.max_tokens is not None, "the input processor sets max_tokens"
     return TokenRequest(
         request_id=request.request_id,

@@ -169,7 +169,7 @@ class Dispatcher:
                     )
                 began = self._clock()
                 try:
-                    body = _body(request, query, emitted)
+                    body = request_body(request, query, emitted)
                     await self._attempt(body, routed, query, attempts, take)
                     self._lengths.observe(accepted, len(emitted))
                     return
@@ -354,7 +354,9 @@ class Dispatcher:
                     self._client.break_off(name)
 
 
-def _body(request: TokenRequest, query: messages.RouteQuery, emitted: list[int]) -> dict[str, Any]:
+def request_body(
+    request: TokenRequest, query: messages.RouteQuery, emitted: list[int]
+) -> dict[str, Any]:
     """Return vLLM's ``GenerateRequest``, with the tokens emitted so far as part of the prompt."""
     tag = RequestTag(
         route_id=query.route_id,

@@ -8,7 +8,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from macroserve.serving.http.middleware import error_response
 from macroserve.serving.ingress.api_keys import LiveApiKeys
-from macroserve.serving.ingress.public_routes import Access, PublicRoute, find_route, is_anthropic
+from macroserve.serving.ingress.public_routes import (
+    UNSERVED,
+    Access,
+    PublicRoute,
+    find_route,
+    is_anthropic,
+)
 
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
 """Request ids go to logs, other processes and back to the client."""
@@ -32,7 +38,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         route = find_route(scope["path"])
-        refusal = self._refusal(route, scope["method"], headers)
+        refusal = self._refusal(scope["path"], route, scope["method"], headers)
         if refusal is not None:
             if "expect" in headers:
                 # The client keeps its body to itself now, and the connection has no next request.
@@ -43,9 +49,11 @@ class Gate:
         else:
             await self._app(scope, receive, send)
 
-    def _refusal(self, route: PublicRoute | None, method: str, headers: Headers) -> Response | None:
+    def _refusal(
+        self, path: str, route: PublicRoute | None, method: str, headers: Headers
+    ) -> Response | None:
         if route is None:
-            return error_response(404, "there is no such path")
+            return error_response(404, UNSERVED.get(path, "there is no such path"))
         if method not in route.methods:
             allowed = ", ".join(route.methods)
             return error_response(405, f"{route.path} takes {allowed} only", {"allow": allowed})

@@ -46,6 +46,29 @@ PUBLIC_ROUTES = (
     PublicRoute("/generative_scoring", ("POST",)),
 )
 
+UNSERVED = {
+    **dict.fromkeys(
+        (
+            "/v1/embeddings",
+            "/v2/embed",
+            "/pooling",
+            "/classify",
+            "/score",
+            "/v1/score",
+            "/rerank",
+            "/v1/rerank",
+            "/v2/rerank",
+        ),
+        "embeddings, scores and classes are not served, only generation; /generative_scoring gives "
+        "the probabilities of labels",
+    ),
+    **dict.fromkeys(
+        ("/v1/audio/transcriptions", "/v1/audio/translations"),
+        "audio is not served, only text and images",
+    ),
+}
+"""Routes that vLLM has for other models, and what a client hears of them."""
+
 _PATTERNS = tuple((route.pattern, route) for route in PUBLIC_ROUTES)
 
 
