@@ -101,6 +101,11 @@ async def test_features_of_an_image_say_where_it_is_in_the_prompt(ingress: Ingre
     assert prompt["mm_hashes"] == {"image": [feature.mm_hash]} and prompt["cache_salt"] == "salt"
 
 
+async def test_text_alone_has_no_features(ingress: Ingress) -> None:
+    assert (await ingress.chat(text("w1"))).status_code == 200
+    assert "features" not in ingress.streamer.requests[0].options
+
+
 async def test_image_is_sent_whole_each_time_and_to_each_choice(ingress: Ingress) -> None:
     await ingress.chat(image(0), n=2)
     first = ingress.features

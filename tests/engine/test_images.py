@@ -51,7 +51,8 @@ from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config  # noqa: E402
 from macroserve.serving.ingress.dispatcher import request_body  # noqa: E402
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.integration
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 NUM_TOKENS = 12
 BATCH_TOKENS = 64
@@ -282,6 +283,7 @@ def losing(request: pytest.FixtureRequest, ingress: Ingress) -> Iterator[Ingress
     ingress.instance.lost_after = 1000
 
 
+@in_one_loop
 async def test_answers_to_a_client_equal_stock_vllm(
     losing: Ingress, stock: list[RequestOutput]
 ) -> None:
@@ -291,6 +293,7 @@ async def test_answers_to_a_client_equal_stock_vllm(
     ]
 
 
+@in_one_loop
 async def test_other_image_shares_no_block_from_the_image_on(ingress: Ingress) -> None:
     salt = {"cache_salt": "of this test"}
 
@@ -315,6 +318,7 @@ def listed(logprobs: Any) -> list[Any]:
     ]
 
 
+@in_one_loop
 async def test_logprobs_of_a_prompt_equal_stock_vllm_and_come_once(
     losing: Ingress, stock: list[RequestOutput]
 ) -> None:
@@ -332,6 +336,7 @@ async def test_logprobs_of_a_prompt_equal_stock_vllm_and_come_once(
         assert asked == [NUM_LOGPROBS, *[None] * (len(asked) - 1)]
 
 
+@in_one_loop
 async def test_echoed_prompt_has_logprobs(ingress: Ingress) -> None:
     prompt = [20, 30, 40, 50]
     answer = await ingress.client.completions.create(
@@ -343,6 +348,7 @@ async def test_echoed_prompt_has_logprobs(ingress: Ingress) -> None:
     assert logprobs.token_logprobs[0] is None and all(p < 0 for p in logprobs.token_logprobs[1:])
 
 
+@in_one_loop
 async def test_too_many_logprobs_of_a_prompt_are_refused(
     ingress: Ingress, monkeypatch: pytest.MonkeyPatch
 ) -> None:

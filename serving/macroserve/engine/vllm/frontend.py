@@ -250,7 +250,8 @@ def _check_size(prompt: Any, n: int) -> None:
     too large."""
     if not isinstance(prompt, dict):
         return
-    num_bytes = n * MultiModalCache.get_item_size(prompt.get("mm_kwargs", {}))
+    seen = prompt.get("mm_kwargs")
+    num_bytes = n * MultiModalCache.get_item_size(seen) if seen else 0
     if num_bytes > MAX_FEATURES_BYTES:
         raise VLLMValidationError(
             f"the images come to {num_bytes >> 20} MiB for the model, with {n} choices; at most "
