@@ -80,6 +80,8 @@ def _filled(info: inspect.Type, name: str = "") -> typing.Any:
             return 1 if "streamed" in name else 2
         case inspect.FloatType():
             return 0.5
+        case inspect.BytesType():
+            return "AAAA"  # base64
         case inspect.StrType():
             return _VALID.get(name, name or "text")
         case _:
