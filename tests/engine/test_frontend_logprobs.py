@@ -1,6 +1,9 @@
 """An ingress asks an instance for logprobs and converts the answer."""
 
+from contextlib import nullcontext
+
 import pytest
+import torch
 
 from macroserve.engine.tokens import Logprobs, RefusedError, TokenLogprob, TopLogprob
 from macroserve.engine.vllm.environment import prepare_environment
@@ -8,13 +11,52 @@ from macroserve.engine.vllm.environment import prepare_environment
 prepare_environment()
 
 from vllm.sampling_params import SamplingParams  # noqa: E402
+from vllm.v1.outputs import LogprobsTensors  # noqa: E402
 
 from macroserve.engine.vllm.frontend import (  # noqa: E402
     _logprob_fields,
     _logprobs,
 )
+from macroserve.engine.vllm.prompt_logprobs import (  # noqa: E402
+    check_prompt_logprobs,
+    packed,
+    unpacked,
+)
 
 VOCAB_SIZE = 1000
+
+
+def test_logprobs_of_a_prompt_are_the_same_at_the_ingress() -> None:
+    tensors = LogprobsTensors(
+        torch.tensor([[5, 6, 7], [8, 9, 8]], dtype=torch.int32),
+        torch.tensor([[-0.5, -1.0, -2.0], [-3.0, -0.25, -torch.inf]]),
+        torch.tensor([1, 40]),
+    )
+    found = unpacked(packed(tensors))
+    assert found is not None
+    assert all(map(torch.equal, found[:3], tensors[:3]))
+
+
+def test_prompt_of_one_token_has_no_logprobs() -> None:
+    none = torch.empty((0, 3), dtype=torch.int32), torch.empty((0, 3)), torch.empty(0)
+    assert unpacked(packed(LogprobsTensors(*none))) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "num_prompt", "says"),
+    [
+        ({}, 1 << 20, None),
+        ({"prompt_logprobs": 0}, 1 << 18, None),
+        ({"prompt_logprobs": 0}, (1 << 18) + 1, "262145 tokens would be 262145; at most 262144"),
+        ({"prompt_logprobs": 20}, 20_000, "would be 420000"),
+        ({"prompt_logprobs": -1}, 300, "would be 300300"),
+        ({"prompt_logprob_token_ids": [[1]]}, 2, "prompt_logprob_token_ids are not available"),
+    ],
+)
+def test_logprobs_of_a_prompt_beyond_the_limit_are_refused(params, num_prompt, says) -> None:
+    refused = pytest.raises(RefusedError, match=says) if says else nullcontext()
+    with refused:
+        check_prompt_logprobs(SamplingParams(**params), num_prompt, VOCAB_SIZE)
 
 
 @pytest.mark.parametrize(

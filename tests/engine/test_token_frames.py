@@ -9,18 +9,28 @@ from hypothesis import strategies as st
 
 from macroserve.engine import token_frames
 from macroserve.engine.token_frames import FrameParser, Item, frames, pack, unpack
-from macroserve.engine.tokens import Choice, Logprobs, StreamError, TokenLogprob, TopLogprob
+from macroserve.engine.tokens import (
+    Choice,
+    Logprobs,
+    PromptLogprobs,
+    StreamError,
+    TokenLogprob,
+    TopLogprob,
+)
 
 LOGPROBS = Logprobs((TokenLogprob(5, -0.5, 1, (TopLogprob(5, -0.5, 1), TopLogprob(6, -2.0))),))
+PROMPT_LOGPROBS = PromptLogprobs(b"\x05\x00\x00\x00", b"\x00\x00\x00\xbf", b"\x01\x00\x00\x00")
 ITEMS = [
     Item(0, [1, 2], num_cached=32),
     Item(7, [], "abort", "macroserve:offload"),
     Item(8, [5], "stop", 5, LOGPROBS),
     Item(9, error=StreamError("the engine failed", 500)),
+    Item(10, [6], prompt_logprobs=PROMPT_LOGPROBS),
 ]
 
 
 def test_choice_of_an_item_has_all_that_it_tells() -> None:
+    assert ITEMS[4].choice == Choice([6], prompt_logprobs=PROMPT_LOGPROBS)
     assert [item.choice for item in ITEMS[:3]] == [
         Choice([1, 2], num_cached=32),
         Choice([], "abort", "macroserve:offload"),

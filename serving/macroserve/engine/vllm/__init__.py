@@ -19,6 +19,11 @@ The private parts in use, by module:
   ``AnthropicServingMessages._detect_merge_inline_system``, which renders at the start.
 - ``api.py`` wires ``ServingTokens`` (``entrypoints.scale_out``) to an engine; ``choices.py``
   overrides its ``serve_tokens_stream_generator`` and takes over its attributes.
+- ``choices.py`` also keeps the logprobs of a prompt from ``LogprobsProcessor``
+  (``_update_prompt_logprobs``).
+- ``images.py`` takes the place of the ``MediaConnector`` named ``http``; ``features.py`` uses the
+  serialization between vLLM's own processes; ``scheduler.py`` frees places of the
+  ``encoder_cache_manager``; ``options.py`` sets ``_api_process_count`` for the ingress.
 - ``hybrid/`` registers a ``KVCacheSpec`` and its manager, puts its own attention in front of each
   layer's (``Attention.attn_backend`` and ``impl``), hooks the attention blocks of the models that
   it knows, and sets an attribute on ``SchedulerOutput``.
