@@ -7,16 +7,18 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, Put, TokenRequest
+from macroserve.engine.tokens import Choice, PromptLogprobs, Put, TokenRequest
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
 from support.pictures import base64_of, image, text, user  # noqa: E402
 from support.small_vision_model import build_vision_model  # noqa: E402
+from vllm.v1.outputs import LogprobsTensors  # noqa: E402
 
 from macroserve.engine.vllm import frontend  # noqa: E402
 from macroserve.engine.vllm.api import limits_of, text_app  # noqa: E402
@@ -24,6 +26,7 @@ from macroserve.engine.vllm.features import decode_features, prompt_with  # noqa
 from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config  # noqa: E402
+from macroserve.engine.vllm.prompt_logprobs import packed  # noqa: E402
 from macroserve.serving.ingress.body_limit import BodyLimit  # noqa: E402
 from macroserve.serving.ingress.error_shape import ErrorShape  # noqa: E402
 from macroserve.serving.ingress.request_check import RequestCheck  # noqa: E402
@@ -46,7 +49,17 @@ class Streamer:
         self.requests.append(request)
         self.came.release()
         await self.go.wait()
-        put(Choice([20], "length"))
+        asked = request.sampling.get("prompt_logprobs")
+        logprobs = None if asked is None else made_up_logprobs(request.token_ids, asked)
+        put(Choice([20], "length", prompt_logprobs=logprobs))
+
+
+def made_up_logprobs(token_ids: tuple[int, ...], num: int) -> PromptLogprobs:
+    """Return logprobs of which the token's own is -1, and those of the likeliest are -2, -3, ..."""
+    rows = [[token, *range(num)] for token in token_ids[1:]]
+    values = [[-1.0 - column for column in range(num + 1)] for _ in rows]
+    ranks = torch.full((len(rows),), 30)
+    return packed(LogprobsTensors(torch.tensor(rows), torch.tensor(values), ranks))
 
 
 @dataclass
@@ -131,6 +144,18 @@ async def test_image_means_the_same_in_each_api(ingress: Ingress) -> None:
         (request,) = ingress.streamer.requests
         assert request.token_ids == chat.token_ids
         assert request.options["features"] == chat.options["features"]
+
+
+async def test_logprobs_of_a_prompt_reach_the_client(ingress: Ingress) -> None:
+    answer = await ingress.post(
+        "/v1/completions", prompt=[20, 30, 40], max_tokens=1, prompt_logprobs=2
+    )
+    assert answer.status_code == 200, answer.text
+    first, *others = answer.json()["choices"][0]["prompt_logprobs"]
+    assert first is None
+    assert [{t: (p["logprob"], p["rank"]) for t, p in row.items()} for row in others] == [
+        {token: (-1.0, 30), "0": (-2.0, 1), "1": (-3.0, 2)} for token in ("30", "40")
+    ]
 
 
 BAD = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
