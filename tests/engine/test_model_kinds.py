@@ -114,7 +114,7 @@ def test_tokens_of_a_kind_of_model_equal_stock_vllm(case: Case) -> None:
     for mode in case.kind.modes:
         with _engine(case, mode) as engine:
             for name in STRATEGIES:
-                engine.follow(name)
+                engine.decide_by(name)
                 assert _served(engine) == case.tokens, f"{name}, {mode}"
                 assert engine.policy.running.blocks.free == case.kind.num_blocks
                 engine.policy.running.blocks.check()

@@ -23,7 +23,7 @@ from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.status import Pool
-from macroserve.core.strategies import STRATEGIES, strategy
+from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.caches import with_caches
@@ -91,15 +91,6 @@ class InstanceEngine(OfflineEngine):
         self._make_room = self._running.make_room
         self._running.make_room = self._preempting
 
-    def follow(self, name: str) -> None:
-        """Let the strategy ``name`` decide from now on, from an empty prefix cache. Nothing may
-        run."""
-        self.scheduler.reset_prefix_cache()
-        config = replace(self.policy.config, strategy=STRATEGIES[name])
-        policy = InstanceScheduler(config, self.policy.latency, self.scheduler._cache_record)
-        self.scheduler.policy = policy
-        self._make_room, policy.running.make_room = policy.running.make_room, self._preempting
-
     def preempt(self, which: float) -> None:
         """Make one running request give up its cache in the next iteration. `which` is from 0 to
         1."""
@@ -111,16 +102,18 @@ class InstanceEngine(OfflineEngine):
         self._leaving.clear()
         self.finish()
 
-    def decide_by(self, name: str, *, shares_prefixes: bool) -> None:
-        """Let a strategy decide from now on, with an empty prefix cache or none. The engine is
-        idle."""
+    def decide_by(self, name: str, *, shares_prefixes: bool | None = None) -> None:
+        """Let a strategy decide from now on, with an empty prefix cache, or none; None leaves it as
+        it is. The engine is idle."""
         self.llm.reset_prefix_cache()
-        self.scheduler.kv_cache_manager.enable_caching = shares_prefixes
+        if shares_prefixes is not None:
+            self.scheduler.kv_cache_manager.enable_caching = shares_prefixes
         config = replace(self.policy.config, strategy=strategy(name))
         record = self.scheduler._cache_record
-        self.scheduler.policy = InstanceScheduler(config, self.policy.latency, record)
+        self.scheduler.policy = policy = InstanceScheduler(config, self.policy.latency, record)
         stages = self.scheduler.parallel_config.pipeline_parallel_size
-        self.scheduler._batches = Rounds(self.policy, stages)
+        self.scheduler._batches = Rounds(policy, stages) if stages > 1 else policy
+        self._make_room, policy.running.make_room = policy.running.make_room, self._preempting
 
     def caches(self) -> dict[str, CacheKind]:
         """Return the cache kind of each running request, according to vLLM's page manager."""
