@@ -102,7 +102,7 @@ def test_instance_latency_includes_the_rebuild_time():
 
 
 def test_windows_leave_memory_for_more_requests():
-    """Of Gemma's 62 layers 10 attend to all tokens: with 52 others, seven groups of ten."""
+    """Gemma has 10 layers that attend to all tokens, and 52 others: seven groups of ten."""
     gemma = ClusterSpec(MODELS["Gemma3-27B"], H100, NVLINK_3, ranks=2, num_instances=1)
     config = gemma.instance_spec(STRATEGIES["unified"], SLO).config
     assert len(config.block_groups) == 7

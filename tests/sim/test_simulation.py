@@ -4,6 +4,7 @@ from collections import defaultdict, deque
 from random import Random
 
 import pytest
+from support.iterated import QueueReader
 
 from macroserve.core.batch import BatchKind, HandBackReason
 from macroserve.core.request import Request, Slo
@@ -16,7 +17,6 @@ from macroserve.engine.emulated_executor import (
     EmulatedExecutor,
     GenerateBody,
     SamplingFields,
-    Stream,
 )
 from macroserve.sim import instance
 from macroserve.sim.instance import InstanceSpec, SimulatedInstance
@@ -63,7 +63,7 @@ async def emulated_batches(config, latency, arrivals):
         request_id, num_prompt = f"request-{index}", arrival.num_prompt_tokens
         longest = config.max_model_len - num_prompt
         body = GenerateBody([1] * num_prompt, request_id, SamplingFields(arrival.num_output_tokens))
-        executor.streams[request_id] = Stream(body)
+        executor.add(body, QueueReader())
         request = Request(request_id, arrival.at_s, num_prompt, longest, config.slo)
         assert policy.add_request(request, arrival.at_s) is None
 

@@ -17,7 +17,7 @@ async def test_report_of_a_cell_has_the_last_minutes_hits_and_the_engines_decisi
 
         await world.until(counted)
         report = world.cells["cell-0"].report()
-        num_shared = 100 - 100 % SETTINGS.block_size
+        num_shared = 100 - 100 % SETTINGS.small.block_size
         assert (report.cell.prompt_tokens, report.cell.cached_tokens) == (200, num_shared)
         assert (report.recent_prompt_tokens, report.recent_cached_tokens) == (200, num_shared)
         (instance,) = report.instances

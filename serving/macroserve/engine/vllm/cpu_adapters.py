@@ -39,7 +39,7 @@ class AdapterWorker(_WithAdapters):
 
 
 class AdapterWorkers(_WithAdapters, CpuWorker):
-    """Each of several workers has a process of its own."""
+    """The workers share an engine, and each has a process of its own."""
 
 
 def _add(
