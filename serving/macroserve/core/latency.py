@@ -141,7 +141,7 @@ class LatencyModel:
             seen = self._attended(seen, num_decodes * self._window_tokens)
         context, pairs, prefill_pairs = seen, seen, 0.0
         for tokens, before in prefills:
-            keys: float = before + tokens
+            keys = float(before + tokens)
             mean_keys = before + 0.5 * tokens
             if self._window_share:
                 keys = self._attended(keys, tokens + self._window_tokens)
