@@ -26,7 +26,7 @@ _SPECIAL = (
     *(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)),
 )
 TEMPLATE_OF_USER = "user: {} "
-"""What the template makes of one message."""
+"""The template renders one message like this."""
 _TEMPLATE = (
     "{% for message in messages %}{{ message.role }}:"
     "{% if message.content is string %} {{ message.content }}{% else %}"

@@ -17,13 +17,11 @@ from time import perf_counter
 
 import numpy as np
 from safetensors.numpy import save_file
-from vllm.inputs import TokensPrompt
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from macroserve.bench.prefixes import NEVER_LATE, stock
-from macroserve.bench.real_engine import PATIENCE_S, prompt_tokens, started
+from macroserve.bench.real_engine import PATIENCE_S, greedy_tokens, prompt_tokens, started
 from macroserve.engine.settings import EngineSettings
 
 NUM_ADAPTERS, RANK = 4, 8
@@ -84,25 +82,14 @@ async def _serve(llm: AsyncLLM, adapters: dict[str, str], round_: int) -> tuple[
     async with asyncio.timeout(PATIENCE_S):
         tokens = await asyncio.gather(
             *(
-                _generate(llm, prompt_tokens(random, PROMPT_TOKENS), f"{round_}-{number}", lora)
+                greedy_tokens(
+                    llm,
+                    f"{round_}-{number}",
+                    prompt_tokens(random, PROMPT_TOKENS),
+                    NEW_TOKENS,
+                    lora,
+                )
                 for number, lora in enumerate(islice(cycle((None, *loras)), NUM_PROMPTS))
             )
         )
     return perf_counter() - began_s, tokens
-
-
-async def _generate(
-    llm: AsyncLLM, prompt: list[int], request_id: str, lora: LoRARequest | None
-) -> list[int]:
-    params = SamplingParams(
-        max_tokens=NEW_TOKENS,
-        temperature=0,
-        ignore_eos=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-    tokens: list[int] = []
-    asked = TokensPrompt(prompt_token_ids=prompt)
-    async for output in llm.generate(asked, params, request_id, lora_request=lora):
-        tokens = list(output.outputs[0].token_ids)
-    return tokens

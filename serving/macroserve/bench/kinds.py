@@ -7,14 +7,12 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from vllm.inputs import TokensPrompt
-from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from macroserve.bench.kind_models import build
 from macroserve.bench.prefixes import NEVER_LATE
 from macroserve.bench.prefixes import stock as stock_engine
-from macroserve.bench.real_engine import PATIENCE_S, prompt_tokens, started
+from macroserve.bench.real_engine import PATIENCE_S, greedy_tokens, prompt_tokens, started
 from macroserve.engine.settings import EngineSettings
 
 KINDS = {"gemma3": 8, "gptoss": 8, "mla": 1, "moe": 8}
@@ -61,21 +59,7 @@ async def _serve(llm: AsyncLLM) -> Tokens:
     async with asyncio.timeout(PATIENCE_S):
         return await asyncio.gather(
             *(
-                _generate(llm, f"kind-{index}", prompt, sizes[index][1])
+                greedy_tokens(llm, f"kind-{index}", prompt, sizes[index][1])
                 for index, prompt in enumerate(prompts)
             )
         )
-
-
-async def _generate(llm: AsyncLLM, request_id: str, prompt: list[int], num_new: int) -> list[int]:
-    params = SamplingParams(
-        max_tokens=num_new,
-        temperature=0,
-        ignore_eos=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-    tokens: list[int] = []
-    async for output in llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request_id):
-        tokens = list(output.outputs[0].token_ids)
-    return tokens

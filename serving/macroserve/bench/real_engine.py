@@ -10,7 +10,9 @@ from time import perf_counter
 
 import msgspec
 from vllm.inputs import TokensPrompt
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine.async_llm import AsyncLLM
 
 from macroserve.core.request import Slo
 from macroserve.core.shapes import DeviceShape, ModelShape
@@ -108,3 +110,25 @@ async def learned(engine: VllmEngine) -> FixedLatencyModel:
         msgspec.convert(said["device"], DeviceShape),
         said["coefficients"],
     )
+
+
+async def greedy_tokens(
+    llm: AsyncLLM,
+    request_id: str,
+    prompt: list[int],
+    num_tokens: int,
+    lora: LoRARequest | None = None,
+) -> list[int]:
+    """Return the likeliest ``num_tokens`` tokens after a prompt."""
+    params = SamplingParams(
+        max_tokens=num_tokens,
+        temperature=0,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+    tokens: list[int] = []
+    asked = TokensPrompt(prompt_token_ids=prompt)
+    async for output in llm.generate(asked, params, request_id, lora_request=lora):
+        tokens = list(output.outputs[0].token_ids)
+    return tokens

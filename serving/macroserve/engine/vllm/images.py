@@ -32,7 +32,7 @@ MAX_PIXELS = 1 << 25
 MAX_HELD_PIXELS = 1 << 27
 """Maximum pixels of all images that are decoded at the same time: four of the largest."""
 MAX_FETCHED_BYTES = 8 << 20
-"""As many bytes as the body of a request may have."""
+"""Maximum bytes of a fetched image, which are those of a request's body."""
 FETCH_TIMEOUT_S = 5.0
 
 
