@@ -9,6 +9,7 @@ import psutil
 import pytest
 from support.deployment import manifest
 from support.pods import PORT, Pods, running
+from support.processes import descendants
 from world.traffic import Traffic
 
 pytestmark = pytest.mark.integration
@@ -60,8 +61,8 @@ def num_running(pods: Pods, name: str) -> int:
 
 
 def server_of(pods: Pods, name: str) -> psutil.Process:
-    children = psutil.Process(pods.pods[name].process.pid).children()
-    return next(child for child in children if SERVER_MODULE in child.cmdline())
+    (server,) = descendants(pods.pods[name].process.pid, SERVER_MODULE)
+    return server
 
 
 def test_blocked_server_is_not_taken_for_dead(pods: Pods, blocker: Path) -> None:

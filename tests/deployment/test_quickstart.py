@@ -15,6 +15,7 @@ import pytest
 import yaml
 from openai import AsyncOpenAI, OpenAI
 from support.deployment import Up, running
+from support.processes import descendants
 
 from macroserve.bench.hostile.fuzz import fuzz
 
@@ -207,12 +208,8 @@ def busiest(up: Up) -> int:
 
 def engine_of(server: int) -> int:
     """Process id of the engine behind a server's process."""
-    (engine,) = (
-        child.pid
-        for child in psutil.Process(server).children(recursive=True)
-        if "EngineCore" in " ".join(child.cmdline())
-    )
-    return engine
+    (engine,) = descendants(server, "EngineCore")
+    return engine.pid
 
 
 async def while_decoding(

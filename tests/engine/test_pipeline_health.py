@@ -1,10 +1,12 @@
 """The processes of a pipeline end together, and the instance's health tells of it."""
 
 import asyncio
+import os
 from dataclasses import replace
 
 import psutil
 import pytest
+from support.processes import descendants
 
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
@@ -49,10 +51,9 @@ def test_pipeline_of_which_a_process_dies_ends_whole(settings: EngineSettings) -
 
 def processes() -> tuple[psutil.Process, list[psutil.Process]]:
     """Return the engine's process, and those of its stages in order."""
-    children = psutil.Process().children(recursive=True)
-    found = {"".join(child.cmdline()): child for child in children}
-    (core,) = (child for title, child in found.items() if title.startswith("VLLM::EngineCore"))
-    return core, [found["VLLM::Worker_PP0"], found["VLLM::Worker_PP1"]]
+    (core,) = descendants(os.getpid(), "VLLM::EngineCore")
+    first, second = (descendants(core.pid, f"VLLM::Worker_PP{stage}")[0] for stage in range(2))
+    return core, [first, second]
 
 
 async def generate(engine: VllmEngine) -> None:

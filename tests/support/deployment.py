@@ -16,6 +16,7 @@ import httpx
 import psutil
 import yaml
 from cluster import ports
+from support.processes import descendants
 from world.waiting import eventually
 
 from macroserve.local.state import RunningDeployment
@@ -137,14 +138,7 @@ class Up:
 
     def processes(self, title: str) -> list[psutil.Process]:
         """Return the deployment's processes whose title contains ``title``."""
-        found = []
-        for process in psutil.Process(self.process.pid).children(recursive=True):
-            try:
-                if title in " ".join(process.cmdline()):
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.ZombieProcess):
-                continue
-        return found
+        return descendants(self.process.pid, title)
 
     def metrics(self) -> dict[str, float]:
         """Sums over all label values, by metric name."""
