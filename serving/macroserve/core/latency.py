@@ -126,20 +126,22 @@ class LatencyModel:
         num_decodes: int = 0,
         decode_context: int = 0,
         hidden_context: int = 0,
+        num_drafted: float = 0.0,
     ) -> Work:
         """Return the work of one batch (equations 8 and 9, grouped-query attention included).
 
         prefills: for each, the prompt tokens computed in this batch and those computed before.
         decode_context: cached tokens of all decodes together.
         hidden_context: those of them cached as hidden states, whose keys and values are recomputed.
+        num_drafted: drafted tokens that the decodes verify beside their last ones.
 
         Weights are read once whatever the batch, which bounds the time of small batches.
         """
-        num_tokens, num_samples = num_decodes, num_decodes
+        num_tokens = num_samples = num_decodes + num_drafted
         seen = float(decode_context)
         if self._window_share:
             seen = self._attended(seen, num_decodes * self._window_tokens)
-        context, pairs, prefill_pairs = seen, seen, 0.0
+        context, pairs, prefill_pairs = seen, _pairs(num_decodes, seen, num_drafted), 0.0
         for tokens, before in prefills:
             keys = float(before + tokens)
             mean_keys = before + 0.5 * tokens
@@ -232,11 +234,13 @@ class LatencyModel:
         context: int = 0,
         num_decodes: int = 0,
         decode_context: int = 0,
+        num_drafted: float = 0.0,
     ) -> int:
         """Return the most prefill tokens, at most ``limit``, that keep a batch within ``budget_s``.
 
         The tokens follow ``context`` tokens of their own prompt and share the batch with the
-        decodes. Time is the larger of two quadratics in their number (memory bound, compute bound).
+        decodes and ``num_drafted`` tokens that these verify.
+        Time is the larger of two quadratics in their number (memory bound, compute bound).
         """
         c1, c2, c3, c4, c5 = self._coefficients
         memory, compute = 1 / self.device.bytes_per_s, 1 / self.device.flops_per_s
@@ -245,16 +249,18 @@ class LatencyModel:
         keys = self._attended(context, window)
         # The tokens attend to more and more of their own prompt until the window is full.
         mean_keys = (1 - share) * context + share * min(context + 0.5 * limit, window)
+        verified = num_decodes + num_drafted
         flops_0 = (
-            self._token_flops * num_decodes
-            + self._sample_flops * (num_decodes + 1)
-            + (self._pair_flops + self._latent_flops) * seen
+            self._token_flops * verified
+            + self._sample_flops * (verified + 1)
+            + self._pair_flops * _pairs(num_decodes, seen, num_drafted)
+            + self._latent_flops * seen
         )
         flops_1 = self._token_flops + self._pair_flops * mean_keys
         flops_2 = 0.5 * (1 - share) * self._pair_flops
         bytes_0 = (
-            self._weights_read(num_decodes + limit)
-            + self._token_bytes * num_decodes
+            self._weights_read(verified + limit)
+            + self._token_bytes * verified
             + self._kv_bytes * (seen + keys)
         )
         bytes_1 = self._token_bytes + self._kv_bytes + self._pair_bytes * keys
@@ -317,6 +323,11 @@ class LatencyModel:
             coefficients[index] = value
         self._coefficients = tuple(coefficients)
         self._prefills_s.clear()
+
+
+def _pairs(num_decodes: int, context: int, num_drafted: float) -> float:
+    """Return the pairs of a query and a key in the attention of decodes."""
+    return context * (1 + num_drafted / num_decodes) if num_drafted else float(context)
 
 
 class _Moments:

@@ -108,7 +108,7 @@ class InStep(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.model)))
         self.model[name].emit(num_tokens, self.now)
         seq = self.decoding.get(name)
-        if self.decoding.emit_one(seq, num_tokens, self.now):
+        if self.decoding.change(seq, seq.emit, num_tokens, self.now):
             self.check_long({name}, {name})
             self.expect(seq, 5)
         else:

@@ -76,7 +76,7 @@ def test_paused_sequence_gets_blocks_before_running_ones(run_up):
     running = run_up(6, ("a", 1, 2), ("b", 2, 2), pause_when_full=True, prefilling=(("p", 5, 1),))
     running.make_room()
     assert names(running.paused.values()) == ["b"]
-    running.decoding.emit_one(running.decoding["a"], 16, 1.0)  # short again
+    running.decoding.change(seq := running.decoding["a"], seq.emit, 16, 1.0)  # short again
     running.remove(running.prefilling["p"], State.FINISHED)
     running.make_room()
     assert names(running.paused.values()) == ["a"]
@@ -149,7 +149,7 @@ def test_lender_that_needs_blocks_preempts_the_latest_borrower(decode):
     for name in ("first", "last"):
         decode(running, name, 2, lender)
     assert running.blocks.free == 0
-    running.decoding.emit_one(running.decoding["lender"], 16 * 6, 1.0)  # it needs what it has lent
+    running.decoding.change(lender, lender.emit, 16 * 6, 1.0)  # it needs what it has lent
     assert names(running.make_room()) == ["last"]
     assert names(lender.borrowers) == ["first"]
 

@@ -11,7 +11,7 @@ class Averages:
     """The averages are weighted by time, exponentially.
 
     Attributes:
-        pace_s: mean time per token of the decodes, seconds.
+        pace_s: mean time of a step of the decodes, seconds.
         prefill_share: share of its time that a batch had for prefills while prompts waited for
             time, not for memory or a seat.
     """
@@ -21,7 +21,7 @@ class Averages:
         self.prefill_share = 0.5
 
     def observe_decodes(self, step_s: float, num_steps: int) -> None:
-        """Add steps that gave each decode a token."""
+        """Add steps of the decodes."""
         older = (WINDOW_S / (step_s + WINDOW_S)) ** num_steps
         self.pace_s = older * self.pace_s + (1 - older) * step_s
 

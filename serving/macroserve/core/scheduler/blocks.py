@@ -23,6 +23,8 @@ class BlockLedger:
     A block holds keys and values of ``block_size`` tokens or hidden states of
     ``hidden_states_per_block``, which is None if no hidden states are kept.
 
+    num_draft_slots: slots that a request needs beyond its tokens, for drafted ones, as far as
+        ``max_model_len`` allows.
     cache: the engine's record, where requests may share blocks. Without it none are shared, and
         free and reserved blocks add up to the pool.
     groups: the groups of layers that draw blocks; None for a single one that keeps them all.
@@ -34,6 +36,8 @@ class BlockLedger:
         "_groups",
         "_held",
         "_hidden_states_per_block",
+        "_max_model_len",
+        "_num_draft_slots",
         "_num_reserved",
         "_num_still_shared",
         "_prefilled",
@@ -49,12 +53,16 @@ class BlockLedger:
         hidden_states_per_block: int | None = None,
         cache: EngineCache | None = None,
         groups: BlockGroups | None = None,
+        num_draft_slots: int = 0,
+        max_model_len: int = 0,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = groups.block_size if groups else block_size
         self._groups = groups
         self._prefilled: set[str] = set()
         self._hidden_states_per_block = hidden_states_per_block or self.block_size
+        self._num_draft_slots = num_draft_slots
+        self._max_model_len = max_model_len
         self._cache = cache
         self._held: dict[str, int] = {}
         self._num_reserved = 0
@@ -78,10 +86,15 @@ class BlockLedger:
         return self._groups is not None
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Return the blocks of a request that begins."""
+        """Return the blocks of a request that begins, drafted tokens that may follow among them."""
+        num_slots = self._with_drafts(num_tokens)
         if self._groups is not None:
-            return self._groups.prefilling.blocks_for(num_tokens)
-        return -(-num_tokens // self.block_size)
+            return self._groups.prefilling.blocks_for(num_slots)
+        return -(-num_slots // self.block_size)
+
+    def _with_drafts(self, num_tokens: int) -> int:
+        """Return the slots for the tokens of a request, and the drafted ones that may follow."""
+        return num_tokens + max(0, min(self._num_draft_slots, self._max_model_len - num_tokens))
 
     def mean_blocks_for(self, num_tokens: int) -> int:
         """Return the blocks that tokens of several requests take in the mean."""
@@ -90,7 +103,7 @@ class BlockLedger:
     def missing(self, request_id: str, num_tokens: int) -> int:
         """Return the blocks that a request needs beyond its own; not above 0 if it has enough."""
         if self._groups is not None and request_id in self._prefilled:
-            needed = self._groups.decoding.blocks_for(num_tokens)
+            needed = self._groups.decoding.blocks_for(self._with_drafts(num_tokens))
         else:
             needed = self.blocks_for(num_tokens)
         return needed - self.held_by(request_id)
@@ -104,14 +117,19 @@ class BlockLedger:
         return self._held.get(request_id, 0)
 
     def room(self, request_id: str, cache: CacheKind = CacheKind.KV, num_more: int = 0) -> int:
-        """Return the number of tokens that the blocks of a request, and ``num_more``, hold."""
+        """Return the number of tokens that the blocks of a request, and ``num_more``, hold beside
+        drafted ones."""
         num_blocks = self.held_by(request_id) + num_more
         if self._groups is not None:
             is_prefilled = request_id in self._prefilled
             kind = self._groups.decoding if is_prefilled else self._groups.prefilling
-            return kind.room(num_blocks)
-        slots = self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
-        return num_blocks * slots
+            room = kind.room(num_blocks)
+        else:
+            slots = self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
+            room = num_blocks * slots
+        if self._num_draft_slots and room < self._max_model_len:
+            room -= self._num_draft_slots
+        return room
 
     def grant(self, request_id: str, num_blocks: int, num_shared: int = 0) -> None:
         """Reserve ``num_blocks`` more blocks for a request, of which others hold ``num_shared``."""
@@ -136,7 +154,7 @@ class BlockLedger:
         so. Return whether it has."""
         assert self._groups is not None, "a group that keeps all blocks gives none back"
         held = self.held_by(request_id)
-        kept = self._groups.decoding.blocks_for(self.room(request_id))
+        kept = self._groups.decoding.blocks_for(self._with_drafts(self.room(request_id)))
         if self._cache is not None and not self._cache.keeps_to(request_id, kept):
             return False
         self._prefilled.add(request_id)

@@ -164,7 +164,7 @@ class Candidates:
         if not inputs.decoding:
             return True
         in_use = max(
-            inputs.decode_s / inputs.decoding.min_tpot_s,
+            inputs.decode_token_s / inputs.decoding.min_tpot_s,
             len(inputs.running) / inputs.config.max_num_seqs,
         )
         if in_use > SPARE_LOAD:

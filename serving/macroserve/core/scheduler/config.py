@@ -39,6 +39,10 @@ class InstanceConfig:
     piece_tokens: int = 1
     """A piece of a cut prompt ends at a multiple of this many tokens; ``max_model_len`` if the
     engine computes prompts whole."""
+    num_drafts: int = 0
+    """Drafted tokens that a decode verifies in one step; 0 if the engine drafts none."""
+    num_draft_slots: int = 0
+    """Slots of the KV cache that a request needs beyond its tokens, for drafted ones."""
     drop_late: bool = False
     """Whether waiting requests past their TTFT target are handed back (Ascendra, section 6.3)."""
     chunk_tokens: int = CHUNK_TOKENS
@@ -60,9 +64,10 @@ class InstanceConfig:
         for name in (*sizes, "piece_tokens", "chunk_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.max_batch_tokens < self.max_num_seqs:
+        if self.max_batch_tokens < self.max_num_seqs * (1 + self.num_drafts):
+            each = f"{1 + self.num_drafts} tokens" if self.num_drafts else "one token"
             raise ValueError(
-                "max_batch_tokens must leave one token for each sequence: got "
+                f"max_batch_tokens must leave {each} for each sequence: got "
                 f"{self.max_batch_tokens} tokens for {self.max_num_seqs} sequences"
             )
         if self.hidden_states_per_block is not None and self.hidden_states_per_block < 1:

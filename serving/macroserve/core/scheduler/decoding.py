@@ -6,13 +6,14 @@ less to come. The change is stored once for all, and applied to a sequence when 
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from math import ceil, inf
 
 from macroserve.core.latency import LatencyModel
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.scheduler.speculation import Speculation
 
 
 class _Entry:
@@ -47,9 +48,11 @@ class Decoding:
         num_remaining: tokens still expected of all sequences.
         num_added: sequences that ever entered.
         last_step_s: time of the last common step, seconds.
+        speculation: recent drafted and emitted tokens of a step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_drafts: int = 0) -> None:
+        self.speculation = Speculation(num_drafts)
         self.num_tokens = 0
         self.num_hidden_tokens = 0
         self.num_remaining = 0
@@ -97,8 +100,9 @@ class Decoding:
 
     def step_s(self, latency: LatencyModel) -> float:
         """Return the predicted time of a step of all sequences and nothing else, seconds."""
-        work = latency.work((), len(self), self.num_tokens, self.num_hidden_tokens)
-        return latency.predict(work)
+        num, num_hidden = len(self), self.num_hidden_tokens
+        num_drafted = num * self.speculation.drafted
+        return latency.predict(latency.work((), num, self.num_tokens, num_hidden, num_drafted))
 
     # -- tokens
 
@@ -135,21 +139,14 @@ class Decoding:
                     changed.append(entry.seq)
         return [seq for seq in changed if seq.num_emitted >= seq.predicted_tokens]
 
-    def emit_one(self, seq: Sequence, num_tokens: int, now: float) -> bool:
-        """Give one sequence its tokens; return whether it reached its expected length."""
+    def change(self, seq: Sequence, how: Callable[..., None], *args: float) -> bool:
+        """Change the tokens or times of one sequence by ``how``, a method of it; return whether it
+        has reached its expected length."""
         entry = self._entries[seq.request_id]
         self._leave(entry)
-        seq.emit(num_tokens, now)
+        how(*args)
         self._enter(entry)
         return seq.num_emitted >= seq.predicted_tokens
-
-    def correct_first_token(self, seq: Sequence, now: float) -> None:
-        """Set the time of a sequence's first token, which was counted before it came, to
-        ``now``."""
-        entry = self._entries[seq.request_id]
-        self._leave(entry)
-        seq.correct_first_token(now)
-        self._enter(entry)
 
     def correct_step(self, expected_s: float, actual_s: float, num_added: int) -> None:
         """Correct a common step that was counted before it ended.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from macroserve.core.batch import BatchKind, Prefill
@@ -103,6 +104,17 @@ class IterationInputs:
         return self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
 
     @property
+    def decode_token_s(self) -> float:
+        """Return the predicted time per token of steps with all decodes and nothing else,
+        seconds."""
+        return self.decode_s / self.decoding.speculation.emitted
+
+    def tokens_of(self, num_decodes: int) -> int:
+        """Return the tokens of a batch that decodes take: drafted ones are verified with the last
+        one."""
+        return ceil(num_decodes * (1 + self.decoding.speculation.drafted))
+
+    @property
     def overdue(self) -> bool:
         """Return whether some prompt has waited too long."""
         limit_s = self.overdue_s
@@ -134,16 +146,22 @@ class IterationInputs:
         """Return the predicted time of a batch of these prefills alone, seconds."""
         return self.latency.predict(self.latency.work(_prefills(picks)))
 
-    def work(self, plan: Plan) -> Work:
-        """Return the work of the planned batch."""
+    def work(self, plan: Plan, num_drafted: float | None = None) -> Work:
+        """Return the work of the planned batch.
+
+        num_drafted: drafted tokens that its decodes verify; as many as of late if it is None.
+        """
         decoding = self.decoding
+        if num_drafted is None:
+            num_drafted = len(plan.decodes) * self.decoding.speculation.drafted
         if len(plan.decodes) == len(decoding):
             context, hidden = decoding.num_tokens, decoding.num_hidden_tokens
         else:
             decodes = [decoding[request_id] for request_id in plan.decodes]
             context = sum([seq.num_tokens for seq in decodes])
             hidden = sum([seq.num_tokens for seq in decodes if seq.cache is CacheKind.HIDDEN])
-        return self.latency.work(_prefills(plan.picks), len(plan.decodes), context, hidden)
+        picks, num_decodes = _prefills(plan.picks), len(plan.decodes)
+        return self.latency.work(picks, num_decodes, context, hidden, num_drafted)
 
 
 def _prefills(picks: Many[Pick]) -> list[tuple[int, int]]:

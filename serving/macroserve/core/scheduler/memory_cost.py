@@ -21,5 +21,7 @@ def memory_cost_s(
     if claimed <= blocks.free * blocks.block_size:
         return 0.0
     pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
-    work = latency.work((), len(decoding), decoding.num_tokens)
-    return pool_share * num_new_tokens * latency.predict(work)
+    num_drafted = len(decoding) * decoding.speculation.drafted
+    work = latency.work((), len(decoding), decoding.num_tokens, num_drafted=num_drafted)
+    num_steps = num_new_tokens / decoding.speculation.emitted
+    return pool_share * num_steps * latency.predict(work)

@@ -37,10 +37,21 @@ class Running:
         hidden_states_per_block: int | None = None,
         cache: EngineCache | None = None,
         groups: BlockGroups | None = None,
+        num_drafts: int = 0,
+        num_draft_slots: int = 0,
+        max_model_len: int = 0,
     ) -> None:
-        self.blocks = BlockLedger(num_blocks, block_size, hidden_states_per_block, cache, groups)
+        self.blocks = BlockLedger(
+            num_blocks,
+            block_size,
+            hidden_states_per_block,
+            cache,
+            groups,
+            num_draft_slots=num_draft_slots,
+            max_model_len=max_model_len,
+        )
         self.prefilling: dict[str, Sequence] = {}
-        self.decoding = Decoding()
+        self.decoding = Decoding(num_drafts)
         self.paused: dict[str, Sequence] = {}
         self.ending: dict[str, Sequence] = {}
         self.moving: dict[str, Sequence] = {}
@@ -67,6 +78,9 @@ class Running:
             else None,
             cache=cache,
             groups=BlockGroups(groups, config.max_model_len) if groups else None,
+            num_drafts=config.num_drafts,
+            num_draft_slots=config.num_draft_slots,
+            max_model_len=config.max_model_len,
         )
 
     def __len__(self) -> int:

@@ -13,8 +13,9 @@ Then a batch is decided for the moment when those in flight are expected to end,
 scheduler is a plain synchronous object: requests may come and go between any two calls.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack
 from macroserve.core.latency import LatencyModel, Work
@@ -23,6 +24,7 @@ from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.averages import Averages
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.corrections import correct_times, correct_tokens
 from macroserve.core.scheduler.engine_cache import EngineCache
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.in_flight import InFlight
@@ -73,7 +75,7 @@ class InstanceScheduler:
         self._costs = PromptCosts(latency, config.max_batch_tokens, self.averages, cache)
         self._phase = PhaseRecord()
         self._prefilled_s = 0.0
-        self._planned: tuple[Batch, Work, float] | None = None
+        self._planned: tuple[Batch, Work, float, Callable[[int], Work]] | None = None
         self.in_flight = InFlight()
 
     # -- requests in and out
@@ -169,7 +171,7 @@ class InstanceScheduler:
             phase=self._phase.current,
             phase_since_s=self._phase.since_s,
             prefilled_s=self._prefilled_s,
-            pace_s=self.averages.pace_s,
+            pace_s=self.averages.pace_s / self.running.decoding.speculation.emitted,
             decode_s=self.running.decoding.step_s(self.latency),
             inflow_tokens_per_s=self._inflow.tokens_per_s(now),
             preempted=preempted,
@@ -195,7 +197,7 @@ class InstanceScheduler:
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
             self.running.blocks.check()  # an idle instance has time for it
-        self._planned = batch, work, decided_s
+        self._planned = batch, work, decided_s, partial(inputs.work, plan)
         return batch
 
     def promise(self, batch: Batch, taken: BatchResult) -> None:
@@ -204,7 +206,9 @@ class InstanceScheduler:
         taken: prompt tokens that it computes, and tokens that come out unless a request ends first.
         """
         assert self._planned and self._planned[0] is batch, "the last batch decided"
-        _, work, decided_s = self._planned
+        _, work, decided_s, work_of = self._planned
+        if self.config.num_drafts:
+            work = work_of(taken.drafted)
         decoding = self.running.decoding
         flight = self.in_flight.begin(batch, taken, work, decided_s)
         flight.expected_gap_s = flight.ends_s - decoding.last_step_s
@@ -220,18 +224,11 @@ class InstanceScheduler:
         flight = self.in_flight.end(now)
         self._tally.iterations += 1
         self._take_time(flight.batch, flight.work, flight.taken, flight.elapsed_s)
-        decoding = self.running.decoding
-        if flight.taken.decoded:
-            decoding.correct_step(flight.expected_gap_s, flight.gap_s, flight.num_added)
-            decoding.last_step_s = self.in_flight.decoded_s
-        for begun in flight.first:
-            if begun.request_id in decoding:
-                decoding.correct_first_token(begun, now)
-            else:
-                begun.correct_first_token(now)
-        for request_id, num_tokens in more.items():
-            if seq := self.sequences.get(request_id):
-                self._emit(seq, num_tokens, now)
+        correct_times(flight, self.running, self.in_flight.decoded_s, now)
+        if self.config.num_drafts:
+            self.running.decoding.speculation.observe(flight, more, self.sequences)
+        for seq in correct_tokens(more, self.sequences, self.running, self.waiting, self._costs):
+            self._outgrow(seq)
         self._finish(finished, now)
 
     def update(self, batch: Batch, result: BatchResult, now: float) -> None:
@@ -314,8 +311,7 @@ class InstanceScheduler:
             self._prefill_pace.observe(sum(result.prefilled.values()), elapsed_s)
 
     def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
-        """Count the tokens computed and made by a batch; return the sequences with a first
-        token."""
+        """Count the tokens of a batch; return the sequences with a first token."""
         self.running.blocks.read_again()
         if batch.decodes:
             self.averages.observe_decodes(batch.predicted_s, max(1, result.decoded))
@@ -334,13 +330,14 @@ class InstanceScheduler:
 
     def _emit(self, seq: Sequence, num_tokens: int, now: float) -> None:
         """Count tokens of one sequence."""
+        decoding = self.running.decoding
         if seq.state is State.PREFILLING and num_tokens:
             self._start_decoding(seq)  # the first token shows that the prefill is complete
         if seq.state in (State.MOVING, State.PAUSED):
             seq.emit(num_tokens, now)
             if seq.state is State.PAUSED and seq.num_tokens >= seq.most_tokens:
                 self.running.complete(seq)
-        elif seq.state is State.DECODING and self.running.decoding.emit_one(seq, num_tokens, now):
+        elif seq.state is State.DECODING and decoding.change(seq, seq.emit, num_tokens, now):
             self._outgrow(seq)
 
     def _finish(self, finished: Iterable[str], now: float) -> None:

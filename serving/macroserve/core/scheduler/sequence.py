@@ -203,10 +203,15 @@ class Sequence:
             self.first_token_s = self.tpot_budget_until_s = now
             self.tpot_budget_until_s -= self.tpot_s
             self.patience_s = self.tpot_s if now <= self.deadline_s else -inf
+        self.correct_tokens(num_tokens)
+        self.pending_since_s = now
+
+    def correct_tokens(self, num_tokens: int) -> None:
+        """Count tokens that came together with the last ones that were counted; negative if fewer
+        came."""
         self.num_emitted += num_tokens
         self.num_tokens += num_tokens
         self.tpot_budget_until_s += num_tokens * self.tpot_s
-        self.pending_since_s = now
 
     def correct_first_token(self, now: float) -> None:
         """Set the time of the first token, which was counted before it came, to ``now``."""

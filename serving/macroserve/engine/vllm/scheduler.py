@@ -109,9 +109,11 @@ class MacroserveScheduler(AsyncScheduler):
                 piece_tokens=piece_tokens(self.vllm_config),
                 max_num_seqs=self.max_num_running_reqs,
                 # A round has a batch for each stage.
-                max_batch_tokens=self.max_num_scheduled_tokens * num_stages,
+                max_batch_tokens=self._batch_capacity() * num_stages,
                 chunk_tokens=CHUNK_TOKENS * num_stages,
                 max_model_len=self.max_model_len,
+                num_drafts=self.num_spec_tokens,
+                num_draft_slots=self._num_draft_slots(),
                 drop_late=options["drop_late"],
                 hidden_states_per_block=self._hybrid_blocks
                 and self._hybrid_blocks.hidden_states_per_block,
@@ -129,6 +131,19 @@ class MacroserveScheduler(AsyncScheduler):
         self._sender = StatusSender(options["status_path"])
         self._heart = Heart(self._sender, lambda: len(self.requests))
         self._push_status(time.monotonic())
+
+    def _batch_capacity(self) -> int:
+        """Return the tokens of a batch that leave the drafter's room for each sequence."""
+        spec, config = self.vllm_config.speculative_config, self.scheduler_config
+        each = spec.max_num_new_slots_for_drafting if spec else 0
+        left = config.max_num_batched_tokens - each * self.max_num_running_reqs
+        return min(self.max_num_scheduled_tokens, left)
+
+    def _num_draft_slots(self) -> int:
+        """Return the slots of a request beyond its tokens, each step in flight promised as one
+        token: drafted ones of these steps and the next, and those that the drafter writes ahead."""
+        num_steps = self.vllm_config.max_concurrent_batches
+        return num_steps * self.num_spec_tokens + self.num_lookahead_tokens
 
     # -- requests in and out
 
@@ -166,7 +181,8 @@ class MacroserveScheduler(AsyncScheduler):
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         now = time.monotonic()
         batch = self._batches.schedule(now)
-        is_first = self._begin(batch)
+        num_tokens = self._num_tokens(batch)
+        is_first = self._begin(batch, num_tokens)
         for request_id in batch.preempted:
             request = self.requests[request_id]
             # vLLM does not begin a preempted request again before its tokens in flight are out.
@@ -180,7 +196,7 @@ class MacroserveScheduler(AsyncScheduler):
         if self._hybrid_blocks:
             for prefill in batch.prefills:
                 self._hybrid_blocks.set_hidden(prefill.request_id, prefill.hidden)
-        output = self._schedule_exactly(batch, throttle_prefills)
+        output = self._schedule_exactly(batch, num_tokens, throttle_prefills)
         if self._hybrid_blocks:
             hidden = filter(self._hybrid_blocks.is_hidden, output.num_scheduled_tokens)
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
@@ -191,11 +207,23 @@ class MacroserveScheduler(AsyncScheduler):
         self._steps.append(_Step(output, tokens, batch.predicted_s, is_first))
         return output
 
-    def _begin(self, batch: Batch) -> bool:
+    def _num_tokens(self, batch: Batch) -> int:
+        """Return the tokens that the batch computes, drafted ones included."""
+        num_tokens = batch.num_tokens
+        if self.num_spec_tokens:
+            for request_id in batch.decodes:
+                request = self.requests[request_id]
+                num_tokens += request.num_tokens_with_spec + request.num_output_placeholders
+                num_tokens -= request.num_computed_tokens + 1
+            # vLLM adds drafted tokens to a prefill of one, which is then as long as a decode.
+            num_tokens += self.num_spec_tokens * sum(p.num_tokens == 1 for p in batch.prefills)
+        return min(num_tokens, self.max_num_scheduled_tokens)
+
+    def _begin(self, batch: Batch, num_tokens: int) -> bool:
         """Report the iteration to the heart before any part of it can take long. Return whether it
         is the first of its kind."""
         ids = (*batch.decodes, *(prefill.request_id for prefill in batch.prefills))
-        is_first = self._kinds.begin(batch.num_tokens, ids)
+        is_first = self._kinds.begin(num_tokens, ids)
         self._beat(batch.predicted_s, is_first)
         return is_first
 
@@ -212,20 +240,27 @@ class MacroserveScheduler(AsyncScheduler):
         beginning: ids of the prefills of which nothing was computed before.
         """
         scheduled = output.num_scheduled_tokens
+        num_drafted = {name: len(ids) for name, ids in output.scheduled_spec_decode_tokens.items()}
         prefilled: dict[str, int] = {}
         cached: dict[str, int] = {}
         emitted = {request_id: 0 for request_id in batch.decodes if request_id not in scheduled}
         for prefill in batch.prefills:
             request_id = prefill.request_id
             request = self.requests[request_id]
-            prefilled[request_id] = scheduled.get(request_id, 0)
+            num_tokens = scheduled.get(request_id, 0)
+            prefilled[request_id] = num_tokens - num_drafted.pop(request_id, 0)
             if request_id in beginning:
-                cached[request_id] = request.num_computed_tokens - prefilled[request_id]
+                cached[request_id] = request.num_computed_tokens - num_tokens
             if request_id in scheduled and not request.is_prefill_chunk:
                 emitted[request_id] = 1
-        return BatchResult(batch.predicted_s, prefilled, emitted, decoded=1, cached=cached)
+        drafted = sum(num_drafted.values())
+        return BatchResult(
+            batch.predicted_s, prefilled, emitted, decoded=1, drafted=drafted, cached=cached
+        )
 
-    def _schedule_exactly(self, batch: Batch, throttle_prefills: bool) -> SchedulerOutput:
+    def _schedule_exactly(
+        self, batch: Batch, num_tokens: int, throttle_prefills: bool
+    ) -> SchedulerOutput:
         """Let vLLM schedule the batch and nothing else.
 
         vLLM takes running requests in order, then waiting ones, each as whole as the budget
@@ -251,7 +286,7 @@ class MacroserveScheduler(AsyncScheduler):
             held_waiting.remove_requests(beginning)
         budget, max_active = self.max_num_scheduled_tokens, self.max_num_active_reqs
         self.running, self.waiting = chosen, FCFSRequestQueue(beginning)
-        self.max_num_scheduled_tokens = batch.num_tokens
+        self.max_num_scheduled_tokens = num_tokens
         self.max_num_active_reqs = max(0, max_active - len(held_running))
         try:
             return super().schedule(throttle_prefills)

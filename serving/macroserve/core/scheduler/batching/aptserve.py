@@ -42,7 +42,7 @@ def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Pla
     budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens)
     waiting = list(inputs.waiting)
     chosen = _chosen(waiting, _worths(*_waits(waiting), inputs), inputs, admission)
-    picks = admission.pick(budget - len(inputs.decoding), chosen=chosen)
+    picks = admission.pick(budget - inputs.tokens_of(len(inputs.decoding)), chosen=chosen)
     return Plan(picks, tuple(inputs.decoding), "decodes and a chunk of the chosen prompts")
 
 

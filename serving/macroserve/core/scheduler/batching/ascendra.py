@@ -21,14 +21,16 @@ def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     budget = inputs.config.max_batch_tokens
     if inputs.config.pool is Pool.LP:
         limit = min(LP_BATCH_LIMIT, inputs.config.max_num_seqs)
-        picks = admission.pick(budget - len(inputs.decoding), max_num_seqs=limit)
+        num_tokens = budget - inputs.tokens_of(len(inputs.decoding))
+        picks = admission.pick(num_tokens, max_num_seqs=limit)
         return Plan(picks, tuple(inputs.decoding), "decodes, then prefills by value")
 
     picks = admission.pick(budget, held_back_blocks=_held_back_blocks(inputs))
     room = budget - sum(pick.num_tokens for pick in picks)
-    if room >= len(inputs.decoding):
+    if room >= inputs.tokens_of(len(inputs.decoding)):
         return Plan(picks, tuple(inputs.decoding), "prefills, then decodes")
-    urgent = sorted(inputs.decoding.values(), key=lambda seq: seq.tpot_budget_until_s)[:room]
+    urgent = sorted(inputs.decoding.values(), key=lambda seq: seq.tpot_budget_until_s)
+    urgent = urgent[: room // inputs.tokens_of(1)]
     return Plan(picks, tuple(seq.request_id for seq in urgent), "prefills leave few decodes room")
 
 

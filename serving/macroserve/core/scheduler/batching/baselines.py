@@ -38,5 +38,5 @@ def chunked_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def _filled(num_tokens: int, inputs: IterationInputs, admission: Admission) -> Plan:
-    picks = admission.pick(num_tokens - len(inputs.decoding))
+    picks = admission.pick(num_tokens - inputs.tokens_of(len(inputs.decoding)))
     return Plan(picks, tuple(inputs.decoding), "decodes and a chunk of prefill")

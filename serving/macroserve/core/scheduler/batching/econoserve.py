@@ -39,7 +39,8 @@ def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """
     resumes = _responses(inputs)
     decodes = (*inputs.decoding, *[resume.seq.request_id for resume in resumes])
-    budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens) - len(decodes)
+    budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens)
+    budget -= inputs.tokens_of(len(decodes))
     taken = sum([resume.num_blocks for resume in resumes if resume.lender is None])
     if len(resumes) < len(inputs.running.paused):
         # Other responses wait for memory, so prompts get only the unused part of the reserve.

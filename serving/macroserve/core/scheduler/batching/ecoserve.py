@@ -16,7 +16,7 @@ def ecoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if config.strategy.mean_slack:
         saved_s = inputs.decoding.saved_tpot_mean_s(inputs.now)
     else:
-        saved_s = inputs.decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_s)
+        saved_s = inputs.decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_token_s)
     paid = _within(saved_s, inputs, admission, picks)
     phase, reason = next_phase(
         inputs.phase,

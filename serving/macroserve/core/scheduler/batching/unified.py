@@ -57,11 +57,14 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     decodes, limit = tuple(inputs.decoding), inputs.config.max_batch_tokens
     if not decodes:
         return Plan(admission.pick(limit), (), "nothing to decode")
+    left = limit - inputs.tokens_of(len(decodes))
     if inputs.starved:
-        return Plan(admission.pick(limit - len(decodes)), decodes, "prompts have waited too long")
+        return Plan(admission.pick(left), decodes, "prompts have waited too long")
     if not (inputs.waiting or inputs.running.prefilling):
         return Plan((), decodes, "nothing to prefill")
-    target_s, error = inputs.decoding.min_tpot_s, inputs.latency.error_factor
+    speculation, error = inputs.decoding.speculation, inputs.latency.error_factor
+    # A step gives each decode so many tokens.
+    target_s = inputs.decoding.min_tpot_s * speculation.emitted
     even_s = min(error * inputs.decode_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
     budget_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * _spendable_s(inputs, target_s)
     budget_s = min(budget_s, MAX_STEP_TPOTS * target_s)
@@ -73,12 +76,13 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
         limit,
         num_decodes=len(decodes),
         decode_context=inputs.decoding.num_tokens,
+        num_drafted=len(decodes) * speculation.drafted,
     )
     if chunk < MIN_CHUNK_TOKENS:
         return Plan((), decodes, "slack does not pay for prefill", slack_exhausted=True)
     growth = int(GROWTH_SHARE * inputs.running.blocks.mean_blocks_for(inputs.running.num_remaining))
     picks = admission.pick(
-        min(chunk, limit - len(decodes)),
+        min(chunk, left),
         held_back_blocks=growth,
         least_tokens=MIN_PIECE_TOKENS,
     )
@@ -91,7 +95,7 @@ def _spendable_s(inputs: IterationInputs, target_s: float) -> float:
     return inputs.decoding.spendable_s(
         SPENDING_SHARE,
         inputs.now,
-        error * inputs.decode_s,
-        pace_s=error * max(inputs.pace_s, inputs.decode_s),
+        error * inputs.decode_token_s,
+        pace_s=error * max(inputs.pace_s, inputs.decode_token_s),
         most_s=MAX_STEP_TPOTS * target_s / SAVED_SHARE,
     )
