@@ -266,9 +266,34 @@ SENTENCES = [
         "vLLM (did you mean tensor_parallel_size?).",
     ),
     (
-        edited(("spec.engine.args.speculativeConfig", {"method": "ngram"})),
-        "spec.engine.args has the key 'speculativeConfig', which must be left out, because the "
-        "scheduler gives each running request one token of a step.",
+        edited(("spec.engine.args.specMethod", "ngram")),
+        "spec.engine.args has the key 'specMethod', which must be left out, because "
+        "spec.engine.args.speculativeConfig decides it.",
+    ),
+    (
+        edited(("spec.engine.args.speculativeConfig", "ngram")),
+        "spec.engine.args is a mapping, must be a mapping whose speculative_config is a mapping.",
+    ),
+    (
+        edited(
+            ("spec.engine.type", "Emulated"),
+            ("spec.engine.args.speculativeConfig", {"method": "mtp"}),
+        ),
+        "spec.engine.args is a mapping, must be a mapping without speculativeConfig, because "
+        "an Emulated engine drafts no tokens.",
+    ),
+    (
+        edited(
+            ("spec.engine.hybridCache", "On"),
+            ("spec.engine.args.speculativeConfig", {"method": "mtp"}),
+        ),
+        "spec.engine.args is a mapping, must be a mapping without speculativeConfig if "
+        "spec.engine.hybridCache is On.",
+    ),
+    (
+        edited(("spec.engine.args.speculativeConfig", {"num_speculative_tokens": 32})),
+        "spec.engine.args is a mapping, must be such that spec.engine.maxBatchTokens, which is "
+        "2048, has room for 1 + num_speculative_tokens of each of the 64 spec.engine.maxNumSeqs.",
     ),
     (
         edited(("spec.engine.args.additionalConfig", {})),

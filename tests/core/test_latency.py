@@ -77,6 +77,7 @@ def test_prediction_with_added_work_never_falls(numbers, decodes, context, token
         latency.work(((tokens + 100, before),), decodes, decodes * context),
         latency.work(((tokens, before + 100),), decodes, decodes * context),
         latency.work(((tokens, before),), decodes + 1, decodes * context + context),
+        latency.work(((tokens, before),), decodes, decodes * context, num_drafted=2 * decodes),
     ):
         assert latency.predict(more) >= less >= FLOOR_S
 
@@ -86,18 +87,21 @@ def test_prediction_with_added_work_never_falls(numbers, decodes, context, token
     st.floats(-0.1, 1.5),
     st.integers(1, 8192),
     st.integers(0, 4000),
-    st.integers(0, 64),
+    st.integers(1, 64),
     st.integers(0, 60000),
+    st.floats(0, 256),
 )
 def test_prefill_tokens_within_a_budget_are_the_most_that_fit(
-    numbers, budget_s, limit, context, decodes, decode_context
+    numbers, budget_s, limit, context, decodes, decode_context, drafted
 ):
     latency = LatencyModel(CODELLAMA_34B, A100, numbers)
 
     def step_s(tokens):
-        return latency.predict(latency.work(((tokens, context),), decodes, decode_context))
+        work = latency.work(((tokens, context),), decodes, decode_context, 0, drafted)
+        return latency.predict(work)
 
-    tokens = latency.prefill_tokens_within(budget_s, limit, context, decodes, decode_context)
+    beside = (decodes, decode_context, drafted)
+    tokens = latency.prefill_tokens_within(budget_s, limit, context, *beside)
     assert 0 <= tokens <= limit
     if tokens:
         assert step_s(tokens) <= max(budget_s, FLOOR_S) * (1 + 1e-9)

@@ -49,6 +49,8 @@ def cell(
     attained: int = 0,
     prompt_tokens: int = 0,
     cached_tokens: int = 0,
+    decodes: int = 0,
+    decoded_tokens: int = 0,
     **view: Any,
 ) -> CellReport:
     """Return the report of a cell of the instances with these numbers; instance-0 is high
@@ -74,6 +76,8 @@ def cell(
         recent_attained=attained,
         recent_prompt_tokens=prompt_tokens,
         recent_cached_tokens=cached_tokens,
+        recent_decodes=decodes,
+        recent_decoded_tokens=decoded_tokens,
     )
 
 

@@ -30,14 +30,16 @@ DECIDED_BY = {
     "worker_extension_cls": "spec.engine.hybridCache",
     "scheduler_cls": "spec.scheduling.strategy",
     "scheduling_policy": "spec.scheduling.strategy",
+    "spec_method": "spec.engine.args.speculativeConfig",
+    "spec_model": "spec.engine.args.speculativeConfig",
+    "spec_tokens": "spec.engine.args.speculativeConfig",
     "enable_chunked_prefill": "spec.scheduling.strategy",
 }
 """vLLM engine arguments that a manifest cannot set, and the field that decides each."""
 
 UNSERVED = {
     **dict.fromkeys(
-        ("speculative_config", "spec_method", "spec_model", "spec_tokens", "diffusion_config"),
-        "the scheduler gives each running request one token of a step",
+        ("diffusion_config",), "the scheduler gives each running request a next token in a step"
     ),
     **dict.fromkeys(("default_mm_loras",), "a request names its adapter as its model"),
     **dict.fromkeys(

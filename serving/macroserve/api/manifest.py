@@ -172,6 +172,26 @@ class Engine(Part):
             raise must_be(f"at least spec.engine.maxNumSeqs, which is {num_seqs}")
         return tokens
 
+    @field_validator("args")
+    @classmethod
+    def _room_for_drafts(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if not (speculation := args.get("speculative_config")):
+            return args
+        if info.data.get("type") == "Emulated":
+            raise must_be(
+                "a mapping without speculativeConfig, because an Emulated engine drafts no tokens"
+            )
+        if info.data.get("hybrid_cache") == "On":
+            raise must_be("a mapping without speculativeConfig if spec.engine.hybridCache is On")
+        num_seqs, tokens = info.data.get("max_num_seqs", 1), info.data.get("max_batch_tokens", 1)
+        num_drafts = speculation.get("num_speculative_tokens", 0)
+        if isinstance(num_drafts, int) and num_seqs * (1 + num_drafts) > tokens:
+            raise must_be(
+                f"such that spec.engine.maxBatchTokens, which is {tokens}, has room for "
+                f"1 + num_speculative_tokens of each of the {num_seqs} spec.engine.maxNumSeqs"
+            )
+        return args
+
 
 class SloTargets(Part):
     """SLO targets are the latency targets of a request, and the share of requests that should meet

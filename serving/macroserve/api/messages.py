@@ -269,6 +269,8 @@ class CellReport(msgspec.Struct, frozen=True):
     """Routing decisions so far, by reason."""
     recent_prompt_tokens: int = 0
     recent_cached_tokens: int = 0
+    recent_decodes: int = 0
+    recent_decoded_tokens: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):

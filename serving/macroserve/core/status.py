@@ -62,7 +62,7 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     saved_tpot_p10_s: float | None = None
     """Tenth percentile of the same slack, seconds; None if none decodes."""
     decode_step_s: float = 0.0
-    """Predicted time of a step with all decodes and nothing else, seconds."""
+    """Predicted time per token of a step with all decodes and nothing else, seconds."""
     prefill_s_per_token: float = 0.0
     """Predicted time per prompt token of a full batch, seconds."""
     queue_s_per_token: float = 0.0
@@ -88,6 +88,10 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     """Prompt tokens of the requests begun so far; those of a preempted one count again."""
     cached_tokens: int = 0
     """Those of them that the prefix cache had."""
+    decodes: int = 0
+    """Decodes of a speculating engine so far, one for each request and step."""
+    decoded_tokens: int = 0
+    """Tokens that came out of them."""
 
 
 UNHEARD = InstanceStatus(seq=-1, draining=True)
@@ -160,3 +164,8 @@ class CellView(msgspec.Struct, frozen=True):
     falls."""
     cached_tokens: int = 0
     """Those of them that prefix caches had; never falls."""
+    decodes: int = 0
+    """Decodes of speculating engines since its scheduler began, as an instance counts them; never
+    falls."""
+    decoded_tokens: int = 0
+    """Tokens that came out of them; never falls."""

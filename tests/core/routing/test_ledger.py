@@ -197,19 +197,25 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         "attained": 6,
         "prompt_tokens": 0,
         "cached_tokens": 0,
+        "decodes": 0,
+        "decoded_tokens": 0,
     }
 
 
-def test_cell_view_counts_prompt_tokens_and_hits_since_an_instance_joined() -> None:
-    def status(seq: int, prompt: int, cached: int) -> InstanceStatus:
-        return msgspec.structs.replace(STATUS, seq=seq, prompt_tokens=prompt, cached_tokens=cached)
+@pytest.mark.parametrize(
+    ("all_of_them", "some"), [("prompt_tokens", "cached_tokens"), ("decoded_tokens", "decodes")]
+)
+def test_cell_view_counts_since_an_instance_joined(all_of_them: str, some: str) -> None:
+    def status(seq: int, num_all: int, num_some: int) -> InstanceStatus:
+        counts = {all_of_them: num_all, some: num_some}
+        return msgspec.structs.replace(STATUS, seq=seq, **counts)
 
     ledger = ledger_of("a", "b", status=status(1, 1000, 900))
     ledger.observe("a", status(2, 1100, 960), now=1.0)
     ledger.observe("b", status(2, 1050, 910), now=1.0)
     ledger.remove("a")
     cell = ledger.cell_view("cell-0")
-    assert (cell.prompt_tokens, cell.cached_tokens) == (150, 70)
+    assert (getattr(cell, all_of_them), getattr(cell, some)) == (150, 70)
 
 
 def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:

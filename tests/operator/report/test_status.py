@@ -83,7 +83,7 @@ def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
 BUSY = reconcile_result(
     observation(
         pods=(pod(0), pod(1), replace(pod(2), ready=False, problem=PROBLEM)),
-        report=Report((cell("cell-0", 0, 1, finished=3, attained=1, prompt_tokens=8),)),
+        report=Report((cell("cell-0", 0, 1, finished=3, attained=1, prompt_tokens=8, decodes=1),)),
         ingress=Server(0, 2),
     ),
     target(5, change=CHANGE),
@@ -136,6 +136,21 @@ def test_status_hit_ratio_sums_all_cells(
     )
     found = status(reconcile_result(observation(report=Report(cells))), ())
     assert found.get("prefixCacheHitRatio") == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [([(0, 0)], None), ([(100, 100)], "1.00"), ([(70, 200), (0, 0)], "2.85")],
+)
+def test_status_accepted_tokens_are_those_of_all_cells(
+    counts: list[tuple[int, int]], expected: str | None
+) -> None:
+    cells = tuple(
+        cell(f"cell-{number}", decodes=decodes, decoded_tokens=num_tokens)
+        for number, (decodes, num_tokens) in enumerate(counts)
+    )
+    found = status(reconcile_result(observation(report=Report(cells))), ())
+    assert found.get("acceptedTokensPerStep") == expected
 
 
 def test_crd_status_fields_are_all_reported() -> None:

@@ -56,7 +56,13 @@ def test_merged_pages_keep_strange_label_values() -> None:
 def test_metrics_of_cells_have_their_figures() -> None:
     cell = CellView("cell-0", ("a", "b"), ("b",), num_waiting=3, num_running=4, num_blocks=10)
     cell = msgspec.structs.replace(
-        cell, num_prefilling=1, num_decoding=3, prompt_tokens=70, cached_tokens=50
+        cell,
+        num_prefilling=1,
+        num_decoding=3,
+        prompt_tokens=70,
+        cached_tokens=50,
+        decodes=30,
+        decoded_tokens=80,
     )
     page = cell_page([messages.CellSummary(cell, late=True)], {"namespace": "ns"})
     values = samples(page)
@@ -70,6 +76,8 @@ def test_metrics_of_cells_have_their_figures() -> None:
     assert values["macroserve_cell_late", labels] == 1
     assert values["macroserve_cell_prompt_tokens_total", labels] == 70
     assert values["macroserve_cell_prompt_tokens_cached_total", labels] == 50
+    assert values["macroserve_cell_decodes_total", labels] == 30
+    assert values["macroserve_cell_decoded_tokens_total", labels] == 80
     assert "# TYPE macroserve_cell_prompt_tokens_cached_total counter" in page
     assert "_created" not in page, "the counts are older than the page"
 

@@ -24,6 +24,7 @@ _FIGURES = (
     "running",
     "attainment",
     "prefixCacheHitRatio",
+    "acceptedTokensPerStep",
 )
 
 Status = Mapping[str, Any]

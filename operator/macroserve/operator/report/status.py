@@ -37,6 +37,7 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
         "hybridCache": _told(i.hybrid_cache for c in observation.cells for i in c.instances),
         "prefixCaching": _told(i.prefix_caching for c in observation.cells for i in c.instances),
         "prefixCacheHitRatio": _hit_ratio(observation.cells),
+        "acceptedTokensPerStep": _accepted_tokens(observation.cells),
         "endpoint": f"http://{observation.name}.{observation.namespace}.svc:{names.PUBLIC_PORT}/v1",
         "cells": cells,
         "scalingHistory": _history(observation.status, target.change),
@@ -115,6 +116,14 @@ def _hit_ratio(cells: Sequence[CellReport]) -> str | None:
     """
     cached = sum(report.recent_cached_tokens for report in cells)
     return _ratio(cached, sum(report.recent_prompt_tokens for report in cells))
+
+
+def _accepted_tokens(cells: Sequence[CellReport]) -> str | None:
+    """Return the mean tokens that a step of the last minute gave a request, rounded down, or None
+    if no engine that speculates decoded.
+    """
+    num_tokens = sum(report.recent_decoded_tokens for report in cells)
+    return _ratio(num_tokens, sum(report.recent_decodes for report in cells))
 
 
 def _ratio(part: int, whole: int) -> str | None:

@@ -53,6 +53,7 @@ class CellLedger:
         self._last: RouteDecision | None = None
         self._adapters = AdapterRecord()
         self._finished = self._attained = self._prompt_tokens = self._cached_tokens = 0
+        self._decodes = self._decoded_tokens = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
@@ -112,6 +113,8 @@ class CellLedger:
             self._attained += status.attained - view.status.attained
             self._prompt_tokens += status.prompt_tokens - view.status.prompt_tokens
             self._cached_tokens += status.cached_tokens - view.status.cached_tokens
+            self._decodes += status.decodes - view.status.decodes
+            self._decoded_tokens += status.decoded_tokens - view.status.decoded_tokens
         self._views[name] = replace(view, status=status, as_of_s=now)
         return True
 
@@ -192,6 +195,8 @@ class CellLedger:
             attained=self._attained,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
+            decodes=self._decodes,
+            decoded_tokens=self._decoded_tokens,
         )
 
     def _drop_all_at(self, name: str) -> None:

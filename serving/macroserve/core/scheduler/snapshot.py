@@ -71,7 +71,7 @@ def snapshot(
         phase_prefill_s=max(phase_prefill_s, one_batch_s) if phase_prefill_s else 0.0,
         saved_tpot_mean_s=saved_mean_s if saves else None,
         saved_tpot_p10_s=decoding.saved_tpot_s(0.1, now) if saves else None,
-        decode_step_s=decoding.step_s(latency),
+        decode_step_s=decoding.step_s(latency) / decoding.speculation.emitted,
         prefill_s_per_token=prefill_s_per_token,
         queue_s_per_token=pace.s_per_token(prefill_s_per_token),
         remaining_tokens=waiting.predicted_tokens + running.num_remaining,
@@ -86,4 +86,6 @@ def snapshot(
         iterations=tally.iterations,
         prompt_tokens=tally.prompt_tokens,
         cached_tokens=tally.cached_tokens,
+        decodes=decoding.speculation.num_decodes,
+        decoded_tokens=decoding.speculation.num_emitted,
     )

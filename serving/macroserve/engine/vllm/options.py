@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
+from importlib.util import find_spec
 from typing import Any, get_args
 
 import torch
@@ -68,6 +69,7 @@ def _of_their_classes(args: dict[str, Any]) -> dict[str, Any]:
 def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -> AsyncEngineArgs:
     """Return the arguments of one instance's engine. Raises ValueError for settings that the
     adapter cannot serve."""
+    _check_drafter(settings.args.get("speculative_config") or {})
     on_cpu = current_platform.is_cpu()
     return AsyncEngineArgs(
         **{
@@ -155,6 +157,16 @@ def _rank(name: str, source: str) -> int:
         return rank_of(Path(get_adapter_absolute_path(source)))
     except (OSError, ValueError) as error:
         raise ValueError(f"adapter {name} is {source}, but {error}") from error
+
+
+def _check_drafter(speculation: dict[str, Any]) -> None:
+    """Raise ValueError for a drafter that this environment cannot run."""
+    names = {speculation.get("method"), speculation.get("model")}
+    if names & {"ngram", "[ngram]"} and find_spec("numba") is None:
+        raise ValueError(
+            "engine.args.speculativeConfig with method ngram needs the Python package numba, which "
+            "is not installed here; name a draft model, or use an image with numba"
+        )
 
 
 def _max_logprobs(settings: EngineSettings) -> int:

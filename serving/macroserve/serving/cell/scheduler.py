@@ -249,6 +249,8 @@ class CellScheduler:
             dict(self._decisions),
             cell.prompt_tokens - before.prompt_tokens,
             cell.cached_tokens - before.cached_tokens,
+            cell.decodes - before.decodes,
+            cell.decoded_tokens - before.decoded_tokens,
         )
 
     async def load(self) -> LoadReport:

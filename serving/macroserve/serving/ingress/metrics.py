@@ -154,6 +154,8 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
     counters = {
         "prompt_tokens": counter("prompt_tokens", "Prompt tokens that instances have begun"),
         "cached_tokens": counter("prompt_tokens_cached", "Of those, tokens that prefix caches had"),
+        "decodes": counter("decodes", "Decodes of speculating engines, by request and step"),
+        "decoded_tokens": counter("decoded_tokens", "Tokens that came out of those"),
     }
     for summary in summaries:
         cell = summary.cell

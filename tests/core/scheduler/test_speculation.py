@@ -1,0 +1,200 @@
+"""Decodes of a speculating engine get several tokens of a step, of which one is promised."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from support.batch_executor import AheadExecutor
+from support.linear_latency import LinearLatency
+
+from macroserve.core.batch import BatchResult
+from macroserve.core.request import Slo
+from macroserve.core.scheduler.blocks import BlockLedger
+from macroserve.core.scheduler.sequence import State
+from macroserve.core.status import Pool
+from macroserve.core.strategies import STRATEGIES
+
+NUM_DRAFTS = 3
+LOOKAHEAD = 2
+"""Slots that the drafter writes beyond the drafted tokens."""
+
+
+class SpeculatingExecutor(AheadExecutor):
+    """The executor accepts some of the drafted tokens of each decode, at random."""
+
+    def __init__(self, *args, seed=0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.random = random.Random(seed)
+        self.tokens = []
+
+    def take(self, batch, missing, skip_decodes):
+        taken = super().take(batch, missing, skip_decodes)
+        return replace(taken, drafted=NUM_DRAFTS * len(batch.decodes))
+
+    def settle(self):
+        batch, decided_s, promised = self.flights.popleft()
+        self.last_end_s = max(decided_s, self.last_end_s) + self.elapsed_s(batch)
+        self.now = max(self.now, self.last_end_s)
+        come, more = {}, {}
+        for request_id, num in promised.items():
+            come[request_id] = num
+            if request_id in batch.decodes and request_id not in self.ended:
+                left = self.lengths[request_id] - self.seen[request_id]
+                come[request_id] = min(1 + self.random.randint(0, NUM_DRAFTS), left)
+                self.tokens.append(come[request_id])
+                if extra := come[request_id] - 1:
+                    more[request_id] = extra
+                    self.emitted[request_id] += extra
+                    if self.computed[request_id]:  # else it lost its cache meanwhile
+                        self.computed[request_id] += extra
+        self.scheduler.settle(self.come_out(come), more, self.now)
+
+    def check_batch(self, batch):
+        super().check_batch(batch)
+        num_drafted = NUM_DRAFTS * len(batch.decodes)
+        assert batch.num_tokens + num_drafted <= self.scheduler.config.max_batch_tokens
+
+    def check_room(self, request_id, num_tokens):
+        config = self.scheduler.config
+        held = self.scheduler.running.blocks.held_by(request_id)
+        needed = self.computed[request_id] + num_tokens + (self.ahead + 1) * NUM_DRAFTS + LOOKAHEAD
+        room = held * config.block_size
+        assert min(needed, config.max_model_len) <= room, f"{request_id} outruns its blocks"
+
+
+@pytest.fixture
+def make_speculating(make_scheduler):
+    def make(name="unified", ahead=0, **fields):
+        slots = (ahead + 1) * NUM_DRAFTS + LOOKAHEAD
+        return make_scheduler(name, num_drafts=NUM_DRAFTS, num_draft_slots=slots, **fields)
+
+    return make
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_requests_that_get_several_tokens_of_a_step_all_end(
+    name, ahead, make_speculating, make_request
+):
+    """Memory is short, so that some are preempted while tokens are in flight."""
+    rnd = random.Random(5)
+    lengths = {f"r{i}": rnd.randint(1, 60) for i in range(24)}
+    scheduler = make_speculating(name, ahead, num_blocks=24, max_model_len=300, block_size=16)
+    executor = SpeculatingExecutor(scheduler, lengths, ahead=ahead)
+    for request_id, length in lengths.items():
+        executor.add(make_request(request_id, 0.0, rnd.randint(1, 200), length + rnd.randint(0, 9)))
+    executor.drain()
+    assert executor.seen == lengths
+    status = scheduler.status(executor.now)
+    assert (status.decodes, status.decoded_tokens) == (len(executor.tokens), sum(executor.tokens))
+
+
+def begin(scheduler, now, drafted=0, **emitted):
+    batch = scheduler.schedule(now)
+    prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
+    scheduler.promise(batch, BatchResult(0.0, prefilled, emitted, decoded=1, drafted=drafted))
+    return batch
+
+
+def test_mean_tokens_of_a_step_are_learned(make_speculating, make_request):
+    scheduler = make_speculating()
+    scheduler.add_request(make_request("r", new=1000), 0.0)
+    begin(scheduler, 0.0, r=1)
+    scheduler.settle((), {}, 0.1)
+    speculation = scheduler.running.decoding.speculation
+    assert (speculation.drafted, speculation.emitted) == (NUM_DRAFTS, 1.0)
+    for step in range(600):
+        begin(scheduler, step, drafted=2)
+        scheduler.settle((), {"r": step % 2}, step + 0.1)
+    assert (speculation.drafted, speculation.emitted) == pytest.approx((2.0, 1.5), rel=1e-3)
+
+
+def test_tokens_that_come_together_with_the_promised_one_are_not_slow(
+    make_speculating, make_request
+):
+    scheduler = make_speculating()
+    scheduler.add_request(make_request("r", slo=Slo(9.0, 0.1, tbt_s=0.5)), 0.0)
+    begin(scheduler, 0.0, r=1)
+    for step in range(4):
+        begin(scheduler, 0.1 + 0.4 * step, drafted=NUM_DRAFTS)
+        scheduler.settle((), {"r": 2} if step else {}, 0.1 + 0.4 * step)
+    seq = scheduler.running.decoding["r"]
+    assert (seq.num_emitted, seq.num_slow) == (1 + 4 + 2 * 3, 0)
+
+
+def test_tokens_beyond_the_promised_ones_of_a_preempted_request_are_computed_again(
+    make_scheduler, make_request
+):
+    scheduler = make_scheduler("sarathi", num_blocks=6, block_size=8, num_drafts=NUM_DRAFTS)
+    for name in ("old", "young"):
+        scheduler.add_request(make_request(name, 0.0, 15, 17), 0.0)
+    begin(scheduler, 0.0, old=1, young=1)
+    for _ in range(8):
+        begin(scheduler, 0.1)
+        scheduler.settle((), {}, 0.1)
+    assert begin(scheduler, 0.1).preempted == ("young",)
+    seq, waiting_tokens = scheduler.sequences["young"], scheduler.waiting.num_tokens
+    scheduler.settle((), {"young": 2}, 0.2)
+    assert seq.state is State.WAITING
+    assert (seq.num_prompt, scheduler.waiting.num_tokens) == (15 + 9 + 2, waiting_tokens + 2)
+
+
+def test_complete_request_gets_the_tokens_beyond_the_promised_ones(make_speculating, make_request):
+    scheduler = make_speculating()
+    scheduler.add_request(make_request("r", new=3), 0.0)
+    begin(scheduler, 0.0, r=1)
+    scheduler.settle((), {}, 0.1)
+    begin(scheduler, 0.1)
+    begin(scheduler, 0.1)  # needless, if the drafted token of the one before is accepted
+    seq = scheduler.sequences["r"]
+    assert seq.state is State.ENDING
+    scheduler.settle(("r",), {"r": 1}, 0.2)
+    assert (seq.state, seq.num_emitted) == (State.FINISHED, 3)
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(11, 1), (12, 2), (27, 2), (28, 3), (48, 3)])
+def test_blocks_have_slots_for_drafted_tokens_within_the_longest_request(tokens, blocks):
+    ledger = BlockLedger(10, 16, num_draft_slots=5, max_model_len=48)
+    assert ledger.blocks_for(tokens) == blocks
+    ledger.grant("a", blocks)
+    assert tokens <= ledger.room("a")
+    assert ledger.blocks_for(ledger.room("a")) == blocks
+
+
+def test_blocks_of_many_requests_together_have_no_slots_for_drafted_tokens():
+    assert BlockLedger(10, 16, num_draft_slots=5, max_model_len=48).blocks_for(64) == 4
+
+
+def test_batch_has_room_for_the_drafted_tokens_of_each_sequence(make_config):
+    make_config(max_batch_tokens=64, max_num_seqs=16, num_drafts=NUM_DRAFTS)
+    with pytest.raises(ValueError, match="must leave 4 tokens for each sequence: got 63"):
+        make_config(max_batch_tokens=63, max_num_seqs=16, num_drafts=NUM_DRAFTS)
+
+
+@pytest.mark.parametrize("name", ["sarathi", "vllm", "ascendra", "econoserve", "aptserve-s"])
+def test_prompts_get_what_drafted_tokens_leave_of_a_batch(name, make_step):
+    plans = []
+    for drafted in (0, 3):
+        step = make_step(name, [0.2] * 8, waiting=(4000,), pool=Pool.LP, latency=LinearLatency(0.0))
+        step.inputs.decoding.speculation.drafted = float(drafted)
+        plans.append(sum(pick.num_tokens for pick in step.plan().picks))
+    assert plans[0] - plans[1] == 3 * 8
+
+
+def test_unified_lets_a_step_take_the_time_of_all_its_tokens(make_step):
+    """The target is 0.1 s a token, and nothing is saved: 80 ms, and twice that for two tokens."""
+    picked = []
+    for emitted in (1.0, 2.0):
+        step = make_step("unified", [0.0], waiting=(4000,), latency=LinearLatency(0.01))
+        step.inputs.decoding.speculation.emitted = emitted
+        picked.append(sum(pick.num_tokens for pick in step.plan().picks))
+    assert picked[1] - picked[0] >= 79
+
+
+def test_ecoserve_gives_no_request_up_that_several_tokens_of_a_step_bring_in_time(make_step):
+    """It is late by 1 s, and a step of 0.15 s gives it two tokens, of 0.1 s each."""
+    step = make_step("ecoserve", [-1.0], latency=LinearLatency(0.148))
+    decoding, inputs = step.inputs.decoding, step.inputs
+    assert decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_token_s) == float("inf")
+    decoding.speculation.emitted = 2.0
+    assert decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_token_s) == pytest.approx(-1.0)
