@@ -34,6 +34,13 @@ def test_figures_are_reported_by_size(settings: EngineSettings) -> None:
     assert figures["engine.ahead.8_4"] > 0.95
 
 
+def test_steps_with_drafted_tokens_are_hardly_more_than_stock_ones(
+    settings: EngineSettings,
+) -> None:
+    figures = engine_steps.measure_speculation(settings)
+    assert 0.9 < figures["engine.spec.steps_ratio"] <= 1.05
+
+
 @pytest.mark.parametrize("scheduler", [AsyncScheduler, MacroserveScheduler])
 def test_steps_decode_all_seats_while_others_wait(
     settings: EngineSettings, scheduler: type[AsyncScheduler]

@@ -88,8 +88,15 @@ class InstanceEngine(OfflineEngine):
         super().__init__(llm)
         self.scheduler = llm.engine_core.engine_core.scheduler
         self._leaving: list[float] = []
-        self._make_room = self._running.make_room
-        self._running.make_room = self._preempting
+        self._watch()
+
+    def use(self, name: str) -> None:
+        """Let another strategy decide the steps of an engine that has no request."""
+        before = self.policy
+        config = replace(before.config, strategy=strategy(name))
+        record = self.scheduler._cache_record
+        self.scheduler.policy = InstanceScheduler(config, before.latency, record)
+        self._watch()
 
     def preempt(self, which: float) -> None:
         """Make one running request give up its cache in the next iteration. `which` is from 0 to
@@ -140,6 +147,10 @@ class InstanceEngine(OfflineEngine):
             row, blocks = batch.req_id_to_index.get(request.request_id), owned[request.request_id]
             if row is not None:
                 assert table[row, : len(blocks)].tolist() == [b.block_id for b in blocks]
+
+    def _watch(self) -> None:
+        self._make_room = self._running.make_room
+        self._running.make_room = self._preempting
 
     def _preempting(self) -> list[Sequence]:
         preempted = self._make_room()

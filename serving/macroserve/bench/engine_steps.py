@@ -1,4 +1,5 @@
-"""Compare the CPU time of a step's scheduling with that of vLLM's own scheduler."""
+"""Compare steps with those of vLLM's own scheduler: the CPU time of scheduling one, and their
+number with speculative decoding."""
 
 from dataclasses import replace
 from statistics import median
@@ -17,6 +18,9 @@ NUM_STEPS = 20
 """Steps of each scheduler in a round."""
 PROMPT_TOKENS, MAX_NEW_TOKENS = 64, 3000
 SLO = Slo(ttft_s=600.0, tpot_s=1.0)
+NUM_DRAFTS = 3
+NUM_SPECULATING = 200
+"""Number of requests with drafted tokens, of which 64 run at a time."""
 
 
 def measure(
@@ -40,6 +44,20 @@ def measure(
         figures[f"engine.ahead.{name}"] = ours.ahead
         figures[f"engine.step_cpu_ratio.{name}"] = median(own / theirs for theirs, own in rounds)
     return figures
+
+
+def measure_speculation(settings: EngineSettings) -> dict[str, float]:
+    """Return the steps that our scheduler takes for some requests with drafted tokens, divided by
+    those that vLLM's takes."""
+    draft = {"method": "draft_model", "model": settings.model, "num_speculative_tokens": NUM_DRAFTS}
+    speculating = replace(enlarged(settings, 64), args={"speculative_config": draft})
+    num_steps: list[int] = []
+    for scheduler in (MacroserveScheduler, AsyncScheduler):
+        run = DryRun(speculating, scheduler)
+        for number in range(NUM_SPECULATING):
+            run.add(PROMPT_TOKENS + number % 7 * PROMPT_TOKENS, 20 + number % 11 * 10)
+        num_steps.append(run.run_out())
+    return {"engine.spec.steps_ratio": num_steps[0] / num_steps[1]}
 
 
 def enlarged(settings: EngineSettings, max_num_seqs: int) -> EngineSettings:

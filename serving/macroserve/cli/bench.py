@@ -116,12 +116,13 @@ def hybrid(json_file: JsonFile = None) -> None:
 
 @bench.command()
 def engine(json_file: JsonFile = None) -> None:
-    """Compare the engine with stock vLLM: CPU time of a step's scheduling, steps of a pipeline,
-    prefix caches, adapters, models of several kinds."""
+    """Compare the engine with stock vLLM: CPU time of a step's scheduling, steps of a pipeline and
+    of speculation, prefix caches, adapters, models of several kinds."""
     from macroserve.bench import adapters, engine_steps, kinds, pipeline, prefixes
 
     settings = quickstart_settings()
-    figures = engine_steps.measure(settings) | pipeline.measure(settings)
+    figures = engine_steps.measure(settings) | engine_steps.measure_speculation(settings)
+    figures |= pipeline.measure(settings)
     for part in (prefixes, adapters, kinds):
         figures |= asyncio.run(part.measure(settings))
     report(figures, json_file)

@@ -192,7 +192,7 @@ def test_unified_lets_a_step_take_the_time_of_all_its_tokens(make_step):
 
 
 def test_ecoserve_gives_no_request_up_that_several_tokens_of_a_step_bring_in_time(make_step):
-    """It is late by 1 s, and a step of 0.15 s gives it two tokens, of 0.1 s each."""
+    """A request is late by 1 s, and a step of 0.15 s gives it two tokens, of 0.1 s each."""
     step = make_step("ecoserve", [-1.0], latency=LinearLatency(0.148))
     decoding, inputs = step.inputs.decoding, step.inputs
     assert decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_token_s) == float("inf")

@@ -1,7 +1,11 @@
-"""A dry run is a vLLM scheduler without a model: the tokens of its steps are made up."""
+"""A dry run is a vLLM scheduler without a model: the tokens of its steps are made up.
+
+Of drafted tokens, the number accepted depends on a request's length alone.
+"""
 
 import gc
 from collections import deque
+from collections.abc import Container
 from dataclasses import replace
 from itertools import count
 from time import process_time
@@ -56,7 +60,7 @@ class DryRun:
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(size, sha256)
         self._max_ahead = max(1, settings.pipeline_parallel - 1)
-        self._in_flight: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
+        self._in_flight: deque[tuple[SchedulerOutput, frozenset[str]]] = deque()
         self._ids = count()
 
     def add(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
@@ -90,19 +94,36 @@ class DryRun:
         began_s = process_time()
         output = self._scheduler.schedule()
         elapsed_s = process_time() - began_s
-        self._in_flight.append((output, self._made_up(output)))
+        requests = self._scheduler.requests
+        emitting = [i for i in output.num_scheduled_tokens if not requests[i].is_prefill_chunk]
+        self._in_flight.append((output, frozenset(emitting)))
         if len(self._in_flight) > self._max_ahead:
-            before = self._in_flight.popleft()
+            before, emitting = self._in_flight.popleft()
+            made_up = self._made_up(before, emitting)
             began_s = process_time()
-            self._scheduler.update_from_output(*before)
+            self._scheduler.update_from_output(before, made_up)
             elapsed_s += process_time() - began_s
         return elapsed_s
 
-    def _made_up(self, output: SchedulerOutput) -> ModelRunnerOutput:
-        ids = list(output.num_scheduled_tokens)
-        requests = self._scheduler.requests
-        tokens = [[] if requests[name].is_prefill_chunk else [TOKEN] for name in ids]
+    def run_out(self) -> int:
+        """Take steps until all requests have ended; return their number."""
+        for num_steps in count():
+            if not self._scheduler.requests:
+                return num_steps
+            self.step()
+        raise AssertionError("an endless count has ended")
+
+    def _made_up(self, output: SchedulerOutput, emitting: Container[str]) -> ModelRunnerOutput:
+        ids, drafted = list(output.num_scheduled_tokens), output.scheduled_spec_decode_tokens
+
+        def tokens_of(request_id: str) -> list[int]:
+            request = self._scheduler.requests.get(request_id)
+            if request is None or request_id not in emitting:
+                return []
+            return [TOKEN] * (1 + request.num_tokens % (1 + len(drafted.get(request_id, ()))))
+
         rows = {name: row for row, name in enumerate(ids)}
+        tokens = [tokens_of(name) for name in ids]
         return ModelRunnerOutput(req_ids=ids, req_id_to_index=rows, sampled_token_ids=tokens)
 
 

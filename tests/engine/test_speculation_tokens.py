@@ -1,0 +1,193 @@
+"""Tokens equal stock vLLM's while others are drafted and verified, under every kind of strategy."""
+
+import random
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from support.forced_async import forced_async  # noqa: E402
+from support.offline_engine import (  # noqa: E402
+    InstanceEngine,
+    OfflineEngine,
+    instance_args,
+    offline_engine,
+    stock_args,
+)
+from support.small_models import build  # noqa: E402
+from vllm.inputs import TokensPrompt  # noqa: E402
+from vllm.sampling_params import SamplingParams  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+NUM_DRAFTS = 3
+NUM_BLOCKS = 36
+"""Blocks of the pool, so few that requests are preempted."""
+MAX_MODEL_LEN = 1024
+
+STRATEGIES = ("unified", "vllm", "sarathi", "ecoserve", "econoserve")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return a model, by "itself", and one that drafts other tokens."""
+    folder = tmp_path_factory.mktemp("models")
+    names = {"itself": "llama", "another": "llama-gqa"}
+    return {draft: str(build(folder / name, name)) for draft, name in names.items()}
+
+
+@pytest.fixture(scope="module")
+def settings(models: dict[str, str]) -> EngineSettings:
+    return EngineSettings(
+        model=models["itself"],
+        served_name="llama",
+        max_model_len=MAX_MODEL_LEN,
+        strategy="unified",
+        dtype="float32",
+        # Loose targets: nothing is late, whatever the test machine does.
+        slo=Slo(ttft_s=600.0, tpot_s=60.0),
+        max_num_seqs=16,
+        max_batch_tokens=512,
+        hybrid_cache="Off",
+        prefix_caching="Off",
+        args={"skip_tokenizer_init": True, "num_gpu_blocks_override": NUM_BLOCKS + 1},
+    )
+
+
+def drafted_by(settings: EngineSettings, draft: str, **changes: str) -> EngineSettings:
+    config = {"method": "draft_model", "model": draft, "num_speculative_tokens": NUM_DRAFTS}
+    return replace(settings, args={**settings.args, "speculative_config": config}, **changes)
+
+
+@dataclass(frozen=True)
+class Work:
+    prompt: list[int]
+    num_tokens: int
+    stop_at: int | None = None
+
+
+def workload() -> list[Work]:
+    """Return requests of which some begin alike, one has a prompt of one token, and one ends where
+    the model's length does."""
+    rnd = random.Random(7)
+    begin = [rnd.randrange(3, 2000) for _ in range(96)]
+    lengths = [(rnd.randrange(1, 200), rnd.randrange(1, 30)) for _ in range(9)]
+    lengths += [(1, 30), (32, 1), (64, 2), (MAX_MODEL_LEN - 9, 9)]
+    works = [Work([rnd.randrange(3, 2000) for _ in range(n)], m) for n, m in lengths]
+    return [*works, *(Work([*begin, token], 20) for token in range(3, 6)), Work(begin, 25)]
+
+
+def tokens_of(engine: OfflineEngine, works: list[Work]) -> list[list[int]]:
+    for index, work in enumerate(works):
+        stop_ids = None if work.stop_at is None else [work.stop_at]
+        engine.add(str(index), work.prompt, work.num_tokens, stop_token_ids=stop_ids)
+        if index % 4 == 3:
+            engine.step()
+    tokens = engine.finish()
+    return [tokens[str(index)] for index in range(len(works))]
+
+
+@pytest.fixture(scope="module")
+def stopping(settings: EngineSettings) -> tuple[list[Work], list[list[int]]]:
+    """Return requests, some of which stop at a token, and their tokens without drafts."""
+    with offline_engine(stock_args(settings)) as engine:
+        tokens = tokens_of(engine, workload())
+    works, wanted = workload(), tokens
+    for index in (0, 4, 9):
+        stop_at = tokens[index][len(tokens[index]) // 2]
+        works[index] = replace(works[index], stop_at=stop_at)
+        wanted[index] = tokens[index][: tokens[index].index(stop_at) + 1]
+    return works, wanted
+
+
+def test_stock_tokens_are_the_same_with_drafts(
+    settings: EngineSettings, stopping: tuple[list[Work], list[list[int]]]
+) -> None:
+    works, wanted = stopping
+    with offline_engine(stock_args(drafted_by(settings, settings.model))) as engine:
+        assert tokens_of(engine, works) == wanted
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(draft, ahead) for draft in ("itself", "another") for ahead in (False, True)],
+    ids=lambda param: f"{param[0]}-{'async' if param[1] else 'sync'}",
+)
+def speculating(
+    request: pytest.FixtureRequest,
+    settings: EngineSettings,
+    models: dict[str, str],
+    stopping: tuple[list[Work], list[list[int]]],
+) -> Iterator[tuple[InstanceEngine, str, bool]]:
+    """Return an engine that serves all strategies in turns, its draft, and whether it schedules
+    ahead. Stock vLLM has ended: there is one engine to a process."""
+    assert stopping
+    draft, ahead = request.param
+    args = instance_args(drafted_by(settings, models[draft]))
+    with forced_async() if ahead else nullcontext(), offline_engine(args) as engine:
+        yield engine, draft, ahead
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_tokens_with_drafts_equal_stock_vllm(
+    name: str,
+    speculating: tuple[InstanceEngine, str, bool],
+    stopping: tuple[list[Work], list[list[int]]],
+) -> None:
+    engine, draft, ahead = speculating
+    if draft == "another" and name in ("vllm", "sarathi"):
+        return  # these differ from unified in budgets alone
+    works, wanted = stopping
+    engine.use(name)
+    engine.preempt(0.5)
+    assert tokens_of(engine, works) == wanted
+    policy = engine.policy
+    policy.running.blocks.check()
+    assert policy.sequences == {}
+    assert policy.running.blocks.free == NUM_BLOCKS
+    assert (policy.in_flight.num_ahead > 0.8 * policy.in_flight.num_begun) == ahead
+    status = policy.status(0.0)
+    accepted = status.decoded_tokens / status.decodes
+    assert accepted > 2.5 if draft == "itself" else 1 <= accepted < 1.5
+
+
+def test_tokens_with_drafts_and_a_prefix_cache_equal_stock_vllm(
+    settings: EngineSettings, stopping: tuple[list[Work], list[list[int]]]
+) -> None:
+    works, wanted = stopping
+    cached = drafted_by(settings, settings.model, prefix_caching="On")
+    with forced_async(), offline_engine(instance_args(cached)) as engine:
+        assert tokens_of(engine, works) == wanted
+        assert tokens_of(engine, works) == wanted
+        status = engine.policy.status(0.0)
+        assert status.cached_tokens > 0.3 * status.prompt_tokens
+        assert engine.policy.running.blocks.free == NUM_BLOCKS
+
+
+def test_stop_string_ends_a_text_with_drafts_as_without(
+    settings: EngineSettings, tiny_model: Path
+) -> None:
+    tiny = replace(settings, model=str(tiny_model), args={})
+
+    def text(args: EngineSettings, stop: str | None) -> str:
+        params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, stop=stop)
+        with offline_engine(instance_args(args)) as engine:
+            prompt = TokensPrompt(prompt_token_ids=[5, 6, 7])
+            engine.llm.add_request("r", prompt, params)
+            while True:
+                for output in engine.llm.step():
+                    if output.finished:
+                        return output.outputs[0].text
+
+    whole = text(tiny, None)
+    stop = whole[len(whole) // 2 :][:3]
+    drafted = drafted_by(tiny, tiny.model)
+    assert text(drafted, stop) == whole[: whole.index(stop)] != ""
