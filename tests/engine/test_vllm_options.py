@@ -123,3 +123,15 @@ def test_more_workers_than_devices_are_refused(
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     with pytest.raises(ValueError, match=r"pipelineParallel is 4, must be at most .* has 3"):
         check_parallel(args)
+
+
+@pytest.mark.parametrize("config", [{"method": "ngram"}, {"model": "[ngram]"}])
+def test_drafts_by_ngrams_without_numba_are_refused(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]
+) -> None:
+    speculating = replace(settings, args={"speculative_config": config})
+    monkeypatch.setattr(options, "find_spec", lambda name: name)
+    engine_args(speculating, Pool.LP, None)
+    monkeypatch.setattr(options, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="method ngram needs the Python package numba"):
+        engine_args(speculating, Pool.LP, None)

@@ -7,7 +7,7 @@ import pytest
 from support.batch_executor import AheadExecutor
 from support.linear_latency import LinearLatency
 
-from macroserve.core.batch import BatchResult
+from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.blocks import BlockLedger
 from macroserve.core.scheduler.sequence import State
@@ -107,6 +107,8 @@ def test_mean_tokens_of_a_step_are_learned(make_speculating, make_request):
         begin(scheduler, step, drafted=2)
         scheduler.settle((), {"r": step % 2}, step + 0.1)
     assert (speculation.drafted, speculation.emitted) == pytest.approx((2.0, 1.5), rel=1e-3)
+    step_s = scheduler.running.decoding.step_s(scheduler.latency)
+    assert scheduler.status(600.0).decode_step_s == pytest.approx(step_s / 1.5, rel=1e-3)
 
 
 def test_tokens_that_come_together_with_the_promised_one_are_not_slow(
@@ -165,6 +167,22 @@ def test_blocks_of_many_requests_together_have_no_slots_for_drafted_tokens():
     assert BlockLedger(10, 16, num_draft_slots=5, max_model_len=48).blocks_for(64) == 4
 
 
+@pytest.mark.parametrize("drafted", [0, 2])
+def test_work_of_a_step_is_that_of_the_tokens_it_verified(
+    make_speculating, make_request, make_latency, drafted
+):
+    scheduler, latency = make_speculating(), make_latency()
+    scheduler.add_request(make_request("r"), 0.0)
+    begin(scheduler, 0.0, r=1)
+    scheduler.settle((), {}, 0.1)
+    seen = []
+    scheduler.latency.observe = lambda work, elapsed_s: seen.append(work)
+    batch = begin(scheduler, 0.1, drafted=drafted)
+    scheduler.settle((), {}, 0.2)
+    assert seen == [latency.work((), 1, 101, 0, drafted)]
+    assert batch.predicted_s == scheduler.latency.predict(latency.work((), 1, 101, 0, NUM_DRAFTS))
+
+
 def test_batch_has_room_for_the_drafted_tokens_of_each_sequence(make_config):
     make_config(max_batch_tokens=64, max_num_seqs=16, num_drafts=NUM_DRAFTS)
     with pytest.raises(ValueError, match="must leave 4 tokens for each sequence: got 63"):
@@ -193,8 +211,35 @@ def test_unified_lets_a_step_take_the_time_of_all_its_tokens(make_step):
 
 def test_ecoserve_gives_no_request_up_that_several_tokens_of_a_step_bring_in_time(make_step):
     """A request is late by 1 s, and a step of 0.15 s gives it two tokens, of 0.1 s each."""
-    step = make_step("ecoserve", [-1.0], latency=LinearLatency(0.148))
-    decoding, inputs = step.inputs.decoding, step.inputs
-    assert decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_token_s) == float("inf")
-    decoding.speculation.emitted = 2.0
-    assert decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_token_s) == pytest.approx(-1.0)
+    kinds = []
+    for emitted in (1.0, 2.0):
+        fields = {"changes": {"mean_slack": False}, "latency": LinearLatency(0.148)}
+        step = make_step("ecoserve", [-1.0], waiting=(400,), **fields)
+        step.inputs.decoding.speculation.emitted = emitted
+        kinds.append(step.plan().kind)
+    assert kinds == [BatchKind.PREFILL, BatchKind.DECODE]
+
+
+@pytest.mark.parametrize(("emitted", "num_picked"), [(1.0, 0), (2.0, 1)])
+def test_late_request_has_room_while_decodes_take_little_time_for_each_token(
+    make_step, emitted, num_picked
+):
+    """A step of 0.08 s takes most of a target of 0.1 s, and less than half of it for two tokens."""
+    latency = LinearLatency(0.078)
+    step = make_step("unified", [0.2], waiting=(100,), waited_s=1.5, latency=latency)
+    step.inputs.decoding.speculation.emitted = emitted
+    assert len(step.pick(512)) == num_picked
+
+
+def test_memory_costs_less_time_where_steps_give_several_tokens(make_speculating, make_request):
+    costs_s = []
+    for emitted in (1.0, 2.0):
+        scheduler = make_speculating(num_blocks=20)
+        scheduler.running.decoding.speculation.emitted = emitted
+        scheduler.add_request(make_request("first"), 0.0)
+        begin(scheduler, 0.0, first=1)
+        scheduler.settle((), {}, 0.1)
+        for name in ("second", "third"):
+            scheduler.add_request(make_request(name), 0.1)
+        costs_s.append(scheduler.sequences["third"].memory_s)
+    assert costs_s[0] == pytest.approx(2 * costs_s[1]) != 0
