@@ -9,6 +9,7 @@ from support.linear_latency import LinearLatency
 
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.batching.unified import unified_batch
 from macroserve.core.scheduler.blocks import BlockLedger
 from macroserve.core.scheduler.sequence import State
 from macroserve.core.status import Pool
@@ -107,7 +108,9 @@ def test_mean_tokens_of_a_step_are_learned(make_speculating, make_request):
         begin(scheduler, step, drafted=2)
         scheduler.settle((), {"r": step % 2}, step + 0.1)
     assert (speculation.drafted, speculation.emitted) == pytest.approx((2.0, 1.5), rel=1e-3)
-    step_s = scheduler.running.decoding.step_s(scheduler.latency)
+    decoding, latency = scheduler.running.decoding, scheduler.latency
+    work = latency.work((), 1, decoding.num_tokens, 0, speculation.drafted)
+    assert (step_s := decoding.step_s(latency)) == latency.predict(work)
     assert scheduler.status(600.0).decode_step_s == pytest.approx(step_s / 1.5, rel=1e-3)
 
 
@@ -207,6 +210,40 @@ def test_unified_lets_a_step_take_the_time_of_all_its_tokens(make_step):
         step.inputs.decoding.speculation.emitted = emitted
         picked.append(sum(pick.num_tokens for pick in step.plan().picks))
     assert picked[1] - picked[0] >= 79
+
+
+def test_unified_leaves_the_time_of_drafted_tokens(make_step):
+    """Each token of a decode takes two milliseconds, as long as two tokens of a prompt."""
+    picked = []
+    for drafted in (0.0, 1.0):
+        step = make_step("unified", [0.0] * 5, waiting=(4000,), latency=LinearLatency(0.01))
+        step.inputs.decoding.speculation.drafted = drafted
+        picked.append(sum(pick.num_tokens for pick in step.plan().picks))
+    assert picked[0] - picked[1] == pytest.approx(2 * 5, abs=1)
+
+
+def test_unified_gives_no_request_up_that_several_tokens_of_a_step_bring_in_time(make_step):
+    """A request is late by 1 s, and a step of 0.15 s gives it two tokens, of 0.1 s each."""
+    step = make_step("unified", [-1.0], waiting=(4000,), latency=LinearLatency(0.148))
+    step.inputs.decoding.speculation.emitted = 2.0
+    assert step.plan().slack_exhausted
+
+
+def test_pace_is_the_time_of_a_token(make_scheduler, make_request):
+    seen = []
+
+    def decide(inputs, admission):
+        seen.append(inputs)
+        return unified_batch(inputs, admission)
+
+    scheduler = make_scheduler("unified", changes={"batch": decide})
+    scheduler.add_request(make_request("r"), 0.0)
+    for emitted in ({"r": 1}, {}, {}):
+        begin(scheduler, 0.0, **emitted)
+        scheduler.settle((), {}, 0.1)
+    scheduler.running.decoding.speculation.emitted = 2.0
+    scheduler.schedule(0.2)
+    assert seen[-1].pace_s == scheduler.averages.pace_s / 2 > 0
 
 
 def test_ecoserve_gives_no_request_up_that_several_tokens_of_a_step_bring_in_time(make_step):
