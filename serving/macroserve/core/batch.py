@@ -92,8 +92,8 @@ class BatchResult:
     they are processed, so that equal seeds give equal figures."""
     decoded: int = 0
     """Tokens that became visible of each decode of the batch that ``emitted`` does not name."""
-    drafted: int = 0
-    """Drafted tokens that the decodes verify beside their last ones, all together."""
     cached: Mapping[str, int] = field(default_factory=dict)
     """Prompt tokens found in the prefix cache, by request id, of the prefills that begin; none are
     named by executors without one."""
+    drafted: int = 0
+    """Drafted tokens that the decodes verify beside their last ones, all together."""
