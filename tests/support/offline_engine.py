@@ -92,6 +92,8 @@ class InstanceEngine(OfflineEngine):
 
     def use(self, name: str) -> None:
         """Let another strategy decide the steps of an engine that has no request."""
+        while len(self.policy.in_flight):
+            self.step()  # the last one may be on its way
         before = self.policy
         config = replace(before.config, strategy=strategy(name))
         record = self.scheduler._cache_record
