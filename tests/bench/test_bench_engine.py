@@ -41,6 +41,16 @@ def test_steps_with_drafted_tokens_are_hardly_more_than_stock_ones(
     assert 0.9 < figures["engine.spec.steps_ratio"] <= 1.05
 
 
+def test_prompt_of_one_token_begins_beside_decodes_with_drafts(settings: EngineSettings) -> None:
+    """vLLM begins it with as many tokens as a decode has, or not at all."""
+    enough = engine_steps.speculating(engine_steps.enlarged(settings, 16))
+    run = engine_steps.filled(DryRun(enough, MacroserveScheduler), 8, 0)
+    run.add(1, 10)
+    for _ in range(3):
+        run.step()
+    assert (run.num_decoding, run.num_waiting) == (9, 0)
+
+
 @pytest.mark.parametrize("scheduler", [AsyncScheduler, MacroserveScheduler])
 def test_steps_decode_all_seats_while_others_wait(
     settings: EngineSettings, scheduler: type[AsyncScheduler]

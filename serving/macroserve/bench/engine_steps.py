@@ -49,11 +49,9 @@ def measure(
 def measure_speculation(settings: EngineSettings) -> dict[str, float]:
     """Return the steps that our scheduler takes for some requests with drafted tokens, divided by
     those that vLLM's takes."""
-    draft = {"method": "draft_model", "model": settings.model, "num_speculative_tokens": NUM_DRAFTS}
-    speculating = replace(enlarged(settings, 64), args={"speculative_config": draft})
     num_steps: list[int] = []
     for scheduler in (MacroserveScheduler, AsyncScheduler):
-        run = DryRun(speculating, scheduler)
+        run = DryRun(speculating(enlarged(settings, 64)), scheduler)
         for number in range(NUM_SPECULATING):
             run.add(PROMPT_TOKENS + number % 7 * PROMPT_TOKENS, 20 + number % 11 * 10)
         num_steps.append(run.run_out())
@@ -70,6 +68,12 @@ def enlarged(settings: EngineSettings, max_num_seqs: int) -> EngineSettings:
         max_batch_tokens=8192,
         max_model_len=PROMPT_TOKENS + MAX_NEW_TOKENS,
     )
+
+
+def speculating(settings: EngineSettings) -> EngineSettings:
+    """Return settings of an engine whose model drafts for itself."""
+    draft = {"method": "draft_model", "model": settings.model, "num_speculative_tokens": NUM_DRAFTS}
+    return replace(settings, args={"speculative_config": draft})
 
 
 def filled(run: DryRun, num_decoding: int, num_waiting: int) -> DryRun:
