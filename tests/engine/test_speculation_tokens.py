@@ -75,8 +75,8 @@ def workload() -> list[Work]:
     the model's length does."""
     rnd = random.Random(7)
     begin = [rnd.randrange(3, 2000) for _ in range(96)]
-    lengths = [(rnd.randrange(1, 200), rnd.randrange(1, 30)) for _ in range(9)]
-    lengths += [(1, 30), (32, 1), (64, 2), (MAX_MODEL_LEN - 9, 9)]
+    lengths = [(rnd.randrange(1, 200), rnd.randrange(1, 20)) for _ in range(7)]
+    lengths += [(1, 20), (32, 1), (64, 2), (MAX_MODEL_LEN - 9, 9)]
     works = [Work([rnd.randrange(3, 2000) for _ in range(n)], m) for n, m in lengths]
     return [*works, *(Work([*begin, token], 20) for token in range(3, 6)), Work(begin, 25)]
 
@@ -97,7 +97,7 @@ def stopping(settings: EngineSettings) -> tuple[list[Work], list[list[int]]]:
     with offline_engine(stock_args(settings)) as engine:
         tokens = tokens_of(engine, workload())
     works, wanted = workload(), tokens
-    for index in (0, 4, 9):
+    for index in (0, 4, 7):
         stop_at = tokens[index][len(tokens[index]) // 2]
         works[index] = replace(works[index], stop_at=stop_at)
         wanted[index] = tokens[index][: tokens[index].index(stop_at) + 1]
@@ -117,7 +117,7 @@ def test_stock_tokens_are_the_same_with_drafts(
     ("draft", "strategies"),
     [
         ("itself", ("unified", "vllm", "sarathi", "ecoserve", "econoserve")),
-        ("another", ("unified", "ecoserve", "econoserve")),
+        ("another", ("unified", "econoserve")),
     ],
     ids=["itself", "another"],
 )
@@ -130,7 +130,9 @@ def test_tokens_with_drafts_equal_stock_vllm(
     stopping: tuple[list[Work], list[list[int]]],
 ) -> None:
     works, wanted = stopping
-    args = instance_args(drafted_by(settings, models[draft]))
+    # Engines whose model drafts for itself have a prefix cache.
+    caching = "On" if draft == "itself" else "Off"
+    args = instance_args(drafted_by(settings, models[draft], prefix_caching=caching))
     with forced_async() if ahead else nullcontext(), offline_engine(args) as engine:
         for name in strategies:
             engine.use(name)
@@ -144,21 +146,9 @@ def test_tokens_with_drafts_equal_stock_vllm(
             share = in_flight.num_ahead / in_flight.num_begun
             assert share > 0.8 if ahead else share == 0
             status = policy.status(0.0)
+            assert (status.cached_tokens > 0) == (caching == "On")
             accepted = status.decoded_tokens / status.decodes
             assert accepted > 2.5 if draft == "itself" else 1 <= accepted < 1.5
-
-
-def test_tokens_with_drafts_and_a_prefix_cache_equal_stock_vllm(
-    settings: EngineSettings, stopping: tuple[list[Work], list[list[int]]]
-) -> None:
-    works, wanted = stopping
-    cached = drafted_by(settings, settings.model, prefix_caching="On")
-    with forced_async(), offline_engine(instance_args(cached)) as engine:
-        assert tokens_of(engine, works) == wanted
-        assert tokens_of(engine, works) == wanted
-        status = engine.policy.status(0.0)
-        assert status.cached_tokens > 0
-        assert engine.policy.running.blocks.free == NUM_BLOCKS
 
 
 def test_stop_string_ends_a_text_with_drafts(settings: EngineSettings, tiny_model: Path) -> None:

@@ -105,6 +105,12 @@ class InstanceEngine(OfflineEngine):
         1."""
         self._leaving.append(which)
 
+    def step(self) -> None:
+        super().step()
+        held_by = self.policy.running.blocks.held_by
+        for request_id, blocks in self._manager.req_to_blocks.items():
+            assert len(blocks) <= held_by(request_id), "vLLM has blocks that nobody reserved"
+
     def clear(self) -> None:
         """Reset the engine to the state before its first request."""
         self.llm.abort_request([*self.scheduler.requests])

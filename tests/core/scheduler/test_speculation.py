@@ -213,7 +213,7 @@ def test_unified_lets_a_step_take_the_time_of_all_its_tokens(make_step):
 
 
 def test_unified_leaves_the_time_of_drafted_tokens(make_step):
-    """Each token of a decode takes two milliseconds, as long as two tokens of a prompt."""
+    """A token of a decode takes two milliseconds, as long as two tokens of a prompt."""
     picked = []
     for drafted in (0.0, 1.0):
         step = make_step("unified", [0.0] * 5, waiting=(4000,), latency=LinearLatency(0.01))
