@@ -291,7 +291,11 @@ SENTENCES = [
         "spec.engine.hybridCache is On.",
     ),
     (
-        edited(("spec.engine.args.speculativeConfig", {"num_speculative_tokens": 32})),
+        edited(
+            ("spec.engine.maxNumSeqs", 64),
+            ("spec.engine.maxBatchTokens", 2048),
+            ("spec.engine.args.speculativeConfig", {"num_speculative_tokens": 32}),
+        ),
         "spec.engine.args is a mapping, must be such that spec.engine.maxBatchTokens, which is "
         "2048, has room for 1 + num_speculative_tokens of each of the 64 spec.engine.maxNumSeqs.",
     ),

@@ -15,6 +15,7 @@ prepare_environment()
 
 from support.forced_async import forced_async  # noqa: E402
 from support.offline_engine import (  # noqa: E402
+    InstanceEngine,
     OfflineEngine,
     instance_args,
     offline_engine,
@@ -87,6 +88,10 @@ def tokens_of(engine: OfflineEngine, works: list[Work]) -> list[list[int]]:
         engine.add(str(index), work.prompt, work.num_tokens, stop_token_ids=stop_ids)
         if index % 4 == 3:
             engine.step()
+    while engine.unfinished:
+        engine.step()
+        if isinstance(engine, InstanceEngine):
+            engine.check_reserved()
     tokens = engine.finish()
     return [tokens[str(index)] for index in range(len(works))]
 

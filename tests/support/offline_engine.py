@@ -105,11 +105,11 @@ class InstanceEngine(OfflineEngine):
         1."""
         self._leaving.append(which)
 
-    def step(self) -> None:
-        super().step()
+    def check_reserved(self) -> None:
+        """Assert that vLLM has no block that the policy has not reserved for the request."""
         held_by = self.policy.running.blocks.held_by
         for request_id, blocks in self._manager.req_to_blocks.items():
-            assert len(blocks) <= held_by(request_id), "vLLM has blocks that nobody reserved"
+            assert len(blocks) <= held_by(request_id), request_id
 
     def clear(self) -> None:
         """Reset the engine to the state before its first request."""

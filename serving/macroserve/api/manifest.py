@@ -183,9 +183,9 @@ class Engine(Part):
             )
         if info.data.get("hybrid_cache") == "On":
             raise must_be("a mapping without speculativeConfig if spec.engine.hybridCache is On")
-        num_seqs, tokens = info.data.get("max_num_seqs", 1), info.data.get("max_batch_tokens", 1)
+        num_seqs, tokens = info.data.get("max_num_seqs") or 1, info.data.get("max_batch_tokens")
         num_drafts = speculation.get("num_speculative_tokens", 0)
-        if isinstance(num_drafts, int) and num_seqs * (1 + num_drafts) > tokens:
+        if tokens and isinstance(num_drafts, int) and num_seqs * (1 + num_drafts) > tokens:
             raise must_be(
                 f"such that spec.engine.maxBatchTokens, which is {tokens}, has room for "
                 f"1 + num_speculative_tokens of each of the {num_seqs} spec.engine.maxNumSeqs"
