@@ -177,7 +177,7 @@ class LatencyModel:
         ``in_window`` at most."""
         return num_tokens - self._window_share * max(0.0, num_tokens - in_window)
 
-    def _weights_read(self, num_tokens: int) -> float:
+    def _weights_read(self, num_tokens: float) -> float:
         """Return the bytes of the weights that a batch reads: of the experts, those that the router
         has chosen for some token, if it chooses each as often."""
         if not self._expert_bytes:
@@ -325,9 +325,9 @@ class LatencyModel:
         self._prefills_s.clear()
 
 
-def _pairs(num_decodes: int, context: int, num_drafted: float) -> float:
+def _pairs(num_decodes: int, context: float, num_drafted: float) -> float:
     """Return the pairs of a query and a key in the attention of decodes."""
-    return context * (1 + num_drafted / num_decodes) if num_drafted else float(context)
+    return context * (1 + num_drafted / num_decodes) if num_drafted else context
 
 
 class _Moments:

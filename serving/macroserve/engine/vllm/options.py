@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
-from pathlib import Path
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, get_args
 
 import torch

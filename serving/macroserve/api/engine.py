@@ -1,0 +1,119 @@
+"""The part ``spec.engine`` of a MacroInstance, as far as vLLM is not asked about it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator
+
+from macroserve.api.engine_args import EngineArgs
+from macroserve.api.part import Part
+from macroserve.api.units import parse_bytes
+from macroserve.api.validation_errors import must_be
+
+
+def _on_or_off(value: object) -> object:
+    # YAML 1.1 reads a bare On as true, and Off as false.
+    return {True: "On", False: "Off"}[value] if isinstance(value, bool) else value
+
+
+def _auto_or_bytes(value: object) -> int | None:
+    if value == "Auto":
+        return None
+    if size := parse_bytes(str(value)):
+        return size
+    raise ValueError
+
+
+COUNT = "a whole number of at least 1"
+Count = Annotated[int, Field(ge=1, description=COUNT)]
+CacheSize = Annotated[
+    int | None,
+    PlainValidator(_auto_or_bytes),
+    Field(description="Auto or a memory size above zero such as 256MiB or 2GiB"),
+]
+
+
+class Engine(Part):
+    """The engine of an instance runs the model on some devices, with some memory."""
+
+    type: Literal["vLLM", "Emulated"] = Field(description="vLLM or Emulated")
+    tensor_parallel: Count = 1
+    pipeline_parallel: Count = 1
+    hybrid_cache: Annotated[Literal["Auto", "On", "Off"], BeforeValidator(_on_or_off)] = Field(
+        default="Auto", description="Auto, On or Off"
+    )
+    prefix_caching: Annotated[Literal["Auto", "On", "Off"], BeforeValidator(_on_or_off)] = Field(
+        default="Auto", description="Auto, On or Off"
+    )
+    """The setting lets prompts share the cache blocks of a common beginning."""
+    dtype: Literal["auto", "float16", "bfloat16", "float32"] = Field(
+        default="auto", description="auto, float16, bfloat16 or float32"
+    )
+    # What is None is the engine's choice for its device.
+    block_size: Literal[16, 32, 64, 128] | None = Field(
+        default=None, description="16, 32, 64 or 128 tokens"
+    )
+    kv_cache_bytes: CacheSize = Field(default=None, alias="kvCacheMemory")
+    """Size of the KV cache, bytes."""
+    max_num_seqs: int | None = Field(default=None, ge=1, description=COUNT)
+    max_batch_tokens: int | None = Field(default=None, ge=1, description=COUNT)
+    """Maximum tokens of one batch."""
+    args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
+    """Further vLLM engine arguments, by their snake_case names."""
+
+    @field_validator("hybrid_cache")
+    @classmethod
+    def _in_one_stage(cls, setting: str, info: ValidationInfo) -> str:
+        # The stages begin a batch before the one ahead has ended.
+        if setting == "On" and info.data.get("pipeline_parallel", 1) > 1:
+            raise must_be("Auto or Off with spec.engine.pipelineParallel above 1")
+        return setting
+
+    @field_validator("prefix_caching")
+    @classmethod
+    def _without_hidden_states(cls, setting: str, info: ValidationInfo) -> str:
+        # Blocks that hold hidden states are not shared.
+        if setting == info.data.get("hybrid_cache") == "On":
+            raise must_be("Auto or Off with spec.engine.hybridCache On")
+        return setting
+
+    @field_validator("args")
+    @classmethod
+    def _with_one_size_of_the_cache(cls, args: dict[str, Any], info: ValidationInfo) -> Any:
+        if "gpu_memory_utilization" in args and info.data.get("kv_cache_bytes") is not None:
+            raise must_be(
+                "a mapping without gpu_memory_utilization, because spec.engine.kvCacheMemory "
+                "decides it unless that is Auto"
+            )
+        return args
+
+    @field_validator("max_batch_tokens")
+    @classmethod
+    def _one_token_for_each_sequence(cls, tokens: int | None, info: ValidationInfo) -> int | None:
+        num_seqs = info.data.get("max_num_seqs") or 1
+        if tokens is not None and tokens < num_seqs:
+            raise must_be(f"at least spec.engine.maxNumSeqs, which is {num_seqs}")
+        return tokens
+
+    @field_validator("args")
+    @classmethod
+    def _room_for_drafts(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if not (speculation := args.get("speculative_config")):
+            return args
+        if info.data.get("type") == "Emulated":
+            raise must_be(
+                "a mapping without speculativeConfig, because an Emulated engine drafts no tokens"
+            )
+        if info.data.get("hybrid_cache") == "On":
+            raise must_be("a mapping without speculativeConfig if spec.engine.hybridCache is On")
+        if info.data.get("pipeline_parallel", 1) > 1:
+            raise must_be(
+                "a mapping without speculativeConfig if spec.engine.pipelineParallel is above 1"
+            )
+        num_seqs, tokens = info.data.get("max_num_seqs") or 1, info.data.get("max_batch_tokens")
+        num_drafts = speculation.get("num_speculative_tokens", 0)
+        if tokens and isinstance(num_drafts, int) and num_seqs * (1 + num_drafts) > tokens:
+            raise must_be(
+                f"such that spec.engine.maxBatchTokens, which is {tokens}, has room for "
+                f"1 + num_speculative_tokens of each of the {num_seqs} spec.engine.maxNumSeqs"
+            )
+        return args
