@@ -292,6 +292,14 @@ SENTENCES = [
     ),
     (
         edited(
+            ("spec.engine.pipelineParallel", 2),
+            ("spec.engine.args.speculativeConfig", {"method": "mtp"}),
+        ),
+        "spec.engine.args is a mapping, must be a mapping without speculativeConfig if "
+        "spec.engine.pipelineParallel is above 1.",
+    ),
+    (
+        edited(
             ("spec.engine.maxNumSeqs", 64),
             ("spec.engine.maxBatchTokens", 2048),
             ("spec.engine.args.speculativeConfig", {"num_speculative_tokens": 32}),
