@@ -124,6 +124,22 @@ def test_request_that_ended_is_in_no_later_micro_batch(make_pipeline):
     assert executor.scheduler.status(executor.now).num_running == 0
 
 
+def test_request_that_ended_is_not_preempted(make_scheduler, make_request, monkeypatch):
+    """The scheduler takes it for running while another micro-batch of its round is in flight."""
+    scheduler = make_scheduler("vllm", max_batch_tokens=1024, num_blocks=256)
+    rounds = Rounds(scheduler, 2)
+    for name in ("ends", "goes on"):
+        scheduler.add_request(make_request(name, prompt=500), 0.0)
+    for name in ("ends", "goes on"):
+        batch = rounds.schedule(0.0)
+        assert [prefill.request_id for prefill in batch.prefills] == [name]
+        rounds.promise(batch, BatchResult(0.0, {name: 500}, {name: 1}))
+    rounds.settle(("ends",), {}, 0.25)
+    both = Batch(BatchKind.IDLE, preempted=("ends", "goes on"))
+    monkeypatch.setattr(scheduler, "schedule", lambda now: both)
+    assert rounds.schedule(0.25).preempted == ("goes on",)
+
+
 def test_lone_request_ends_with_its_micro_batch(make_pipeline):
     """The empty micro-batches behind it are not waited for."""
     executor = make_pipeline(4, [8], new=1)
