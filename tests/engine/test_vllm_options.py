@@ -19,7 +19,9 @@ from vllm.config import VllmConfig  # noqa: E402
 from vllm.model_executor.models import registry  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
+from macroserve.bench.kind_models import build  # noqa: E402
 from macroserve.engine.vllm import options  # noqa: E402
+from macroserve.engine.vllm.caches import with_caches  # noqa: E402
 from macroserve.engine.vllm.options import (  # noqa: E402
     check_parallel,
     engine_args,
@@ -102,6 +104,19 @@ def test_sizes_left_open_are_vllms_choice_on_a_gpu_and_small_on_a_cpu(
     args = engine_args(left_open, Pool.LP, None)
     assert (args.block_size, args.max_num_seqs, args.max_num_batched_tokens) == (None, None, None)
     assert args.kv_cache_memory_bytes is None
+
+
+def test_shared_recurrent_states_on_a_cpu_are_refused(
+    settings: EngineSettings, tmp_path: Path
+) -> None:
+    recurrent = replace(settings, model=str(build(tmp_path, "recurrent")))
+    for prefix_caching in ("Auto", "Off"):
+        left = replace(recurrent, prefix_caching=prefix_caching)
+        args, _ = with_caches(engine_args(left, Pool.LP, None), left)
+        assert not args.create_engine_config().cache_config.enable_prefix_caching
+    asked = replace(recurrent, prefix_caching="On")
+    with pytest.raises(ValueError, match=r"must be Auto or Off for a model with recurrent layers"):
+        with_caches(engine_args(asked, Pool.LP, None), asked)
 
 
 def test_pipeline_with_more_stages_than_layers_is_refused(settings: EngineSettings) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.platforms import current_platform
 
 from macroserve.core.strategies import strategy
 from macroserve.engine.cache_decision import CacheDecision
@@ -19,7 +20,8 @@ def with_caches(
     hybrid cache.
 
     Prefix caching that is asked for excludes hidden states, which exclude prefix caching by Auto;
-    without them, Auto leaves it to vLLM. Raises ValueError if both are asked for.
+    without them, Auto leaves it to vLLM where that works. Raises ValueError if both are asked for,
+    and for prefix caching that the platform cannot do with the model.
     """
     hybrid = decide_hybrid_cache(
         strategy(settings.strategy),
@@ -28,6 +30,20 @@ def with_caches(
     )
     if hybrid.on:
         return with_hybrid_cache(args), hybrid
-    if settings.prefix_caching == "Auto":
+    if settings.prefix_caching != "Off" and _fails_on_shared_states(args):
+        if settings.prefix_caching == "On":
+            raise ValueError(
+                "spec.engine.prefixCaching is On, must be Auto or Off for a model with recurrent "
+                "layers on a CPU"
+            )
+    elif settings.prefix_caching == "Auto":
         args = replace(args, enable_prefix_caching=None)
     return args, hybrid
+
+
+def _fails_on_shared_states(args: AsyncEngineArgs) -> bool:
+    """Return whether vLLM's kernel fails on the first prompts that share a recurrent state."""
+    if not current_platform.is_cpu():
+        return False
+    model = args.create_model_config()
+    return model.is_hybrid or model.is_attention_free
