@@ -15,6 +15,7 @@ from macroserve.api.handle import InstanceHandle
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import InstanceStatus
 from macroserve.engine.tag import RequestTag
+from macroserve.engine.token_frames import Call, Cancel, Item
 from macroserve.engine.tokens import Stopped, TokenChunk
 from macroserve.serving.head.cells import HeadCells
 
@@ -33,6 +34,9 @@ KINDS: dict[str, type] = {
         RequestTag,
         TokenChunk,
         Stopped,
+        Call,
+        Cancel,
+        Item,
         HeadCells,
         messages.InstanceIdentity,
         messages.CellReport,
@@ -60,6 +64,8 @@ def _filled(info: inspect.Type, name: str = "") -> typing.Any:
         case inspect.StructType() | inspect.DataclassType():
             tag = getattr(info, "tag", None)
             fields = {f.encode_name: _filled(f.type, f.name) for f in info.fields}
+            if getattr(info, "array_like", False):
+                return list(fields.values())
             return {"type": tag, **fields} if tag else fields
         case inspect.NamedTupleType():
             return [_filled(f.type, f.name) for f in info.fields]
@@ -78,6 +84,8 @@ def _filled(info: inspect.Type, name: str = "") -> typing.Any:
         case inspect.IntType():
             # A request has streamed fewer tokens than its prompt has.
             return 1 if "streamed" in name else 2
+        case inspect.AnyType():
+            return 2
         case inspect.FloatType():
             return 0.5
         case inspect.BytesType():
