@@ -12,7 +12,7 @@ from support.keys import source
 from macroserve.core.request import Slo
 from macroserve.serving.ray import cells as ray_cells
 from macroserve.serving.ray.cell_deployment import CellOptions
-from macroserve.serving.ray.cells import DeployError, RayCells, RayLostError
+from macroserve.serving.ray.cells import DeployError, RayCells, RayLostError, run_application
 from macroserve.serving.ray.instances import RayInstances
 
 
@@ -142,3 +142,69 @@ async def test_cell_that_could_not_be_deployed_is_none(
     status.applications["cell-0"] = SimpleNamespace(status=ApplicationStatus.RUNNING)
     await cells.deploy_cell("cell-0")
     assert cells.cells == {"cell-0"}, "it runs after all"
+
+
+class FakeServe:
+    """Serve starts one application, on a clock of its own.
+
+    Attributes:
+        now_s: Time since the start.
+        starts_s: Time that the application takes to start.
+        ends_as: Status after that; None for an application that is gone.
+        message: Message of the deployment after that.
+    """
+
+    def __init__(
+        self, starts_s: float, ends_as: ApplicationStatus | None, message: str = ""
+    ) -> None:
+        self.now_s = 0.0
+        self.starts_s = starts_s
+        self.ends_as = ends_as
+        self.message = message
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ray_cells.serve, "run_many", self.run_many)
+        monkeypatch.setattr(ray_cells.serve, "status", self.status)
+        monkeypatch.setattr(ray_cells.time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def run_many(self, targets: Any, wait_for_applications_running: bool = True) -> None:
+        while wait_for_applications_running and self.now_s < self.starts_s:
+            self.sleep(1.0)
+
+    def status(self) -> SimpleNamespace:
+        ended = self.now_s >= self.starts_s
+        status = self.ends_as if ended else ApplicationStatus.DEPLOYING
+        if status is None:
+            return SimpleNamespace(applications={})
+        deployment = SimpleNamespace(message=self.message if ended else "")
+        application = SimpleNamespace(
+            status=status, deployments={"CellDeployment": deployment}, message=""
+        )
+        return SimpleNamespace(applications={"cell-0": application})
+
+
+def test_application_that_starts_is_noticed_within_a_fifth_of_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeServe(starts_s=2.05, ends_as=ApplicationStatus.RUNNING)
+    fake.patch(monkeypatch)
+    run_application(None, "cell-0")
+    assert fake.starts_s <= fake.now_s < fake.starts_s + 0.2
+
+
+def test_application_whose_replica_fails_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 1\nOSError: no free port\n'
+    FakeServe(1.0, ApplicationStatus.DEPLOY_FAILED, trace).patch(monkeypatch)
+    with pytest.raises(DeployError, match=r"^no free port$"):
+        run_application(None, "cell-0")
+
+
+def test_application_that_is_deleted_while_it_starts_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    FakeServe(1.0, ends_as=None).patch(monkeypatch)
+    with pytest.raises(DeployError, match="cell-0 was deleted"):
+        run_application(None, "cell-0")

@@ -9,7 +9,7 @@ from typing import Any, Never
 import ray
 from ray import serve
 from ray._private import worker
-from ray.serve.schema import ApplicationStatus
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from macroserve.serving.causes import cause_of, one_line
 from macroserve.serving.ray.cell_deployment import CellDeployment, CellOptions
@@ -19,6 +19,8 @@ OBJECT_STORE_BYTES = 100 << 20
 """No tensor and no token travels through Ray's object store."""
 PARTS = {"gcs_server": "control store", "raylet": "node manager"}
 """Parts of Ray that it cannot start again, in words, by the names of their processes."""
+START_POLL_S = 0.1
+"""Seconds between two looks at a server that starts: a cell's split waits for its scheduler."""
 WATCH_S = 1.0
 SILENCE_S = 20.0
 """Less than Ray's processes wait before they end themselves (60 s), more than a busy machine
@@ -141,18 +143,24 @@ def _ended_parts() -> list[str]:
 
 
 def run_application(app: Any, name: str) -> None:
-    """Run a Serve application. Raises DeployError with what kept the application from starting."""
-    try:
-        serve.run(app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"})
-    except RuntimeError as error:
-        raise DeployError(_last_error(name) or cause_of(error)) from error
+    """Run a Serve application; return when it runs. Raises DeployError with what kept the
+    application from starting."""
+    target = serve.RunTarget(
+        app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"}
+    )
+    # Serve would wait by itself, but looks only once a second.
+    serve.run_many([target], wait_for_applications_running=False)
+    while (application := serve.status().applications.get(name)) is not None:
+        if application.status == ApplicationStatus.RUNNING:
+            return
+        if application.status == ApplicationStatus.DEPLOY_FAILED:
+            raise DeployError(_error(application))
+        time.sleep(START_POLL_S)
+    raise DeployError(f"{name} was deleted while it started")
 
 
-def _last_error(name: str) -> str:
+def _error(application: ApplicationStatusOverview) -> str:
     """Return the error of a replica's constructor, as Serve reports it."""
-    application = serve.status().applications.get(name)
-    if application is None:
-        return ""
     for deployment in application.deployments.values():
         if message := one_line(deployment.message):
             return message
