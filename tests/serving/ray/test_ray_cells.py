@@ -1,6 +1,7 @@
 """A deployment's own Ray."""
 
 import asyncio
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,6 +120,7 @@ async def test_cells_are_those_that_were_deployed_and_not_deleted(
 ) -> None:
     status = SimpleNamespace(applications={})
     monkeypatch.setattr(ray_cells.serve, "status", lambda: status)
+    monkeypatch.setattr(ray_cells, "is_announced", lambda name: False)
     monkeypatch.setattr(ray_cells, "run_application", lambda app, name: None)
     monkeypatch.setattr(ray_cells, "withdraw", lambda name: None)
     await cells.deploy_cell("cell-0")
@@ -133,13 +135,12 @@ async def test_cell_that_could_not_be_deployed_is_none(
     def fail(app: Any, name: str) -> None:
         raise DeployError("its replica does not start")
 
-    status = SimpleNamespace(applications={})
-    monkeypatch.setattr(ray_cells.serve, "status", lambda: status)
+    monkeypatch.setattr(ray_cells, "is_announced", lambda name: False)
     monkeypatch.setattr(ray_cells, "run_application", fail)
     with pytest.raises(DeployError):
         await cells.deploy_cell("cell-0")
     assert not cells.cells
-    status.applications["cell-0"] = SimpleNamespace(status=ApplicationStatus.RUNNING)
+    monkeypatch.setattr(ray_cells, "is_announced", lambda name: True)
     await cells.deploy_cell("cell-0")
     assert cells.cells == {"cell-0"}, "it runs after all"
 
@@ -152,20 +153,27 @@ class FakeServe:
         starts_s: Time that the application takes to start.
         ends_as: Status after that; None for an application that is gone.
         message: Message of the deployment after that.
+        announced_s: Time at which a scheduler has announced itself.
     """
 
     def __init__(
-        self, starts_s: float, ends_as: ApplicationStatus | None, message: str = ""
+        self,
+        starts_s: float,
+        ends_as: ApplicationStatus | None,
+        message: str = "",
+        announced_s: float = math.inf,
     ) -> None:
         self.now_s = 0.0
         self.starts_s = starts_s
         self.ends_as = ends_as
         self.message = message
+        self.announced_s = announced_s
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ray_cells.serve, "run_many", self.run_many)
         monkeypatch.setattr(ray_cells.serve, "status", self.status)
         monkeypatch.setattr(ray_cells.time, "sleep", self.sleep)
+        monkeypatch.setattr(ray_cells, "is_announced", lambda name: self.now_s >= self.announced_s)
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -193,6 +201,15 @@ def test_application_that_starts_is_noticed_within_a_fifth_of_a_second(
     fake.patch(monkeypatch)
     run_application(None, "cell-0")
     assert fake.starts_s <= fake.now_s < fake.starts_s + 0.2
+
+
+def test_scheduler_that_announced_itself_runs_before_serve_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeServe(starts_s=2.05, ends_as=ApplicationStatus.RUNNING, announced_s=1.55)
+    fake.patch(monkeypatch)
+    run_application(None, "cell-0")
+    assert fake.announced_s <= fake.now_s < fake.announced_s + 0.2
 
 
 def test_application_whose_replica_fails_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:

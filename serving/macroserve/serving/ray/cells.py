@@ -13,7 +13,7 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from macroserve.serving.causes import cause_of, one_line
 from macroserve.serving.ray.cell_deployment import CellDeployment, CellOptions
-from macroserve.serving.ray.registry import withdraw
+from macroserve.serving.ray.registry import is_announced, withdraw
 
 OBJECT_STORE_BYTES = 100 << 20
 """No tensor and no token travels through Ray's object store."""
@@ -97,7 +97,7 @@ class RayCells:
         DeployError."""
         async with self._deploying[name]:
             self._deployed.add(name)
-            if (await self._applications()).get(name) == ApplicationStatus.RUNNING:
+            if await asyncio.to_thread(is_announced, name):
                 return
             deployment: Any = CellDeployment
             app = deployment.bind(name, self._cell_options)
@@ -112,7 +112,8 @@ class RayCells:
         async with self._deploying[name]:
             self._deployed.discard(name)
             withdraw(name)
-            if name in await self._applications():
+            status = await asyncio.to_thread(serve.status)
+            if name in status.applications:
                 await asyncio.to_thread(serve.delete, name)
 
     @property
@@ -120,10 +121,6 @@ class RayCells:
         """Return the names of the cell schedulers that run or are being started again. Nobody else
         deploys to this Ray, and Serve's own list of them takes ten milliseconds of CPU to read."""
         return frozenset(self._deployed)
-
-    async def _applications(self) -> dict[str, ApplicationStatus]:
-        status = await asyncio.to_thread(serve.status)
-        return {name: app.status for name, app in status.applications.items()}
 
 
 def _end_idle_parts() -> None:
@@ -143,15 +140,15 @@ def _ended_parts() -> list[str]:
 
 
 def run_application(app: Any, name: str) -> None:
-    """Run a Serve application; return when it runs. Raises DeployError with what kept the
-    application from starting."""
+    """Run a Serve application; return when it runs, which a cell scheduler announces before Serve's
+    controller looks. Raises DeployError with what kept the application from starting."""
     target = serve.RunTarget(
         app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"}
     )
     # Serve would wait by itself, but looks only once a second.
     serve.run_many([target], wait_for_applications_running=False)
     while (application := serve.status().applications.get(name)) is not None:
-        if application.status == ApplicationStatus.RUNNING:
+        if application.status == ApplicationStatus.RUNNING or is_announced(name):
             return
         if application.status == ApplicationStatus.DEPLOY_FAILED:
             raise DeployError(_error(application))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ray.experimental.internal_kv import (
     _internal_kv_del,
+    _internal_kv_exists,
     _internal_kv_get,
     _internal_kv_list,
     _internal_kv_put,
@@ -23,6 +24,10 @@ def announce(name: str, url: str) -> None:
 
 def withdraw(name: str) -> None:
     _internal_kv_del(_PREFIX + name)
+
+
+def is_announced(name: str) -> bool:
+    return _internal_kv_exists(_PREFIX + name)
 
 
 async def cell_urls() -> Mapping[str, str]:
