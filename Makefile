@@ -23,7 +23,7 @@ TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core e2e-given test-cluster test-cluster-if-changed images manifests \
 	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
 	peers bench-peers \
-	test-gpu bench-kernels clean
+	test-gpu bench-kernels test-vllm vllm-names clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,32 @@ bench-strategies: JSON := build/bench-strategies.json
 bench-strategies: $(INSTALLED) ## Measure strategies in a real engine beside the simulator (about forty minutes); figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	$(BIN)/macroserve bench strategies --json $(JSON)
+
+# What it has differs from .venv by one small lock. vLLM 0.33 has no build for CPUs.
+VERSION ?= 0.31.0
+VLLM_LOCK := requirements/vllm-$(VERSION).lock
+VLLM := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/macroserve/vllm-$(VERSION)
+VLLM_LOCKED := $(VLLM)/.locked
+VLLM_TESTS := $(addprefix tests/engine/test_,$(addsuffix .py,vllm_tokens async_tokens prefix_tokens \
+	text_app token_frames vllm_choices vllm_names))
+$(VLLM_LOCK):
+	@echo "There is no $@: VERSION is one of $(patsubst requirements/vllm-%.lock,%,$(wildcard requirements/vllm-*.lock))" >&2
+	@false
+$(VLLM_LOCKED): $(VLLM_LOCK) $(LOCKS)
+	$(PYTHON) -m venv --clear $(VLLM)
+	$(VLLM)/bin/pip install --no-deps --require-hashes $(addprefix -r ,$(HASHED_LOCKS))
+	$(VLLM)/bin/pip install --no-deps $(TORCH_INDEX) -r requirements/cpu-torch.lock
+	$(VLLM)/bin/pip install --no-deps --require-hashes -r $(VLLM_LOCK)
+	@touch $@
+
+test-vllm: $(VLLM_LOCKED) ## Run the engine's tests with another vLLM (VERSION=0.31.0), installed into the user's cache folder
+	$(VLLM)/bin/pip install --quiet --no-deps --no-build-isolation -e .
+	$(VLLM)/bin/pytest -m integration -n 0 $(VLLM_TESTS)
+
+# Downloads a gigabyte once, into the user's cache folder.
+vllm-names: $(INSTALLED) ## Write anew what the supported versions of vLLM have, from their sources, and check types against each
+	PYTHONPATH=tests $(BIN)/python -m support.vllm_names
+	$(BIN)/ruff format --quiet serving/macroserve/api/vllm_names.py
 
 # The engines that these route to are Macroserve's own vLLM, so no engine is installed here.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/macroserve/peers

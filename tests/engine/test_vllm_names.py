@@ -1,26 +1,29 @@
 """The names that Macroserve knows of vLLM are those of the installed vLLM."""
 
-import dataclasses
-
 import pytest
 from support import vllm_errors
 from support import vllm_names as support
 
 from macroserve.api import api_options, vllm_names
 from macroserve.api.option_names import SENTENCES, place_of
+from macroserve.engine.vllm.version import installed_version, release_of
 
 pytestmark = pytest.mark.integration
 
 
-def test_vllm_names_as_generated_equal_the_installed_vllm() -> None:
-    written = {name: getattr(vllm_names, name) for name in support.installed()}
-    assert written == support.installed()
+def test_vllm_names_as_generated_are_those_of_the_installed_vllm() -> None:
+    release = release_of(installed_version())
+    installed = support.installed()
+    for kind, names in installed.items():
+        only_in = vllm_names.ONLY_IN[kind]
+        written = getattr(vllm_names, kind)
+        assert {n for n in written if release in only_in.get(n, (release,))} == set(names)
+    for name, kinds in installed["ENGINE_ARGS"].items():
+        assert set(kinds.split(" or ")) <= set(vllm_names.ENGINE_ARGS[name].split(" or "))
 
 
 def test_vllm_serve_options_are_each_decided_once() -> None:
     """A new option in a new vLLM becomes a field of spec.api, or has a reason not to be one."""
-    from vllm.entrypoints.launchers.cli_args import FrontendArgs
-
     offered = set(api_options.Api.model_fields) - {
         "served_names",
         "reasoning_parser",
@@ -28,9 +31,8 @@ def test_vllm_serve_options_are_each_decided_once() -> None:
         "chat_template_config_map",
     }
     parts = [offered, set(api_options.DECIDED), set(api_options.FIXED)]
-    options = {field.name for field in dataclasses.fields(FrontendArgs)}
-    assert set.union(*parts) == options
-    assert sum(map(len, parts)) == len(options), "one is decided twice"
+    assert set.union(*parts) == set(vllm_names.SERVER_OPTIONS)
+    assert sum(map(len, parts)) == len(vllm_names.SERVER_OPTIONS), "one is decided twice"
 
 
 def test_vllm_error_flags_each_have_a_place_in_the_manifest() -> None:

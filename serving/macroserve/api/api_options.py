@@ -63,6 +63,7 @@ FIXED = {
     "h11_max_header_count": "the ingress has bounds of its own",
     "disable_fastapi_docs": "no API documents are served",
     "enable_offline_docs": "no API documents are served",
+    "reasoning_effort_map": "vLLM has it since 0.33 only; a template reads its efforts itself",
     "enable_flash_late_interaction": "only text generation is served",
 }
 """Options that cannot be set here, and the reason."""

@@ -13,6 +13,7 @@ from macroserve.api.api_options import JINJA, is_template
 from macroserve.api.manifest import TINY, Manifest, ManifestError, parse
 from macroserve.engine.jinja import problem_of
 from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.version import installed_version, problems
 
 MAX_BYTES = 1 << 20
 """Bytes of the largest manifest: Kubernetes takes no larger resource either."""
@@ -224,9 +225,11 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
     """Return the engine's settings that a manifest asks for.
 
     template: text of the chat template, which ingresses need.
+
+    Raises ManifestError for settings that the installed vLLM does not have.
     """
     engine = manifest.spec.engine
-    return EngineSettings(
+    settings = EngineSettings(
         model=model,
         served_name=manifest.served_name,
         max_model_len=manifest.spec.model.max_model_len,
@@ -255,3 +258,6 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
             "chat_template": template,
         },
     )
+    if found := problems(settings, installed_version()):
+        raise ManifestError(found)
+    return settings

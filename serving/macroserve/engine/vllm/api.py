@@ -7,19 +7,18 @@ from fastapi import FastAPI
 from vllm.engine.protocol import EngineClient
 from vllm.entrypoints.generate.api_router import register_generate_api_routers
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.entrypoints.openai.models.api_router import attach_router as attach_models
 from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 from vllm.entrypoints.scale_out.token_in_token_out.api_router import router as tokens_router
 from vllm.entrypoints.serve.exception_handling.register import init_exception_handler
 from vllm.entrypoints.serve.middleware.x_request_id import XRequestIdMiddleware
 from vllm.entrypoints.serve.tokenize.api_router import attach_router as attach_tokenize
-from vllm.renderers.chat_utils import load_chat_template
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from macroserve.api.limits import RequestLimits, limits_for
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.chat_template import template_variables
+from macroserve.engine.vllm.differences import cli_args, load_chat_template
 
 
 async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
@@ -69,7 +68,7 @@ def _arguments(settings: EngineSettings) -> Namespace:
     """Return vLLM's server options: the defaults, except for the model and the options of
     ``spec.api``."""
     args = Namespace()
-    make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
+    cli_args.make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
     args.served_model_name = [settings.served_name]
     args.lora_modules = [LoRAModulePath(name, path) for name, path in settings.adapters.items()]
     for name, value in settings.api.items():

@@ -5,8 +5,10 @@ Its events cost more CPU than all else that a token meets in the instance's serv
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Self
 
 import msgspec
@@ -17,6 +19,7 @@ from vllm.entrypoints.scale_out.token_in_token_out.serving import ServingTokens
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, VLLMValidationError
 from vllm.inputs import MultiModalInput
+from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.utils.collection_utils import as_list
@@ -30,10 +33,16 @@ from macroserve.engine.tokens import (
     Logprobs,
     PromptLogprobs,
     RefusedError,
+    TokenLogprob,
     TokenReader,
+    TopLogprob,
 )
+from macroserve.engine.vllm.differences import not_passed_on
 from macroserve.engine.vllm.features import decode_features, prompt_with
 from macroserve.engine.vllm.prompt_logprobs import packed
+
+LEAST_LOGPROB = -9999.0
+"""Stands for minus infinity, which JSON does not have."""
 
 
 class ServingChoices(ServingTokens):
@@ -62,7 +71,7 @@ class ServingChoices(ServingTokens):
             if isinstance(found, ErrorResponse):
                 raise RefusedError(found.error.code, found.error.message)
             add_request: AddRequest = found
-            collector = await add_request(**seen)
+            collector = await add_request(**seen, **not_passed_on(body))
         except ValidationError as error:
             raise RefusedError(400, _problem(error)) from error
         except VLLMValidationError as error:
@@ -97,16 +106,11 @@ class ServingChoices(ServingTokens):
                 as_list(output.token_ids),
                 output.finish_reason,
                 output.stop_reason,
-                None if num_logprobs is None else self._logprobs(output, num_logprobs),
+                None if num_logprobs is None else _logprobs(output, num_logprobs),
                 num_cached,
             )
 
         return choice
-
-    def _logprobs(self, output: CompletionOutput, num_logprobs: int) -> Logprobs:
-        assert output.logprobs is not None, "vLLM returns the logprobs that were asked for"
-        made = self._create_tokens_logprobs(output.token_ids, output.logprobs, num_logprobs)
-        return msgspec.convert(made.model_dump(), Logprobs)
 
 
 AddRequest = Callable[..., Awaitable[RequestOutputCollector]]
@@ -198,6 +202,29 @@ class _Passing(RequestOutputCollector):
                     self._prompt_logprobs = None
                     choice = msgspec.structs.replace(choice, prompt_logprobs=logprobs)
                 self._reader.put(choice)
+
+
+def _logprobs(output: CompletionOutput, num_logprobs: int) -> Logprobs:
+    """Return the logprobs of the output's tokens, as vLLM 0.32's endpoint does."""
+    assert output.logprobs is not None, "vLLM returns the logprobs that were asked for"
+    most = None if num_logprobs < 0 else max(num_logprobs, 1)
+    rows = zip(output.token_ids, output.logprobs, strict=True)
+    return Logprobs(tuple(_token_logprob(token_id, row, most) for token_id, row in rows))
+
+
+def _token_logprob(
+    token_id: int, row: Mapping[int, Logprob] | None, most: int | None
+) -> TokenLogprob:
+    if row is None or token_id not in row:
+        return TokenLogprob(token_id, LEAST_LOGPROB)
+    tops = tuple(TopLogprob(top, *_value(row[top])) for top in islice(row, most))
+    return TokenLogprob(token_id, *_value(row[token_id]), tops)
+
+
+def _value(found: Logprob) -> tuple[float, int | None]:
+    """Return a logprob that JSON has, too, and its rank; vLLM's rank is 0 for what is no number."""
+    logprob = LEAST_LOGPROB if math.isnan(found.logprob) else found.logprob
+    return max(logprob, LEAST_LOGPROB), found.rank or None
 
 
 def _problem(error: ValidationError) -> str:

@@ -20,7 +20,6 @@ from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Stopped, TokenReader
-from macroserve.engine.vllm import check_version
 from macroserve.engine.vllm.api import tokens_app
 from macroserve.engine.vllm.caches import with_caches
 from macroserve.engine.vllm.choices import ServingChoices
@@ -44,7 +43,6 @@ def largest_batch(max_batch_tokens: int, max_model_len: int) -> tuple[int, int, 
 
 class VllmEngine:
     def __init__(self, settings: EngineSettings, pool: Pool) -> None:
-        check_version()
         self._settings = settings
         self._pool = pool
         self._llm: AsyncLLM | None = None

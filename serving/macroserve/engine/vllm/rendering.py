@@ -15,6 +15,8 @@ from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
 from vllm.exceptions import VLLMValidationError
 from vllm.renderers import hf
 
+from macroserve.engine.vllm.differences import wrap_render_timeout
+
 RENDER_S = 5.0
 """Time limit of a render, seconds. A render takes milliseconds; the longest conversations with many
 tools some hundreds."""
@@ -32,7 +34,7 @@ def bound_rendering() -> None:
     no effect."""
     if hf.safe_apply_chat_template.__module__ != __name__:
         hf.safe_apply_chat_template = _bounded(hf.safe_apply_chat_template)
-        hf.HfRenderer._render_with_timeout = _refused_late(hf.HfRenderer._render_with_timeout)
+        wrap_render_timeout(_refused_late)
         probe = _safe(AnthropicServingMessages._detect_merge_inline_system)
         setattr(AnthropicServingMessages, "_detect_merge_inline_system", staticmethod(probe))  # noqa: B010
 

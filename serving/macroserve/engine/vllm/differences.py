@@ -1,0 +1,37 @@
+"""The supported versions of vLLM differ here alone.
+
+Each other name that the adapter uses is in all of them, as ``tests/engine/test_vllm_touches.py``
+knows.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
+from vllm.renderers.hf import HfRenderer
+
+try:
+    from vllm.renderers.chat_utils import load_chat_template
+except ImportError:  # 0.31
+    from vllm.entrypoints.chat_utils import load_chat_template  # type: ignore[no-redef]
+try:
+    from vllm.entrypoints.launchers import cli_args
+except ImportError:  # 0.33
+    from vllm.entrypoints.common import cli_args  # type: ignore[no-redef]
+
+__all__ = ["cli_args", "load_chat_template", "not_passed_on", "wrap_render_timeout"]
+
+_REASONING = ("reasoning_ended", "reasoning_parser_kwargs")
+
+
+def not_passed_on(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``AsyncLLM.add_request`` that a request has and that the token
+    endpoint does not read (0.31)."""
+    fields = GenerateRequest.model_fields
+    return {name: body[name] for name in _REASONING if name in body and name not in fields}
+
+
+def wrap_render_timeout(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace vLLM's own time limit for a render of a chat template; 0.31 has none."""
+    if limit := getattr(HfRenderer, "_render_with_timeout", None):
+        setattr(HfRenderer, "_render_with_timeout", wrap(limit))  # noqa: B010
