@@ -103,6 +103,31 @@ async def test_request_that_vllm_refuses_is_refused_without_its_prompt(
     assert "123456" not in refused.value.message
 
 
+async def test_request_of_an_ingress_with_a_newer_vllm_is_served(started: Started) -> None:
+    engine, _ = started
+    request = {**body("newer", of_a_newer_vllm=1), "also_new": 2}
+    await engine.submit(request, reader := QueueReader())
+    assert (await reader.rest())[-1].finish_reason == "length"
+
+
+async def test_request_that_has_reasoned_reaches_the_engine_so(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grammar that begins after the reasoning needs it; vLLM 0.31's endpoint does not read it."""
+    engine, _ = started
+    add, seen = engine.llm.add_request, {}
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        seen.update(kwargs)
+        return add(*args, **kwargs)
+
+    monkeypatch.setattr(engine.llm, "add_request", spy)
+    request = {**body("reasoned", max_tokens=1), "reasoning_ended": True}
+    await engine.submit(request, reader := QueueReader())
+    await reader.rest()
+    assert seen["reasoning_ended"] is True
+
+
 async def test_request_whose_reader_leaves_ends(started: Started) -> None:
     engine, _ = started
     leave = await engine.submit(body("closed", max_tokens=900), reader := QueueReader())

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from pydantic.alias_generators import to_camel
 from support.manifests import edited
 from support.vllm_sources import RELEASES
 
 from macroserve.api.manifest import ManifestError, parse
-from macroserve.api.vllm_names import VERSIONS
+from macroserve.api.vllm_names import ONLY_IN, VERSIONS
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.version import problems, release_of
 from macroserve.local import manifest_file
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = EngineSettings(
     model="m", served_name="m", max_model_len=1024, strategy="unified", slo=Slo(1.0, 0.1)
 )
@@ -61,9 +63,16 @@ def test_manifest_that_the_installed_vllm_cannot_serve_is_refused(
     assert manifest_file.engine_settings(manifest, "tiny").args == {"watchdog_config": {}}
 
 
+def test_page_of_versions_names_all_that_some_lack() -> None:
+    text = (ROOT / "docs" / "vllm-versions.md").read_text()
+    names = [to_camel(name) for name in ONLY_IN["ENGINE_ARGS"]]
+    names += [*ONLY_IN["TOOL_CALL_PARSERS"], *ONLY_IN["REASONING_PARSERS"]]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
 def test_supported_versions_are_those_of_the_packages_requirements() -> None:
     assert tuple(map(release_of, RELEASES)) == VERSIONS
-    document = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = document["project"]["optional-dependencies"]
     wanted = [Requirement(line) for line in (*extras["serve"], *extras["serve-cpu"])]
     ranges = [w.specifier for w in wanted if w.name.startswith("vllm")]
