@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from macroserve.core.request import Slo
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
@@ -24,7 +22,6 @@ from support.offline_engine import (  # noqa: E402
     offline_engine,
     stock_args,
 )
-from support.small_models import build  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -45,21 +42,10 @@ preemptions = st.dictionaries(steps, st.floats(0, 0.99), max_size=6)
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> EngineSettings:
-    return EngineSettings(
-        model=str(build(tmp_path_factory.mktemp("llama"), "llama")),
-        served_name="llama",
-        max_model_len=1024,
-        strategy="unified",
-        dtype="float32",
-        # Loose targets: nothing is late, whatever the test machine does.
-        slo=Slo(ttft_s=600.0, tpot_s=60.0),
-        max_batch_tokens=512,
-        hybrid_cache="Off",
-        # With a prefix cache: test_prefix_tokens.
-        prefix_caching="Off",
-        args={"skip_tokenizer_init": True, "num_gpu_blocks_override": NUM_PAGES + 1},
-    )
+def settings(small_settings: EngineSettings) -> EngineSettings:
+    args = {**small_settings.args, "num_gpu_blocks_override": NUM_PAGES + 1}
+    # With a prefix cache: test_prefix_tokens.
+    return replace(small_settings, prefix_caching="Off", args=args)
 
 
 def workload() -> list[tuple[list[int], int]]:
@@ -75,13 +61,6 @@ def stock_tokens(settings: EngineSettings) -> dict[str, list[int]]:
         for index, work in enumerate(workload()):
             engine.add(str(index), *work)
         return engine.finish()
-
-
-@pytest.fixture(params=["sync", "async"])
-def is_async(request: pytest.FixtureRequest) -> Iterator[bool]:
-    ahead = request.param == "async"
-    with forced_async() if ahead else nullcontext():
-        yield ahead
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

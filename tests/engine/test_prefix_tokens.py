@@ -1,28 +1,22 @@
 """Tokens equal stock vLLM's while prompts share cache blocks, under every strategy."""
 
 import random
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
-from macroserve.core.request import Slo
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from support.forced_async import forced_async  # noqa: E402
 from support.offline_engine import instance_args, offline_engine, stock_args  # noqa: E402
-from support.small_models import build  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
 NUM_BLOCKS = 60
 """Blocks of the pool, so few that requests are preempted and cached blocks are dropped."""
-BLOCK_SIZE = 32
 MIN_HITS = 0.25
 """Least share of the prompt tokens that the cache has."""
 
@@ -30,20 +24,9 @@ Work = list[tuple[list[int], int]]
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> EngineSettings:
-    return EngineSettings(
-        model=str(build(tmp_path_factory.mktemp("llama"), "llama")),
-        served_name="llama",
-        max_model_len=1024,
-        strategy="unified",
-        dtype="float32",
-        # Loose targets: nothing is late, whatever the test machine does.
-        slo=Slo(ttft_s=600.0, tpot_s=60.0),
-        max_batch_tokens=512,
-        block_size=BLOCK_SIZE,
-        hybrid_cache="Off",
-        args={"skip_tokenizer_init": True, "num_gpu_blocks_override": NUM_BLOCKS + 1},
-    )
+def settings(small_settings: EngineSettings) -> EngineSettings:
+    args = {**small_settings.args, "num_gpu_blocks_override": NUM_BLOCKS + 1}
+    return replace(small_settings, args=args)
 
 
 def workload() -> Work:
@@ -65,13 +48,6 @@ def stock_tokens(settings: EngineSettings) -> dict[str, list[int]]:
         for index, work in enumerate(workload()):
             engine.add(str(index), *work)
         return engine.finish()
-
-
-@pytest.fixture(params=["sync", "async"])
-def is_async(request: pytest.FixtureRequest) -> Iterator[bool]:
-    ahead = request.param == "async"
-    with forced_async() if ahead else nullcontext():
-        yield ahead
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
