@@ -4,23 +4,20 @@ Those versions are not installed here: ``vllm_touches.json`` says what their sou
 """
 
 import json
-from collections import defaultdict
 from pathlib import Path
 
 from support.vllm_names import KNOWN
 from support.vllm_sources import Sources
-from support.vllm_touches import Touches, found_in, touches
+from support.vllm_touches import Found, name_of, touches
 
 
 def test_adapter_uses_what_all_supported_versions_have() -> None:
     known = json.loads(KNOWN.read_text())
     assert known["some"] == {}, "engine/vllm/differences.py is the place for what differs"
-    of_none = set(known["none"])
-    new = {
-        touch: places
-        for touch, places in touches().items()
-        if touch not in known["all"] and touch.partition("(")[0] not in of_none
-    }
+    found, of_all, of_none = touches(), set(known["all"]), set(known["none"])
+    new = {t: found.used[t] for t in found.used if t not in of_all and name_of(t) not in of_none}
+    # In place of vLLM's: it has to take the same arguments.
+    new |= {t: found.ours[t] for t in found.ours if t not in of_all and name_of(t) in of_all}
     assert new == {}, "`make vllm-names` looks for them in the versions' sources"
 
 
@@ -51,17 +48,20 @@ def use(value: Base, count: int):
 
 
 def test_touches_of_each_form_are_found() -> None:
-    found: Touches = defaultdict(list)
-    found_in("ours.py", ADAPTER, found)
+    found = Found()
+    found.add("ours.py", ADAPTER)
     base, other, make = "vllm.a:Base", "vllm.b:Thing", "vllm.a:make"
-    assert set(found) == {
+    assert set(found.ours) == {
+        f"{base}.step", f"{base}.step(first, second...)", f"{base}.given", f"{base}.field",
+        f"{base}.open",
+    }  # fmt: skip
+    assert set(found.used) == {
         base, make, other,
-        f"{base}.step", f"{base}.step(first, second...)", f"{base}.open",
-        f"{base}.running", f"{base}.given", f"{base}.field", f"{base}.limit", f"{base}.DEFAULT",
+        f"{base}.open", f"{base}.running", f"{base}.limit", f"{base}.DEFAULT",
         f"{other}(2)", f"{other}(name)", f"{other}.size", f"{other}.left", f"{other}.right",
         f"{other}.inside", f"{make}(deep)",
     }  # fmt: skip
-    assert found[f"{other}.size"] == ["ours.py:15"]
+    assert found.used[f"{other}.size"] == ["ours.py:15"]
 
 
 SOURCES = {

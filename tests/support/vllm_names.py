@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from support.vllm_sources import RELEASES, Sources, fetch
-from support.vllm_touches import ADAPTER, touches
+from support.vllm_touches import ADAPTER, name_of, touches
 
 from macroserve.api import vllm_names
 from macroserve.engine.vllm.environment import prepare_environment
@@ -100,19 +100,23 @@ def merged(by_version: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def known_touches() -> dict[str, Any]:
-    """Return the touches that all versions have, those that only some have, and those that none
-    has: a class of ours, or one from outside of vLLM, defines them."""
+    """Return the touches that all versions have, those that only some have, and the names that none
+    has: a class from outside of vLLM, from which one of vLLM's comes, defines them."""
     sources = {_version(release): Sources(fetch(release)) for release in RELEASES}
-    having = {t: [v for v, has in sources.items() if has.has(t)] for t in sorted(touches())}
-    names_of_none = {t for t, versions in having.items() if not versions and "(" not in t}
+    found = touches()
+    having = {
+        touch: [version for version, has in sources.items() if has.has(touch)]
+        for touch in sorted({*found.used, *found.ours})
+    }
+    unknown = {touch for touch, versions in having.items() if not versions and "(" not in touch}
     return {
-        "all": [t for t, versions in having.items() if len(versions) == len(sources)],
+        "all": [touch for touch, versions in having.items() if len(versions) == len(sources)],
         "some": {
-            t: versions
-            for t, versions in having.items()
-            if len(versions) < len(sources) and t.partition("(")[0] not in names_of_none
+            touch: versions
+            for touch, versions in having.items()
+            if len(versions) < len(sources) and name_of(touch) not in unknown
         },
-        "none": sorted(names_of_none),
+        "none": sorted(unknown & {*found.used}),
     }
 
 

@@ -27,21 +27,38 @@ Touches = dict[str, list[str]]
 """
 
 
-def touches() -> Touches:
+def name_of(touch: str) -> str:
+    """Return what a touch calls, or else the touch itself."""
+    return touch.partition("(")[0]
+
+
+class Found:
+    """The touches of the adapter, or of one source.
+
+    Attributes:
+        used: What has to be vLLM's.
+        ours: What a class of ours defines, in place of vLLM's or not.
+    """
+
+    def __init__(self) -> None:
+        self.used: Touches = defaultdict(list)
+        self.ours: Touches = defaultdict(list)
+
+    def add(self, name: str, source: str) -> None:
+        _File(name, ast.parse(source), self)
+
+
+def touches() -> Found:
     """Return what the adapter uses of vLLM, without ``differences.py``."""
-    found: Touches = defaultdict(list)
+    found = Found()
     for path in sorted(ADAPTER.rglob("*.py")):
         if path != DIFFERENCES:
-            found_in(path.name, path.read_text(), found)
-    return dict(found)
-
-
-def found_in(name: str, source: str, found: Touches) -> None:
-    _File(name, ast.parse(source), found)
+            found.add(path.name, path.read_text())
+    return found
 
 
 class _File(ast.NodeVisitor):
-    def __init__(self, name: str, tree: ast.Module, found: Touches) -> None:
+    def __init__(self, name: str, tree: ast.Module, found: Found) -> None:
         self._name = name
         self._found = found
         self._imported = {
@@ -54,6 +71,7 @@ class _File(ast.NodeVisitor):
         self._depth = 0
         self._base: str | None = None
         self._fields: dict[str, str] = {}
+        self._own: set[str] = set()
         self._locals: dict[str, str] = {}
         self.visit(tree)
 
@@ -63,12 +81,13 @@ class _File(ast.NodeVisitor):
                 self._touch(f"{node.module}:{alias.name}", node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        outer = self._base, self._fields
+        outer = self._base, self._fields, self._own
         bases = [self._imported.get(base.id) for base in node.bases if isinstance(base, ast.Name)]
         self._base = next(filter(None, bases), None)
         self._fields = dict(self._typed_fields(node))
+        self._own = set(_defined(node))
         self.generic_visit(node)
-        self._base, self._fields = outer
+        self._base, self._fields, self._own = outer
 
     def _typed_fields(self, node: ast.ClassDef) -> Iterator[tuple[str, str]]:
         for part in ast.walk(node):
@@ -91,9 +110,9 @@ class _File(ast.NodeVisitor):
             given = node.args
             names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
             names = names[names[:1] in (["self"], ["cls"]) :]
-            self._touch(f"{self._base}.{node.name}", node)
+            self._touch(f"{self._base}.{node.name}", node, is_ours=True)
             if not given.vararg and not given.kwarg:
-                self._touch(f"{self._base}.{node.name}({', '.join(names)}...)", node)
+                self._touch(f"{self._base}.{node.name}({', '.join(names)}...)", node, is_ours=True)
         outer = self._locals
         self._locals = {**outer, **dict(self._typed_parameters(node))}
         self._depth += 1
@@ -137,7 +156,9 @@ class _File(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if (owner := self._owner(node.value)) and not node.attr.startswith("__"):
-            self._touch(f"{owner}.{node.attr}", node)
+            is_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            is_ours = is_self and node.attr in self._own
+            self._touch(f"{owner}.{node.attr}", node, is_ours=is_ours)
         self.generic_visit(node)
 
     def _owner(self, value: ast.expr) -> str | None:
@@ -152,14 +173,29 @@ class _File(ast.NodeVisitor):
                 return self._locals.get(name) or self._imported.get(name)
         return None
 
-    def _touch(self, name: str, node: ast.stmt | ast.expr) -> None:
+    def _touch(self, name: str, node: ast.stmt | ast.expr, is_ours: bool = False) -> None:
         place = f"{self._name}:{node.lineno}"
-        self._found[name].append(place)
+        found = self._found.ours if is_ours else self._found.used
+        found[name].append(place)
         if isinstance(node, ast.expr) and (call := self._calls.get(node)):
             words = [word.arg for word in call.keywords if word.arg]
             by_position = [a for a in call.args if not isinstance(a, ast.Starred)]
             for given in [*words, *([len(by_position)] if by_position else [])]:
-                self._found[f"{name}({given})"].append(place)
+                found[f"{name}({given})"].append(place)
+
+
+def _defined(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the names that a class defines: its body's, and those that it assigns to ``self``."""
+    for part in node.body:
+        match part:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+    for part in ast.walk(node):
+        match part:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
 
 
 def _is_vllm(module: str | None) -> bool:
