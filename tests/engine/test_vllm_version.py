@@ -8,6 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from pydantic.alias_generators import to_camel
 from support.manifests import edited
+from support.vllm_names import merged
 from support.vllm_sources import RELEASES
 
 from macroserve.api.manifest import ManifestError, parse
@@ -61,6 +62,17 @@ def test_manifest_that_the_installed_vllm_cannot_serve_is_refused(
         manifest_file.engine_settings(manifest, "tiny")
     monkeypatch.setattr(manifest_file, "installed_version", lambda: "0.33.0")
     assert manifest_file.engine_settings(manifest, "tiny").args == {"watchdog_config": {}}
+
+
+def test_names_of_several_versions_are_merged_with_who_has_them() -> None:
+    old = {"ENGINE_ARGS": {"a": "scalar", "b": "list"}, "PARSERS": ("p", "q")}
+    new = {"ENGINE_ARGS": {"a": "mapping", "c": "list"}, "PARSERS": ("p",)}
+    assert merged({"1": old, "2": new}) == {
+        "VERSIONS": ("1", "2"),
+        "ENGINE_ARGS": {"a": "mapping or scalar", "b": "list", "c": "list"},
+        "PARSERS": ("p", "q"),
+        "ONLY_IN": {"ENGINE_ARGS": {"b": ("1",), "c": ("2",)}, "PARSERS": {"q": ("1",)}},
+    }
 
 
 def test_page_of_versions_names_all_that_some_lack() -> None:
