@@ -171,6 +171,7 @@ test-vllm: $(VLLM_LOCKED) ## Run the engine's tests with another vLLM (VERSION=0
 vllm-names: $(INSTALLED) ## Write anew what the supported versions of vLLM have, from their sources, and check types against each
 	PYTHONPATH=tests $(BIN)/python -m support.vllm_names
 	$(BIN)/ruff format --quiet serving/macroserve/api/vllm_names.py
+	PYTHONPATH=tests $(BIN)/python -c "from support.vllm_names import check_types; check_types()"
 
 # The engines that these route to are Macroserve's own vLLM, so no engine is installed here.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/macroserve/peers

@@ -1,7 +1,7 @@
 """The sources of the supported versions of vLLM give what Macroserve knows of them.
 
 ``make vllm-names`` writes it anew: the names of ``macroserve.api.vllm_names``, and which of the
-names that the adapter uses each version has. It ends with pyright's errors in the adapter, if any.
+names that the adapter uses each version has. Then it checks the adapter's types with each.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def installed() -> dict[str, Any]:
     from vllm.reasoning import ReasoningParserManager
     from vllm.tool_parsers import ToolParserManager
 
-    from macroserve.engine.vllm.differences import cli_args
+    from macroserve.engine.vllm.differences import FrontendArgs
 
     types_of = {field.name: field.type for field in dataclasses.fields(AsyncEngineArgs)}
     return {
@@ -69,7 +69,7 @@ def installed() -> dict[str, Any]:
         },
         "TOOL_CALL_PARSERS": tuple(sorted(ToolParserManager.list_registered())),
         "REASONING_PARSERS": tuple(sorted(ReasoningParserManager.list_registered())),
-        "SERVER_OPTIONS": tuple(sorted(f.name for f in dataclasses.fields(cli_args.FrontendArgs))),
+        "SERVER_OPTIONS": tuple(sorted(field.name for field in dataclasses.fields(FrontendArgs))),
     }
 
 
@@ -147,6 +147,9 @@ def main() -> None:
     lines = [f"{name} = {value!r}\n" for name, value in found.items()]
     Path(vllm_names.__file__).write_text(HEADER + "".join(lines))
     KNOWN.write_text(json.dumps(known_touches(), indent=1) + "\n")
+
+
+def check_types() -> None:
     sys.exit("\n".join(filter(None, map(type_errors, RELEASES))) or None)
 
 

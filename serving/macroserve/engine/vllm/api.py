@@ -18,7 +18,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from macroserve.api.limits import RequestLimits, limits_for
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.chat_template import template_variables
-from macroserve.engine.vllm.differences import cli_args, load_chat_template
+from macroserve.engine.vllm.differences import load_chat_template, make_arg_parser
 
 
 async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
@@ -68,7 +68,7 @@ def _arguments(settings: EngineSettings) -> Namespace:
     """Return vLLM's server options: the defaults, except for the model and the options of
     ``spec.api``."""
     args = Namespace()
-    cli_args.make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
+    make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
     args.served_model_name = [settings.served_name]
     args.lora_modules = [LoRAModulePath(name, path) for name, path in settings.adapters.items()]
     for name, value in settings.api.items():

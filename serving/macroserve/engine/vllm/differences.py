@@ -15,11 +15,17 @@ try:
 except ImportError:  # 0.31
     from vllm.entrypoints.chat_utils import load_chat_template  # type: ignore[no-redef]
 try:
-    from vllm.entrypoints.launchers import cli_args
+    from vllm.entrypoints.launchers.cli_args import FrontendArgs, make_arg_parser
 except ImportError:  # 0.33
-    from vllm.entrypoints.common import cli_args  # type: ignore[no-redef]
+    from vllm.entrypoints.common.cli_args import FrontendArgs, make_arg_parser  # type: ignore
 
-__all__ = ["cli_args", "load_chat_template", "not_passed_on", "wrap_render_timeout"]
+__all__ = [
+    "FrontendArgs",
+    "load_chat_template",
+    "make_arg_parser",
+    "not_passed_on",
+    "wrap_render_timeout",
+]
 
 _REASONING = ("reasoning_ended", "reasoning_parser_kwargs")
 
