@@ -20,6 +20,7 @@ from macroserve.engine.vllm.environment import prepare_environment
 prepare_environment()
 
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
+from macroserve.engine.vllm.version import installed_version, release_of  # noqa: E402
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -56,6 +57,8 @@ async def by_events(app: Starlette, request: dict[str, Any]) -> list[Choice]:
 @pytest.mark.parametrize("sampling", [{}, {"logprobs": 3}, {"logprobs": 0}, {"max_tokens": 1}])
 async def test_choices_are_those_of_the_events(started: Started, sampling: dict[str, Any]) -> None:
     engine, app = started
+    if "logprobs" in sampling and release_of(installed_version()) == "0.31":
+        pytest.skip("vLLM's events name the tokens of logprobs by texts there")
     expected = await by_events(app, body("events", **sampling))
     await engine.submit(body("choices", **sampling), reader := QueueReader())
     found = await reader.rest()
