@@ -54,8 +54,12 @@ class _Builder:
         self._scratch = Scratch(vllm_config.model_config.max_model_len, spec.block_size)
 
     def build(
-        self, common_prefix_len: int, common: CommonAttentionMetadata, fast_build: bool = False
+        self,
+        common_prefix_len: int,
+        common_attn_metadata: CommonAttentionMetadata,
+        fast_build: bool = False,
     ) -> HybridMetadata:
+        common = common_attn_metadata  # vLLM 0.31 gives it by its name
         build = super().build  # type: ignore[misc]
         is_hidden = self._requests.rows(common.num_reqs)
         if not is_hidden.any():  # asked before the mask moves: a GPU would have to be waited for
