@@ -5,8 +5,10 @@ knows.
 """
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Any
 
+from PIL import Image
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 from vllm.renderers.hf import HfRenderer
 
@@ -14,6 +16,15 @@ try:
     from vllm.renderers.chat_utils import load_chat_template
 except ImportError:  # 0.31
     from vllm.entrypoints.chat_utils import load_chat_template  # type: ignore[no-redef]
+try:
+    from vllm.multimodal.image import open_image
+except ImportError:  # 0.31, which opens any format: Pillow hands some to other programs
+
+    def open_image(fp: BytesIO) -> Image.Image:
+        """Open an image of a format that no other one's bytes begin like."""
+        return Image.open(fp, formats=("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP"))
+
+
 try:
     from vllm.entrypoints.launchers.cli_args import FrontendArgs, make_arg_parser
 except ImportError:  # 0.33
@@ -24,6 +35,7 @@ __all__ = [
     "load_chat_template",
     "make_arg_parser",
     "not_passed_on",
+    "open_image",
     "wrap_render_timeout",
 ]
 
