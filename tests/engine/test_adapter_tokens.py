@@ -1,22 +1,20 @@
 """Tokens of adapters equal stock vLLM's, under every strategy, while they share one slot."""
 
 import random
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 
-from macroserve.core.request import Slo
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from support.forced_async import forced_async  # noqa: E402
 from support.offline_engine import instance_args, offline_engine, stock_args  # noqa: E402
-from support.small_models import build, build_adapter  # noqa: E402
+from support.small_models import build_adapter  # noqa: E402
 from vllm.lora.request import LoRARequest  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -30,23 +28,19 @@ Work = tuple[list[int], int, LoRARequest | None]
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> EngineSettings:
-    folder = tmp_path_factory.mktemp("models")
-    model = build(folder / "llama", "llama")
-    return EngineSettings(
-        model=str(model),
-        served_name="llama",
+def settings(
+    small_settings: EngineSettings, tmp_path_factory: pytest.TempPathFactory
+) -> EngineSettings:
+    folder, model = tmp_path_factory.mktemp("adapters"), Path(small_settings.model)
+    return replace(
+        small_settings,
         max_model_len=512,
-        strategy="unified",
-        dtype="float32",
-        # Loose targets: nothing is late, whatever the test machine does.
-        slo=Slo(ttft_s=600.0, tpot_s=60.0),
         max_batch_tokens=256,
         adapters={
             name: str(build_adapter(folder / name, model, seed)) for seed, name in enumerate("ab")
         },
         args={
-            "skip_tokenizer_init": True,
+            **small_settings.args,
             "num_gpu_blocks_override": NUM_BLOCKS + 1,
             "max_loras": 1,
         },
@@ -92,7 +86,9 @@ def test_tokens_of_the_model_alone_are_those_without_any_adapter(
         assert len(firsts) == 3, "each adapter says something else"
 
 
-@pytest.mark.parametrize(("name", "is_async"), zip(STRATEGIES, cycle([False, True])))
+@pytest.mark.parametrize(
+    ("name", "is_async"), zip(STRATEGIES, cycle(["sync", "async"])), indirect=["is_async"]
+)
 def test_tokens_of_adapters_that_share_a_slot_equal_stock_vllm(
     name: str,
     is_async: bool,
@@ -100,10 +96,7 @@ def test_tokens_of_adapters_that_share_a_slot_equal_stock_vllm(
     workload: list[Work],
     stock_tokens: dict[str, list[int]],
 ) -> None:
-    with (
-        forced_async() if is_async else nullcontext(),
-        offline_engine(instance_args(replace(settings, strategy=name))) as engine,
-    ):
+    with offline_engine(instance_args(replace(settings, strategy=name))) as engine:
         for index, work in enumerate(workload):
             engine.add(str(index), *work)
         assert engine.finish() == stock_tokens

@@ -100,20 +100,19 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> EngineSettings:
-    return EngineSettings(
+def settings(
+    small_settings: EngineSettings, tmp_path_factory: pytest.TempPathFactory
+) -> EngineSettings:
+    return replace(
+        small_settings,
         model=str(build_vision_model(tmp_path_factory.mktemp("idefics3"))),
         served_name="eyes",
         max_model_len=512,
-        strategy="unified",
-        dtype="float32",
-        # Loose targets: nothing is late, whatever the test machine does.
-        slo=Slo(ttft_s=600.0, tpot_s=60.0),
         max_batch_tokens=BATCH_TOKENS,
         block_size=BLOCK_SIZE,
         kv_cache_bytes=16 << 20,
-        hybrid_cache="Off",
         api={"enable_prompt_tokens_details": True},
+        args={},
     )
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import pytest
 
 from macroserve.bench.kind_models import build
-from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -75,21 +74,21 @@ def workload() -> list[tuple[list[int], int]]:
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.model)
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def case(
+    request: pytest.FixtureRequest,
+    small_settings: EngineSettings,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Case:
     kind: Kind = request.param
-    settings = EngineSettings(
+    settings = replace(
+        small_settings,
         model=str(build(tmp_path_factory.mktemp(kind.model), kind.model)),
         served_name=kind.model,
         max_model_len=512,
-        strategy="unified",
-        dtype="float32",
-        # Loose targets: nothing is late, whatever the test machine does.
-        slo=Slo(ttft_s=600.0, tpot_s=60.0),
         max_num_seqs=kind.num_seqs,
         max_batch_tokens=128,
-        hybrid_cache="Off",
         prefix_caching="Off",
-        args={"skip_tokenizer_init": True, "num_gpu_blocks_override": kind.num_blocks + 1},
+        args={**small_settings.args, "num_gpu_blocks_override": kind.num_blocks + 1},
     )
     with offline_engine(stock_args(settings)) as engine:
         return Case(kind, settings, _served(engine))

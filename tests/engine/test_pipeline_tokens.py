@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -18,7 +17,6 @@ from support.offline_engine import (  # noqa: E402
     offline_engine,
     stock_args,
 )
-from support.small_models import build  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -27,18 +25,9 @@ NUM_BLOCKS = 36
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> EngineSettings:
-    return EngineSettings(
-        model=str(build(tmp_path_factory.mktemp("llama"), "llama")),
-        served_name="llama",
-        max_model_len=1024,
-        strategy="unified",
-        dtype="float32",
-        # Loose targets: nothing is late, whatever the test machine does.
-        slo=Slo(ttft_s=600.0, tpot_s=60.0),
-        max_batch_tokens=512,
-        hybrid_cache="Off",
-        args={"skip_tokenizer_init": True, "num_gpu_blocks_override": NUM_BLOCKS + 1},
+def settings(small_settings: EngineSettings) -> EngineSettings:
+    return replace(
+        small_settings, args={**small_settings.args, "num_gpu_blocks_override": NUM_BLOCKS + 1}
     )
 
 

@@ -1,19 +1,16 @@
 """Tokens equal stock vLLM's while others are drafted and verified, under every kind of strategy."""
 
 import random
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from support.forced_async import forced_async  # noqa: E402
 from support.offline_engine import (  # noqa: E402
     InstanceEngine,
     OfflineEngine,
@@ -34,28 +31,23 @@ MAX_MODEL_LEN = 1024
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def models(
+    small_settings: EngineSettings, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     """Return a model, by "itself", and one that drafts other tokens."""
-    folder = tmp_path_factory.mktemp("models")
-    names = {"itself": "llama", "another": "llama-gqa"}
-    return {draft: str(build(folder / name, name)) for draft, name in names.items()}
+    another = build(tmp_path_factory.mktemp("another"), "llama-gqa")
+    return {"itself": small_settings.model, "another": str(another)}
 
 
 @pytest.fixture(scope="module")
-def settings(models: dict[str, str]) -> EngineSettings:
-    return EngineSettings(
-        model=models["itself"],
-        served_name="llama",
+def settings(small_settings: EngineSettings) -> EngineSettings:
+    args = {**small_settings.args, "num_gpu_blocks_override": NUM_BLOCKS + 1}
+    return replace(
+        small_settings,
         max_model_len=MAX_MODEL_LEN,
-        strategy="unified",
-        dtype="float32",
-        # Loose targets: nothing is late, whatever the test machine does.
-        slo=Slo(ttft_s=600.0, tpot_s=60.0),
         max_num_seqs=16,
-        max_batch_tokens=512,
-        hybrid_cache="Off",
         prefix_caching="Off",
-        args={"skip_tokenizer_init": True, "num_gpu_blocks_override": NUM_BLOCKS + 1},
+        args=args,
     )
 
 
@@ -117,7 +109,6 @@ def test_stock_tokens_are_the_same_with_drafts(
         assert tokens_of(engine, works) == wanted
 
 
-@pytest.mark.parametrize("ahead", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(
     ("draft", "strategies"),
     [
@@ -129,7 +120,7 @@ def test_stock_tokens_are_the_same_with_drafts(
 def test_tokens_with_drafts_equal_stock_vllm(
     draft: str,
     strategies: tuple[str, ...],
-    ahead: bool,
+    is_async: bool,
     settings: EngineSettings,
     models: dict[str, str],
     stopping: tuple[list[Work], list[list[int]]],
@@ -138,7 +129,7 @@ def test_tokens_with_drafts_equal_stock_vllm(
     # Engines whose model drafts for itself have a prefix cache.
     caching = "On" if draft == "itself" else "Off"
     args = instance_args(drafted_by(settings, models[draft], prefix_caching=caching))
-    with forced_async() if ahead else nullcontext(), offline_engine(args) as engine:
+    with offline_engine(args) as engine:
         for name in strategies:
             engine.use(name)
             engine.preempt(0.5)
@@ -149,7 +140,7 @@ def test_tokens_with_drafts_equal_stock_vllm(
             assert policy.running.blocks.free == NUM_BLOCKS
             in_flight = policy.in_flight
             share = in_flight.num_ahead / in_flight.num_begun
-            assert share > 0.8 if ahead else share == 0
+            assert share > 0.8 if is_async else share == 0
             status = policy.status(0.0)
             assert (status.cached_tokens > 0) == (caching == "On")
             accepted = status.decoded_tokens / status.decodes

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -32,24 +31,19 @@ class Served(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def serve(tmp_path_factory):
+def serve(small_settings, tmp_path_factory):
     """Serve a model by name on an instance with a pool of some pages and further settings."""
     known: dict[str, Served] = {}
 
     def served(name: str, num_pages: int = PAGES, **fields: Any) -> Served:
         if name not in known:
             folder = tmp_path_factory.mktemp(name)
-            settings = EngineSettings(
+            settings = replace(
+                small_settings,
                 model=str(build(folder, name)),
                 served_name=name,
-                max_model_len=1024,
                 strategy="aptserve",
-                dtype="float32",
-                # Loose targets: nothing is late, whatever the test machine does.
-                slo=Slo(ttft_s=600.0, tpot_s=60.0),
-                max_batch_tokens=512,
                 hybrid_cache="On",
-                args={"skip_tokenizer_init": True},
             )
             works = workload()
             known[name] = Served(settings, works, stock_tokens(settings, works))
