@@ -43,6 +43,8 @@ class Ours(Base):
         return super().open(*args)
 
 def use(value: Base, count: int):
+    thing: Other | None = value.thing
+    setattr(thing, "_private", getattr(value, "_other"), getattr(count, "real"))
     return value.limit + count.bit_length() + Base.DEFAULT
 """
 
@@ -59,7 +61,7 @@ def test_touches_of_each_form_are_found() -> None:
         base, make, other,
         f"{base}.open", f"{base}.running", f"{base}.limit", f"{base}.DEFAULT",
         f"{other}(2)", f"{other}(name)", f"{other}.size", f"{other}.left", f"{other}.right",
-        f"{other}.inside", f"{make}(deep)",
+        f"{other}.inside", f"{make}(deep)", f"{base}.thing", f"{other}._private", f"{base}._other",
     }  # fmt: skip
     assert found.used[f"{other}.size"] == ["ours.py:15"]
 

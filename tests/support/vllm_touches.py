@@ -146,8 +146,20 @@ class _File(ast.NodeVisitor):
                     self._locals[name] = self._imported[made]
         self.generic_visit(node)
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        kind = self._class_of(node.annotation) if self._depth else None
+        if kind and isinstance(node.target, ast.Name):
+            self._locals[node.target.id] = kind
+        self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> None:
         self._calls[node.func] = node
+        match node:
+            case ast.Call(
+                func=ast.Name(id="getattr" | "setattr" | "hasattr"),
+                args=[value, ast.Constant(value=str(attribute)), *_],
+            ) if owner := self._owner(value):
+                self._touch(f"{owner}.{attribute}", node)
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:

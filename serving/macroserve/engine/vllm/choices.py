@@ -24,6 +24,7 @@ from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.utils.collection_utils import as_list
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.logprobs import LogprobsProcessor
 from vllm.v1.engine.output_processor import RequestOutputCollector
 from vllm.v1.outputs import LogprobsTensors
 
@@ -79,8 +80,9 @@ class ServingChoices(ServingTokens):
         passing = _Passing(collector.request_id, reader, self._choice_of(request))
         if state := self._llm.output_processor.request_states.get(collector.request_id):
             state.queue = passing
+            processor: LogprobsProcessor | None = state.logprobs_processor
             # They go on as they are.
-            setattr(state.logprobs_processor, "_update_prompt_logprobs", passing.keep)  # noqa: B010
+            setattr(processor, "_update_prompt_logprobs", passing.keep)  # noqa: B010
         passing.put_earlier(collector)
 
         async def leave() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from vllm.config import VllmConfig
 from vllm.distributed.parallel_state import get_pp_group
+from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.worker_base import CompilationTimes
 
@@ -25,10 +26,11 @@ class CpuWorker(CPUWorker):
         super().__init__(vllm_config, *args, **kwargs)
 
     def compile_or_warm_up_model(self) -> CompilationTimes:
-        runner: Any = self.model_runner
+        runner: CPUModelRunner = self.model_runner
         # vLLM makes these in a warm-up, which an eager worker skips.
         if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
-            runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+            model: Any = runner.model
+            runner.intermediate_tensors = model.make_empty_intermediate_tensors(
                 batch_size=runner.max_num_tokens,
                 dtype=runner.model_config.dtype,
                 device=runner.device,

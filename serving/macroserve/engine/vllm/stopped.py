@@ -7,6 +7,7 @@ vLLM itself.
 
 from vllm.v1.engine import EngineCoreOutput, FinishReason
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 from vllm.v1.metrics.stats import IterationStats
 
 from macroserve.engine.tokens import Stopped
@@ -21,10 +22,10 @@ async def end_stopped(llm: AsyncLLM, stopped: Stopped) -> None:
     A request that has ended is ignored, so that each is counted once. Nothing is awaited before it
     is counted.
     """
-    processor = llm.output_processor
+    processor: OutputProcessor = llm.output_processor
     ids = list(processor.external_req_ids.get(_PREFIX + stopped.request_id, ()))
     for request_id in ids:
-        state = processor.request_states[request_id]
+        state: RequestState = processor.request_states[request_id]
         assert state.stats is not None, "statistics are always on"
         # Tokens generated since then are not part of the answer.
         num_tokens = min(state.stats.num_generation_tokens, stopped.num_tokens)
