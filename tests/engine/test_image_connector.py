@@ -84,7 +84,7 @@ async def test_image_in_the_url_is_decoded() -> None:
         ("data:image/png,AAAA", "Only base64"),
         ("data:nothing", "missing ','"),
         (data_url(png()[:40]), "could not be read"),
-        (data_url(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), "could not be read"),
+        (data_url(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), "its format is not known"),
         (data_url(png(6000, 6000, "1")), "it has 6000 x 6000 pixels; at most 33554432"),
         (data_url(png(20_000, 20_000, "1")), "could not be read"),
         ("file:///etc/passwd", "--allowed-local-media-path"),
