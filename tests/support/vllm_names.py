@@ -12,6 +12,7 @@ import sys
 import types
 import typing
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Literal
 
 from support.vllm_sources import RELEASES, Sources, fetch
@@ -144,9 +145,23 @@ def _version(release: str) -> str:
 
 def main() -> None:
     found = merged({_version(release): of_release(release) for release in RELEASES})
-    lines = [f"{name} = {value!r}\n" for name, value in found.items()]
-    Path(vllm_names.__file__).write_text(HEADER + "".join(lines))
+    write_names(found)
     KNOWN.write_text(json.dumps(known_touches(), indent=1) + "\n")
+
+
+def write_names(found: dict[str, Any]) -> None:
+    lines = [_assignment(name, value) for name, value in found.items()]
+    Path(vllm_names.__file__).write_text(HEADER + "".join(lines))
+
+
+def _assignment(name: str, value: Any) -> str:
+    """Return the source of a constant. Names fill its lines, of which there would be too many."""
+    if not isinstance(value, tuple):
+        return f"{name} = {value!r}\n"
+    names = ", ".join(f'"{item}"' for item in value)
+    indent = " " * 4
+    rows = fill(names, 96, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return f"{name} = (\n{rows},\n)  # fmt: skip\n"
 
 
 def check_types() -> None:
