@@ -151,8 +151,9 @@ VERSION ?= 0.31.0
 VLLM_LOCK := requirements/vllm-$(VERSION).lock
 VLLM := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/macroserve/vllm-$(VERSION)
 VLLM_LOCKED := $(VLLM)/.locked
-VLLM_TESTS := $(addprefix tests/engine/test_,$(addsuffix .py,vllm_tokens async_tokens prefix_tokens \
-	text_app token_frames vllm_choices vllm_names))
+VLLM_TESTS := tests/engine/hybrid/test_tokens.py $(addprefix tests/engine/test_,$(addsuffix .py,vllm_tokens \
+	async_tokens prefix_tokens adapter_tokens speculation_tokens pipeline_tokens image_connector text_app \
+	token_frames vllm_choices vllm_names))
 $(VLLM_LOCK):
 	@echo "There is no $@: VERSION is one of $(patsubst requirements/vllm-%.lock,%,$(wildcard requirements/vllm-*.lock))" >&2
 	@false
@@ -165,7 +166,7 @@ $(VLLM_LOCKED): $(VLLM_LOCK) $(LOCKS)
 
 test-vllm: $(VLLM_LOCKED) ## Run the engine's tests with another vLLM (VERSION=0.31.0), installed into the user's cache folder
 	$(VLLM)/bin/pip install --quiet --no-deps --no-build-isolation -e .
-	$(VLLM)/bin/pytest -m integration -n 0 $(VLLM_TESTS)
+	$(VLLM)/bin/pytest -n 0 $(VLLM_TESTS)
 
 # Downloads a gigabyte once, into the user's cache folder.
 vllm-names: $(INSTALLED) ## Write anew what the supported versions of vLLM have, from their sources, and check types against each
