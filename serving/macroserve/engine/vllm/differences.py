@@ -10,21 +10,13 @@ from typing import Any
 
 from PIL import Image
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
+from vllm.multimodal import image as vllm_image
 from vllm.renderers.hf import HfRenderer
 
 try:
     from vllm.renderers.chat_utils import load_chat_template
 except ImportError:  # 0.31
     from vllm.entrypoints.chat_utils import load_chat_template  # type: ignore[no-redef]
-try:
-    from vllm.multimodal.image import open_image
-except ImportError:  # 0.31, which opens any format: Pillow hands some to other programs
-
-    def open_image(fp: BytesIO) -> Image.Image:
-        """Open an image of a format that no other one's bytes begin like."""
-        return Image.open(fp, formats=("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP"))
-
-
 try:
     from vllm.entrypoints.launchers.cli_args import FrontendArgs, make_arg_parser
 except ImportError:  # 0.33
@@ -53,3 +45,11 @@ def wrap_render_timeout(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
     """Replace vLLM's own time limit for a render of a chat template; 0.31 has none."""
     if limit := getattr(HfRenderer, "_render_with_timeout", None):
         setattr(HfRenderer, "_render_with_timeout", wrap(limit))  # noqa: B010
+
+
+def open_image(file: BytesIO) -> Image.Image:
+    """Open an image of the formats that vLLM allows. 0.31 allows any, and Pillow hands some to
+    other programs: there, of formats that no other one's bytes begin like."""
+    if opened := getattr(vllm_image, "open_image", None):
+        return opened(file)
+    return Image.open(file, formats=("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP"))
