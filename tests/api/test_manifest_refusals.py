@@ -128,20 +128,6 @@ def test_manifest_with_a_bad_value_names_it_and_the_valid_values(
     assert str(refused.value) == f"{path} is {shown}, must be {allowed}."
 
 
-def test_manifest_whose_batch_is_smaller_than_its_sequences_is_refused() -> None:
-    sizes = ("spec.engine.maxNumSeqs", 64), ("spec.engine.maxBatchTokens", 63)
-    with pytest.raises(ManifestError, match=r"maxBatchTokens is 63, must be at least .* is 64"):
-        parse(edited(*sizes))
-
-
-def test_manifest_with_two_sizes_of_the_cache_is_refused() -> None:
-    share = ("spec.engine.args", {"gpuMemoryUtilization": 0.8})
-    assert parse(edited(share)).spec.engine.args == {"gpu_memory_utilization": 0.8}
-    parse(edited(share, ("spec.engine.kvCacheMemory", "Auto")))
-    with pytest.raises(ManifestError, match="kvCacheMemory decides it unless that is Auto"):
-        parse(edited(share, ("spec.engine.kvCacheMemory", "8GiB")))
-
-
 MISSING = [
     ("apiVersion", "macroserve.io/v1alpha1"),
     ("metadata.name", LABEL),
@@ -273,39 +259,6 @@ SENTENCES = [
     (
         edited(("spec.engine.args.speculativeConfig", "ngram")),
         "spec.engine.args is a mapping, must be a mapping whose speculative_config is a mapping.",
-    ),
-    (
-        edited(
-            ("spec.engine.type", "Emulated"),
-            ("spec.engine.args.speculativeConfig", {"method": "mtp"}),
-        ),
-        "spec.engine.args is a mapping, must be a mapping without speculativeConfig, because "
-        "an Emulated engine drafts no tokens.",
-    ),
-    (
-        edited(
-            ("spec.engine.hybridCache", "On"),
-            ("spec.engine.args.speculativeConfig", {"method": "mtp"}),
-        ),
-        "spec.engine.args is a mapping, must be a mapping without speculativeConfig if "
-        "spec.engine.hybridCache is On.",
-    ),
-    (
-        edited(
-            ("spec.engine.pipelineParallel", 2),
-            ("spec.engine.args.speculativeConfig", {"method": "mtp"}),
-        ),
-        "spec.engine.args is a mapping, must be a mapping without speculativeConfig if "
-        "spec.engine.pipelineParallel is above 1.",
-    ),
-    (
-        edited(
-            ("spec.engine.maxNumSeqs", 64),
-            ("spec.engine.maxBatchTokens", 2048),
-            ("spec.engine.args.speculativeConfig", {"num_speculative_tokens": 32}),
-        ),
-        "spec.engine.args is a mapping, must be such that spec.engine.maxBatchTokens, which is "
-        "2048, has room for 1 + num_speculative_tokens of each of the 64 spec.engine.maxNumSeqs.",
     ),
     (
         edited(("spec.engine.args.additionalConfig", {})),
