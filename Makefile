@@ -60,8 +60,9 @@ test-unit: $(INSTALLED) ## Run the tests that start no engine
 	$(BIN)/pytest -n 2 tests/kernels
 
 # The threads of two engines on two cores would wait for each other most of the time.
+test-integration: export OMP_NUM_THREADS := 1
 test-integration: $(INSTALLED) ## Run the tests that start real engines and servers
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m integration -x -n 2 --dist loadfile tests/engine
+	$(BIN)/pytest -m integration -x -n 2 --dist loadfile tests/engine
 	$(BIN)/pytest -m integration -x -n 0 $(addprefix --ignore=,tests/engine $(API_TESTS))
 
 test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server
