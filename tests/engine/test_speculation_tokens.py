@@ -131,7 +131,7 @@ def test_tokens_with_drafts_equal_stock_vllm(
     args = instance_args(drafted_by(settings, models[draft], prefix_caching=caching))
     with offline_engine(args) as engine:
         for name in strategies:
-            engine.use(name)
+            engine.decide_by(name)
             engine.preempt(0.5)
             assert tokens_of(engine, works) == wanted, name
             policy = engine.policy

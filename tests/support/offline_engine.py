@@ -90,16 +90,6 @@ class InstanceEngine(OfflineEngine):
         self._leaving: list[float] = []
         self._watch()
 
-    def use(self, name: str) -> None:
-        """Let another strategy decide the steps of an engine that has no request."""
-        while len(self.policy.in_flight):
-            self.step()  # the last one may be on its way
-        before = self.policy
-        config = replace(before.config, strategy=strategy(name))
-        record = self.scheduler._cache_record
-        self.scheduler.policy = InstanceScheduler(config, before.latency, record)
-        self._watch()
-
     def preempt(self, which: float) -> None:
         """Make one running request give up its cache in the next iteration. `which` is from 0 to
         1."""
@@ -119,7 +109,9 @@ class InstanceEngine(OfflineEngine):
 
     def decide_by(self, name: str, *, shares_prefixes: bool | None = None) -> None:
         """Let a strategy decide from now on, with an empty prefix cache, or none; None leaves it as
-        it is. The engine is idle."""
+        it is. The engine has no request."""
+        while len(self.policy.in_flight):
+            self.step()  # the last batch may be on its way
         self.llm.reset_prefix_cache()
         if shares_prefixes is not None:
             self.scheduler.kv_cache_manager.enable_caching = shares_prefixes
@@ -128,7 +120,7 @@ class InstanceEngine(OfflineEngine):
         self.scheduler.policy = policy = InstanceScheduler(config, self.policy.latency, record)
         stages = self.scheduler.parallel_config.pipeline_parallel_size
         self.scheduler._batches = Rounds(policy, stages) if stages > 1 else policy
-        self._make_room, policy.running.make_room = policy.running.make_room, self._preempting
+        self._watch()
 
     def caches(self) -> dict[str, CacheKind]:
         """Return the cache kind of each running request, according to vLLM's page manager."""
