@@ -28,5 +28,5 @@ def test_kernels_compile_and_fit_shared_memory(
     )
     assert process.returncode == 0, process.stderr
     shared = json.loads(process.stdout)
-    assert len(shared) == 7
+    assert len(shared) == 5
     assert {name: size for name, size in shared.items() if size > shared_bytes} == {}

@@ -16,7 +16,7 @@ from support.paged import Heads, Paged
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from macroserve.kernels import attend_hidden, attend_kv, rebuild_kv, tiles, write_hidden
+from macroserve.kernels import attend_hidden, rebuild_kv, tiles, write_hidden
 
 HEADS = Heads(40, 1, 128, hidden=256)
 
@@ -40,7 +40,7 @@ class AbsentGpu:
 def main() -> None:
     capability, num_stages = map(int, sys.argv[1:])
     triton.runtime.driver.set_active(AbsentGpu(capability))
-    for module in (attend_kv, rebuild_kv, tiles):
+    for module in (rebuild_kv, tiles):
         module.stages = lambda device: num_stages
     shared: dict[str, int] = {}
 
@@ -63,7 +63,6 @@ def main() -> None:
 def launch_all(paged: Paged) -> None:
     out = torch.empty_like(paged.query)
     keys, values = paged.keys_and_values
-    attend_kv.attend_kv(paged.query, keys, values, paged.decodes, paged.scale, out)
     attend_hidden.attend_hidden(
         paged.query, paged.hidden, paged.decodes, paged.projection, paged.scale, out
     )

@@ -8,7 +8,6 @@ neither: ``sum p (W_v x) = W_v sum p x``.
 
 import torch
 
-from macroserve.kernels.attend_kv import attention
 from macroserve.kernels.decodes import Decodes
 from macroserve.kernels.projection import KvProjection
 from macroserve.kernels.tiles import Tiles
@@ -52,7 +51,12 @@ def attend_hidden_reference(
     for row in decodes.requests.tolist():
         x = hidden_cache[decodes.places(row, hidden_cache.shape[1])]
         keys = projection.keys(x, torch.arange(len(x), device=x.device))
-        out[row] = attention(query[row], keys, projection.values(x), scale).to(out.dtype)
+        group = query.shape[1] // projection.num_kv_heads
+        keys, values = (
+            each.repeat_interleave(group, dim=1) for each in (keys, projection.values(x))
+        )
+        scores = torch.einsum("hd,thd->ht", query[row].float(), keys) * scale
+        out[row] = torch.einsum("ht,thd->hd", scores.softmax(dim=-1), values).to(out.dtype)
 
 
 def _absorbed(query: torch.Tensor, projection: KvProjection) -> torch.Tensor:

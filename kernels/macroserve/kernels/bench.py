@@ -18,8 +18,6 @@ import torch
 from triton.testing import do_bench
 
 from macroserve.kernels.attend_hidden import attend_hidden
-from macroserve.kernels.attend_kv import attend_kv
-from macroserve.kernels.attend_mixed import attend_mixed
 from macroserve.kernels.decodes import Decodes
 from macroserve.kernels.pool import hidden_view, kv_view
 from macroserve.kernels.projection import KvProjection
@@ -39,7 +37,6 @@ class Model:
 
     num_heads: int = 40
     head_size: int = 128
-    intermediate_size: int = 20480
 
     @property
     def hidden_size(self) -> int:
@@ -107,11 +104,6 @@ class Layer:
         def weight(rows: int, columns: int) -> torch.Tensor:
             return torch.randn(rows, columns, **kind) / columns**0.5
 
-        self.query_weight, self.out_weight = weight(size, size), weight(size, size)
-        self.up, self.down = (
-            weight(model.intermediate_size, size),
-            weight(size, model.intermediate_size),
-        )
         self.projection = KvProjection(
             key=weight(size, size),
             value=weight(size, size),
@@ -121,9 +113,12 @@ class Layer:
         blocks = -(-context // BLOCK_SIZE)
         self.pool = torch.randn(num_requests * blocks, 2 * BLOCK_SIZE * size, **kind)
         order = torch.randperm(len(self.pool), device=device).to(torch.int32)
-        self._table = order.view(num_requests, blocks)
-        self._seq_lens = torch.full((num_requests,), context, dtype=torch.int32, device=device)
-        self.x = torch.randn(num_requests, size, **kind)
+        self.decodes = Decodes(
+            order.view(num_requests, blocks),
+            torch.full((num_requests,), context, dtype=torch.int32, device=device),
+            torch.arange(num_requests, device=device),
+            context,
+        )
         self.query = torch.randn(num_requests, model.num_heads, model.head_size, **kind)
         self.out = torch.empty_like(self.query)
 
@@ -131,49 +126,13 @@ class Layer:
     def scale(self) -> float:
         return self.model.head_size**-0.5
 
-    def decodes(self, begin: int, end: int) -> Decodes:
-        """Return the decodes of the requests ``begin`` to ``end`` (exclusive)."""
-        requests = torch.arange(begin, end, device=self._table.device)
-        return Decodes(self._table, self._seq_lens, requests, self.context)
-
-    def step(self, num_hidden: int) -> Callable[[], object]:
-        """Run the layer's whole decode step, with some requests on hidden states."""
-        kv, hidden = self.decodes(num_hidden, self.num_requests), self.decodes(0, num_hidden)
-        projection = self.projection
-        qkv = torch.cat((self.query_weight, projection.key, projection.value))
-
-        def run() -> torch.Tensor:
-            query = torch.nn.functional.linear(self.x, qkv)[:, : self.model.hidden_size]
-            attend_mixed(
-                query.reshape(self.query.shape),
-                self.pool,
-                BLOCK_SIZE,
-                kv,
-                hidden,
-                projection,
-                self.scale,
-                self.out,
-            )
-            x = torch.nn.functional.linear(self.out.flatten(1), self.out_weight)
-            return torch.relu(x @ self.up.T) @ self.down.T
-
-        return run
-
 
 def attending(layer: Layer) -> Iterator[Case]:
-    """Yield the cases of decode attention: over keys and values, and over hidden states."""
+    """Yield the case of decode attention over hidden states."""
     model, tokens = layer.model, layer.num_requests * layer.context
     size, heads = model.hidden_size, model.num_heads
     shape = f"{layer.num_requests} x {layer.context}"
-    everyone = layer.decodes(0, layer.num_requests)
-    keys, values = kv_view(layer.pool, BLOCK_SIZE, heads, model.head_size)
     if layer.projection.rotary is None:
-        yield Case(
-            f"attend_kv {shape}",
-            lambda: attend_kv(layer.query, keys, values, everyone, layer.scale, layer.out),
-            num_bytes=ELEMENT_BYTES * 2 * tokens * size,
-            num_flops=4 * tokens * size,
-        )
         name = "absorbed"
         # Each head's query takes the projection in and its mix is projected; scores and mixes are
         # as wide as a hidden state.
@@ -185,7 +144,7 @@ def attending(layer: Layer) -> Iterator[Case]:
     yield Case(
         f"attend_hidden {name} {shape}",
         lambda: attend_hidden(
-            layer.query, states, everyone, layer.projection, layer.scale, layer.out
+            layer.query, states, layer.decodes, layer.projection, layer.scale, layer.out
         ),
         num_bytes=ELEMENT_BYTES * (tokens * size + 2 * size**2),
         num_flops=flops,
@@ -267,23 +226,17 @@ def main() -> None:
     for num_tokens in REBUILT_TOKENS:
         for case in moving(model, num_tokens, device):
             take(case)
-    steps: dict[str, float] = {}
     for num_requests in BATCHES:
         for context in CONTEXTS:
             for rotary in (False, True):
                 layer = Layer(model, num_requests, context, device, rotary=rotary)
                 for case in attending(layer):
                     take(case)
-                if not rotary:
-                    half = _seconds(layer.step(num_requests // 2)) / _seconds(layer.step(0))
-                    steps[f"{num_requests} x {context}"] = half
-                    print(f"whole layer, half of it hidden: {half:.2f} times keys and values alone")
     if options.json:
         document = {
             "device": torch.cuda.get_device_name(),
             "rates": asdict(rates),
             "kernels": [asdict(found) for found in figures],
-            "layer_step_half_hidden_over_kv": steps,
         }
         options.json.write_text(json.dumps(document, indent=2) + "\n")
 
