@@ -10,6 +10,7 @@ import os
 import random
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -18,6 +19,7 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
+import torch  # noqa: E402
 from support.offline_engine import (  # noqa: E402
     chosen_caches,
     instance_args,
@@ -30,6 +32,7 @@ from macroserve.core.request import Slo  # noqa: E402
 from macroserve.core.scheduler.blocks import CacheKind  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
 from macroserve.engine.vllm.hybrid import layer, triton_attention  # noqa: E402
+from macroserve.engine.vllm.hybrid.metadata import Rebuilt  # noqa: E402
 from macroserve.kernels.attend_hidden import attend_hidden  # noqa: E402
 
 NUM_TOKENS = 8
@@ -55,10 +58,29 @@ def main(folder: Path, name: str) -> None:
             for index, prompt in enumerate(prompts):
                 engine.add(str(index), prompt, NUM_TOKENS)
             tokens.append(engine.finish())
+            if args.scheduler_cls:
+                check_rebuilt(engine)
         layer.has_kernels = lambda weight: True
     assert tokens[0] == tokens[1], tokens
     num_layers = SIZES["num_hidden_layers"]
     assert attended.call_count >= num_layers * (NUM_TOKENS - 1), "the kernels were not used"
+
+
+def check_rebuilt(engine: Any) -> None:
+    """Assert that the fused kernel makes, in the layout of a GPU's pages, the keys and values that
+    plain products make."""
+    core = engine.llm.engine_core.engine_core
+    (attention, *_) = core.vllm_config.compilation_config.static_forward_context.values()
+    hidden, cache, num_tokens = attention.impl.hidden, attention.kv_cache, 50
+    tokens = Rebuilt(*(torch.randperm(num_tokens) for _ in range(3)))
+    heads, size = attention.num_kv_heads, attention.head_size
+    pages = torch.zeros(4, heads, 16, 2 * size)
+    hidden.rebuild(cache, tokens, pages)
+    expected = hidden.project(hidden.read(cache, tokens.read), tokens.positions)
+    at = tokens.slots // 16, tokens.slots % 16
+    for found, wanted in zip(pages.transpose(1, 2).split(size, -1), expected, strict=True):
+        assert wanted.any()
+        torch.testing.assert_close(found[at], wanted, atol=1e-5, rtol=1e-5)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ from macroserve.engine.vllm.hybrid.metadata import (
     Rebuilt,
     RebuiltPart,
     direct_context,
-    of_requests,
+    part_of,
+    query_lens_of,
     rebuilt_context,
-    tokens_of,
+    seq_lens_of,
 )
 from macroserve.engine.vllm.hybrid.requests import HiddenRequests
 from macroserve.engine.vllm.hybrid.scratch_pages import Scratch
@@ -51,7 +52,7 @@ class _Builder:
         self._requests: HiddenRequests = layers[layer_names[0]].impl.requests
         self._has_direct = layers[layer_names[0]].impl.hidden.direct is not None
         self._spec = spec
-        self._scratch = Scratch(vllm_config.model_config.max_model_len, spec.block_size)
+        self._scratch: Scratch = layers[layer_names[0]].impl.scratch
 
     def build(
         self,
@@ -61,37 +62,32 @@ class _Builder:
     ) -> HybridMetadata:
         common = common_attn_metadata  # vLLM 0.31 gives it by its name
         build = super().build  # type: ignore[misc]
+        # What divides the batch is known to the host, and a GPU is never waited for.
         is_hidden = self._requests.rows(common.num_reqs)
-        if not is_hidden.any():  # asked before the mask moves: a GPU would have to be waited for
+        if not is_hidden.any():
             everything = slice(0, common.num_actual_tokens)
             metadata = build(common_prefix_len, common, fast_build)
             part = Part(everything, metadata, common.slot_mapping[everything])
             return HybridMetadata(self._scratch, kv=part)
-        is_hidden = is_hidden.to(common.seq_lens.device)
-        is_direct = is_hidden & (common.naive_query_lens() == 1)
-        if not self._has_direct:
-            is_direct.zero_()
+        is_direct = is_hidden & (query_lens_of(common) == 1) & self._has_direct
         kv = direct = None
         if len(rows := (~is_hidden).nonzero().flatten()):
-            tokens = tokens_of(common, rows)
-            some = of_requests(common, rows, tokens)
+            tokens, some = part_of(common, rows)
             kv = Part(tokens, build(0, some, fast_build), some.slot_mapping)
         rows = (is_hidden & ~is_direct).nonzero().flatten()
         rebuilt = tuple(
             self._rebuilt(common, share, build)
-            for share in self._scratch.in_turn(rows, common.seq_lens[rows])
+            for share in self._scratch.in_turn(rows, seq_lens_of(common)[rows])
         )
         if len(rows := is_direct.nonzero().flatten()):
-            tokens = tokens_of(common, rows)
-            some = of_requests(common, rows, tokens)
+            tokens, some = part_of(common, rows)
             direct = DirectPart(tokens, direct_context(some, self._spec.hidden_states_per_block))
         return HybridMetadata(self._scratch, kv, rebuilt, direct)
 
     def _rebuilt(
         self, common: CommonAttentionMetadata, rows: torch.Tensor, build: Callable[..., Any]
     ) -> RebuiltPart:
-        tokens = tokens_of(common, rows)
-        some = of_requests(common, rows, tokens)
+        tokens, some = part_of(common, rows)
         context = rebuilt_context(some, self._spec.hidden_states_per_block, self._spec.block_size)
         some = some.replace(block_table_tensor=context.block_table, slot_mapping=context.made)
         return RebuiltPart(tokens, build(0, some), context.made, context)
@@ -104,6 +100,10 @@ class _Impl:
     """The layer's hidden states, set after the model is loaded."""
     requests: HiddenRequests
     """The requests that keep hidden states, set after the model is loaded."""
+    scratch: Scratch
+    """Pages for recomputed keys and values, set before the pool is allocated."""
+    has_gpu_layout: bool
+    """Whether pages are laid out as the fused kernel writes them."""
 
     def forward(
         self,
@@ -125,7 +125,8 @@ class _Impl:
             mine, out = part.tokens, output[part.tokens]
             keep(layer, key[mine], value[mine], pages, part.slots)
             attend(layer, query[mine], key[mine], value[mine], pages, part.metadata, out, **scales)
-            output[mine] = out
+            if not isinstance(mine, slice):  # a slice of the output is written in place
+                output[mine] = out
 
         if part := attn_metadata.kv:
             serve(part, kv_cache)
@@ -146,6 +147,9 @@ class _Impl:
         self, layer: Any, kv_cache: torch.Tensor, tokens: Rebuilt, pages: torch.Tensor
     ) -> None:
         """Recompute the keys and values of ``tokens`` into ``pages``."""
+        if self.has_gpu_layout and self.hidden.fused:
+            self.hidden.rebuild(kv_cache, tokens, pages)
+            return
         x = self.hidden.read(kv_cache, tokens.read)
         key, value = self.hidden.project(x, tokens.positions)
         super().do_kv_cache_update(layer, key, value, pages, tokens.slots)  # type: ignore[misc]
@@ -157,7 +161,8 @@ def hybrid(backend: type[AttentionBackend]) -> type[AttentionBackend]:
     one."""
     if backend.get_name() not in BACKENDS:
         raise ValueError(f"the hybrid cache does not know attention backend {backend.get_name()}")
-    impl = type("HybridImpl", (_Impl, backend.get_impl_cls()), {})
+    layout = {"has_gpu_layout": backend.get_name() != "CPU_ATTN"}
+    impl = type("HybridImpl", (_Impl, backend.get_impl_cls()), layout)
     builder = type("HybridBuilder", (_Builder, backend.get_builder_cls()), {})
     return type(
         f"Hybrid{backend.__name__}",

@@ -13,30 +13,47 @@ from macroserve.engine.vllm.hybrid.metadata import DirectContext, Rebuilt
 from macroserve.engine.vllm.hybrid.scratch_pages import Scratch
 from macroserve.kernels.decodes import Decodes
 
-NUM_REQUESTS, REQUEST_TOKENS = 4, 256
+NUM_REQUESTS = 16
+REQUEST_TOKENS = {"cpu": (32, 128), "cuda": (64, 4096)}
+"""Tokens of each request in the two batches that are timed, by type of device. On a GPU the larger
+batch takes several times as long as its launches."""
 NUM_TRIALS = 20
 """Number of trials, of which the shortest counts: other work on the machine only makes a trial
 longer, tenfold at times, and then the engine would hardly ever use hidden states."""
 
 
-def measure_rho(layers: Sequence[Any], block_size: int) -> float:
-    """Return rho in seconds per token.
+def measure_rho(layers: Sequence[Any], scratch: Scratch, max_model_len: int) -> float:
+    """Return rho in seconds per token: the slope between two batches, which leaves out what every
+    batch takes, like the launches of kernels.
 
     layers: vLLM's attention layers; their pages are read whatever they contain.
+    scratch: pages for recomputed keys and values.
+    max_model_len: tokens of the longest request; a rotary embedding has no positions beyond it.
 
     The time that attention to keys and values of the same tokens would take is not subtracted.
     """
+    small, large = REQUEST_TOKENS[layers[0].kv_cache.device.type]
+    large = min(large, max_model_len)
+    small = min(small, large // 2)
+    taken_s = _shortest_s(layers, large, scratch) - _shortest_s(layers, small, scratch)
+    return max(taken_s, 0.0) / (NUM_REQUESTS * (large - small))
+
+
+def _shortest_s(layers: Sequence[Any], request_tokens: int, scratch: Scratch) -> float:
+    """Return the seconds that all layers take at least for a batch of hidden states."""
     cache = layers[0].kv_cache
-    tokens = torch.arange(NUM_REQUESTS * REQUEST_TOKENS, device=cache.device)
-    scratch = Scratch(len(tokens), block_size).pages(cache)
+    tokens = torch.arange(NUM_REQUESTS * request_tokens, device=cache.device)
+    query, context = _query(layers[0]), _context(layers[0], request_tokens)
+    pages, room = scratch.pages(cache), scratch.num_tokens
 
     def attend(layer: Any) -> None:
         hidden = layer.impl.hidden
         if hidden.direct is None:
-            again = Rebuilt(tokens % _slots(layer), tokens, tokens)
-            layer.impl.rebuild(layer, layer.kv_cache, again, scratch)
+            for share in tokens.split(room):
+                again = Rebuilt(share % _slots(layer), share % request_tokens, share % room)
+                layer.impl.rebuild(layer, layer.kv_cache, again, pages)
         else:
-            hidden.direct(_query(layer), hidden.pages(layer.kv_cache), _context(layer))
+            hidden.direct(query, hidden.pages(layer.kv_cache), context)
 
     taken_s: list[float] = []
     for _ in range(NUM_TRIALS):
@@ -46,7 +63,7 @@ def measure_rho(layers: Sequence[Any], block_size: int) -> float:
         if cache.is_cuda:
             torch.cuda.synchronize()
         taken_s.append(perf_counter() - began_s)
-    return min(taken_s) / len(tokens)
+    return min(taken_s)
 
 
 def _slots(layer: Any) -> int:
@@ -60,19 +77,19 @@ def _query(layer: Any) -> torch.Tensor:
     return cache.new_zeros((NUM_REQUESTS, layer.num_heads, layer.head_size))
 
 
-def _context(layer: Any) -> DirectContext:
+def _context(layer: Any, request_tokens: int) -> DirectContext:
     """Return a context of requests in the pool's first pages, which repeat if they are too few."""
     num_pages, capacity, _ = layer.impl.hidden.pages(layer.kv_cache).shape
     device = layer.kv_cache.device
-    pages_each = -(-REQUEST_TOKENS // capacity)
+    pages_each = -(-request_tokens // capacity)
     table = torch.arange(NUM_REQUESTS * pages_each, device=device).view(NUM_REQUESTS, -1)
     table = (table % num_pages).int()
-    position = torch.arange(REQUEST_TOKENS, device=device)
+    position = torch.arange(request_tokens, device=device)
     slots = table[:, position // capacity].long() * capacity + position % capacity
-    lens = torch.full((NUM_REQUESTS,), REQUEST_TOKENS, dtype=torch.int32, device=device)
+    lens = torch.full((NUM_REQUESTS,), request_tokens, dtype=torch.int32, device=device)
     return DirectContext(
-        lens=[REQUEST_TOKENS] * NUM_REQUESTS,
+        lens=[request_tokens] * NUM_REQUESTS,
         slots=slots.flatten(),
         written=slots[:, -1],
-        decodes=Decodes(table, lens, torch.arange(NUM_REQUESTS, device=device), REQUEST_TOKENS),
+        decodes=Decodes(table, lens, torch.arange(NUM_REQUESTS, device=device), request_tokens),
     )

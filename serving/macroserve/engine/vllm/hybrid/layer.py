@@ -1,6 +1,7 @@
 """A layer keeps hidden states on one rank."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,12 +12,16 @@ from vllm.distributed import (
 )
 
 from macroserve.engine.vllm.hybrid.absorbed import AbsorbedAttention
-from macroserve.engine.vllm.hybrid.metadata import DirectContext
+from macroserve.engine.vllm.hybrid.metadata import DirectContext, Rebuilt
 from macroserve.engine.vllm.hybrid.projection import KvProjection
 from macroserve.kernels.pool import hidden_view
 
 Direct = Callable[[torch.Tensor, torch.Tensor, DirectContext], torch.Tensor]
 """Attention that reads hidden states, called like ``AbsorbedAttention``."""
+
+Rebuild = Callable[[torch.Tensor, Rebuilt, torch.Tensor, torch.Tensor], None]
+"""Function that recomputes keys and values from hidden states, [num_pages, capacity, hidden_size],
+into paged keys and paged values, each [num_pages, block_size, num_kv_heads, head_size]."""
 
 Scatter = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 """Function that writes hidden states, [num_tokens, hidden_size / ranks], to their slots in a
@@ -38,6 +43,8 @@ class HiddenLayer:
         x: last input of the attention block, [num_tokens, hidden_size].
         direct: decode attention that reads hidden states, or None if keys and values have to be
             recomputed first.
+        fused: recomputes keys and values by one kernel, also where ranks share hidden states; None
+            without kernels that know the rotary embedding.
     """
 
     def __init__(self, block: Any, num_kv_heads: int, head_size: int) -> None:
@@ -45,6 +52,7 @@ class HiddenLayer:
         self._num_ranks = get_tensor_model_parallel_world_size()
         self._share = block.qkv_proj.input_size // self._num_ranks
         self.direct = _direct(self.project, block.attn.impl.scale, self._num_ranks)
+        self.fused = _fused(self.project)
         self._scatter = _scatter_of(self.project.key)
         self._begin = self._share * get_tensor_model_parallel_rank()
         self.x = torch.empty(0)
@@ -64,6 +72,19 @@ class HiddenLayer:
         pages = self.pages(cache)
         mine = pages[slots // pages.shape[1], slots % pages.shape[1]]
         return tensor_model_parallel_all_gather(mine) if self._num_ranks > 1 else mine
+
+    def rebuild(self, cache: torch.Tensor, tokens: Rebuilt, pages: torch.Tensor) -> None:
+        """Recompute keys and values of ``tokens`` by the fused kernel.
+
+        pages: in the layout of GPUs, [num_pages, num_kv_heads, block_size, 2 * head_size].
+        """
+        assert self.fused
+        keys, values = pages.transpose(1, 2).chunk(2, dim=-1)
+        states = self.pages(cache)
+        if self._num_ranks > 1:
+            states = self.read(cache, tokens.read)[:, None]
+            tokens = replace(tokens, read=torch.arange(len(states), device=states.device))
+        self.fused(states, tokens, keys, values)
 
     def pages(self, cache: torch.Tensor) -> torch.Tensor:
         """Return the cache as [num_pages, hidden_states_per_block, hidden_size / ranks].
@@ -86,6 +107,24 @@ def _direct(project: KvProjection, scale: float, num_ranks: int) -> Direct | Non
         if knows(project.rotary):
             return TritonAttention(project, scale)
     return AbsorbedAttention(project, scale) if project.rotary is None else None
+
+
+def _fused(project: KvProjection) -> Rebuild | None:
+    if not has_kernels(project.key):
+        return None
+    from macroserve.engine.vllm.hybrid.triton_attention import knows, of_kernels
+    from macroserve.kernels.rebuild_kv import rebuild_kv
+
+    if not knows(project.rotary):
+        return None
+    projection = of_kernels(project)
+
+    def rebuild(
+        states: torch.Tensor, tokens: Rebuilt, keys: torch.Tensor, values: torch.Tensor
+    ) -> None:
+        rebuild_kv(states, tokens.read, tokens.positions, projection, keys, values, tokens.slots)
+
+    return rebuild
 
 
 def _scatter_of(weight: torch.Tensor) -> Scatter:

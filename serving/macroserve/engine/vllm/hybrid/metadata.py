@@ -77,40 +77,55 @@ class DirectPart:
     context: DirectContext
 
 
-def of_requests(
-    common: CommonAttentionMetadata, rows: torch.Tensor, tokens: torch.Tensor
-) -> CommonAttentionMetadata:
-    """Return the metadata of some requests alone, as if the batch had no others.
+def query_lens_of(common: CommonAttentionMetadata) -> torch.Tensor:
+    """Return each request's tokens of this step, [num_requests] on the host."""
+    return common.query_start_loc_cpu.diff()
 
-    rows: [num_requests], int64.
-    tokens: result of ``tokens_of``.
+
+def seq_lens_of(common: CommonAttentionMetadata) -> torch.Tensor:
+    """Return each request's tokens with this step's, [num_requests] on the host.
+
+    vLLM's upper bound is exact without speculative decoding, which the hybrid cache excludes.
     """
-    query_lens = common.naive_query_lens()[rows]
-    start = torch.zeros(len(rows) + 1, dtype=common.query_start_loc.dtype, device=rows.device)
+    assert common.seq_lens_cpu_upper_bound is not None
+    return common.seq_lens_cpu_upper_bound
+
+
+def part_of(
+    common: CommonAttentionMetadata, rows: torch.Tensor
+) -> tuple[torch.Tensor, CommonAttentionMetadata]:
+    """Return the indices of some requests' tokens in the batch, [num_tokens], and the metadata as
+    if the batch had no others.
+
+    rows: [num_requests] on the host, int64.
+    """
+    query_lens, seq_lens = query_lens_of(common)[rows], seq_lens_of(common)[rows]
+    starts = common.query_start_loc_cpu[rows].long()
+    tokens = torch.repeat_interleave(starts, query_lens) + _offsets(query_lens)
+    start = torch.zeros(len(rows) + 1, dtype=common.query_start_loc.dtype)
     torch.cumsum(query_lens, 0, out=start[1:])
-    seq_lens = common.seq_lens[rows]
-    return common.replace(
-        query_start_loc=start,
-        query_start_loc_cpu=start.cpu(),
-        seq_lens=seq_lens,
+    device = common.seq_lens.device
+    rows_there, tokens_there = _sent(rows, device), _sent(tokens, device)
+
+    def of(values: torch.Tensor | None, here: torch.Tensor, there: torch.Tensor) -> Any:
+        return None if values is None else values[here if values.device.type == "cpu" else there]
+
+    return tokens_there, common.replace(
+        query_start_loc=_sent(start, device),
+        query_start_loc_cpu=start,
+        seq_lens=common.seq_lens[rows_there],
         num_reqs=len(rows),
-        num_actual_tokens=int(start[-1]),
+        num_actual_tokens=len(tokens),
         max_query_len=int(query_lens.max()),
         max_seq_len=int(seq_lens.max()),
-        block_table_tensor=common.block_table_tensor[rows],
-        slot_mapping=common.slot_mapping[tokens],
-        is_prefilling=_of(common.is_prefilling, rows),
-        seq_lens_cpu_upper_bound=_of(common.seq_lens_cpu_upper_bound, rows),
-        positions=_of(common.positions, tokens),
+        block_table_tensor=common.block_table_tensor[rows_there],
+        slot_mapping=common.slot_mapping[tokens_there],
+        is_prefilling=of(common.is_prefilling, rows, rows_there),
+        seq_lens_cpu_upper_bound=seq_lens,
+        positions=of(common.positions, tokens, tokens_there),
         _num_computed_tokens_cache=None,
         _token_to_req_indices_cache=None,
     )
-
-
-def tokens_of(common: CommonAttentionMetadata, rows: torch.Tensor) -> torch.Tensor:
-    """Return the indices of the requests' tokens in the batch, [num_tokens], int64."""
-    lens, starts = common.naive_query_lens()[rows].long(), common.query_start_loc[rows].long()
-    return torch.repeat_interleave(starts, lens) + _offsets(lens)
 
 
 def rebuilt_context(
@@ -122,55 +137,73 @@ def rebuilt_context(
     common: metadata of requests that keep hidden states.
     block_size: tokens of keys and values per page.
     """
-    lens = common.seq_lens.long()
-    row, position, slot = _places(common, hidden_states_per_block)
+    lens, device = seq_lens_of(common).long(), common.seq_lens.device
+    row, position = _places(lens)
     num_blocks = (lens + block_size - 1) // block_size
     first_block = num_blocks.cumsum(0) - num_blocks
     kv_slot = first_block[row] * block_size + position
-    is_new = position >= (lens - common.naive_query_lens())[row]
-    blocks = torch.arange(int(num_blocks.max()), device=lens.device)
+    new = position >= (lens - query_lens_of(common))[row]
+    before = ~new
+    blocks = first_block[:, None] + torch.arange(int(num_blocks.max()))
     return RebuiltContext(
-        written=slot[is_new],
-        made=kv_slot[is_new],
-        before=Rebuilt(slot[~is_new], position[~is_new], kv_slot[~is_new]),
-        block_table=(first_block[:, None] + blocks).to(common.block_table_tensor.dtype),
+        written=_slots(common, row[new], position[new], hidden_states_per_block),
+        made=_sent(kv_slot[new], device),
+        before=Rebuilt(
+            _slots(common, row[before], position[before], hidden_states_per_block),
+            _sent(position[before], device),
+            _sent(kv_slot[before], device),
+        ),
+        block_table=_sent(blocks.to(common.block_table_tensor.dtype), device),
     )
 
 
 def direct_context(common: CommonAttentionMetadata, hidden_states_per_block: int) -> DirectContext:
     """Return where to read the hidden states of ``common``, whose requests decode one token
     each."""
-    _, _, slot = _places(common, hidden_states_per_block)
-    lens = common.seq_lens
-    rows = torch.arange(len(lens), device=lens.device)
+    lens, device = seq_lens_of(common).long(), common.seq_lens.device
+    slots = _slots(common, *_places(lens), hidden_states_per_block)
     return DirectContext(
         lens=lens.tolist(),
-        slots=slot,
-        written=slot[lens.long().cumsum(0) - 1],
-        decodes=Decodes(common.block_table_tensor, lens, rows, common.max_seq_len),
+        slots=slots,
+        written=slots[_sent(lens.cumsum(0) - 1, device)],
+        decodes=Decodes(
+            common.block_table_tensor,
+            common.seq_lens,
+            torch.arange(len(lens), device=device),
+            common.max_seq_len,
+        ),
     )
 
 
-def _places(
-    common: CommonAttentionMetadata, hidden_states_per_block: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return each token's request, its position there, and the slot of its hidden state.
+def _places(lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each token's request and its position there, each [num_tokens] on the host, int64.
 
-    The tokens are in order of their requests; each tensor is [num_tokens], int64.
+    The tokens are in order of their requests, which have ``lens``.
     """
-    lens = common.seq_lens.long()
-    row = torch.repeat_interleave(torch.arange(len(lens), device=lens.device), lens)
-    position = _offsets(lens)
+    return torch.repeat_interleave(torch.arange(len(lens)), lens), _offsets(lens)
+
+
+def _slots(
+    common: CommonAttentionMetadata,
+    row: torch.Tensor,
+    position: torch.Tensor,
+    hidden_states_per_block: int,
+) -> torch.Tensor:
+    """Return the slots of tokens' hidden states, [num_tokens], int64."""
+    device = common.block_table_tensor.device
+    row, position = _sent(row, device), _sent(position, device)
     page = common.block_table_tensor[row, position // hidden_states_per_block].long()
-    return row, position, page * hidden_states_per_block + position % hidden_states_per_block
+    return page * hidden_states_per_block + position % hidden_states_per_block
 
 
 def _offsets(lens: torch.Tensor) -> torch.Tensor:
     """Return 0 to each length, one after another."""
     ends = lens.cumsum(0)
-    total = int(ends[-1])
-    return torch.arange(total, device=lens.device) - torch.repeat_interleave(ends - lens, lens)
+    return torch.arange(int(ends[-1])) - torch.repeat_interleave(ends - lens, lens)
 
 
-def _of(values: torch.Tensor | None, index: torch.Tensor) -> torch.Tensor | None:
-    return None if values is None else values[index.to(values.device)]
+def _sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return the host's values on the device, without waiting for it."""
+    if device.type == "cuda":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)

@@ -18,6 +18,10 @@ class Scratch:
         self._block_size = block_size
         self._pages: torch.Tensor | None = None
 
+    @property
+    def num_tokens(self) -> int:
+        return self.num_pages * self._block_size
+
     def pages(self, like: torch.Tensor) -> torch.Tensor:
         """Return the pages, with the layout of ``like``.
 

@@ -29,6 +29,19 @@ def knows(rotary: Any) -> bool:
     )
 
 
+def of_kernels(project: KvProjection) -> kernels.KvProjection:
+    """Return the projection in the form that the kernels take; ``knows`` its rotary embedding."""
+    value_bias, key_bias = project.value_bias, project.key_bias
+    return kernels.KvProjection(
+        project.key.flatten(0, 1),
+        project.value.flatten(0, 1),
+        project.key.shape[1],
+        None if key_bias is None else key_bias.flatten(),
+        None if value_bias is None else value_bias.flatten(),
+        None if project.rotary is None else project.rotary.cos_sin_cache,
+    )
+
+
 class TritonAttention:
     """The attention of one layer, with all heads on one device, reads hidden states.
 
@@ -39,15 +52,7 @@ class TritonAttention:
     """
 
     def __init__(self, project: KvProjection, scale: float) -> None:
-        value_bias, key_bias = project.value_bias, project.key_bias
-        self._projection = kernels.KvProjection(
-            project.key.flatten(0, 1),
-            project.value.flatten(0, 1),
-            project.key.shape[1],
-            None if key_bias is None else key_bias.flatten(),
-            None if value_bias is None else value_bias.flatten(),
-            None if project.rotary is None else project.rotary.cos_sin_cache,
-        )
+        self._projection = of_kernels(project)
         self._scale = scale
 
     def __call__(

@@ -4,7 +4,7 @@ from typing import Any
 
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheSpec
 
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.attention import hybrid
@@ -13,6 +13,7 @@ from macroserve.engine.vllm.hybrid.calibrate import measure_rho
 from macroserve.engine.vllm.hybrid.capability import ATTENTION
 from macroserve.engine.vllm.hybrid.layer import HiddenLayer
 from macroserve.engine.vllm.hybrid.requests import HiddenRequests
+from macroserve.engine.vllm.hybrid.scratch_pages import Scratch
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as Worker
@@ -20,16 +21,22 @@ else:
     from vllm.v1.worker.gpu_worker import Worker
 
 
+REBUILT_PAGES = 4
+"""Memory that one layer's recomputed keys and values take, relative to the scratch pages that keep
+them: the pages, and as much each for the hidden states, their product, and its parts."""
+
+
 class HybridWorker(Worker):  # type: ignore[misc]
     _requests: HiddenRequests
+    _scratch: Scratch
+    _page_bytes: int
 
     def load_model(self, **kwargs: Any) -> None:
         super().load_model(**kwargs)
         self._requests = HiddenRequests(self.model_runner)
         known = ATTENTION[self.model_config.architecture]
-        layers = self.vllm_config.compilation_config.static_forward_context
         blocks: list[Any] = [m for m in self.model_runner.get_model().modules() if type(m) is known]
-        if {id(block.attn) for block in blocks} != {id(layer) for layer in layers.values()}:
+        if {id(block.attn) for block in blocks} != {id(layer) for layer in self._layers}:
             raise RuntimeError(
                 f"{self.model_config.architecture} has attention beside {known.__name__}, which "
                 "the hybrid cache does not know: set spec.engine.hybridCache to Off"
@@ -52,11 +59,34 @@ class HybridWorker(Worker):  # type: ignore[misc]
         for name, spec in specs.items():
             assert isinstance(spec, FullAttentionSpec), f"{name} keeps {spec}"
             specs[name] = HybridSpec.of(spec, hidden_size)
+        page = next(iter(specs.values()))
+        self._page_bytes = page.page_size_bytes
+        self._scratch = Scratch(self.model_config.max_model_len, page.block_size)
+        for layer in self._layers:
+            layer.impl.scratch = self._scratch
         return specs
 
+    def determine_available_memory(self) -> int:
+        """Return the bytes for the pool. Where vLLM finds them, the memory in which keys and values
+        are recomputed is taken off first."""
+        available = super().determine_available_memory()
+        if self.cache_config.kv_cache_memory_bytes:
+            return available
+        return available - REBUILT_PAGES * self._scratch.num_pages * self._page_bytes
+
+    def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:
+        """Allocate the pool, and beside it the pages for recomputed keys and values: a device that
+        is too small is noticed at the start."""
+        super().initialize_from_config(kv_cache_config)
+        self._scratch.pages(self._layers[0].kv_cache)
+
     def measure_rho(self) -> float:
-        layers = self.vllm_config.compilation_config.static_forward_context.values()
-        return measure_rho([*layers], self.cache_config.block_size)
+        return measure_rho(self._layers, self._scratch, self.model_config.max_model_len)
+
+    @property
+    def _layers(self) -> list[Any]:
+        """vLLM's attention layers."""
+        return [*self.vllm_config.compilation_config.static_forward_context.values()]
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
         self._requests.ids = getattr(scheduler_output, HIDDEN_REQUESTS)
