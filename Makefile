@@ -23,7 +23,7 @@ TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core e2e-given test-cluster test-cluster-if-changed images manifests \
 	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
 	peers bench-peers \
-	test-gpu bench-kernels test-vllm vllm-names clean
+	test-gpu bench-kernels gpu-archive gpu-check test-vllm vllm-names clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -201,6 +201,16 @@ bench-kernels: JSON := build/bench-kernels.json
 bench-kernels: ## Measure the kernels on this machine's GPU beside what it can do; figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	PYTHONPATH=kernels $(GPU_PYTHON) -m macroserve.kernels.bench --json $(JSON)
+
+GPU_ARCHIVE ?= build/gpu-check.tar.xz
+gpu-archive: $(INSTALLED) ## Pack all that gpu-check needs into GPU_ARCHIVE (50 MB)
+	$(BIN)/python -m macroserve.bench.gpu.archive $(GPU_ARCHIVE)
+
+# Nothing is needed there but Python 3.12 with torch and Triton. The archive knows its commit.
+gpu-check: JSON := docs/results/data/gpu-check.json
+gpu-check: ## On a machine with a GPU and GPU_ARCHIVE, check kernels and engines (eight minutes); figures go to JSON
+	$(GPU_PYTHON) -m tarfile -e $(GPU_ARCHIVE) $(dir $(GPU_ARCHIVE))
+	$(GPU_PYTHON) $(dir $(GPU_ARCHIVE))gpu-check/check.py --json $(JSON)
 
 bench-operator: JSON := build/bench-operator.json
 bench-operator: $(INSTALLED) ## Measure the operator with 200 idle MacroInstances; figures go to JSON

@@ -1,0 +1,241 @@
+"""Check Macroserve on this machine's GPU: the kernels' tests and roofline, and our scheduler beside
+vLLM's own.
+
+    python3 check.py --json FILE
+
+An archive of ``archive.py`` holds all that this needs besides torch, Triton and Python 3.12. It
+takes less than eight minutes. FILE has what was measured, also where a part of it failed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PYTHON = (3, 12)
+"""The archive's packages are built for this version."""
+LIMIT_S = 460.0
+"""Longest time of all parts together."""
+PART_LIMIT_S = {"kernels' tests": 200.0, "kernels' roofline": 120.0}
+ENGINE_LIMIT_S = 120.0
+STOCK, ENGINES = "stock", ("vllm", "unified")
+"""vLLM's own scheduler, and the strategies of ours that are compared with it. Strategy ``vllm`` has
+the same batches, so its tokens have to be the same to the last."""
+
+Figures = dict[str, Any]
+
+
+class PartError(Exception):
+    """A part of the check failed."""
+
+
+class Check:
+    """The check runs one part after another, each in processes of its own.
+
+    Attributes:
+        figures: what has been measured, by name.
+        errors: last words of the parts that failed, by part.
+    """
+
+    def __init__(self, here: Path, scratch: Path) -> None:
+        self.figures: Figures = {}
+        self.errors: dict[str, str] = {}
+        self._here, self._scratch = here, scratch
+        self._ends_s = time.monotonic() + LIMIT_S
+
+    def run(self) -> None:
+        """Run all parts. A part that fails ends none of the others but those that build on it."""
+        for part, measure in (
+            ("kernels' tests", self._test_kernels),
+            ("kernels' roofline", self._measure_kernels),
+            ("engines", self._compare_engines),
+        ):
+            try:
+                self.figures |= measure()
+            except PartError as error:
+                self.errors[part] = str(error)
+
+    def _test_kernels(self) -> Figures:
+        report, tests = self._scratch / "tests.xml", self._here / "tests"
+        command = ["pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
+        options = [f"--rootdir={tests}", f"--junitxml={report}", str(tests / "kernels")]
+        try:
+            self._python("kernels' tests", *command, *options)
+        finally:
+            if report.exists():
+                self.figures |= counted(report.read_text())
+        return {}
+
+    def _measure_kernels(self) -> Figures:
+        path = self._scratch / "kernels.json"
+        self._python("kernels' roofline", "macroserve.kernels.bench", "--json", str(path))
+        return roofline(json.loads(path.read_text()))
+
+    def _compare_engines(self) -> Figures:
+        """Compare engines that record CUDA graphs, or, where stock vLLM fails to, eager ones."""
+        self._engine("build")
+        mode = "graphs"
+        try:
+            stock = self._engine(STOCK, mode)
+        except PartError as error:
+            self.errors["graphs"] = str(error)
+            mode = "eager"
+            stock = self._engine(STOCK, mode)
+        ours = {name: self._engine(name, mode) for name in ENGINES}
+        return {"engine.mode": mode, **compared(stock, ours)}
+
+    def _engine(self, *arguments: str) -> Any:
+        module, model = "macroserve.bench.gpu.engines", str(self._scratch / "model")
+        said = self._python(f"engine {' '.join(arguments)}", module, model, *arguments)
+        return json.loads(said.splitlines()[-1]) if said else None
+
+    def _python(self, part: str, module: str, *arguments: str) -> str:
+        """Return what a module prints. Raises PartError where it fails or takes too long."""
+        limit_s = min(PART_LIMIT_S.get(part, ENGINE_LIMIT_S), self._ends_s - time.monotonic())
+        if limit_s <= 0:
+            raise PartError(f"no time was left for {part}")
+        print(f"{part}...", flush=True)
+        began_s = time.monotonic()
+        try:
+            process = subprocess.run(
+                [sys.executable, "-m", module, *arguments],
+                env=environment(self._here, self._scratch),
+                cwd=self._scratch,
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise PartError(f"{part} took longer than {limit_s:.0f} s") from error
+        print(f"  {time.monotonic() - began_s:.0f} s", flush=True)
+        if process.returncode:
+            raise PartError(f"{process.stdout}\n{process.stderr}"[-4000:])
+        return process.stdout.strip()
+
+
+def environment(here: Path, scratch: Path) -> dict[str, str]:
+    """Return the environment of a part: the archive's packages, and caches in ``scratch``."""
+    folders = [str(here / name) for name in ("site", "src", "tests")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(folders),
+        "HF_HUB_OFFLINE": "1",
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "VLLM_CACHE_ROOT": str(scratch / "vllm"),
+        # FlashInfer, which samples by default, is not in the archive.
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
+        "VLLM_USE_V2_MODEL_RUNNER": "1",
+    }
+
+
+def counted(junit: str) -> Figures:
+    """Return the numbers of tests in pytest's report."""
+    suites = [*ElementTree.fromstring(junit).iter("testsuite")]
+
+    def number(name: str) -> int:
+        return sum(int(suite.get(name, 0)) for suite in suites)
+
+    failed, skipped = number("failures") + number("errors"), number("skipped")
+    passed = number("tests") - failed - skipped
+    return {"tests.passed": passed, "tests.failed": failed, "tests.skipped": skipped}
+
+
+def roofline(document: Any) -> Figures:
+    """Return the rates of the device, and the share of its bound that each kernel reaches."""
+    rates = document["rates"]
+    figures = {
+        "rates.copy_gb_per_s": rates["bytes_per_s"] / 1e9,
+        "rates.bf16_tflop_per_s": rates["flops_per_s"] / 1e12,
+    }
+    for kernel in document["kernels"]:
+        name = kernel["name"].replace(" x ", "x").replace(" ", ".")
+        figures[f"{name}.us"] = kernel["time_s"] * 1e6
+        figures[f"{name}.share"] = kernel["share"]
+    return figures
+
+
+def compared(stock: Any, ours: dict[str, Any]) -> Figures:
+    """Return steps per second beside stock vLLM's, and the share of requests with its tokens."""
+    figures: Figures = {
+        "engine.runner": stock["runner"],
+        "engine.requests": len(stock["tokens"]),
+        "engine.stock.steps_per_s": stock["steps_per_s"],
+    }
+    for name, found in ours.items():
+        equal = [a == b for a, b in zip(found["tokens"], stock["tokens"], strict=True)]
+        figures |= {
+            f"engine.{name}.steps_per_s": found["steps_per_s"],
+            f"engine.{name}.steps_ratio": found["steps_per_s"] / stock["steps_per_s"],
+            f"engine.{name}.tokens_equal": sum(equal) / len(equal),
+        }
+    return figures
+
+
+def why_not() -> str | None:
+    """Return the reason why this machine cannot run the check, or None."""
+    for name in ("torch", "triton"):
+        if find_spec(name) is None:
+            return f"the check needs torch and Triton, and this Python has no {name}"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "the check needs a GPU, and PyTorch finds none here"
+    if sys.version_info[:2] != PYTHON:
+        wanted, this = (".".join(map(str, each[:2])) for each in (PYTHON, sys.version_info))
+        return f"the archive is for Python {wanted}, and this is Python {this}"
+    return None
+
+
+def origin(here: Path) -> Figures:
+    """Return the day, the device, the commit and the versions that figures are from."""
+    import torch
+    import triton
+
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": torch.cuda.get_device_name(),
+        **json.loads((here / "origin.json").read_text()),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+
+
+def failures(check: Check) -> list[str]:
+    """Return, in sentences, what keeps the check from having passed."""
+    found = [f"{part} failed: {words}" for part, words in check.errors.items()]
+    if check.figures.get("engine.vllm.tokens_equal", 1.0) < 1.0:
+        found.append("strategy vllm gives other tokens than stock vLLM")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, required=True, help="File to write the figures to.")
+    options = parser.parse_args()
+    if reason := why_not():
+        sys.exit(f"error: {reason}")
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        check = Check(HERE, Path(scratch))
+        check.run()
+    document = {**origin(HERE), **check.figures, "took_s": time.monotonic() - began_s}
+    if check.errors:
+        document["errors"] = check.errors
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(document, indent=2) + "\n")
+    print(json.dumps(document, indent=2))
+    if found := failures(check):
+        sys.exit("\n".join(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""An engine generates greedy tokens on this machine's device, and tells its steps per second.
+
+    python -m macroserve.bench.gpu.engines FOLDER build
+    python -m macroserve.bench.gpu.engines FOLDER ENGINE graphs|eager
+
+FOLDER holds the model. ENGINE is ``stock``, for vLLM's own scheduler, or a strategy of ours. The
+last line that is printed is JSON.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from vllm.inputs import TokensPrompt  # noqa: E402
+from vllm.outputs import RequestOutput  # noqa: E402
+from vllm.platforms import current_platform  # noqa: E402
+from vllm.sampling_params import RequestOutputKind, SamplingParams  # noqa: E402
+from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
+
+from macroserve.core.request import Slo  # noqa: E402
+from macroserve.core.status import Pool  # noqa: E402
+from macroserve.engine.settings import EngineSettings  # noqa: E402
+from macroserve.engine.vllm.options import engine_args  # noqa: E402
+
+MODEL = {
+    "vocab_size": 8192,
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 1024,
+    # Wide enough for scores that differ: greedy tokens then do not depend on rounding.
+    "initializer_range": 0.08,
+}
+NUM_REQUESTS, NUM_TOKENS = 64, 192
+PROMPT_TOKENS = (16, 400)
+NUM_ROUNDS = 3
+CACHE_BYTES = 4 << 30
+WITHOUT_COMPILED_OPERATORS = {
+    "attention_backend": "TRITON_ATTN",
+    "compilation_config": {
+        "mode": 0,
+        "cudagraph_mode": "FULL_DECODE_ONLY",
+        "custom_ops": ["none"],
+    },
+}
+"""Arguments of a GPU's engines, whose operators torch and Triton have."""
+SLO = Slo(ttft_s=600.0, tpot_s=60.0)
+"""Targets so loose that nothing is late."""
+
+
+def build(folder: Path, sizes: dict[str, Any]) -> None:
+    """Build a Llama of random weights."""
+    import torch
+    import transformers
+
+    torch.manual_seed(7)
+    config = transformers.LlamaConfig(**sizes, dtype=torch.bfloat16)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+
+
+def settings(folder: Path, strategy: str, mode: str) -> EngineSettings:
+    on_gpu = current_platform.is_cuda()
+    return EngineSettings(
+        model=str(folder),
+        served_name="gpu-check",
+        max_model_len=MODEL["max_position_embeddings"],
+        strategy=strategy,
+        slo=SLO,
+        prefix_caching="Off",
+        hybrid_cache="Off",
+        kv_cache_bytes=CACHE_BYTES if on_gpu else None,
+        args={
+            "skip_tokenizer_init": True,
+            "enforce_eager": mode == "eager",
+            **(WITHOUT_COMPILED_OPERATORS if on_gpu else {}),
+        },
+    )
+
+
+def started(folder: Path, name: str, mode: str) -> LLMEngine:
+    is_stock = name == "stock"
+    args = engine_args(settings(folder, "vllm" if is_stock else name, mode), Pool.LP, None)
+    if is_stock:
+        args = replace(args, scheduler_cls=None, additional_config={})
+    return LLMEngine.from_engine_args(args)
+
+
+def prompts() -> list[list[int]]:
+    rnd = Random(3)
+    return [
+        rnd.choices(range(3, MODEL["vocab_size"]), k=rnd.randint(*PROMPT_TOKENS))
+        for _ in range(NUM_REQUESTS)
+    ]
+
+
+def serve(llm: LLMEngine, name: str, num_tokens: int) -> tuple[list[list[int]], float]:
+    """Return the tokens of each prompt, and steps per second."""
+    params = SamplingParams(
+        max_tokens=num_tokens,
+        temperature=0,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )
+    tokens: dict[str, list[int]] = {}
+    for index, prompt in enumerate(prompts()):
+        tokens[f"{name}-{index}"] = []
+        llm.add_request(f"{name}-{index}", TokensPrompt(prompt_token_ids=prompt), params)
+    began_s, num_steps = perf_counter(), 0
+    while llm.has_unfinished_requests():
+        outputs = llm.step()
+        num_steps += bool(outputs)
+        for output in outputs:
+            assert isinstance(output, RequestOutput)
+            tokens[output.request_id] += output.outputs[0].token_ids
+    return [*tokens.values()], num_steps / (perf_counter() - began_s)
+
+
+def measure(folder: Path, name: str, mode: str, num_tokens: int = NUM_TOKENS) -> dict[str, Any]:
+    llm = started(folder, name, mode)
+    serve(llm, "warm-up", num_tokens)
+    rounds = [serve(llm, f"round-{index}", num_tokens) for index in range(NUM_ROUNDS)]
+    return {
+        "runner": "V2" if llm.vllm_config.use_v2_model_runner else "V1",
+        "tokens": rounds[0][0],
+        "steps_per_s": median(steps_per_s for _, steps_per_s in rounds),
+    }
+
+
+def main(folder: Path, name: str, mode: str = "") -> None:
+    if name == "build":
+        build(folder, MODEL)
+    else:
+        print(json.dumps(measure(folder, name, mode)), flush=True)
+    # What vLLM would take apart at the end, the end of the process does.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

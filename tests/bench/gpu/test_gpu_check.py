@@ -1,0 +1,143 @@
+"""The check on a GPU runs its parts, keeps what was measured, and says what failed."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from macroserve.bench.gpu import check
+from macroserve.bench.gpu.check import Check, compared, counted, failures, roofline
+
+ROOT = Path(__file__).parents[3]
+sys.path.append(str(ROOT / "docs" / "scripts"))
+from results import PLACE, fill  # noqa: E402
+
+JUNIT = '<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>'
+KERNELS = (
+    "write_hidden 16384",
+    "rebuild_kv 16384",
+    "attend_hidden absorbed 32 x 4096",
+    "attend_hidden rotary 32 x 4096",
+)
+ROOFLINE = {
+    "rates": {"bytes_per_s": 3e12, "flops_per_s": 8e14},
+    "kernels": [{"name": name, "time_s": 2e-3, "share": 0.5} for name in KERNELS],
+}
+
+
+def engine(steps_per_s: float, *tokens: int) -> dict:
+    return {"runner": "V2", "steps_per_s": steps_per_s, "tokens": [[each] for each in tokens]}
+
+
+def test_counted_tests_are_passed_failed_or_skipped() -> None:
+    assert counted(JUNIT) == {"tests.passed": 5, "tests.failed": 2, "tests.skipped": 2}
+
+
+def test_engines_are_compared_with_stock() -> None:
+    ours = {"vllm": engine(90, 1, 2, 3, 4), "unified": engine(110, 1, 2, 3, 0)}
+    figures = compared(engine(100, 1, 2, 3, 4), ours)
+    assert figures["engine.vllm.tokens_equal"] == 1
+    assert figures["engine.unified.tokens_equal"] == 0.75
+    assert figures["engine.vllm.steps_ratio"] == pytest.approx(0.9)
+    assert figures["engine.unified.steps_ratio"] == pytest.approx(1.1)
+    assert figures["engine.requests"] == 4
+
+
+def test_page_has_each_figure_of_a_check_that_passed(tmp_path: Path) -> None:
+    origin = {"date": "1970-01-01", "machine": "no GPU", "commit": "0", "took_s": 1.0}
+    origin |= {"torch": "0", "triton": "0", "vllm": "0", "engine.mode": "graphs"}
+    same = engine(100, 1)
+    document = origin | counted(JUNIT) | roofline(ROOFLINE)
+    document |= compared(same, dict.fromkeys(check.ENGINES, same))
+    (tmp_path / "gpu-check.json").write_text(json.dumps(document))
+    page = fill((ROOT / "docs" / "results" / "gpu.md").read_text(), tmp_path)
+    assert not PLACE.search(page)
+    assert "1970-01-01, no GPU, commit 0" in page
+    assert "{{" not in page
+
+
+STUBS = {
+    "site/pytest.py": f"""
+        import sys
+        [report] = [a.split("=")[1] for a in sys.argv if a.startswith("--junitxml")]
+        open(report, "w").write({JUNIT!r})
+        sys.exit(TESTS)
+    """,
+    "src/macroserve/kernels/bench.py": f"""
+        import json, sys
+        json.dump({ROOFLINE!r}, open(sys.argv[2], "w"))
+    """,
+    "src/macroserve/bench/gpu/engines.py": f"""
+        import sys, time
+        folder, name, *mode = sys.argv[1:]
+        time.sleep(SLEEP if name == "unified" else 0)
+        if FAILS in mode and name != "build":
+            sys.exit("no " + mode[0])
+        if name != "build":
+            print("vLLM's own words")
+            print({json.dumps(engine(100, 1))!r})
+    """,
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """Run a check whose parts are these modules, with what differs given."""
+
+    def run(tests: int = 0, fails: str = "", sleep_s: float = 0) -> Check:
+        for name, text in STUBS.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = [line.removeprefix(8 * " ") for line in text.splitlines()]
+            given = f"TESTS, FAILS, SLEEP = {tests}, {fails!r}, {sleep_s}\n"
+            path.write_text(given + "\n".join(lines))
+        for package in ("kernels", "bench", "bench/gpu"):
+            (tmp_path / "src" / "macroserve" / package / "__init__.py").touch()
+        found = Check(tmp_path, tmp_path)
+        found.run()
+        return found
+
+    return run
+
+
+def test_check_whose_parts_pass_has_all_figures(run) -> None:
+    found = run()
+    assert found.errors == {} and failures(found) == []
+    assert found.figures["engine.mode"] == "graphs"
+    assert found.figures["engine.unified.tokens_equal"] == 1
+    assert found.figures["rebuild_kv.16384.share"] == 0.5
+    assert found.figures["tests.passed"] == 5
+
+
+def test_check_with_failed_tests_still_measures_engines(run) -> None:
+    found = run(tests=1)
+    assert list(found.errors) == ["kernels' tests"]
+    assert found.figures["tests.failed"] == 2
+    assert found.figures["engine.vllm.steps_per_s"] == 100
+    assert failures(found)
+
+
+def test_check_without_graphs_compares_eager_engines(run) -> None:
+    found = run(fails="graphs")
+    assert found.figures["engine.mode"] == "eager"
+    assert "no graphs" in found.errors["graphs"]
+    assert "engine.vllm.tokens_equal" in found.figures
+
+
+def test_check_with_an_engine_that_hangs_ends_in_time(run, monkeypatch) -> None:
+    monkeypatch.setattr(check, "ENGINE_LIMIT_S", 3.0)
+    found = run(sleep_s=60)
+    assert found.errors["engines"] == "engine unified graphs took longer than 3 s"
+    assert found.figures["tests.passed"] == 5
+
+
+def test_check_without_time_says_so(run, monkeypatch) -> None:
+    monkeypatch.setattr(check, "LIMIT_S", 0.0)
+    assert run().errors["kernels' roofline"] == "no time was left for kernels' roofline"
+
+
+def test_other_tokens_than_stock_fail_the_check(tmp_path: Path) -> None:
+    found = Check(tmp_path, tmp_path)
+    found.figures["engine.vllm.tokens_equal"] = 0.99
+    assert failures(found) == ["strategy vllm gives other tokens than stock vLLM"]
