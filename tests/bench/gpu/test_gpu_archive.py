@@ -46,6 +46,43 @@ engines.build(folder, engines.MODEL | small)
 print(json.dumps(engines.measure(folder, sys.argv[3], "eager", num_tokens=6)))
 """
 
+GPU_ENGINE = """
+import importlib, json, sys
+from pathlib import Path
+import vllm.platforms
+from vllm.platforms.cuda import NonNvmlCudaPlatform
+from vllm.platforms.interface import DeviceCapability
+
+class Hopper(NonNvmlCudaPlatform):
+    get_device_capability = classmethod(lambda cls, device_id=0: DeviceCapability(9, 0))
+    get_device_name = classmethod(lambda cls, device_id=0: "H100")
+    get_device_total_memory = classmethod(lambda cls, device_id=0: 80 << 30)
+    num_compute_units = classmethod(lambda cls, device_id=0: 132)
+
+vllm.platforms._current_platform = Hopper()
+for module in ("gpu.model_runner", "gpu.warmup", "gpu_worker"):
+    importlib.import_module(f"vllm.v1.worker.{module}")
+import vllm.model_executor.models.llama, vllm.model_executor.warmup.kernel_warmup
+import vllm.v1.attention.backends.triton_attn
+from macroserve.bench.gpu import engines
+from macroserve.core.status import Pool
+from macroserve.engine.vllm.options import engine_args
+
+folder = Path(sys.argv[1])
+(folder / "config.json").write_text(json.dumps(
+    engines.MODEL | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+))
+args = engine_args(engines.settings(folder, "vllm", "graphs"), Pool.LP, None)
+config = args.create_engine_config()
+print(json.dumps([
+    config.use_v2_model_runner,
+    config.scheduler_config.async_scheduling,
+    config.attention_config.backend.name,
+    config.compilation_config.cudagraph_mode.name,
+    config.scheduler_config.max_num_seqs,
+]))
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
@@ -102,6 +139,24 @@ def test_engines_import_nothing_that_the_archive_lacks_and_agree(folder, tmp_pat
     assert found["vllm"]["tokens"] == found["stock"]["tokens"]
     assert [len(tokens) for tokens in found["unified"]["tokens"]] == [6] * 64
     assert all(each["steps_per_s"] > 0 for each in found.values())
+
+
+def test_archived_vllm_on_a_device_that_is_made_up_chooses_runner_v2(folder, tmp_path):
+    """The modules of a GPU's engine import with the stand-ins for what vLLM has compiled. The
+    archive's vLLM and sources alone are found first: other packages are for another Python."""
+    gpu = tmp_path / "site"
+    gpu.mkdir()
+    for path in (folder / "site").glob("vllm*"):
+        (gpu / path.name).symlink_to(path)
+    ended = run(
+        *(sys.executable, "-c", GPU_ENGINE, tmp_path),
+        PYTHONPATH=os.pathsep.join([str(gpu), str(folder / "src")]),
+        VLLM_USE_V2_MODEL_RUNNER="1",
+        CUDA_VISIBLE_DEVICES="",  # vLLM then takes Triton without a driver
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    chosen = json.loads(ended.stdout.splitlines()[-1])
+    assert chosen == [True, True, "TRITON_ATTN", "FULL_DECODE_ONLY", 64]
 
 
 def test_stand_ins_for_operators_equal_torch(folder):

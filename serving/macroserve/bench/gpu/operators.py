@@ -13,6 +13,9 @@ OPERATORS = (
     "silu_and_mul(Tensor! out, Tensor input) -> ()",
     "rms_norm(Tensor! out, Tensor input, Tensor? weight, float epsilon) -> ()",
     "fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor? weight, float epsilon) -> ()",
+    "cutlass_scaled_mm_supports_fp8(int capability) -> bool",
+    "cutlass_scaled_mm_supports_block_fp8(int capability) -> bool",
+    "cutlass_group_gemm_supported(int capability) -> bool",
     "get_cuda_view_from_cpu_tensor(Tensor cpu_tensor) -> Tensor",
     "weak_ref_tensor(Tensor input) -> Tensor",
 )
@@ -66,9 +69,16 @@ def fused_add_rms_norm(
     rms_norm(x, residual, weight, epsilon)
 
 
+def is_absent(capability: int) -> bool:
+    """Return False, for products of eight bits that only the compiled library has."""
+    return False
+
+
 for operator in OPERATORS:
     LIBRARY.define(operator)
 for function in (silu_and_mul, rms_norm, fused_add_rms_norm):
     LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
 for name in ("get_cuda_view_from_cpu_tensor", "weak_ref_tensor"):
     LIBRARY.impl(name, view, "CompositeExplicitAutograd")
+for name in ("scaled_mm_supports_fp8", "scaled_mm_supports_block_fp8", "group_gemm_supported"):
+    LIBRARY.impl(f"cutlass_{name}", is_absent, "CompositeExplicitAutograd")
