@@ -18,12 +18,14 @@ BOARD = json.loads((CHART / "dashboards" / "macroserve.json").read_text())
 RULES = sorted(CHART.glob("rules/*.yaml"))
 
 NOTHING_TO_SHOW = (
+    "macroserve_cell_decodes_total",
     "macroserve_requests_refused_total",
     "macroserve_reroutes_total",
     "macroserve_operator_errors_total",
     "vllm:",
 )
-"""Nothing is refused, moved or fails while all is well, and emulated engines are not vLLM."""
+"""Nothing is refused, moved or fails while all is well, and emulated engines draft no tokens and
+are not vLLM."""
 
 
 def test_dashboard_panels_under_load_all_show_data(
