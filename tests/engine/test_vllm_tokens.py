@@ -23,10 +23,10 @@ prepare_environment()
 
 from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
 from vllm.inputs import TokensPrompt  # noqa: E402
-from vllm.sampling_params import RequestOutputKind, SamplingParams  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
+from macroserve.engine.vllm.greedy import greedy  # noqa: E402
 from macroserve.engine.vllm.options import engine_args  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -55,14 +55,7 @@ def workload() -> list[Work]:
 
 async def generate(llm: AsyncLLM, request_id: str, work: Work, args: dict | None) -> list[int]:
     await asyncio.sleep(work.delay_s)
-    params = SamplingParams(
-        temperature=0,
-        max_tokens=work.num_tokens,
-        ignore_eos=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-        extra_args=args,
-    )
+    params = greedy(work.num_tokens, extra_args=args)
     prompt = TokensPrompt(prompt_token_ids=work.prompt)
     outputs = [output async for output in llm.generate(prompt, params, request_id)]
     return list(outputs[-1].outputs[0].token_ids)

@@ -13,7 +13,7 @@ from statistics import median
 from time import perf_counter
 
 from vllm.inputs import TokensPrompt
-from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from macroserve.bench.real_engine import PATIENCE_S, learned, prompt_tokens, started
@@ -21,6 +21,7 @@ from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.engine.vllm.greedy import greedy
 from macroserve.engine.vllm.options import engine_args
 
 SHARES = {"half": 0.5, "nine_tenths": 0.9}
@@ -107,13 +108,7 @@ async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[fl
 
 async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[float, int]:
     """Return the seconds to the first token, and the prompt tokens that the prefix cache had."""
-    params = SamplingParams(
-        max_tokens=NEW_TOKENS,
-        temperature=0,
-        ignore_eos=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
-    )
+    params = greedy(NEW_TOKENS, RequestOutputKind.DELTA)
     began_s, ttft_s, num_cached = perf_counter(), 0.0, 0
     async for output in llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request_id):
         if not ttft_s:

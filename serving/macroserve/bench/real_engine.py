@@ -11,7 +11,7 @@ from time import perf_counter
 import msgspec
 from vllm.inputs import TokensPrompt
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from macroserve.core.request import Slo
@@ -20,6 +20,7 @@ from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.engine.vllm.greedy import greedy
 from macroserve.sim.instance import FixedLatencyModel
 from macroserve.workload.arrivals import Arrival
 
@@ -79,14 +80,7 @@ async def _generate(
     engine: VllmEngine, request_id: str, arrival: Arrival, slo: Slo, arrived_s: float
 ) -> Answer:
     tag = RequestTag(route_id=request_id, age_s=perf_counter() - arrived_s, slo=slo)
-    params = SamplingParams(
-        max_tokens=arrival.num_output_tokens,
-        temperature=0,
-        ignore_eos=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
-        extra_args=tag.to_args(),
-    )
+    params = greedy(arrival.num_output_tokens, RequestOutputKind.DELTA, tag.to_args())
     prompt = TokensPrompt(
         prompt_token_ids=prompt_tokens(Random(request_id), arrival.num_prompt_tokens)
     )
@@ -120,15 +114,8 @@ async def greedy_tokens(
     lora: LoRARequest | None = None,
 ) -> list[int]:
     """Return the likeliest ``num_tokens`` tokens after a prompt."""
-    params = SamplingParams(
-        max_tokens=num_tokens,
-        temperature=0,
-        ignore_eos=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
     tokens: list[int] = []
-    asked = TokensPrompt(prompt_token_ids=prompt)
+    asked, params = TokensPrompt(prompt_token_ids=prompt), greedy(num_tokens)
     async for output in llm.generate(asked, params, request_id, lora_request=lora):
         tokens = list(output.outputs[0].token_ids)
     return tokens

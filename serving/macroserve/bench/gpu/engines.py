@@ -24,12 +24,13 @@ prepare_environment()
 from vllm.inputs import TokensPrompt  # noqa: E402
 from vllm.outputs import RequestOutput  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
-from vllm.sampling_params import RequestOutputKind, SamplingParams  # noqa: E402
+from vllm.sampling_params import RequestOutputKind  # noqa: E402
 from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
 from macroserve.core.request import Slo  # noqa: E402
 from macroserve.core.status import Pool  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
+from macroserve.engine.vllm.greedy import greedy  # noqa: E402
 from macroserve.engine.vllm.options import engine_args  # noqa: E402
 
 MODEL = {
@@ -109,13 +110,7 @@ def prompts() -> list[list[int]]:
 
 def serve(llm: LLMEngine, name: str, num_tokens: int) -> tuple[list[list[int]], float]:
     """Return the tokens of each prompt, and steps per second."""
-    params = SamplingParams(
-        max_tokens=num_tokens,
-        temperature=0,
-        ignore_eos=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
-    )
+    params = greedy(num_tokens, RequestOutputKind.DELTA)
     tokens: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts()):
         tokens[f"{name}-{index}"] = []

@@ -8,7 +8,6 @@ from starlette.applications import Starlette
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.platforms import current_platform
-from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.utils import CoreEngineProcManager
 
@@ -24,6 +23,7 @@ from macroserve.engine.vllm.api import tokens_app
 from macroserve.engine.vllm.caches import with_caches
 from macroserve.engine.vllm.choices import ServingChoices
 from macroserve.engine.vllm.grammar import CheckedInputProcessor
+from macroserve.engine.vllm.greedy import greedy
 from macroserve.engine.vllm.options import check_parallel, engine_args
 from macroserve.engine.vllm.scheduler import COMMAND
 from macroserve.engine.vllm.stderr_tail import StderrTail
@@ -99,14 +99,7 @@ class VllmEngine:
         max_tokens: int,
         extra_args: dict[str, Any] | None = None,
     ) -> None:
-        params = SamplingParams(
-            max_tokens=max_tokens,
-            temperature=0,
-            ignore_eos=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            extra_args=extra_args,
-        )
+        params = greedy(max_tokens, extra_args=extra_args)
         prompt = TokensPrompt(prompt_token_ids=prompt_token_ids)
         async for _ in self.llm.generate(prompt, params, request_id):
             pass
