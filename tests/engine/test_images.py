@@ -37,7 +37,6 @@ from support.offline_engine import (  # noqa: E402
     InstanceEngine,
     instance_args,
     offline_engine,
-    stock_args,
 )
 from support.pictures import image, picture, text, user  # noqa: E402
 from support.small_vision_model import TEMPLATE_OF_USER, build_vision_model  # noqa: E402
@@ -48,7 +47,7 @@ from macroserve.engine.vllm.api import text_app  # noqa: E402
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
 from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
-from macroserve.engine.vllm.options import frontend_config  # noqa: E402
+from macroserve.engine.vllm.options import frontend_config, stock_args  # noqa: E402
 from macroserve.serving.ingress.dispatcher import request_body  # noqa: E402
 
 pytestmark = pytest.mark.integration

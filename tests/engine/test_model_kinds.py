@@ -19,8 +19,9 @@ from support.offline_engine import (  # noqa: E402
     InstanceEngine,
     instance_args,
     offline_engine,
-    stock_args,
 )
+
+from macroserve.engine.vllm.options import stock_args  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,9 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from support.offline_engine import instance_args, offline_engine, stock_args  # noqa: E402
+from support.offline_engine import instance_args, offline_engine  # noqa: E402
+
+from macroserve.engine.vllm.options import stock_args  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -16,11 +16,12 @@ from support.offline_engine import (  # noqa: E402
     OfflineEngine,
     instance_args,
     offline_engine,
-    stock_args,
 )
 from support.small_models import build  # noqa: E402
 from vllm.inputs import TokensPrompt  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402
+
+from macroserve.engine.vllm.options import stock_args  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -24,7 +24,6 @@ from support.offline_engine import (  # noqa: E402
     chosen_caches,
     instance_args,
     offline_engine,
-    stock_args,
 )
 from support.small_models import SIZES, build  # noqa: E402
 
@@ -33,6 +32,7 @@ from macroserve.core.scheduler.blocks import CacheKind  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
 from macroserve.engine.vllm.hybrid import layer, triton_attention  # noqa: E402
 from macroserve.engine.vllm.hybrid.metadata import Rebuilt  # noqa: E402
+from macroserve.engine.vllm.options import stock_args  # noqa: E402
 from macroserve.kernels.attend_hidden import attend_hidden  # noqa: E402
 
 NUM_TOKENS = 8

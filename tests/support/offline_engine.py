@@ -179,12 +179,6 @@ def instance_args(settings: EngineSettings) -> AsyncEngineArgs:
     return args
 
 
-def stock_args(settings: EngineSettings) -> AsyncEngineArgs:
-    """The same model and limits with vLLM's own scheduler, worker and attention."""
-    args = engine_args(settings, Pool.LP, None)
-    return replace(args, scheduler_cls=None, additional_config={})
-
-
 @contextmanager
 def offline_engine(args: AsyncEngineArgs) -> Iterator[Any]:
     """Run an engine that neither yields to servers nor dies with its parent, unlike an

@@ -18,11 +18,10 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from macroserve.bench.real_engine import PATIENCE_S, learned, prompt_tokens, started
 from macroserve.core.request import Slo
-from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine
 from macroserve.engine.vllm.greedy import greedy
-from macroserve.engine.vllm.options import engine_args
+from macroserve.engine.vllm.options import stock_args
 
 SHARES = {"half": 0.5, "nine_tenths": 0.9}
 """Share of each prompt that others have as well, by the name of the load."""
@@ -119,8 +118,7 @@ async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[
 @asynccontextmanager
 async def stock(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
     """Start the same engine with vLLM's own scheduler."""
-    args = replace(engine_args(settings, Pool.LP, None), scheduler_cls=None, additional_config={})
-    llm = AsyncLLM.from_engine_args(args)
+    llm = AsyncLLM.from_engine_args(stock_args(settings))
     try:
         await _generate(llm, prompt_tokens(Random("warm-up"), PROMPT_TOKENS), "warm-up")
         yield llm

@@ -11,8 +11,10 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from support.offline_engine import offline_engine, stock_args  # noqa: E402
+from support.offline_engine import offline_engine  # noqa: E402
 from support.small_models import build  # noqa: E402
+
+from macroserve.engine.vllm.options import stock_args  # noqa: E402
 
 PAGES = 100
 

@@ -10,7 +10,6 @@ last line that is printed is JSON.
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -31,7 +30,7 @@ from macroserve.core.request import Slo  # noqa: E402
 from macroserve.core.status import Pool  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
 from macroserve.engine.vllm.greedy import greedy  # noqa: E402
-from macroserve.engine.vllm.options import engine_args  # noqa: E402
+from macroserve.engine.vllm.options import engine_args, stock_args  # noqa: E402
 
 MODEL = {
     "vocab_size": 8192,
@@ -93,10 +92,10 @@ def settings(folder: Path, strategy: str, mode: str) -> EngineSettings:
 
 
 def started(folder: Path, name: str, mode: str) -> LLMEngine:
-    is_stock = name == "stock"
-    args = engine_args(settings(folder, "vllm" if is_stock else name, mode), Pool.LP, None)
-    if is_stock:
-        args = replace(args, scheduler_cls=None, additional_config={})
+    if name == "stock":
+        args = stock_args(settings(folder, "vllm", mode))
+    else:
+        args = engine_args(settings(folder, name, mode), Pool.LP, None)
     return LLMEngine.from_engine_args(args)
 
 

@@ -6,7 +6,6 @@ Of drafted tokens, the number accepted depends on a request's length alone.
 import gc
 from collections import deque
 from collections.abc import Container
-from dataclasses import replace
 from itertools import count
 from time import process_time
 
@@ -24,7 +23,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.vllm.options import engine_args
+from macroserve.engine.vllm.options import engine_args, stock_args
 from macroserve.engine.vllm.scheduler import MacroserveScheduler
 
 NUM_BLOCKS = 100_000
@@ -42,9 +41,8 @@ class DryRun:
     """
 
     def __init__(self, settings: EngineSettings, scheduler: type[Scheduler]) -> None:
-        args = engine_args(settings, Pool.LP, None)
-        if scheduler is not MacroserveScheduler:
-            args = replace(args, scheduler_cls=None, additional_config={})
+        is_ours = scheduler is MacroserveScheduler
+        args = engine_args(settings, Pool.LP, None) if is_ours else stock_args(settings)
         config = args.create_engine_config()
         register_all_kvcache_specs(config)
         config.cache_config.num_gpu_blocks = NUM_BLOCKS

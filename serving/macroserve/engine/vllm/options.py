@@ -159,6 +159,12 @@ def _rank(name: str, source: str) -> int:
         raise ValueError(f"adapter {name} is {source}, but {error}") from error
 
 
+def stock_args(settings: EngineSettings) -> AsyncEngineArgs:
+    """Return the arguments of the same engine with vLLM's own scheduler, worker and attention."""
+    args = engine_args(settings, Pool.LP, None)
+    return replace(args, scheduler_cls=None, additional_config={})
+
+
 def _check_drafter(speculation: dict[str, Any]) -> None:
     """Raise ValueError for a drafter that this environment cannot run."""
     names = {speculation.get("method"), speculation.get("model")}
