@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RELEASES = ("0.31.0", "0.32.0", "0.33.0")
-"""What the names are taken from."""
+"""Versions of vLLM from whose sources the names are taken."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 FOLDER = CACHE / "macroserve" / "vllm-sources"
 

@@ -41,8 +41,4 @@ def _num_steps(run: DryRun, num_requests: int) -> int:
     random = Random(1)
     for _ in range(num_requests):
         run.add(random.randint(20, MAX_PROMPT_TOKENS), random.randint(1, MAX_NEW_TOKENS))
-    num_steps = 0
-    while run.num_unfinished:
-        run.step()
-        num_steps += 1
-    return num_steps
+    return run.run_out()

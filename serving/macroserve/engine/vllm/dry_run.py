@@ -105,11 +105,11 @@ class DryRun:
 
     def run_out(self) -> int:
         """Take steps until all requests have ended; return their number."""
-        for num_steps in count():
-            if not self._scheduler.requests:
-                return num_steps
+        num_steps = 0
+        while self.num_unfinished:
             self.step()
-        raise AssertionError("an endless count has ended")
+            num_steps += 1
+        return num_steps
 
     def _made_up(self, output: SchedulerOutput, emitting: Container[str]) -> ModelRunnerOutput:
         ids, drafted = list(output.num_scheduled_tokens), output.scheduled_spec_decode_tokens

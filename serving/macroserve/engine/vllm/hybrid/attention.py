@@ -103,7 +103,7 @@ class _Impl:
     scratch: Scratch
     """Pages for recomputed keys and values, set before the pool is allocated."""
     has_gpu_layout: bool
-    """Whether pages are laid out as the fused kernel writes them."""
+    """The fused kernel can write the backend's pages, which are laid out as on GPUs."""
 
     def forward(
         self,
