@@ -3,19 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from support.promised import begin, preempt_young
 
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.running import State
 from macroserve.core.strategies import STRATEGIES
-
-
-def begin(scheduler, now, **emitted):
-    """Decide a batch, and let the engine take it on whole."""
-    batch = scheduler.schedule(now)
-    prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
-    scheduler.promise(batch, BatchResult(0.0, prefilled, emitted, decoded=1))
-    return batch
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -148,13 +141,7 @@ def test_more_tokens_than_promised_count(make_scheduler, make_request):
 def test_request_that_ends_while_it_waits_again_is_gone(make_scheduler, make_request):
     """The request was preempted while its last token was in flight."""
     scheduler = make_scheduler("sarathi", num_blocks=6, block_size=8)
-    for name in ("old", "young"):
-        scheduler.add_request(make_request(name, 0.0, 15, 17), 0.0)
-    begin(scheduler, 0.0, old=1, young=1)
-    for _ in range(8):
-        begin(scheduler, 0.1)
-        scheduler.settle((), {}, 0.1)
-    assert begin(scheduler, 0.1).preempted == ("young",)
+    preempt_young(scheduler, make_request)
     scheduler.settle(("young",), {}, 0.2)
     assert "young" not in scheduler.sequences
     assert len(scheduler.waiting) == 0

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from support.batch_executor import AheadExecutor
 from support.linear_latency import LinearLatency
+from support.promised import begin, preempt_young
 
-from macroserve.core.batch import BatchKind, BatchResult
+from macroserve.core.batch import BatchKind
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.batching.unified import unified_batch
 from macroserve.core.scheduler.blocks import BlockLedger
@@ -90,13 +91,6 @@ def test_requests_that_get_several_tokens_of_a_step_all_end(
     assert (status.decodes, status.decoded_tokens) == (len(executor.tokens), sum(executor.tokens))
 
 
-def begin(scheduler, now, drafted=0, **emitted):
-    batch = scheduler.schedule(now)
-    prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
-    scheduler.promise(batch, BatchResult(0.0, prefilled, emitted, decoded=1, drafted=drafted))
-    return batch
-
-
 def test_mean_tokens_of_a_step_are_learned(make_speculating, make_request):
     scheduler = make_speculating()
     scheduler.add_request(make_request("r", new=1000), 0.0)
@@ -131,13 +125,7 @@ def test_tokens_beyond_the_promised_ones_of_a_preempted_request_are_computed_aga
     make_scheduler, make_request
 ):
     scheduler = make_scheduler("sarathi", num_blocks=6, block_size=8, num_drafts=NUM_DRAFTS)
-    for name in ("old", "young"):
-        scheduler.add_request(make_request(name, 0.0, 15, 17), 0.0)
-    begin(scheduler, 0.0, old=1, young=1)
-    for _ in range(8):
-        begin(scheduler, 0.1)
-        scheduler.settle((), {}, 0.1)
-    assert begin(scheduler, 0.1).preempted == ("young",)
+    preempt_young(scheduler, make_request)
     seq, waiting_tokens = scheduler.sequences["young"], scheduler.waiting.num_tokens
     scheduler.settle((), {"young": 2}, 0.2)
     assert seq.state is State.WAITING
