@@ -10,6 +10,7 @@ from support.linear_latency import NOW, LinearLatency
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request, Slo
 from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.blocks import BlockLedger
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
@@ -152,12 +153,8 @@ def make_step(make_config, make_sequence):
         **fields,
     ):
         config = make_config(strategy, num_blocks=num_blocks, **fields)
-        running = Running(
-            num_blocks,
-            config.block_size,
-            pause_when_full=config.strategy.exact_kv,
-            hidden_states_per_block=config.hidden_states_per_block,
-        )
+        blocks = BlockLedger(num_blocks, config.block_size, config.hidden_states_per_block)
+        running = Running(blocks, pause_when_full=config.strategy.exact_kv)
         queue = WaitingQueue(config.strategy.ordering)
         predictor = LengthPredictor()
         for length in lengths:

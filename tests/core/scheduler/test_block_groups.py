@@ -169,7 +169,7 @@ def test_requests_of_a_model_with_windows_end_within_the_blocks_of_their_engine(
 
 def test_request_after_its_prompt_leaves_the_blocks_of_its_windows_to_others(make_sequence):
     groups = BlockGroups([FULL, WINDOW], 1000)
-    running = Running(40, 16, pause_when_full=False, groups=groups)
+    running = Running(BlockLedger(40, 16, groups=groups), pause_when_full=False)
     seq = make_sequence(prompt=144, new=50)
     running.admit(seq, running.blocks.blocks_for(160))
     free = running.blocks.free

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from macroserve.core.scheduler.blocks import BlockLedger
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import State
 
@@ -17,7 +18,7 @@ def run_up(make_sequence):
     """Add decoding sequences that used up their blocks: ``(name, arrival, blocks)``."""
 
     def build(num_blocks, *wanted, pause_when_full, prefilling=()):
-        running = Running(num_blocks, 16, pause_when_full=pause_when_full)
+        running = Running(BlockLedger(num_blocks, 16), pause_when_full=pause_when_full)
         for ordinal, (name, arrival_s, blocks) in enumerate((*wanted, *prefilling)):
             prompt = 16 * blocks - 1
             seq = make_sequence(name, ordinal, arrival_s=arrival_s, prompt=prompt, new=200)
@@ -126,7 +127,7 @@ def decode(make_sequence):
 
 
 def lending(num_blocks):
-    return Running(num_blocks, 16, pause_when_full=True, queue_responses=True)
+    return Running(BlockLedger(num_blocks, 16), pause_when_full=True, queue_responses=True)
 
 
 def test_blocks_lent_on_come_back_from_the_last_borrower(decode):

@@ -22,6 +22,7 @@ class Running:
         its KV and is computed again later (vLLM).
     queue_responses: a sequence pauses after its prefill until it is resumed with memory for its
         response, and again if it outruns that memory.
+    num_drafts: drafted tokens that a decode verifies, as the engine is configured.
 
     Attributes:
         adapters: number of sequences of each adapter; None stands for the model alone.
@@ -29,27 +30,13 @@ class Running:
 
     def __init__(
         self,
-        num_blocks: int,
-        block_size: int,
+        blocks: BlockLedger,
         *,
         pause_when_full: bool,
         queue_responses: bool = False,
-        hidden_states_per_block: int | None = None,
-        cache: EngineCache | None = None,
-        groups: BlockGroups | None = None,
         num_drafts: int = 0,
-        num_draft_slots: int = 0,
-        max_model_len: int = 0,
     ) -> None:
-        self.blocks = BlockLedger(
-            num_blocks,
-            block_size,
-            hidden_states_per_block,
-            cache,
-            groups,
-            num_draft_slots=num_draft_slots,
-            max_model_len=max_model_len,
-        )
+        self.blocks = blocks
         self.prefilling: dict[str, Sequence] = {}
         self.decoding = Decoding(num_drafts)
         self.paused: dict[str, Sequence] = {}
@@ -68,19 +55,20 @@ class Running:
         cache: the engine's record of its blocks, if it has one.
         """
         strategy, groups = config.strategy, config.block_groups
-        return cls(
+        blocks = BlockLedger(
             config.num_blocks,
             config.block_size,
+            config.hidden_states_per_block if strategy.keeps_hidden else None,
+            cache,
+            BlockGroups(groups, config.max_model_len) if groups else None,
+            config.num_draft_slots,
+            config.max_model_len,
+        )
+        return cls(
+            blocks,
             pause_when_full=strategy.exact_kv,
             queue_responses=strategy.queues_responses,
-            hidden_states_per_block=config.hidden_states_per_block
-            if strategy.keeps_hidden
-            else None,
-            cache=cache,
-            groups=BlockGroups(groups, config.max_model_len) if groups else None,
             num_drafts=config.num_drafts,
-            num_draft_slots=config.num_draft_slots,
-            max_model_len=config.max_model_len,
         )
 
     def __len__(self) -> int:
