@@ -225,3 +225,12 @@ def test_application_that_is_deleted_while_it_starts_is_an_error(
     FakeServe(1.0, ends_as=None).patch(monkeypatch)
     with pytest.raises(DeployError, match="cell-0 was deleted"):
         run_application(None, "cell-0")
+
+
+def test_application_that_serve_does_not_take_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(targets: Any, wait_for_applications_running: bool) -> None:
+        raise RuntimeError("Deploying application cell-0 failed:\nits runtime does not fit")
+
+    monkeypatch.setattr(ray_cells.serve, "run_many", refuse)
+    with pytest.raises(DeployError, match="runtime does not fit"):
+        run_application(None, "cell-0")

@@ -145,8 +145,11 @@ def run_application(app: Any, name: str) -> None:
     target = serve.RunTarget(
         app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"}
     )
-    # Serve would wait by itself, but looks only once a second.
-    serve.run_many([target], wait_for_applications_running=False)
+    try:
+        # Serve would wait by itself, but looks only once a second.
+        serve.run_many([target], wait_for_applications_running=False)
+    except RuntimeError as error:
+        raise DeployError(cause_of(error)) from error
     while (application := serve.status().applications.get(name)) is not None:
         if application.status == ApplicationStatus.RUNNING or is_announced(name):
             return
