@@ -15,6 +15,7 @@ from time import perf_counter
 from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.stats import RequestStateStats
 
 from macroserve.bench.real_engine import PATIENCE_S, learned, prompt_tokens, started
 from macroserve.core.request import Slo
@@ -61,8 +62,9 @@ async def measure(settings: EngineSettings, num_rounds: int = NUM_ROUNDS) -> dic
 
     engine.prefix.speedup_of_stock: requests per second, ours over stock vLLM's, of all at once, in
         the median round.
-    engine.prefix.prediction_error: median error of the predicted prefill, relative to the time to
-        the first token, of prompts that are served alone and find their beginning.
+    engine.prefix.prediction_error: median error of the predicted prefill, relative to the prefill
+        time as vLLM measures it (from when the engine schedules the request to its first token), of
+        prompts that are served alone and find their beginning.
     """
     settings = replace(settings, slo=NEVER_LATE, hybrid_cache="Off", prefix_caching="On")
     figures: dict[str, float] = {}
@@ -96,23 +98,24 @@ async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[fl
     errors: list[float] = []
     for prompt in prompts:
         latency = await learned(engine)
-        ttft_s, num_cached = await _generate(engine.llm, prompt, str(next(names)))
+        prefill_s, num_cached = await _generate(engine.llm, prompt, str(next(names)))
         if num_cached:
             predicted_s = latency.prefill_s(len(prompt) - num_cached, num_cached)
-            errors.append(abs(predicted_s - ttft_s) / ttft_s)
+            errors.append(abs(predicted_s - prefill_s) / prefill_s)
         if len(errors) == NUM_ALONE:
             break
     return errors
 
 
 async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[float, int]:
-    """Return the seconds to the first token, and the prompt tokens that the prefix cache had."""
+    """Return the seconds of a prompt's prefill, and its tokens that the prefix cache had."""
     params = greedy(NEW_TOKENS, RequestOutputKind.DELTA)
-    began_s, ttft_s, num_cached = perf_counter(), 0.0, 0
+    prefill_s, num_cached = 0.0, 0
     async for output in llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request_id):
-        if not ttft_s:
-            ttft_s, num_cached = perf_counter() - began_s, output.num_cached_tokens or 0
-    return ttft_s, num_cached
+        if not prefill_s and isinstance(output.metrics, RequestStateStats):
+            prefill_s = output.metrics.first_token_ts - output.metrics.scheduled_ts
+            num_cached = output.num_cached_tokens or 0
+    return prefill_s, num_cached
 
 
 @asynccontextmanager
