@@ -10,7 +10,14 @@ import pytest
 from support.message_examples import KINDS, MAPPING_KEY, example
 
 from macroserve.api import messages
-from macroserve.api.messages import PoolOrder, RouteQuery, decode_to_cell, decode_to_ingress, encode
+from macroserve.api.messages import (
+    PREFIX_KEY_BYTES,
+    PoolOrder,
+    RouteQuery,
+    decode_to_cell,
+    decode_to_ingress,
+    encode,
+)
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
 from macroserve.core.status import InstanceStatus, Phase, Pool
@@ -36,6 +43,32 @@ def test_route_query_after_the_wire_keeps_its_targets(slo: Slo) -> None:
     assert decode_to_cell(encode(query)) == query
     request = query.to_request("r", 100, 10, now=5.0)
     assert (request.slo, request.arrival_s, request.num_streamed_tokens) == (slo, 4.75, 3)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "keys"),
+    [
+        (b"", ()),
+        (bytes(5) + b"\x07" + bytes(5) + b"\x08", (7, 8)),
+        (bytes(7), ()),
+        (bytes(PREFIX_KEY_BYTES * 65), ()),
+    ],
+    ids=["none", "two", "of another size", "too many"],
+)
+def test_route_query_has_the_keys_that_it_was_given_or_none(
+    prefix: bytes, keys: tuple[int, ...]
+) -> None:
+    query = RouteQuery(
+        route_id="r",
+        age_s=0.0,
+        slo=Slo(1.0, 0.1),
+        num_prompt_tokens=100,
+        max_new_tokens=10,
+        predicted_new_tokens=8,
+        prefix=prefix,
+    )
+    found = decode_to_cell(encode(query))
+    assert isinstance(found, RouteQuery) and found.prefix_keys == keys
 
 
 def test_message_kinds_of_the_version_before_are_all_present() -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import Run
+from macroserve.core.routing.prefixes import BOUNDARIES
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import CellView, InstanceStatus, Pool
 
@@ -21,6 +22,8 @@ PROBE = "probe"
 """Command to generate one token."""
 HEARTBEAT_S = 1.0
 """Seconds after which a status is repeated if nothing has happened."""
+PREFIX_KEY_BYTES = 6
+"""Bytes of a key: all keys of the longest prompt are half a kilobyte in JSON."""
 
 
 class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +74,20 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
     """Whether this is its last attempt, because instances broke under it."""
     adapter: str | None = None
     """Name of its LoRA adapter."""
+    prefix: bytes = b""
+    """Keys of its prompt's beginnings, PREFIX_KEY_BYTES each; see ``core.routing.prefixes``."""
     ignore_constraints: bool = msgspec.field(default=True, name="force")
     """Whether to take the best instance even if no constraint can be met."""
+
+    @property
+    def prefix_keys(self) -> tuple[int, ...]:
+        """Return the keys; none where they are more than a prompt has or of another size, as those
+        of another version may be."""
+        size = PREFIX_KEY_BYTES
+        if len(self.prefix) % size or len(self.prefix) > size * len(BOUNDARIES):
+            return ()
+        starts = range(0, len(self.prefix), size)
+        return tuple([int.from_bytes(self.prefix[start : start + size]) for start in starts])
 
     @property
     def first(self) -> bool:

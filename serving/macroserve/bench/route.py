@@ -7,30 +7,45 @@ from collections.abc import Sequence
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.decision import RouteReason, RouteRequest
 from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.routing.prefixes import num_keys
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategies import strategy
 
 NUM_DECISIONS = 300
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
+NUM_PROMPT_TOKENS = 8192
+SHARED = tuple(range(num_keys(NUM_PROMPT_TOKENS) - 1))
 
 
 def measure(sizes: Sequence[int] = (16, 64, 256)) -> dict[str, float]:
-    """Return the median microseconds of ``CellLedger.assign`` by number of instances."""
-    return {f"route.{size}_us": _median_us(size) for size in sizes}
+    """Return the median microseconds of ``CellLedger.assign`` by number of instances: of prompts
+    that share nothing, and of long ones whose beginning every instance has."""
+    return {
+        **{f"route.{size}_us": _median_us(size, ()) for size in sizes},
+        **{f"route.{size}_prefixes_us": _median_us(size, SHARED) for size in sizes},
+    }
 
 
-def _median_us(num_instances: int) -> float:
+def _median_us(num_instances: int, shared: tuple[int, ...]) -> float:
+    """Return the median of prompts with the keys ``shared``, and one of their own if there are
+    any."""
     ledger = CellLedger(strategy("unified"))
     for i in range(num_instances):
-        ledger.add(f"instance-{i}", Pool.HP if i % 3 == 2 else Pool.LP, max_num_seqs=128)
+        name = f"instance-{i}"
+        ledger.add(name, Pool.HP if i % 3 == 2 else Pool.LP, max_num_seqs=128)
+        ledger.observe(name, _exhausted(0, admitted=""), 0.0)
+        others = frozenset(view.name for view in ledger.views) - {name}
+        first = Request(f"first-{i}", 0.0, NUM_PROMPT_TOKENS, 256, SLO)
+        assert ledger.assign(RouteRequest(first, 256, exclude=others, prefix=shared), 0.0).instance
     elapsed_s = []
-    for n in range(NUM_DECISIONS):
+    for n in range(1, NUM_DECISIONS + 1):
         now = float(n)
         for view in ledger.views:
             ledger.observe(view.name, _exhausted(n, admitted=f"request-{n - 1}"), now)
-        request = Request(f"request-{n}", now, 512, 256, SLO)
+        request = Request(f"request-{n}", now, NUM_PROMPT_TOKENS, 256, SLO)
+        prefix = (*shared, -n) if shared else ()
         start = time.perf_counter()
-        decision = ledger.assign(RouteRequest(request, num_output_tokens=256), now)
+        decision = ledger.assign(RouteRequest(request, 256, prefix=prefix), now)
         elapsed_s.append(time.perf_counter() - start)
         assert decision.reason is RouteReason.LEAST_LOAD and decision.late
     return statistics.median(elapsed_s) * 1e6

@@ -1,10 +1,17 @@
 """EcoServe's Algorithm 2, CheckConstraints, decides on the cell scheduler's view of an instance."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.status import InstanceView
+
+MIN_PREFILL_SHARE = 0.1
+"""Least share of its time that an instance is assumed to spend on prefill, however busy with
+decoding."""
+
+NOTHING_CACHED: Mapping[str, int] = {}
 
 
 class Check(StrEnum):
@@ -37,9 +44,17 @@ class Demand:
     """Whether the mean saved TPOT pays for a prefill, as in the paper, or its tenth percentile."""
     prefilled: bool
     """Whether the prompt was prefilled on another instance."""
+    cached: Mapping[str, int]
+    """Prompt tokens that instances are expected to have in their prefix caches, by name; without
+    those that have none."""
 
     @staticmethod
-    def of(request: RouteRequest, by_mean: bool, now: float) -> "Demand":
+    def of(
+        request: RouteRequest,
+        by_mean: bool,
+        now: float,
+        cached: Mapping[str, int] = NOTHING_CACHED,
+    ) -> "Demand":
         return Demand(
             now=now,
             num_prompt_tokens=request.request.num_prompt_tokens,
@@ -49,6 +64,7 @@ class Demand:
             offloaded=request.offloaded,
             by_mean=by_mean,
             prefilled=request.prefilled,
+            cached=cached,
         )
 
 
@@ -59,8 +75,17 @@ def wait_s(view: InstanceView, demand: Demand) -> float:
     return (
         status.waiting_prefill_s
         + view.in_flight_prefill_s
-        + demand.num_prompt_tokens * status.prefill_s_per_token
+        + (demand.num_prompt_tokens - demand.cached.get(view.name, 0)) * status.prefill_s_per_token
     )
+
+
+def first_token_s(view: InstanceView, demand: Demand) -> float:
+    """Return the predicted seconds to the first token beside the instance's decodes.
+
+    Decoding claims ``decode_step_s`` of every TPOT target; the rest of the time is for prefill.
+    """
+    share = max(MIN_PREFILL_SHARE, 1 - view.status.decode_step_s / demand.tpot_s)
+    return wait_s(view, demand) / share
 
 
 def check(view: InstanceView, demand: Demand) -> Check:
@@ -74,7 +99,7 @@ def check(view: InstanceView, demand: Demand) -> Check:
     prefill_s = (
         status.phase_prefill_s
         + view.in_flight_prefill_s
-        + demand.num_prompt_tokens * status.prefill_s_per_token
+        + (demand.num_prompt_tokens - demand.cached.get(view.name, 0)) * status.prefill_s_per_token
     )
     if prefill_s > demand.ttft_left_s:
         return Check.TTFT

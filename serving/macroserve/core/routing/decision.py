@@ -23,6 +23,8 @@ class RouteRequest:
     """Whether its KV cache is on another instance and will be transferred."""
     trial: bool = False
     """Whether instances broke under it, so that this is its last attempt."""
+    prefix: tuple[int, ...] = ()
+    """Keys of the prompt's beginnings; see ``prefixes``."""
 
     @property
     def num_tokens(self) -> int:
@@ -89,3 +91,5 @@ class RouteDecision:
     """Whether the constraints of EcoServe's Algorithm 2 hold on the instance."""
     late: bool
     """Whether the first token is due before any instance could emit it, by the same prediction."""
+    num_cached: int = 0
+    """Prompt tokens that the instance is expected to have in its prefix cache."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from macroserve.core.routing.adapters import AdapterRecord
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
+from macroserve.core.routing.prefixes import PrefixRecord
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.routing.route import route
 from macroserve.core.status import UNHEARD, CellView, InstanceStatus, InstanceView, Pool
@@ -52,6 +53,7 @@ class CellLedger:
         self._trials: dict[str, _Trial] = {}  # by request id, oldest first
         self._last: RouteDecision | None = None
         self._adapters = AdapterRecord()
+        self._prefixes = PrefixRecord()
         self._finished = self._attained = self._prompt_tokens = self._cached_tokens = 0
         self._decodes = self._decoded_tokens = 0
 
@@ -116,6 +118,7 @@ class CellLedger:
             self._decodes += status.decodes - view.status.decodes
             self._decoded_tokens += status.decoded_tokens - view.status.decoded_tokens
         self._views[name] = replace(view, status=status, as_of_s=now)
+        self._prefixes.observe(name, status)
         return True
 
     def assign(self, request: RouteRequest, now: float) -> RouteDecision:
@@ -125,7 +128,8 @@ class CellLedger:
         self.settle(request_id)
         views = tuple(self._views.values())
         had_adapter_s = self._adapters.times(adapter)
-        decision = route(self._strategy, views, self._last, request, now, had_adapter_s)
+        cached = self._prefixes.expected(request.prefix)
+        decision = route(self._strategy, views, self._last, request, now, had_adapter_s, cached)
         if decision.instance is None:
             return decision
         if decision.reason.in_turn:
@@ -133,13 +137,17 @@ class CellLedger:
         self._adapters.note(adapter, decision.instance, now)
         view = self._views[decision.instance]
         status = view.status
+        num_prompt_tokens = request.request.num_prompt_tokens
+        pool_tokens = status.num_blocks * status.block_size
+        self._prefixes.note(view.name, request.prefix, num_prompt_tokens, pool_tokens)
+        num_to_compute = num_prompt_tokens - decision.num_cached
         if request.trial:
             self._trials[request_id] = _Trial(view.name, now)
         self._in_flight[request_id] = entry = _InFlight(
             instance=view.name,
             since_s=now,
             num_tokens=request.num_tokens,
-            prefill_s=request.request.num_prompt_tokens * status.prefill_s_per_token,
+            prefill_s=num_to_compute * status.prefill_s_per_token,
             num_blocks=-(-request.num_tokens // status.block_size),
         )
         self._views[view.name] = replace(
@@ -201,6 +209,7 @@ class CellLedger:
 
     def _drop_all_at(self, name: str) -> None:
         self._adapters.forget(name)
+        self._prefixes.forget(name)
         for request_id in [i for i, entry in self._in_flight.items() if entry.instance == name]:
             self._drop(request_id)
         for request_id in [i for i, trial in self._trials.items() if trial.instance == name]:

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from macroserve.core.routing.adapters import with_adapter
-from macroserve.core.routing.constraints import Check, Demand, check, wait_s
+from macroserve.core.routing.constraints import NOTHING_CACHED, Check, Demand, check, wait_s
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
+from macroserve.core.routing.prefixes import with_prefix
 from macroserve.core.status import InstanceView
 from macroserve.core.strategy import Strategy
 
@@ -18,6 +19,7 @@ def route(
     request: RouteRequest,
     now: float,
     had_adapter_s: Mapping[str, float] = MappingProxyType({}),
+    cached: Mapping[str, int] = NOTHING_CACHED,
 ) -> RouteDecision:
     """Decide which of ``views`` takes the request.
 
@@ -25,24 +27,30 @@ def route(
         Algorithm 1), or after it where instances take turns (Ascendra).
     had_adapter_s: time by instance when it last got a request of the same adapter, seconds; where
         the load decides, it decides between equals.
+    cached: prompt tokens that instances are expected to have in their prefix caches, by name; where
+        the load decides, they decide next.
     """
     candidates = _in_cyclic_order(views, last, request.exclude)
     if not candidates:
         return RouteDecision(None, RouteReason.NO_INSTANCE, math.inf, satisfied=False, late=False)
     others = [view for view in candidates if not view.on_trial]
-    demand = Demand.of(request, by_mean=strategy.mean_slack, now=now)
+    demand = Demand.of(request, by_mean=strategy.mean_slack, now=now, cached=cached)
     if request.trial:
         return _for_trial(others, demand)
     candidates = others or candidates
     view, reason = strategy.route(candidates, demand)
-    if had_adapter_s and reason is RouteReason.LEAST_LOAD:
-        view = with_adapter(view, candidates, had_adapter_s, demand)
+    if reason is RouteReason.LEAST_LOAD:
+        if had_adapter_s:
+            view = with_adapter(view, candidates, had_adapter_s, demand)
+        if cached:
+            view = with_prefix(view, candidates, demand)
     return RouteDecision(
         instance=view.name,
         reason=reason,
         predicted_wait_s=wait_s(view, demand),
         satisfied=check(view, demand) is Check.SATISFIED,
         late=_is_late(request, candidates, view, demand),
+        num_cached=cached.get(view.name, 0),
     )
 
 

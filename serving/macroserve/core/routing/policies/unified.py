@@ -8,15 +8,11 @@ the goodput.
 
 from collections.abc import Sequence
 
-from macroserve.core.routing.constraints import Demand, wait_s
+from macroserve.core.routing.constraints import Demand, first_token_s, wait_s
 from macroserve.core.routing.decision import Choice, RouteReason
 from macroserve.core.routing.policies.ascendra import soonest, split, tickets
 from macroserve.core.routing.policies.ecoserve import first_satisfying
 from macroserve.core.status import InstanceView
-
-MIN_PREFILL_SHARE = 0.1
-"""Least share of its time that an instance is assumed to spend on prefill, however busy with
-decoding."""
 
 
 def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
@@ -36,10 +32,10 @@ def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
         return view, RouteReason.TICKET
     left_s = demand.ttft_left_s
     chosen = _least_loaded(low, demand)
-    if _first_token_s(chosen, demand) > left_s and not _some_wait_too_long(low, demand):
-        in_time = [view for view in low if _first_token_s(view, demand) <= left_s]
+    if first_token_s(chosen, demand) > left_s and not _some_wait_too_long(low, demand):
+        in_time = [view for view in low if first_token_s(view, demand) <= left_s]
         chosen = _least_loaded(in_time, demand) if in_time else chosen
-    if rescue and wait_s(rescue, demand) <= left_s < _first_token_s(chosen, demand):
+    if rescue and wait_s(rescue, demand) <= left_s < first_token_s(chosen, demand):
         return rescue, RouteReason.URGENT
     return chosen, RouteReason.LEAST_LOAD
 
@@ -49,18 +45,9 @@ def _least_loaded(views: Sequence[InstanceView], demand: Demand) -> InstanceView
     loads = [view.num_outstanding for view in views]
     fewest = min(loads)
     least = [view for view, load in zip(views, loads, strict=True) if load == fewest]
-    return min(least, key=lambda view: _first_token_s(view, demand))
+    return min(least, key=lambda view: first_token_s(view, demand))
 
 
 def _some_wait_too_long(views: Sequence[InstanceView], demand: Demand) -> bool:
     """Return whether some request has waited there for longer than this request may."""
     return any(view.status.oldest_wait_s > demand.ttft_left_s for view in views)
-
-
-def _first_token_s(view: InstanceView, demand: Demand) -> float:
-    """Return the predicted seconds to the first token beside the instance's decodes.
-
-    Decoding claims ``decode_step_s`` of every TPOT target; the rest of the time is for prefill.
-    """
-    share = max(MIN_PREFILL_SHARE, 1 - view.status.decode_step_s / demand.tpot_s)
-    return wait_s(view, demand) / share
