@@ -1,11 +1,15 @@
 """Simulated instances compute once what prompts of a trace share."""
 
+from dataclasses import replace
+
 import pytest
 from support.experiment import EXPERIMENT
 
 from macroserve.core.block_pool import BlockPool
+from macroserve.core.routing.prefixes import BOUNDARIES
 from macroserve.core.strategies import STRATEGIES
-from macroserve.sim.prefixes import block_hashes
+from macroserve.sim import simulation
+from macroserve.sim.prefixes import block_hashes, prefix_keys
 from macroserve.sim.results import AT_END, RunResult
 from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import Arrival
@@ -74,3 +78,52 @@ def test_prompt_finds_the_tokens_of_the_same_block_ids(
     pool.compute("first", 2048)
     pool.add("next", num_tokens, block_hashes(num_tokens, block_ids, 16))
     assert pool.find("next").num_tokens == num_found
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "block_ids", "num_shared"),
+    [
+        (2048, (1, 2, 3, 4), 1792),
+        (2048, (1, 2, 9, 4), 1024),
+        (2048, (9, 2, 3, 4), 0),
+        (600, (1, 2), 512),
+        (600, (1,), 512),
+        (2048, (), 0),
+    ],
+)
+def test_prompt_shares_the_keys_of_the_same_block_ids(
+    num_tokens: int, block_ids: tuple[int, ...], num_shared: int
+) -> None:
+    first, other = prefix_keys(2048, (1, 2, 3, 4)), prefix_keys(num_tokens, block_ids)
+    num_equal = sum(one == two for one, two in zip(first, other, strict=False))
+    assert (BOUNDARIES[num_equal - 1] if num_equal else 0) == num_shared
+
+
+def groups(rate: float, number: int, num_groups: int) -> list[Arrival]:
+    """Return arrivals of as many groups, each with three blocks of its own that its prompts share.
+
+    A cycle of groups visits instances in turn, which is the worst for their caches.
+    """
+    return [
+        Arrival(
+            index / rate,
+            PROMPT_TOKENS,
+            20,
+            block_ids=(*(100 + 3 * (index % num_groups) + b for b in range(3)), 10_000 + index),
+        )
+        for index in range(number)
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["unified", "vllm"])
+def test_groups_of_prompts_begin_sooner_where_routing_knows_their_beginnings(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = replace(SCENARIO.cluster, num_instances=4)
+    scenario = Scenario(cluster, STRATEGIES[strategy], SCENARIO.slo)
+    load = groups(rate=24.0, number=360, num_groups=60)
+    knowing = scenario.serve(load, stop=AT_END)
+    monkeypatch.setattr(simulation, "prefix_keys", lambda *_: ())
+    blind = scenario.serve(load, stop=AT_END)
+    assert mean_ttft_s(knowing) < 0.8 * mean_ttft_s(blind)
+    assert knowing.attainment >= blind.attainment

@@ -1,5 +1,6 @@
 """The block ids of a trace tell which prompts begin with the same blocks."""
 
+from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
 from macroserve.workload.arrivals import BLOCK_TOKENS
 
 
@@ -15,3 +16,18 @@ def block_hashes(num_tokens: int, block_ids: tuple[int, ...], block_size: int) -
         start, end = index * BLOCK_TOKENS, min(num_tokens, (index + 1) * BLOCK_TOKENS)
         hashes += [hash((so_far, number)) for number in range((end - start) // block_size)]
     return hashes
+
+
+def prefix_keys(num_tokens: int, block_ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the keys of a prompt's beginnings that lie in the trace's blocks, for routing."""
+    keys: list[int] = []
+    so_far, num_hashed = 0, 0
+    for boundary in BOUNDARIES[: num_keys(num_tokens)]:
+        num_blocks = -(-boundary // BLOCK_TOKENS)
+        if num_blocks > len(block_ids):
+            break
+        for block_id in block_ids[num_hashed:num_blocks]:
+            so_far = hash((so_far, block_id))
+        num_hashed = num_blocks
+        keys.append(hash((so_far, boundary)))
+    return tuple(keys)

@@ -17,6 +17,7 @@ from macroserve.sim.events import EventQueue
 from macroserve.sim.growth import Growth, GrowthDue
 from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance
 from macroserve.sim.kv_handover import KvArrived, KvHandover, handover_pools
+from macroserve.sim.prefixes import prefix_keys
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
 from macroserve.sim.router import CellRouter, Router, cell_pools
@@ -146,7 +147,13 @@ class Simulation:
             if instance.active and instance.active.ends_s[0] <= now:
                 self._advance(instance, now)
         known = request.request
-        route = RouteRequest(known, self._lengths.predict(known), offloaded, exclude)
+        route = RouteRequest(
+            known,
+            self._lengths.predict(known),
+            offloaded,
+            exclude,
+            prefix=prefix_keys(known.num_prompt_tokens, request.block_ids),
+        )
         name = self.router.assign(route, now)
         if name is None:
             name = self.router.assign(replace(route, exclude=frozenset()), now)
