@@ -12,6 +12,7 @@ class LoadBucket(msgspec.Struct, frozen=True):
     """Time since the end of the interval, seconds."""
     requests: int
     prompt_tokens: int
+    """Prompt tokens but for those that a prefix cache was expected to have."""
     output_tokens: int
 
 
@@ -23,7 +24,8 @@ class LoadReport(msgspec.Struct, frozen=True):
     buckets: tuple[LoadBucket, ...] = ()
     """Ten minutes of buckets, newest first."""
     lengths: tuple[tuple[int, int], ...] = ()
-    """(prompt, output) tokens of a sample of recent requests; outputs as predicted at placement."""
+    """(prompt, output) tokens of a sample of recent requests: prompts without what a prefix cache
+    was expected to have, outputs as predicted at placement."""
     coefficients: tuple[float, ...] | None = None
     """Coefficients of an instance's latency model; None before an instance was asked."""
     model: ModelShape | None = None

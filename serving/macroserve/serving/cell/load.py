@@ -39,6 +39,7 @@ class LoadRecorder:
     def add(self, prompt_tokens: int, output_tokens: int, now: float) -> None:
         """Count a request that was placed.
 
+        prompt_tokens: tokens of its prompt that no prefix cache is expected to have.
         output_tokens: predicted number of output tokens.
         """
         number = int(now)

@@ -162,6 +162,7 @@ class CellScheduler:
             query.offloaded,
             self._draining.union(query.exclude),
             trial=query.trial,
+            prefix=query.prefix_keys,
         )
         decision = self._ledger.assign(request, now)
         self._decisions[decision.reason] += 1
@@ -170,7 +171,8 @@ class CellScheduler:
             self._ledger.settle(query.route_id)
             instance = None
         if instance and query.first:
-            self._load.add(query.num_prompt_tokens, query.predicted_new_tokens, now)
+            num_to_compute = query.num_prompt_tokens - decision.num_cached
+            self._load.add(num_to_compute, query.predicted_new_tokens, now)
         handle = self._connections[instance].handle if instance else None
         return messages.RouteReply(
             query.route_id,

@@ -37,6 +37,7 @@ from macroserve.serving.ingress.attempt import (
 )
 from macroserve.serving.ingress.cell_directory import CellDirectory, RoutedInstance
 from macroserve.serving.ingress.metrics import IngressMetrics
+from macroserve.serving.ingress.prefix_keys import prefix_keys
 from macroserve.serving.ingress.served_request import ServedRequest
 from macroserve.serving.logs import get_logger
 from macroserve.serving.security.key_source import LiveKeys
@@ -134,6 +135,7 @@ class Dispatcher:
             self._slo,
             adapter=request.adapter,
         )
+        prefix = prefix_keys(request)
         emitted: list[int] = []
         attempts = Attempts()
         offloaded = False
@@ -153,7 +155,7 @@ class Dispatcher:
                 put(choice)
 
             while True:
-                query = self._query(accepted, len(emitted), attempts, offloaded)
+                query = self._query(accepted, prefix, len(emitted), attempts, offloaded)
                 began = self._clock()
                 routed = await self._route(query, arrival, began + GIVE_UP_S - searched_s)
                 searched_s += self._clock() - began
@@ -203,7 +205,12 @@ class Dispatcher:
     # -- one attempt
 
     def _query(
-        self, request: Request, num_emitted: int, attempts: Attempts, offloaded: bool
+        self,
+        request: Request,
+        prefix: bytes,
+        num_emitted: int,
+        attempts: Attempts,
+        offloaded: bool,
     ) -> messages.RouteQuery:
         return messages.RouteQuery(
             route_id=uuid.uuid4().hex,
@@ -217,6 +224,7 @@ class Dispatcher:
             offloaded=offloaded,
             trial=attempts.is_suspect(self._directory.explained),
             adapter=request.adapter,
+            prefix=prefix,
         )
 
     def _aged(self, query: messages.RouteQuery, arrival_s: float) -> messages.RouteQuery:

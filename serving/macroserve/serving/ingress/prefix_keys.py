@@ -1,0 +1,27 @@
+"""An ingress makes keys of a prompt's beginnings, by which cells know where they are cached."""
+
+from array import array
+from hashlib import blake2b
+
+from macroserve.api.messages import PREFIX_KEY_BYTES
+from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
+from macroserve.engine.tokens import TokenRequest
+
+
+def prefix_keys(request: TokenRequest) -> bytes:
+    """Return the keys (``messages.RouteQuery.prefix``) of the beginnings that a prefix cache can
+    have; none where the engine will not look into it."""
+    sampling, options = request.sampling, request.options
+    if sampling.get("prompt_logprobs") is not None or sampling.get("skip_reading_prefix_cache"):
+        return b""
+    digest = blake2b(digest_size=PREFIX_KEY_BYTES)
+    digest.update(repr((request.adapter, options.get("cache_salt"))).encode())
+    digest.update(options.get("features", b""))
+    boundaries = BOUNDARIES[: num_keys(len(request.token_ids))]
+    keys = bytearray()
+    start = 0
+    for end in boundaries:
+        digest.update(array("I", request.token_ids[start:end]))
+        keys += digest.copy().digest()
+        start = end
+    return bytes(keys)
