@@ -28,8 +28,8 @@ MEMORY_TOKENS = 1 << 20
 """Tokens after which the past counts half."""
 
 REPLICA_COST = 2.0
-"""What it costs to compute a beginning at another instance as well, as a multiple of its prefill:
-the prefill, and in a full pool that of what has to go for it."""
+"""A copy of a beginning at another instance costs this multiple of its prefill: the prefill, and in
+a full pool that of what has to go for it."""
 
 PrefixKeys = Sequence[int]
 """A prompt has a key for each of its beginnings that end at a boundary, shortest first. Equal keys
@@ -64,7 +64,7 @@ class _Share:
 class _InstanceRecord:
     """The record of one instance.
 
-    bit: its own in ``holders``.
+    bit: the instance's own in ``holders``.
     holders: bits of the instances that hold a beginning, by its key.
     trust: share of what it should hold that it is expected to find, 0 to 1: the share of its
         prompts that it has found, as a part of what it should have found. Shares, because what is
