@@ -1,4 +1,4 @@
-"""Each request has one line in the access log, with its numbers and without its text."""
+"""The access log has one line for each request, with its numbers and without its text."""
 
 import asyncio
 import json
