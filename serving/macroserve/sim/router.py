@@ -96,10 +96,10 @@ class FleetRouter(Router):
         cell, as ingresses do."""
         views = [ledger.cell_view(name) for name, ledger in self._ledgers.items()]
         for name, ignore_constraints in cells_to_ask(views):
-            decision = self._ledgers[name].assign(request, now)
+            ledger = self._ledgers[name]
+            decision = ledger.assign(request, now, ignore_constraints=ignore_constraints)
             if ignore_constraints or decision.satisfied:
                 return decision.instance
-            self._ledgers[name].settle(request.request.request_id)
         raise AssertionError("a fleet has cells")
 
     def ledger(self, instance: str) -> CellLedger:

@@ -3,6 +3,7 @@
 All of it can be lost: a new ledger is filled again from handles and statuses.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -121,8 +122,14 @@ class CellLedger:
         self._prefixes.observe(name, status)
         return True
 
-    def assign(self, request: RouteRequest, now: float) -> RouteDecision:
-        """Choose an instance, and count the request in flight there if there is one."""
+    def assign(
+        self, request: RouteRequest, now: float, *, ignore_constraints: bool = True
+    ) -> RouteDecision:
+        """Choose an instance, and count the request in flight there if there is one.
+
+        ignore_constraints: whether the request is taken even if the instance does not meet the
+            constraints. Otherwise it goes to another cell, and the decision has no instance.
+        """
         self._drop_timed_out(now)
         request_id, adapter = request.request.request_id, request.request.adapter
         self.settle(request_id)
@@ -134,6 +141,8 @@ class CellLedger:
             return decision
         if decision.reason.in_turn:
             self._last = decision
+        if not (decision.satisfied or ignore_constraints):
+            return dataclasses.replace(decision, instance=None)
         self._adapters.note(adapter, decision.instance, now)
         view = self._views[decision.instance]
         status = view.status

@@ -164,12 +164,9 @@ class CellScheduler:
             trial=query.trial,
             prefix=query.prefix_keys,
         )
-        decision = self._ledger.assign(request, now)
+        decision = self._ledger.assign(request, now, ignore_constraints=query.ignore_constraints)
         self._decisions[decision.reason] += 1
         instance = decision.instance
-        if instance and not (decision.satisfied or query.ignore_constraints):
-            self._ledger.settle(query.route_id)
-            instance = None
         if instance and query.first:
             num_to_compute = query.num_prompt_tokens - decision.num_cached
             self._load.add(num_to_compute, query.predicted_new_tokens, now)
