@@ -60,7 +60,12 @@ def _for_trial(candidates: Sequence[InstanceView], demand: Demand) -> RouteDecis
         return RouteDecision(None, RouteReason.TRIALS_BUSY, math.inf, satisfied=False, late=False)
     view = min(candidates, key=_at_stake)
     return RouteDecision(
-        view.name, RouteReason.TRIAL, wait_s(view, demand), satisfied=True, late=False
+        view.name,
+        RouteReason.TRIAL,
+        wait_s(view, demand),
+        satisfied=True,
+        late=False,
+        num_cached=demand.cached.get(view.name, 0),
     )
 
 
