@@ -2,7 +2,7 @@
 
 An instance's prefix cache holds them until their blocks are needed: the least recently used first,
 and of one prompt the last first. The record does the same by what was routed to the instance, and
-is corrected by what the instance says it has found.
+is corrected by the hits that the instance reports.
 """
 
 from bisect import bisect_left
@@ -142,8 +142,8 @@ class _InstanceRecord:
 class PrefixRecord:
     """The record tells how much of a prompt each instance of a cell has in its prefix cache.
 
-    Whoever holds a beginning holds all shorter ones of it: these were used with it, and are lost
-    after it.
+    An instance that holds a beginning holds all shorter ones of it: these were used with it, and
+    are lost after it.
     """
 
     def __init__(self) -> None:
@@ -204,19 +204,16 @@ def with_prefix(
     So a long beginning keeps its instance while deadlines allow, and a short one that all prompts
     share is soon everywhere.
     """
-    soonest_s = first_token_s(chosen, demand)
-    latest_s = max(soonest_s, demand.ttft_left_s)
-    best, most = chosen, demand.cached.get(chosen.name, 0)
-    least = most
-    for view in candidates:
-        num_cached = demand.cached.get(view.name, 0)
-        if view.pool is not chosen.pool or num_cached <= least:
-            continue
-        wait_s = first_token_s(view, demand)
-        worth_s = REPLICA_COST * (num_cached - least) * view.status.prefill_s_per_token
-        if wait_s > latest_s or wait_s - soonest_s > worth_s:
-            continue
-        is_less_busy = num_cached == most and view.num_outstanding < best.num_outstanding
-        if num_cached > most or is_less_busy:
-            best, most = view, num_cached
-    return best
+    chosen_s, had = first_token_s(chosen, demand), demand.cached.get(chosen.name, 0)
+    latest_s = max(chosen_s, demand.ttft_left_s)
+    better = [
+        view
+        for view in candidates
+        if view.pool is chosen.pool
+        and (num_more := demand.cached.get(view.name, 0) - had) > 0
+        and (view_s := first_token_s(view, demand)) <= latest_s
+        and view_s - chosen_s <= REPLICA_COST * num_more * view.status.prefill_s_per_token
+    ]
+    return max(
+        better, key=lambda view: (demand.cached[view.name], -view.num_outstanding), default=chosen
+    )
