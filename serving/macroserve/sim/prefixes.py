@@ -10,9 +10,7 @@ def block_hashes(num_tokens: int, block_ids: tuple[int, ...], block_size: int) -
     They follow the prompt alone: no trace tells which prompts repeat a response.
     """
     hashes: list[int] = []
-    so_far = 0
-    for index, block_id in enumerate(block_ids):
-        so_far = hash((so_far, block_id))
+    for index, so_far in enumerate(_chain(block_ids)):
         start, end = index * BLOCK_TOKENS, min(num_tokens, (index + 1) * BLOCK_TOKENS)
         hashes += [hash((so_far, number)) for number in range((end - start) // block_size)]
     return hashes
@@ -20,14 +18,16 @@ def block_hashes(num_tokens: int, block_ids: tuple[int, ...], block_size: int) -
 
 def prefix_keys(num_tokens: int, block_ids: tuple[int, ...]) -> tuple[int, ...]:
     """Return the keys of a prompt's beginnings that lie in the trace's blocks, for routing."""
-    keys: list[int] = []
-    so_far, num_hashed = 0, 0
-    for boundary in BOUNDARIES[: num_keys(num_tokens)]:
-        num_blocks = -(-boundary // BLOCK_TOKENS)
-        if num_blocks > len(block_ids):
-            break
-        for block_id in block_ids[num_hashed:num_blocks]:
-            so_far = hash((so_far, block_id))
-        num_hashed = num_blocks
-        keys.append(hash((so_far, boundary)))
-    return tuple(keys)
+    chain = _chain(block_ids)
+    boundaries = BOUNDARIES[: num_keys(min(num_tokens, len(chain) * BLOCK_TOKENS + 1))]
+    return tuple([hash((chain[(end - 1) // BLOCK_TOKENS], end)) for end in boundaries])
+
+
+def _chain(block_ids: tuple[int, ...]) -> list[int]:
+    """Return a hash for each block of a trace, of all blocks up to it."""
+    hashes: list[int] = []
+    so_far = 0
+    for block_id in block_ids:
+        so_far = hash((so_far, block_id))
+        hashes.append(so_far)
+    return hashes
