@@ -49,10 +49,10 @@ def shared(one: bytes, other: bytes) -> int:
         (PROMPT[:64], 0),
     ],
 )
-def test_prompts_share_the_keys_of_their_equal_beginning(
+async def test_prompts_share_the_keys_of_their_equal_beginning(
     other: tuple[int, ...], expected: int
 ) -> None:
-    assert shared(prefix_keys(request()), prefix_keys(request(other))) == expected
+    assert shared(await prefix_keys(request()), await prefix_keys(request(other))) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,20 +64,20 @@ def test_prompts_share_the_keys_of_their_equal_beginning(
     ],
     ids=["adapter", "salt", "images"],
 )
-def test_equal_prompts_of_another_adapter_salt_or_image_share_nothing(
+async def test_equal_prompts_of_another_adapter_salt_or_image_share_nothing(
     changes: dict[str, Any],
 ) -> None:
-    keys = prefix_keys(request(**changes))
-    assert shared(prefix_keys(request()), keys) == 0
-    assert keys == prefix_keys(request(**changes))
+    keys = await prefix_keys(request(**changes))
+    assert shared(await prefix_keys(request()), keys) == 0
+    assert keys == await prefix_keys(request(**changes))
 
 
 @pytest.mark.parametrize("sampling", [{"prompt_logprobs": 0}, {"skip_reading_prefix_cache": True}])
-def test_prompt_that_the_engine_computes_whole_has_no_keys(sampling: dict[str, Any]) -> None:
-    assert prefix_keys(request(sampling=sampling)) == b""
+async def test_prompt_that_the_engine_computes_whole_has_no_keys(sampling: dict[str, Any]) -> None:
+    assert await prefix_keys(request(sampling=sampling)) == b""
 
 
-def test_keys_of_the_longest_prompt_take_half_a_kilobyte() -> None:
-    keys = prefix_keys(request(tuple(range(1 << 18))))
+async def test_keys_of_the_longest_prompt_take_half_a_kilobyte() -> None:
+    keys = await prefix_keys(request(tuple(range(1 << 18))))
     assert len(keys) == PREFIX_KEY_BYTES * len(BOUNDARIES)
     assert len(msgspec.json.encode(keys)) <= 514

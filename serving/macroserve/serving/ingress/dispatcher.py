@@ -135,7 +135,6 @@ class Dispatcher:
             self._slo,
             adapter=request.adapter,
         )
-        prefix = prefix_keys(request)
         emitted: list[int] = []
         attempts = Attempts()
         offloaded = False
@@ -154,6 +153,7 @@ class Dispatcher:
                     searched_s = 0.0
                 put(choice)
 
+            prefix = await prefix_keys(request)
             while True:
                 query = self._query(accepted, prefix, len(emitted), attempts, offloaded)
                 began = self._clock()

@@ -1,5 +1,6 @@
 """An ingress makes keys of a prompt's beginnings, by which cells know where they are cached."""
 
+import asyncio
 from array import array
 from hashlib import blake2b
 
@@ -8,7 +9,7 @@ from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
 from macroserve.engine.tokens import TokenRequest
 
 
-def prefix_keys(request: TokenRequest) -> bytes:
+async def prefix_keys(request: TokenRequest) -> bytes:
     """Return the keys (``messages.RouteQuery.prefix``) of the beginnings that a prefix cache can
     have; none where the engine will not look into it."""
     sampling, options = request.sampling, request.options
@@ -16,11 +17,12 @@ def prefix_keys(request: TokenRequest) -> bytes:
         return b""
     digest = blake2b(digest_size=PREFIX_KEY_BYTES)
     digest.update(repr((request.adapter, options.get("cache_salt"))).encode())
-    digest.update(options.get("features", b""))
-    boundaries = BOUNDARIES[: num_keys(len(request.token_ids))]
+    if images := options.get("features"):
+        # Megabytes take long enough for others' tokens to wait.
+        await asyncio.to_thread(digest.update, images)
     keys = bytearray()
     start = 0
-    for end in boundaries:
+    for end in BOUNDARIES[: num_keys(len(request.token_ids))]:
         digest.update(array("I", request.token_ids[start:end]))
         keys += digest.copy().digest()
         start = end
