@@ -238,6 +238,23 @@ def test_second_request_follows_the_first_and_counts_what_is_left_to_compute() -
     assert view.name == "a" and ledger.views[0].in_flight_prefill_s == 0.5
 
 
+def test_trial_counts_what_is_left_to_compute() -> None:
+    ledger = ledger_of("a")
+    assign(ledger, "first")
+    ledger.settle("first")
+    ledger.assign(replace(FRESH, prefix=PROMPT, trial=True), NOW)
+    assert ledger.views[0].in_flight_prefill_s == 64 * STATUS.prefill_s_per_token
+
+
+def test_request_that_a_cell_leaves_to_others_leaves_no_trace() -> None:
+    ledger = ledger_of("a")
+    ledger.observe("a", msgspec.structs.replace(STATUS, seq=2, **LATE), NOW)
+    left = ledger.assign(replace(FRESH, prefix=PROMPT), NOW, ignore_constraints=False)
+    assert left.instance is None and not left.satisfied
+    assert ledger.views[0].in_flight_requests == 0
+    assert assign(ledger, "second") == ("a", 0)
+
+
 def test_instance_that_finds_nothing_is_expected_to_have_less_and_less() -> None:
     ledger = ledger_of("a")
     expected = []
