@@ -8,6 +8,7 @@ import jsonschema
 import msgspec
 import pytest
 from support.message_examples import KINDS, MAPPING_KEY, example
+from support.route_queries import route_query
 
 from macroserve.api import messages
 from macroserve.api.messages import (
@@ -30,16 +31,7 @@ accepts."""
 
 @pytest.mark.parametrize("slo", [Slo(1.0, 0.1), Slo(1.0, 0.1, 0.2)], ids=["means", "every token"])
 def test_route_query_after_the_wire_keeps_its_targets(slo: Slo) -> None:
-    query = RouteQuery(
-        route_id="r",
-        age_s=0.25,
-        slo=slo,
-        num_streamed_tokens=3,
-        num_prompt_tokens=100,
-        max_new_tokens=10,
-        predicted_new_tokens=8,
-        exclude=("a",),
-    )
+    query = route_query(age_s=0.25, slo=slo, num_streamed_tokens=3, exclude=("a",))
     assert decode_to_cell(encode(query)) == query
     request = query.to_request("r", 100, 10, now=5.0)
     assert (request.slo, request.arrival_s, request.num_streamed_tokens) == (slo, 4.75, 3)
@@ -58,16 +50,7 @@ def test_route_query_after_the_wire_keeps_its_targets(slo: Slo) -> None:
 def test_route_query_has_the_keys_that_it_was_given_or_none(
     prefix: bytes, keys: tuple[int, ...]
 ) -> None:
-    query = RouteQuery(
-        route_id="r",
-        age_s=0.0,
-        slo=Slo(1.0, 0.1),
-        num_prompt_tokens=100,
-        max_new_tokens=10,
-        predicted_new_tokens=8,
-        prefix=prefix,
-    )
-    found = decode_to_cell(encode(query))
+    found = decode_to_cell(encode(route_query(prefix=prefix)))
     assert isinstance(found, RouteQuery) and found.prefix_keys == keys
 
 

@@ -14,9 +14,11 @@ THREE = {"cell-0": dict.fromkeys("abc", Pool.LP)}
 async def ask(world: World, round_: int) -> None:
     """Ask for an answer to each prompt at once, in another order in each round."""
     requests = [
-        replace(token_request(f"{number}-{round_}", 4, PROMPT_TOKENS), options={"cache_salt": salt})
+        replace(
+            token_request(f"{number}-{round_}", 4, PROMPT_TOKENS),
+            options={"cache_salt": str(number)},
+        )
         for number in range(NUM_PROMPTS)
-        for salt in (str(number),)
     ]
     order = [*requests[round_:], *requests[:round_]]
     await asyncio.gather(*(world.tokens(request) for request in order))

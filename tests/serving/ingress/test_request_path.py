@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 from support.emulated_world import World, adopt, expected_tokens, running, token_request
 from support.keys import live
+from support.route_queries import route_query
 
 from macroserve.api import messages
 from macroserve.api.access_token import Audience
@@ -330,15 +331,7 @@ async def test_directory_with_full_cells_asks_them_in_turn(
     async with running(cells) as world:
         for cell in world.cells.values():
             cell.route = answers(cell)
-        query = messages.RouteQuery(
-            route_id="r",
-            age_s=0.0,
-            slo=Slo(1, 1),
-            num_prompt_tokens=10,
-            max_new_tokens=10,
-            predicted_new_tokens=10,
-        )
-        routed = await world.directory.route(query)
+        routed = await world.directory.route(route_query())
     assert asked == expected
     assert routed is not None and routed.cell == expected[-1][0]
 
