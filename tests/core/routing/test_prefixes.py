@@ -14,7 +14,13 @@ from macroserve.api.messages import PREFIX_KEY_BYTES
 from macroserve.core.routing.constraints import Check, Demand, check, first_token_s, wait_s
 from macroserve.core.routing.decision import RouteReason
 from macroserve.core.routing.ledger import CellLedger
-from macroserve.core.routing.prefixes import BOUNDARIES, REPLICA_COST, PrefixRecord, num_keys
+from macroserve.core.routing.prefixes import (
+    BOUNDARIES,
+    MEMORY_TOKENS,
+    REPLICA_COST,
+    PrefixRecord,
+    num_keys,
+)
 from macroserve.core.routing.route import route
 from macroserve.core.status import InstanceView, Pool
 from macroserve.core.strategies import STRATEGIES, strategy
@@ -128,6 +134,14 @@ def test_prompts_under_way_do_not_shake_the_expectation() -> None:
     for _ in range(20):
         record.note("a", prompt, 4097, capacity=100_000)
     assert record.expected(prompt)["a"] >= 0.9 * 4096
+
+
+def test_record_of_prompts_that_never_repeat_goes_on_and_trusts_the_next_ones() -> None:
+    record = PrefixRecord()
+    for _ in range(2500):  # Shares of nothing get too small for a float.
+        record.note("a", (), MEMORY_TOKENS, capacity=100_000)
+    record.note("a", keys(1, 2), 200, capacity=100_000)
+    assert record.expected(keys(1, 2)) == {"a": 128}
 
 
 @given(

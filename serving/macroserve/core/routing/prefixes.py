@@ -128,7 +128,9 @@ class _InstanceRecord:
         return self._bit
 
     def _update_trust(self) -> None:
-        self.trust = min(1.0, self._seen.value / self._predicted.value)
+        seen, predicted = self._seen.value, self._predicted.value
+        # Of prompts that never repeat, nothing is predicted in the end.
+        self.trust = seen / predicted if seen < predicted else 1.0
 
     def _lose_oldest(self) -> None:
         key, num_tokens = self._held.popitem(last=False)
