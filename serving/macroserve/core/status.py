@@ -169,3 +169,8 @@ class CellView(msgspec.Struct, frozen=True):
     falls."""
     decoded_tokens: int = 0
     """Tokens that came out of them; never falls."""
+    pool_tokens: int = 0
+    """Tokens that the KV caches of its instances hold."""
+    decode_step_s: float = 0.0
+    """Predicted time per token of a step with all decodes, mean of the instances that take
+    requests, seconds."""

@@ -23,7 +23,14 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy("vllm", mixed_batch, least_load_route, Ordering.FCFS),
         Strategy("prefill-first", prefill_first_batch, least_load_route, Ordering.FCFS),
         Strategy("sarathi", chunked_batch, least_load_route, Ordering.FCFS),
-        Strategy("ecoserve", ecoserve_batch, ecoserve_route, Ordering.FCFS, mean_slack=True),
+        Strategy(
+            "ecoserve",
+            ecoserve_batch,
+            ecoserve_route,
+            Ordering.FCFS,
+            takes_turns=True,
+            mean_slack=True,
+        ),
         Strategy(
             "aptserve",
             aptserve_batch,
@@ -53,6 +60,7 @@ STRATEGIES: dict[str, Strategy] = {
             ascendra_batch,
             ascendra_route,
             Ordering.EDF,
+            takes_turns=True,
             uses_pools=True,
             offload=True,
             # 2 LP + 1 HP: the best of the configurations tried (section 8.4).

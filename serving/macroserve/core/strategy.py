@@ -50,6 +50,9 @@ class Strategy:
     route: Callable[..., Any]
     """The routing policy, a function in ``routing/policies``: which instance takes a request."""
     ordering: Ordering
+    takes_turns: bool = False
+    """Whether instances take requests in the order of its paper, whatever beginnings of prompts
+    they have; cells then go by load alone."""
     uses_pools: bool = False
     """Whether cells have LP and HP instances."""
     offload: bool = False

@@ -1,12 +1,28 @@
-"""An ingress asks cells in an order by their load."""
+"""An ingress asks cells in an order by their load, and first the one that has a long beginning."""
+
+from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.instance_views import FRESH, NOW, STATUS
 
-from macroserve.core.routing.cells import cells_to_ask
+from macroserve.core.routing.cells import CellAttempt, cells_to_ask
+from macroserve.core.routing.constraints import Demand
+from macroserve.core.routing.prefixes import REPLICA_COST
 from macroserve.core.status import CellView
 
+SAVED = 448
+"""Tokens of FRESH's 512 that are cached: 0.4375 of its half a second of prefill."""
 
-def cell(name: str, num_ready: int = 2, wait_s: float = 0.0, num_running: int = 0) -> CellView:
+
+def cell(
+    name: str,
+    num_ready: int = 2,
+    wait_s: float = 0.0,
+    num_running: int = 0,
+    decode_step_s: float = 0.0,
+) -> CellView:
     instances = ("x", "y", "z")
     return CellView(
         name,
@@ -14,7 +30,13 @@ def cell(name: str, num_ready: int = 2, wait_s: float = 0.0, num_running: int = 
         num_ready=num_ready,
         waiting_prefill_s=wait_s,
         num_running=num_running,
+        prefill_s_per_token=STATUS.prefill_s_per_token,
+        decode_step_s=decode_step_s,
     )
+
+
+def with_cached(cells: list[CellView], cached: Mapping[str, int]) -> list[CellAttempt]:
+    return cells_to_ask(cells, Demand.of(FRESH, by_mean=False, now=NOW, cached=cached))
 
 
 @pytest.mark.parametrize(
@@ -49,3 +71,68 @@ def test_single_cell_is_asked_once_without_constraints(
     cells: list[CellView], expected: list[tuple[str, bool]]
 ) -> None:
     assert cells_to_ask(cells) == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "cached", "expected"),
+    [
+        ([cell("a"), cell("b")], {"b": SAVED}, "ba"),
+        ([cell("a"), cell("b"), cell("c")], {"b": 64, "c": SAVED}, "cab"),
+        ([cell("a"), cell("b", wait_s=0.2), cell("c", wait_s=0.4)], {"c": SAVED}, "cab"),
+        ([cell("a"), cell("b")], {"gone": SAVED}, "ab"),
+        # The least loaded of those that have as much.
+        ([cell("a"), cell("b", wait_s=0.4), cell("c", wait_s=0.2)], {"b": 64, "c": 64}, "cab"),
+        # Two instances: a wait of up to twice the prefill that it saves, beyond what is saved.
+        ([cell("a"), cell("b", wait_s=2.5)], {"b": SAVED}, "ba"),
+        ([cell("a"), cell("b", wait_s=2.75)], {"b": SAVED}, "ab"),
+        ([cell("a"), cell("b", wait_s=0.375)], {"b": 64}, "ba"),
+        ([cell("a"), cell("b", wait_s=0.5)], {"b": 64}, "ab"),
+        # More than the first cell has is what counts.
+        ([cell("a"), cell("b", wait_s=0.375)], {"a": SAVED - 64, "b": SAVED}, "ba"),
+        ([cell("a"), cell("b", wait_s=0.5)], {"a": SAVED - 64, "b": SAVED}, "ab"),
+        # 128 tokens of the response take longer, too.
+        ([cell("a"), cell("b", decode_step_s=0.01)], {"b": SAVED}, "ba"),
+        ([cell("a"), cell("b", decode_step_s=0.0125)], {"b": SAVED}, "ab"),
+        ([cell("b", decode_step_s=0.0125), cell("a", decode_step_s=0.0125)], {"b": 64}, "ba"),
+        # One that would be late is passed over, unless all would be and it is no later.
+        ([cell("a", wait_s=2.5), cell("b", wait_s=4.0)], {"b": SAVED}, "ab"),
+        ([cell("a", wait_s=9.0), cell("b", wait_s=9.0)], {"b": SAVED}, "ba"),
+        ([cell("a", wait_s=4.0), cell("b", wait_s=4.75)], {"b": SAVED}, "ba"),
+        ([cell("a", wait_s=4.0), cell("b", wait_s=5.0)], {"b": SAVED}, "ab"),
+    ],
+)
+def test_cell_with_most_of_the_prompt_is_asked_first_if_worth_the_time_there(
+    cells: list[CellView], cached: dict[str, int], expected: str
+) -> None:
+    rounds = [(name, ignore) for ignore in (False, True) for name in expected]
+    assert with_cached(cells, cached) == rounds
+
+
+def test_cell_with_the_prompt_and_no_ready_instance_comes_last() -> None:
+    assert with_cached([cell("a"), cell("b", num_ready=0)], {"b": SAVED}) == [
+        ("a", True),
+        ("b", True),
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.floats(0.0, 3.0), st.integers(0, 511))))
+def test_first_cell_is_the_least_loaded_or_has_more_and_is_worth_its_wait(
+    loads: list[tuple[int, float, int]],
+) -> None:
+    cells = [
+        cell(str(index), num_ready, wait_s * num_ready)
+        for index, (num_ready, wait_s, _) in enumerate(loads)
+    ]
+    cached = {str(index): num_tokens for index, (*_, num_tokens) in enumerate(loads) if num_tokens}
+    by_load, order = cells_to_ask(cells), with_cached(cells, cached)
+    if order == by_load:
+        return
+    first, least = order[0].cell, by_load[0].cell
+    assert [each for each in order if each.cell != first] == [
+        each for each in by_load if each.cell != first
+    ]
+    num_more = cached[first] - cached.get(least, 0)
+    waits = {each.name: each.waiting_prefill_s / each.num_ready for each in cells}
+    # What it saves itself, and as much again as a copy costs.
+    worth_s = (1 + REPLICA_COST) * num_more * STATUS.prefill_s_per_token
+    assert num_more > 0 and waits[first] - waits[least] <= worth_s + 1e-9

@@ -171,11 +171,16 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         num_running=5,
         num_decoding=3,
         waiting_prefill_s=0.5,
+        decode_step_s=0.03,
     )
     ledger = ledger_of("a", "b", status=status)
     ledger.set_pool("b", Pool.HP)
     ledger.observe(
-        "b", msgspec.structs.replace(status, seq=2, draining=True, finished=7, attained=6), now=0.0
+        "b",
+        msgspec.structs.replace(
+            status, seq=2, draining=True, finished=7, attained=6, decode_step_s=0.09
+        ),
+        now=0.0,
     )
     ledger.assign(request("r"), now=0.0)
     cell = ledger.cell_view("cell-0")
@@ -199,6 +204,8 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         "cached_tokens": 0,
         "decodes": 0,
         "decoded_tokens": 0,
+        "pool_tokens": 200 * 16,
+        "decode_step_s": 0.03,
     }
 
 

@@ -65,11 +65,10 @@ def keys(*beginnings: int) -> tuple[int, ...]:
 def note(record: PrefixRecord, name: str, prompt: tuple[int, ...], capacity: int) -> None:
     """Note a prompt that ends with the last of its keys' boundaries, and find what was expected."""
     num_tokens = BOUNDARIES[len(prompt) - 1] + 1 if prompt else 1
-    record.observe(name, msgspec.structs.replace(STATUS, prompt_tokens=0, cached_tokens=0))
+    record.observe(name, 0, 0)
     found = record.expected(prompt).get(name, 0)
     record.note(name, prompt, num_tokens, capacity)
-    status = msgspec.structs.replace(STATUS, prompt_tokens=num_tokens, cached_tokens=found)
-    record.observe(name, status)
+    record.observe(name, num_tokens, found)
 
 
 def test_instance_is_expected_to_have_the_longest_beginning_that_it_got() -> None:
@@ -118,13 +117,13 @@ def test_expectation_follows_what_the_instance_says_it_has_found(
     """An instance whose cache is off, or that others fill as well, finds less than it got."""
     record = PrefixRecord()
     prompt = tuple(range(num_keys(4097)))
-    num_long, num_found, status = 4096, 0, STATUS
+    num_long = 4096
+    num_begun = num_found = 0
     for number in range(100):
         record.note("a", prompt, num_long + 1, capacity=100_000)
-        record.observe("a", status)
+        record.observe("a", num_begun, num_found)
         num_found += int(found_share * num_long) if number else 0
-        begun = (number + 1) * (num_long + 1)
-        status = msgspec.structs.replace(STATUS, prompt_tokens=begun, cached_tokens=num_found)
+        num_begun = (number + 1) * (num_long + 1)
     assert record.expected(prompt)["a"] == pytest.approx(expected_share * num_long, abs=90)
 
 
@@ -142,6 +141,70 @@ def test_record_of_prompts_that_never_repeat_goes_on_and_trusts_the_next_ones() 
         record.note("a", (), MEMORY_TOKENS, capacity=100_000)
     record.note("a", keys(1, 2), 200, capacity=100_000)
     assert record.expected(keys(1, 2)) == {"a": 128}
+
+
+def test_counts_that_fell_began_anew_and_do_not_shake_the_expectation() -> None:
+    record = PrefixRecord()
+    for prompt_tokens in (10_000, 0, 10_000):
+        note(record, "a", keys(1, 2), 1000)
+        record.observe("a", prompt_tokens, prompt_tokens)
+    assert record.expected(keys(1, 2)) == {"a": 128}
+
+
+# -- to another record
+
+
+def moved(record: PrefixRecord, name: str) -> PrefixRecord:
+    """Return another record that an instance comes to with what it has."""
+    other = PrefixRecord()
+    other.take_over(name, record.held(name))
+    return other
+
+
+def test_record_that_takes_an_instance_over_expects_the_same_of_it() -> None:
+    record = PrefixRecord()
+    note(record, "a", tuple(range(20)), 10_000)
+    note(record, "b", keys(77, 78), 10_000)
+    other = moved(record, "a")
+    assert other.expected(tuple(range(20))) == {"a": BOUNDARIES[19]}
+    assert other.expected(tuple(range(9))) == {"a": BOUNDARIES[8]}
+    assert other.expected(keys(77, 78)) == {}
+
+
+@pytest.mark.parametrize(("used_again", "expected"), [(1, {"a": 128}), (7, {})])
+def test_record_that_takes_an_instance_over_knows_what_it_loses_first(
+    used_again: int, expected: dict[str, int]
+) -> None:
+    record = PrefixRecord()
+    for first in (1, 7, used_again):
+        note(record, "a", keys(first, first + 1), 256)
+    other = moved(record, "a")
+    note(other, "a", keys(4, 5), 256)
+    assert other.expected(keys(1, 2)) == expected
+
+
+def test_instance_without_a_prompt_has_nothing_to_take_over() -> None:
+    assert moved(PrefixRecord(), "a").expected(keys(1)) == {}
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=20)),
+    st.integers(0, 4000),
+    st.lists(st.integers(0, 3), max_size=20),
+)
+def test_record_that_takes_an_instance_over_is_the_same_as_before(
+    prompts: Sequence[list[int]], capacity: int, asked: list[int]
+) -> None:
+    def chain(ids: list[int]) -> tuple[int, ...]:
+        return tuple(hash(tuple(ids[: end + 1])) for end in range(len(ids)))
+
+    record = PrefixRecord()
+    for ids in prompts:
+        note(record, "a", chain(ids), capacity)
+    other = moved(record, "a")
+    assert other.held("a") == record.held("a") or not prompts
+    assert sum(num_tokens for _, num_tokens in other.held("a")) <= capacity
+    assert other.expected(chain(asked)) == record.expected(chain(asked))
 
 
 @given(

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from macroserve.core.routing.constraints import Demand, prefill_share
+from macroserve.core.routing.prefixes import REPLICA_COST
 from macroserve.core.status import CellView
 
 
@@ -14,18 +16,60 @@ class CellAttempt(NamedTuple):
     """Whether the cell takes the request even if none of its instances meets the constraints."""
 
 
-def cells_to_ask(cells: Sequence[CellView]) -> list[CellAttempt]:
+def cells_to_ask(cells: Sequence[CellView], demand: Demand | None = None) -> list[CellAttempt]:
     """Return the attempts to make until a cell takes the request: each cell with its constraints
     first, then each one without.
 
     The cell with the least waiting work per ready instance comes first, then the one with the
     fewest running requests, then the first by name. A single cell is not asked twice. Cells without
     a ready instance come last: they may have one by then.
+
+    demand: what the request demands, with what cells are expected to have of its prompt. The cell
+        that has most of it comes before all others, if it is worth the time there beyond that in
+        the first one (``prefixes.with_prefix`` decides so within a cell).
     """
     ready = sorted([cell for cell in cells if cell.num_ready], key=_load)
+    if demand and demand.cached and len(ready) > 1:
+        ready.insert(0, ready.pop(_with_prefix(ready, demand)))
     others = [cell for cell in cells if not cell.num_ready]
     choices = [CellAttempt(cell.name, False) for cell in ready] if len(ready) > 1 else []
     return choices + [CellAttempt(cell.name, True) for cell in (*ready, *others)]
+
+
+def _with_prefix(ready: Sequence[CellView], demand: Demand) -> int:
+    """Return the index of the cell that has most of the prompt, of those where the first token is
+    in time or no later, and the last one not later by more than the rest of the beginning is worth
+    in the first cell. 0 if that one has most itself.
+
+    The last token, because decodes take longer in a busy cell: one popular beginning would send all
+    requests to one cell, where they hardly wait for their short prefills.
+    """
+    first, had = ready[0], demand.cached.get(ready[0].name, 0)
+    latest_s = max(_first_token_s(first, demand), demand.ttft_left_s)
+    end_s = _last_token_s(first, demand)
+    better = [
+        index
+        for index, cell in enumerate(ready)
+        if (num_more := demand.cached.get(cell.name, 0) - had) > 0
+        and _first_token_s(cell, demand) <= latest_s
+        and _last_token_s(cell, demand) - end_s
+        <= REPLICA_COST * num_more * cell.prefill_s_per_token
+    ]
+    return max(better, key=lambda index: demand.cached[ready[index].name], default=0)
+
+
+def _first_token_s(cell: CellView, demand: Demand) -> float:
+    """Return the seconds to the first token at the cell's mean instance, as
+    ``constraints.first_token_s`` predicts them for one."""
+    num_to_compute = demand.num_prompt_tokens - demand.cached.get(cell.name, 0)
+    wait_s = cell.waiting_prefill_s / cell.num_ready + num_to_compute * cell.prefill_s_per_token
+    return wait_s / prefill_share(cell.decode_step_s, demand)
+
+
+def _last_token_s(cell: CellView, demand: Demand) -> float:
+    """Return the predicted seconds to the last token at the cell's mean instance."""
+    num_output_tokens = demand.num_tokens - demand.num_prompt_tokens
+    return _first_token_s(cell, demand) + num_output_tokens * cell.decode_step_s
 
 
 def _load(cell: CellView) -> tuple[float, float, str]:

@@ -45,8 +45,8 @@ class Demand:
     prefilled: bool
     """Whether the prompt was prefilled on another instance."""
     cached: Mapping[str, int]
-    """Prompt tokens that instances are expected to have in their prefix caches, by name; without
-    those that have none."""
+    """Prompt tokens that instances, or cells, are expected to have in their prefix caches, by name;
+    without those that have none."""
 
     @staticmethod
     def of(
@@ -80,12 +80,14 @@ def wait_s(view: InstanceView, demand: Demand) -> float:
 
 
 def first_token_s(view: InstanceView, demand: Demand) -> float:
-    """Return the predicted seconds to the first token beside the instance's decodes.
+    """Return the predicted seconds to the first token beside the instance's decodes."""
+    return wait_s(view, demand) / prefill_share(view.status.decode_step_s, demand)
 
-    Decoding claims ``decode_step_s`` of every TPOT target; the rest of the time is for prefill.
-    """
-    share = max(MIN_PREFILL_SHARE, 1 - view.status.decode_step_s / demand.tpot_s)
-    return wait_s(view, demand) / share
+
+def prefill_share(decode_step_s: float, demand: Demand) -> float:
+    """Return the share of the time for prefill: decoding claims ``decode_step_s`` of every TPOT
+    target."""
+    return max(MIN_PREFILL_SHARE, 1 - decode_step_s / demand.tpot_s)
 
 
 def check(view: InstanceView, demand: Demand) -> Check:

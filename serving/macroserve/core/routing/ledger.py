@@ -4,13 +4,15 @@ All of it can be lost: a new ledger is filled again from handles and statuses.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from msgspec.structs import replace
 
 from macroserve.core.routing.adapters import AdapterRecord
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
-from macroserve.core.routing.prefixes import PrefixRecord
+from macroserve.core.routing.prefixes import HeldKey, PrefixRecord
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.routing.route import route
 from macroserve.core.status import UNHEARD, CellView, InstanceStatus, InstanceView, Pool
@@ -89,6 +91,14 @@ class CellLedger:
         del self._views[name], self._incarnations[name]
         return True
 
+    def held_prefixes(self, name: str) -> Sequence[HeldKey]:
+        """Return the beginnings that an instance has, for the ledger that takes it."""
+        return self._prefixes.held(name)
+
+    def take_prefixes(self, name: str, held: Sequence[HeldKey]) -> None:
+        """Take in the beginnings that an instance brings along."""
+        self._prefixes.take_over(name, held)
+
     def set_pool(self, name: str, pool: Pool) -> bool:
         """Set an instance's pool; return whether the cell has it."""
         if name not in self._views:
@@ -119,7 +129,7 @@ class CellLedger:
             self._decodes += status.decodes - view.status.decodes
             self._decoded_tokens += status.decoded_tokens - view.status.decoded_tokens
         self._views[name] = replace(view, status=status, as_of_s=now)
-        self._prefixes.observe(name, status)
+        self._prefixes.observe(name, status.prompt_tokens, status.cached_tokens)
         return True
 
     def assign(
@@ -195,11 +205,12 @@ class CellLedger:
         statuses = [view.status for view in views]
         running = sum(status.num_running for status in statuses)
         decoding = sum(status.num_decoding for status in statuses)
+        ready = [status for status in statuses if not status.draining]
         return CellView(
             name=name,
             instances=tuple(self._views),
             high_priority=tuple(view.name for view in views if view.pool is Pool.HP),
-            num_ready=sum(not status.draining for status in statuses),
+            num_ready=len(ready),
             num_prefilling=running - decoding,
             num_decoding=decoding,
             num_waiting=sum(v.status.num_waiting + v.in_flight_requests for v in views),
@@ -208,6 +219,8 @@ class CellLedger:
             prefill_s_per_token=max((s.prefill_s_per_token for s in statuses), default=0.0),
             free_blocks=sum(v.status.free_blocks - v.in_flight_blocks for v in views),
             num_blocks=sum(status.num_blocks for status in statuses),
+            pool_tokens=sum(status.num_blocks * status.block_size for status in statuses),
+            decode_step_s=fmean([s.decode_step_s for s in ready]) if ready else 0.0,
             finished=self._finished,
             attained=self._attained,
             prompt_tokens=self._prompt_tokens,

@@ -1,17 +1,19 @@
-"""A cell remembers which beginnings of prompts its instances have computed.
+"""A cell remembers which beginnings of prompts its instances have computed, and an ingress which
+ones its cells have.
 
-An instance's prefix cache holds them until their blocks are needed: the least recently used first,
-and of one prompt the last first. The record does the same by what was routed to the instance, and
-is corrected by the hits that the instance reports.
+A prefix cache holds them until their blocks are needed: the least recently used first, and of one
+prompt the last first. The record does the same by what was routed to the instance or cell, its
+*holder*, and is corrected by the hits that the holder reports.
 """
 
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from macroserve.core.routing.constraints import Demand, first_token_s
-from macroserve.core.status import InstanceStatus, InstanceView
+from macroserve.core.status import InstanceView
 
 STEP_TOKENS = 64
 BOUNDARIES_PER_STEP = 8
@@ -28,12 +30,20 @@ MEMORY_TOKENS = 1 << 20
 """Tokens after which the past counts half."""
 
 REPLICA_COST = 2.0
-"""A copy of a beginning at another instance costs this multiple of its prefill: the prefill, and in
+"""A copy of a beginning at another holder costs this multiple of its prefill: the prefill, and in
 a full pool that of what has to go for it."""
 
 PrefixKeys = Sequence[int]
 """A prompt has a key for each of its beginnings that end at a boundary, shortest first. Equal keys
 stand for equal tokens under an equal salt and adapter."""
+
+
+class HeldKey(NamedTuple):
+    """A holder has the tokens between a key's boundary and the one before."""
+
+    key: int
+    num_tokens: int
+    """Number of those tokens, STEP_TOKENS times a power of two."""
 
 
 def num_keys(num_tokens: int) -> int:
@@ -61,11 +71,11 @@ class _Share:
         return self._num_of / self._num_tokens
 
 
-class _InstanceRecord:
-    """The record of one instance.
+class _HolderRecord:
+    """The record of one holder.
 
-    bit: the instance's own in ``holders``.
-    holders: bits of the instances that hold a beginning, by its key.
+    bit: the holder's own in ``holders``.
+    holders: bits of those that hold a beginning, by its key.
     trust: share of what it should hold that it is expected to find, 0 to 1: the share of its
         prompts that it has found, as a part of what it should have found. Shares, because what is
         under way should be found and has not been yet.
@@ -73,12 +83,12 @@ class _InstanceRecord:
 
     __slots__ = (
         "_bit",
+        "_counts",
         "_held",
         "_holders",
         "_num_tokens",
         "_predicted",
         "_seen",
-        "_status",
         "name",
         "trust",
     )
@@ -92,34 +102,44 @@ class _InstanceRecord:
         """Tokens between a key's boundary and the one before, by key, least recently used first."""
         self._num_tokens = 0
         self._predicted = _Share()
-        """Share that was predicted of the prompts that the instance got."""
+        """Share that was predicted of the prompts that the holder got."""
         self._seen = _Share()
         """Share that was found of the prompts that it began."""
-        self._status: InstanceStatus | None = None
+        self._counts: tuple[int, int] | None = None
+
+    @property
+    def held(self) -> list[HeldKey]:
+        return [HeldKey(key, num_tokens) for key, num_tokens in self._held.items()]
+
+    def hold(self, key: int, num_tokens: int) -> None:
+        """Hold a beginning, as the one that was used last."""
+        if key not in self._held:
+            self._held[key] = num_tokens
+            self._num_tokens += num_tokens
+            self._holders[key] = self._holders.get(key, 0) | self._bit
+        self._held.move_to_end(key)
 
     def note(self, keys: PrefixKeys, num_tokens: int, capacity: int) -> None:
-        """Note that the instance gets a prompt; see ``PrefixRecord.note``."""
+        """Note that the holder gets a prompt; see ``PrefixRecord.note``."""
         held = self._held
         num_held = bisect_left(keys, True, key=lambda key: key not in held)
         self._predicted.add(BOUNDARIES[num_held - 1] if num_held else 0, num_tokens)
         self._update_trust()
         for index in range(len(keys) - 1, -1, -1):
-            key = keys[index]
-            if key not in held:
-                held[key] = BOUNDARIES[index] - (BOUNDARIES[index - 1] if index else 0)
-                self._num_tokens += held[key]
-                self._holders[key] = self._holders.get(key, 0) | self._bit
-            held.move_to_end(key)
+            self.hold(keys[index], STEP_TOKENS << index // BOUNDARIES_PER_STEP)
         while self._num_tokens > capacity and held:
             self._lose_oldest()
 
-    def observe(self, status: InstanceStatus) -> None:
-        """Take in what the instance has found since its status before."""
-        if before := self._status:
-            num_cached = status.cached_tokens - before.cached_tokens
-            self._seen.add(num_cached, status.prompt_tokens - before.prompt_tokens)
-            self._update_trust()
-        self._status = status
+    def observe(self, prompt_tokens: int, cached_tokens: int) -> None:
+        """Take in what the holder has found since it was observed before; see
+        ``PrefixRecord.observe``."""
+        if self._counts:
+            num_tokens = prompt_tokens - self._counts[0]
+            num_cached = cached_tokens - self._counts[1]
+            if num_tokens > 0 and num_cached >= 0:
+                self._seen.add(num_cached, num_tokens)
+                self._update_trust()
+        self._counts = prompt_tokens, cached_tokens
 
     def clear(self) -> int:
         """Hold nothing any more; return the bit, which is free then."""
@@ -142,45 +162,57 @@ class _InstanceRecord:
 
 
 class PrefixRecord:
-    """The record tells how much of a prompt each instance of a cell has in its prefix cache.
+    """The record tells how much of a prompt each holder has in its prefix caches: each instance of
+    a cell, or each cell.
 
-    An instance that holds a beginning holds all shorter ones of it: these were used with it, and
-    are lost after it.
+    A holder of a beginning holds all shorter ones of it: these were used with it, and are lost
+    after it.
     """
 
     def __init__(self) -> None:
-        self._records: dict[str, _InstanceRecord] = {}
-        self._by_bit: dict[int, _InstanceRecord] = {}
+        self._records: dict[str, _HolderRecord] = {}
+        self._by_bit: dict[int, _HolderRecord] = {}
         self._free_bits: list[int] = []
         self._holders: dict[int, int] = {}
 
-    def note(self, instance: str, keys: PrefixKeys, num_tokens: int, capacity: int) -> None:
-        """Note that an instance gets a prompt.
+    def note(self, holder: str, keys: PrefixKeys, num_tokens: int, capacity: int) -> None:
+        """Note that a holder gets a prompt.
 
         num_tokens: tokens of the prompt.
-        capacity: tokens that the instance's pool holds.
+        capacity: tokens that the holder's pools hold.
         """
-        record = self._records.get(instance)
-        if record is None:
-            bit = self._free_bits.pop() if self._free_bits else 1 << len(self._records)
-            record = _InstanceRecord(instance, bit, self._holders)
-            self._records[instance] = self._by_bit[bit] = record
-        record.note(keys, num_tokens, capacity)
+        self._record(holder).note(keys, num_tokens, capacity)
 
-    def observe(self, instance: str, status: InstanceStatus) -> None:
-        """Take in an instance's newest status."""
-        if record := self._records.get(instance):
-            record.observe(status)
+    def observe(self, holder: str, prompt_tokens: int, cached_tokens: int) -> None:
+        """Take in a holder's newest counts; those that have fallen began anew.
 
-    def forget(self, instance: str) -> None:
-        """Note that an instance has left: the next one of its name has an empty cache."""
-        if record := self._records.pop(instance, None):
+        prompt_tokens: prompt tokens of the requests that it has begun so far.
+        cached_tokens: those of them that prefix caches had.
+        """
+        if record := self._records.get(holder):
+            record.observe(prompt_tokens, cached_tokens)
+
+    def held(self, holder: str) -> Sequence[HeldKey]:
+        """Return what a holder has, least recently used first."""
+        record = self._records.get(holder)
+        return record.held if record else ()
+
+    def take_over(self, holder: str, held: Sequence[HeldKey]) -> None:
+        """Note that a holder comes with what another record had of it. The trust in it begins anew:
+        it follows what this record predicts."""
+        record = self._record(holder)
+        for key, num_tokens in held:
+            record.hold(key, num_tokens)
+
+    def forget(self, holder: str) -> None:
+        """Note that a holder has left: the next one of its name has an empty cache."""
+        if record := self._records.pop(holder, None):
             bit = record.clear()
             del self._by_bit[bit]
             self._free_bits.append(bit)
 
     def expected(self, keys: PrefixKeys) -> Mapping[str, int]:
-        """Return the tokens of a prompt that each instance is expected to have, by name; without
+        """Return the tokens of a prompt that each holder is expected to have, by name; without
         those that have none."""
         expected: dict[str, int] = {}
         known = 0
@@ -194,6 +226,14 @@ class PrefixRecord:
                 if num_tokens := int(record.trust * BOUNDARIES[index]):
                     expected[record.name] = num_tokens
         return expected
+
+    def _record(self, holder: str) -> _HolderRecord:
+        record = self._records.get(holder)
+        if record is None:
+            bit = self._free_bits.pop() if self._free_bits else 1 << len(self._records)
+            record = _HolderRecord(holder, bit, self._holders)
+            self._records[holder] = self._by_bit[bit] = record
+        return record
 
 
 def with_prefix(

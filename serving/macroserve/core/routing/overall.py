@@ -1,0 +1,39 @@
+"""The overall scheduler chooses the cells that an ingress asks to take a request."""
+
+from collections.abc import Sequence
+
+from macroserve.core.routing.cells import CellAttempt, cells_to_ask
+from macroserve.core.routing.constraints import Demand
+from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.routing.prefixes import PrefixRecord
+from macroserve.core.status import CellView
+from macroserve.core.strategy import Strategy
+
+
+class OverallScheduler:
+    """The overall scheduler remembers which beginnings of prompts it sent to which cell."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._prefixes = PrefixRecord()
+
+    def attempts(
+        self, cells: Sequence[CellView], request: RouteRequest, now: float
+    ) -> list[CellAttempt]:
+        """Return the attempts to make until a cell takes the request. A trial goes by load alone,
+        as within a cell."""
+        for cell in cells:
+            self._prefixes.observe(cell.name, cell.prompt_tokens, cell.cached_tokens)
+        if request.trial or self._strategy.takes_turns:
+            return cells_to_ask(cells)
+        by_mean, cached = self._strategy.mean_slack, self._prefixes.expected(request.prefix)
+        return cells_to_ask(cells, Demand.of(request, by_mean, now, cached))
+
+    def note(self, cell: CellView, request: RouteRequest) -> None:
+        """Note that a cell took the request."""
+        num_tokens = request.request.num_prompt_tokens
+        self._prefixes.note(cell.name, request.prefix, num_tokens, cell.pool_tokens)
+
+    def forget(self, cell: str) -> None:
+        """Note that a cell is gone."""
+        self._prefixes.forget(cell)
