@@ -1,5 +1,6 @@
 """Several cells under one load, and cells that grow."""
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -131,3 +132,31 @@ def test_requests_of_a_strategy_without_constraints_are_spread(engine):
     fleet.serve([Arrival(0.05 * i, 300, 10) for i in range(80)], stop=AT_END)
     finished = [each.status(99.0).finished for each in fleet.router.instances.values()]
     assert max(finished) <= 2 * min(finished)
+
+
+NUM_PROMPTS = 5
+
+
+def test_prompts_come_back_to_the_cell_that_has_their_beginning(engine):
+    fleet = fleet_of(replace(engine(), shares_prefixes=True), 2, Bounds(1, 1))
+    arrivals = [
+        Arrival(0.5 * number, 1537, 5, block_ids=(number % NUM_PROMPTS,) * 3)
+        for number in range(4 * NUM_PROMPTS)
+    ]
+    fleet.serve(arrivals, stop=AT_END)
+    statuses = [instance.status(99.0) for instance in fleet.router.instances.values()]
+    assert sum(status.cached_tokens for status in statuses) == 1536 * 3 * NUM_PROMPTS
+    assert min(status.finished for status in statuses) >= 4
+
+
+def test_instance_that_a_split_moves_takes_its_beginnings_along(engine):
+    spec = replace(engine(), shares_prefixes=True)
+    fleet = fleet_of(spec, 3, Bounds(2, 3))
+    fleet.serve([Arrival(0.0, 1537, 5, block_ids=(n, n, n)) for n in range(9)], stop=AT_END)
+    router = fleet.router
+    before = {name: list(router.ledger(name).held_prefixes(name)) for name in router.instances}
+    homes = {name: router.ledger(name) for name in router.instances}
+    router.grow(4, 99.0)
+    after = {name: list(router.ledger(name).held_prefixes(name)) for name in before}
+    assert sizes(fleet) == [2, 2] and any(router.ledger(name) is not homes[name] for name in homes)
+    assert all(before.values()) and after == before

@@ -4,9 +4,9 @@ plans."""
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from macroserve.core.routing.cells import cells_to_ask
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.routing.overall import OverallScheduler
 from macroserve.core.scaling.decisions import Add, Cell, Decision, SetPool, Split, apply
 from macroserve.core.scaling.mitosis import Bounds, high_priority_count, plan
 from macroserve.core.status import Pool
@@ -74,6 +74,7 @@ class FleetRouter(Router):
         self._spec = spec
         self._bounds = bounds
         self._ratio = high_priority_ratio
+        self._overall = OverallScheduler(spec.config.strategy)
         self._ledgers: dict[str, CellLedger] = {}
         self._homes: dict[str, CellLedger] = {}
         self.grow(num_instances, 0.0)
@@ -92,15 +93,16 @@ class FleetRouter(Router):
                 self.instances[name].policy.let_offload(bool(cell.high_priority))
 
     def assign(self, request: RouteRequest, now: float) -> str | None:
-        """Choose the least loaded cell in which the request can be in time, else the least loaded
-        cell, as ingresses do."""
-        views = [ledger.cell_view(name) for name, ledger in self._ledgers.items()]
-        for name, ignore_constraints in cells_to_ask(views):
+        """Choose the first cell in which the request can be in time, else the first that takes it,
+        as ingresses do."""
+        views = {name: ledger.cell_view(name) for name, ledger in self._ledgers.items()}
+        for name, ignore_constraints in self._overall.attempts([*views.values()], request, now):
             ledger = self._ledgers[name]
             decision = ledger.assign(request, now, ignore_constraints=ignore_constraints)
-            if ignore_constraints or decision.satisfied:
+            if decision.instance is not None:
+                self._overall.note(views[name], request)
                 return decision.instance
-        raise AssertionError("a fleet has cells")
+        return None
 
     def ledger(self, instance: str) -> CellLedger:
         return self._homes[instance]
@@ -112,8 +114,10 @@ class FleetRouter(Router):
                 self._join(name, cell, now)
             case Split(new_cell=cell, instances=names):
                 for name in names:
+                    held = self._homes[name].held_prefixes(name)
                     self._homes[name].remove(name)
                     self._join(name, cell, now)
+                    self._homes[name].take_prefixes(name, held)
             case SetPool(instance=name, pool=pool):
                 self.instances[name].policy.set_pool(pool)
                 self._homes[name].set_pool(name, pool)

@@ -94,6 +94,10 @@ def test_single_cell_is_asked_once_without_constraints(
         ([cell("a"), cell("b", decode_step_s=0.01)], {"b": SAVED}, "ba"),
         ([cell("a"), cell("b", decode_step_s=0.0125)], {"b": SAVED}, "ab"),
         ([cell("b", decode_step_s=0.0125), cell("a", decode_step_s=0.0125)], {"b": 64}, "ba"),
+        # Beside decodes that take half of the time, prefills take twice as long.
+        ([cell("a"), cell("b", wait_s=0.3)], {"b": 64}, "ba"),
+        ([cell("a", decode_step_s=0.05), cell("b", 2, 0.2, 0, 0.05)], {"b": 64}, "ba"),
+        ([cell("a", decode_step_s=0.05), cell("b", 2, 0.3, 0, 0.05)], {"b": 64}, "ab"),
         # One that would be late is passed over, unless all would be and it is no later.
         ([cell("a", wait_s=2.5), cell("b", wait_s=4.0)], {"b": SAVED}, "ab"),
         ([cell("a", wait_s=9.0), cell("b", wait_s=9.0)], {"b": SAVED}, "ba"),

@@ -143,11 +143,12 @@ def test_record_of_prompts_that_never_repeat_goes_on_and_trusts_the_next_ones() 
     assert record.expected(keys(1, 2)) == {"a": 128}
 
 
-def test_counts_that_fell_began_anew_and_do_not_shake_the_expectation() -> None:
+@pytest.mark.parametrize("num_cached", [0, 900_000])
+def test_counts_that_fell_began_anew_and_do_not_shake_the_expectation(num_cached: int) -> None:
     record = PrefixRecord()
-    for prompt_tokens in (10_000, 0, 10_000):
-        note(record, "a", keys(1, 2), 1000)
-        record.observe("a", prompt_tokens, prompt_tokens)
+    record.note("a", keys(1, 2), 129, 1000)
+    for counts in ((1_000_000, num_cached), (0, 0), (1000, 900)):
+        record.observe("a", *counts)
     assert record.expected(keys(1, 2)) == {"a": 128}
 
 
