@@ -99,6 +99,17 @@ def test_cell_whose_counts_began_anew_keeps_what_it_has() -> None:
         assert first(scheduler, A, busy_with(num_requests, 1.0)) == "b"
 
 
+@pytest.mark.parametrize(("wait_s", "expected"), [(0.5, "b"), (4.0, "a")])
+def test_stream_that_goes_on_goes_where_its_prompt_is_if_that_is_in_time(
+    wait_s: float, expected: str
+) -> None:
+    """It has the whole target again, and its instance in the other cell is not to get it."""
+    streamed = replace(FRESH.request, arrival_s=NOW - 60.0, num_streamed_tokens=9)
+    going_on = replace(WITH_PREFIX, request=streamed, exclude=frozenset("x"))
+    busy = cell("b", waiting_prefill_s=wait_s)
+    assert first(after(B), cell("a", waiting_prefill_s=0.25), busy, request=going_on) == expected
+
+
 # -- one popular beginning
 
 OWN_S = 512 * STATUS.prefill_s_per_token

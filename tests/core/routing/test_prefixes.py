@@ -143,12 +143,21 @@ def test_record_of_prompts_that_never_repeat_goes_on_and_trusts_the_next_ones() 
     assert record.expected(keys(1, 2)) == {"a": 128}
 
 
-@pytest.mark.parametrize("num_cached", [0, 900_000])
-def test_counts_that_fell_began_anew_and_do_not_shake_the_expectation(num_cached: int) -> None:
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [(1_000_000, 0), (0, 0), (1000, 900)],
+        [(1_000_000, 900_000), (0, 0), (1000, 900)],
+        [(1_000_000, 900_000), (1_001_000, 0)],
+    ],
+)
+def test_counts_that_fell_began_anew_and_do_not_shake_the_expectation(
+    counts: Sequence[tuple[int, int]],
+) -> None:
     record = PrefixRecord()
     record.note("a", keys(1, 2), 129, 1000)
-    for counts in ((1_000_000, num_cached), (0, 0), (1000, 900)):
-        record.observe("a", *counts)
+    for prompt_tokens, cached_tokens in counts:
+        record.observe("a", prompt_tokens, cached_tokens)
     assert record.expected(keys(1, 2)) == {"a": 128}
 
 

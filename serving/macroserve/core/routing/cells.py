@@ -26,14 +26,22 @@ def cells_to_ask(cells: Sequence[CellView], demand: Demand | None = None) -> lis
 
     demand: what the request demands, with what cells are expected to have of its prompt. The cell
         that has most of it comes before all others, if it is worth the time there beyond that in
-        the first one (``prefixes.with_prefix`` decides so within a cell).
+        the first one (``prefixes.with_prefix`` decides so within a cell). So it is with those that
+        are left, in case the cell declines.
     """
     ready = sorted([cell for cell in cells if cell.num_ready], key=_load)
-    if demand and demand.cached and len(ready) > 1:
-        ready.insert(0, ready.pop(_with_prefix(ready, demand)))
+    if demand:
+        ready = _by_prefix(ready, demand)
     others = [cell for cell in cells if not cell.num_ready]
     choices = [CellAttempt(cell.name, False) for cell in ready] if len(ready) > 1 else []
     return choices + [CellAttempt(cell.name, True) for cell in (*ready, *others)]
+
+
+def _by_prefix(ready: Sequence[CellView], demand: Demand) -> list[CellView]:
+    left, order = list(ready), list[CellView]()
+    while any(cell.name in demand.cached for cell in left):
+        order.append(left.pop(_with_prefix(left, demand)))
+    return order + left
 
 
 def _with_prefix(ready: Sequence[CellView], demand: Demand) -> int:
