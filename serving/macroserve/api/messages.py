@@ -3,12 +3,14 @@
 Times are durations only: the two ends may be on different machines.
 """
 
-from typing import Generic, TypeVar, Union
+from collections.abc import Collection
+from typing import Any, Generic, TypeVar, Union
 
 import msgspec
 
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import Run
+from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.prefixes import BOUNDARIES
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import CellView, InstanceStatus, Pool
@@ -88,6 +90,21 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
             return ()
         starts = range(0, len(self.prefix), size)
         return tuple([int.from_bytes(self.prefix[start : start + size]) for start in starts])
+
+    def to_route_request(self, now: float, exclude: Collection[str] = ()) -> RouteRequest:
+        """Return the request as routing sees it, on the clock that reads ``now``.
+
+        exclude: more instances that must not get it.
+        """
+        sizes = (self.num_prompt_tokens, self.max_new_tokens)
+        return RouteRequest(
+            self.to_request(self.route_id, *sizes, now, adapter=self.adapter),
+            self.predicted_new_tokens,
+            self.offloaded,
+            frozenset(self.exclude).union(exclude),
+            trial=self.trial,
+            prefix=self.prefix_keys,
+        )
 
     @property
     def first(self) -> bool:
@@ -214,9 +231,11 @@ ADMIN_PREFIX = "/admin/v1"
 
 
 class AdoptOrder(msgspec.Struct, frozen=True):
-    """A cell adopts a signed handle, which is also the answer to a release."""
+    """A cell adopts a signed handle. This is also the answer to a release."""
 
     handle: str
+    prefixes: Any = None
+    """Beginnings of prompts that the instance has, as ``api.held_prefixes`` packs them."""
 
 
 class ReleaseOrder(msgspec.Struct, frozen=True):

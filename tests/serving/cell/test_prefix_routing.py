@@ -1,14 +1,30 @@
 """A cell sends a prompt where its beginning is cached, and counts what is left to compute."""
 
 import asyncio
+import logging
 from dataclasses import replace
+from typing import Any
 
+import httpx
+import pytest
+from starlette.applications import Starlette
 from support.emulated_world import World, running, token_request
+from support.keys import live
+from support.route_queries import route_query
 
+from macroserve.api import messages
+from macroserve.api.access_token import Audience
+from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
+from macroserve.serving.admin import AdminApi
+from macroserve.serving.cell import scheduler
+from macroserve.serving.cell.scheduler import CellScheduler
+from macroserve.serving.security.calls import session, to
 
 NUM_PROMPTS, PROMPT_TOKENS = 9, 700
 THREE = {"cell-0": dict.fromkeys("abc", Pool.LP)}
+TWO_CELLS = {"cell-0": {"a": Pool.LP}, "cell-1": {"b": Pool.LP}}
+QUERY = route_query(num_prompt_tokens=PROMPT_TOKENS, prefix=bytes(range(54)))
 
 
 async def ask(world: World, round_: int) -> None:
@@ -48,3 +64,71 @@ async def test_load_of_prompts_that_come_back_is_what_is_left_to_compute() -> No
         lengths = [prompt for prompt, _ in (await world.cells["cell-0"].load()).lengths]
         assert lengths[:NUM_PROMPTS] == [PROMPT_TOKENS] * NUM_PROMPTS
         assert sorted(lengths[NUM_PROMPTS:])[NUM_PROMPTS // 2] < PROMPT_TOKENS - 0.9 * 640
+
+
+async def order(world: World, cell: str, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+    headers = to(Audience(Purpose.ORDERS, cell))
+    async with session(live()) as http:
+        url = f"{world.urls[cell]}/{verb}"
+        async with http.post(url, json=body, headers=headers) as response:
+            assert response.status == 200
+            return await response.json()
+
+
+async def migrate(world: World, instance: str, source: str, target: str) -> None:
+    """Move an instance as the operator does, by the admin API."""
+
+    async def discover() -> dict[str, str]:
+        return world.urls
+
+    async with session(live()) as http:
+        app = Starlette(routes=AdminApi(discover, http, lambda: "token").routes())
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+            answer = await client.post(
+                f"{messages.ADMIN_PREFIX}/migrate",
+                content=messages.encode(messages.MigrateOrder(instance, source, target)),
+                headers={"Authorization": "Bearer token"},
+            )
+    assert answer.status_code == 200
+
+
+async def num_to_compute(cell: CellScheduler) -> int:
+    """Route the prompt to an instance of the cell; return the tokens that it has to compute."""
+    cell.settle(QUERY.route_id)
+    assert cell.route(QUERY).instance
+    return (await cell.load()).lengths[-1][0]
+
+
+async def test_instance_that_moves_to_another_cell_is_known_there_for_what_it_has() -> None:
+    async with running(TWO_CELLS) as world:
+        first, second = world.cells.values()
+        assert await num_to_compute(first) == PROMPT_TOKENS
+        await migrate(world, "a", "cell-0", "cell-1")
+        assert await num_to_compute(second) == PROMPT_TOKENS - 640
+        await migrate(world, "a", "cell-1", "cell-0")
+        assert await num_to_compute(first) == PROMPT_TOKENS - 640
+        assert await num_to_compute(second) == PROMPT_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "num_warnings"),
+    [(None, 0), ("", 0), ("AAA", 1), ("/" * 28, 1), (7, 1), ([["AAAA"]], 1)],
+    ids=["earlier version", "empty", "not base64", "unknown step", "number", "list"],
+)
+async def test_instance_that_moves_with_nothing_that_can_be_read_joins_all_the_same(
+    prefixes: object, num_warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(TWO_CELLS) as world:
+        first, second = world.cells.values()
+        await num_to_compute(first)
+        released = await order(world, "cell-0", "release", {"name": "a"})
+        del released["prefixes"]
+        if prefixes is not None:
+            released["prefixes"] = prefixes
+        with caplog.at_level(logging.WARNING):
+            await order(world, "cell-1", "adopt", released)
+        assert set(second.report().cell.instances) == {"a", "b"}
+        assert await num_to_compute(second) == PROMPT_TOKENS
+        warnings = [record for record in caplog.records if record.name == scheduler.__name__]
+        assert [record.__dict__["instance"] for record in warnings] == ["a"] * num_warnings

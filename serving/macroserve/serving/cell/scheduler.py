@@ -17,10 +17,10 @@ import msgspec
 
 from macroserve.api import messages
 from macroserve.api.handle import HandleError, InstanceHandle, sign, verify
-from macroserve.api.messages import CellReport, InstanceIdentity, InstanceReport
+from macroserve.api.held_prefixes import pack_held, unpack_held
+from macroserve.api.messages import AdoptOrder, CellReport, InstanceIdentity, InstanceReport
 from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
-from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import CellView, InstanceStatus, Pool
@@ -104,8 +104,11 @@ class CellScheduler:
 
     # -- orders
 
-    async def adopt(self, signed_handle: str) -> bool:
-        """Take an instance in; return whether it sent a status in time. Raises HandleError."""
+    async def adopt(self, signed_handle: str, prefixes: object = None) -> bool:
+        """Take an instance in; return whether it sent a status in time. Raises HandleError.
+
+        prefixes: see ``messages.AdoptOrder``; ignored if it cannot be read.
+        """
         handle = self._verified(signed_handle)
         connection = self._connections.get(handle.name)
         if connection is not None and connection.handle.incarnation < handle.incarnation:
@@ -113,15 +116,21 @@ class CellScheduler:
             self._lose(handle.name)
             await connection.close()
             connection = None
-        return await (connection or self._connect(handle)).joined(JOIN_TIMEOUT_S)
+        if connection is None:
+            connection = self._connect(handle)
+            self._take_prefixes(handle.name, prefixes)
+        return await connection.joined(JOIN_TIMEOUT_S)
 
-    async def release(self, name: str) -> str:
-        """Let an instance go; return its handle, signed anew, for the cell that takes it."""
+    async def release(self, name: str) -> AdoptOrder:
+        """Let an instance go; return the order for the cell that takes it, with its handle signed
+        anew and the beginnings of prompts that it has."""
         connection = self._member(name)
         log.info("instance released", cell=self.name, instance=name)
+        prefixes = pack_held(self._ledger.held_prefixes(name))
         self._lose(name)
         await connection.close()
-        return sign(connection.handle, self._keys.ring, self._wall_clock())
+        handle = sign(connection.handle, self._keys.ring, self._wall_clock())
+        return AdoptOrder(handle, prefixes)
 
     async def set_pool(self, name: str, pool: Pool) -> None:
         """Move an instance to another pool. Raises aiohttp.ClientError or TimeoutError if the
@@ -141,6 +150,14 @@ class CellScheduler:
         self.changed.set()
         await connection.command("drain", draining)
 
+    def _take_prefixes(self, name: str, prefixes: object) -> None:
+        if prefixes is None:
+            return  # by a cell of an earlier version
+        try:
+            self._ledger.take_prefixes(name, unpack_held(prefixes))
+        except ValueError as error:
+            log.warning("cached prompts ignored", cell=self.name, instance=name, reason=str(error))
+
     def _verified(self, signed_handle: str) -> InstanceHandle:
         return verify(signed_handle, self._keys.ring, self._wall_clock())
 
@@ -154,16 +171,7 @@ class CellScheduler:
 
     def route(self, query: messages.RouteQuery) -> messages.RouteReply:
         now = self._clock()
-        sizes = (query.num_prompt_tokens, query.max_new_tokens)
-        known = query.to_request(query.route_id, *sizes, now, adapter=query.adapter)
-        request = RouteRequest(
-            known,
-            query.predicted_new_tokens,
-            query.offloaded,
-            self._draining.union(query.exclude),
-            trial=query.trial,
-            prefix=query.prefix_keys,
-        )
+        request = query.to_route_request(now, self._draining)
         decision = self._ledger.assign(request, now, ignore_constraints=query.ignore_constraints)
         self._decisions[decision.reason] += 1
         instance = decision.instance

@@ -210,13 +210,14 @@ class CellServer:
 
     async def _adopt(self, request: web.Request) -> web.Response:
         order = await _order(request, AdoptOrder)
-        if not await self._scheduler.adopt(order.handle):
+        if not await self._scheduler.adopt(order.handle, order.prefixes):
             raise web.HTTPGatewayTimeout(text="the instance sent no status")
         return web.json_response({})
 
     async def _release(self, request: web.Request) -> web.Response:
         order = await _order(request, ReleaseOrder)
-        return web.json_response({"handle": await self._scheduler.release(order.name)})
+        body = messages.encode(await self._scheduler.release(order.name))
+        return web.Response(body=body, content_type="application/json")
 
     async def _set_pool(self, request: web.Request) -> web.Response:
         order = await _order(request, PoolOrder)
