@@ -168,7 +168,7 @@ async def running(
             raise world.discovery_error
         return dict(world.urls)
 
-    world.directory = CellDirectory(discover, live())
+    world.directory = CellDirectory(discover, live(), strategy(world.settings.strategy))
     world.dispatcher = Dispatcher(
         world.directory,
         world.settings.slo,

@@ -14,7 +14,8 @@ from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
-from macroserve.core.routing.cells import cells_to_ask
+from macroserve.core.routing.overall import OverallScheduler
+from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress.cell_connection import CellConnection
@@ -56,9 +57,11 @@ class CellDirectory:
         self,
         discover: Callable[[], Awaitable[Mapping[str, str]]],
         keys: LiveKeys,
+        strategy: Strategy,
         address: str = "",
     ) -> None:
         self._discover = discover
+        self._overall = OverallScheduler(strategy)
         self._address = address
         self._connections: dict[str, CellConnection] = {}
         self._last_members: dict[str, tuple[messages.Member, ...]] = {}
@@ -131,15 +134,17 @@ class CellDirectory:
     # -- where a request goes
 
     async def route(self, query: messages.RouteQuery) -> RoutedInstance | None:
-        """Choose an instance of the least loaded cell that meets the constraints, else of the least
-        loaded one; None when no instance is known anywhere."""
-        views = [
-            view
+        """Choose an instance of the first cell that meets the constraints, else of the first one
+        that has any; None when no instance is known anywhere."""
+        views = {
+            connection.name: view
             for connection in self._connections.values()
             if connection.open and (view := connection.view)
-        ]
+        }
+        # Its age is all that the order needs of time.
+        request = query.to_route_request(now=0.0)
         answered = set[str]()
-        for name, ignore_constraints in cells_to_ask(views):
+        for name, ignore_constraints in self._overall.attempts([*views.values()], request, 0.0):
             try:
                 reply = await self._connections[name].route(
                     replace(query, ignore_constraints=ignore_constraints)
@@ -148,6 +153,7 @@ class CellDirectory:
                 continue
             answered.add(name)
             if reply.instance is not None:
+                self._overall.note(views[name], request)
                 run = Run(reply.instance, reply.incarnation)
                 return RoutedInstance(run, reply.address, name, reply.reason)
         return self._without_scheduler(query, answered)
@@ -220,6 +226,7 @@ class CellDirectory:
             log.info("cell gone", cell=name)
             await self._connections.pop(name).close()
             self._last_members.pop(name, None)
+            self._overall.forget(name)
         for name, url in cells.items():
             if (
                 (connection := self._connections.get(name))

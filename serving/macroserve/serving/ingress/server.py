@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from macroserve.api.limits import RequestLimits
+from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
@@ -113,7 +114,9 @@ class IngressServer:
         if shared_port := self._options.shared_private_port:
             private.append(bound(self._options.private_host, shared_port, shared=True))
         self._own_address = f"http://{self._options.private_host}:{port}"
-        self._directory = CellDirectory(self._discover, keys, self._own_address)
+        self._directory = CellDirectory(
+            self._discover, keys, strategy(self._settings.strategy), self._own_address
+        )
         self._dispatcher = Dispatcher(
             self._directory,
             self._settings.slo,

@@ -1,0 +1,112 @@
+"""An ingress sends prompts to the cell that has their beginning, and streams that go on, too."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from support.emulated_world import World, expected_tokens, running, token_request
+from support.fake_instances import Behavior, dies, dies_after_a_token, ends_with, fakes, good, token
+from support.route_queries import route_query
+
+from macroserve.core.status import Pool
+from macroserve.engine.tokens import TokenRequest
+from macroserve.serving.ingress.prefix_keys import prefix_keys
+
+NUM_PROMPTS, PROMPT_TOKENS = 9, 700
+LP = Pool.LP
+THREE = {"cell-0": {"a": LP}, "cell-1": {"b": LP}, "cell-2": {"c": LP}}
+
+
+def prompt(number: int, round_: int = 0, num_tokens: int = 4) -> TokenRequest:
+    request = token_request(f"{number}-{round_}", num_tokens, PROMPT_TOKENS)
+    return replace(request, options={"cache_salt": str(number)})
+
+
+async def place(world: World, request: TokenRequest, *exclude: str) -> str:
+    """Have the ingress choose an instance for a request that never reaches it."""
+    route_id = f"route-{len(exclude)}"
+    query = route_query(
+        route_id=route_id,
+        num_prompt_tokens=PROMPT_TOKENS,
+        exclude=exclude,
+        prefix=await prefix_keys(request),
+    )
+    routed = await world.directory.route(query)
+    assert routed is not None
+    await world.directory.settle(routed, route_id)
+    return routed.instance
+
+
+@pytest.mark.usefixtures("patient")
+async def test_prompts_come_back_to_the_cell_that_has_their_beginning() -> None:
+    async with running(THREE) as world:
+        for round_ in range(4):
+            requests = [prompt(number, round_) for number in range(NUM_PROMPTS)]
+            order = [*requests[round_:], *requests[:round_]]
+            await asyncio.gather(*(world.tokens(request) for request in order))
+
+        async def all_counted() -> bool:
+            cells = [cell.report().cell for cell in world.cells.values()]
+            return sum(cell.finished for cell in cells) == 4 * NUM_PROMPTS
+
+        await world.until(all_counted)
+        cells = [cell.report().cell for cell in world.cells.values()]
+        begun, found = (
+            sum(cell.prompt_tokens for cell in cells),
+            sum(cell.cached_tokens for cell in cells),
+        )
+        # Where they go by load, a prompt comes back to its cell one time in three.
+        assert found > 0.8 * begun * 3 / 4
+        assert min(cell.finished for cell in cells) >= 4
+
+
+async def test_cell_that_is_gone_has_nothing_when_its_name_comes_back() -> None:
+    async with running(THREE) as world:
+        assert await place(world, prompt(0), "a", "b") == "c"
+        assert await place(world, prompt(0)) == "c"
+        url = world.urls.pop("cell-2")
+
+        async def gone() -> bool:
+            return "c" not in world.directory.members
+
+        await world.until(gone)
+        world.urls["cell-2"] = url
+
+        async def back() -> bool:
+            return len(world.directory.summaries) == 3
+
+        await world.until(back)
+        assert await place(world, prompt(0)) == "a"
+
+
+async def test_stream_whose_instance_dies_goes_on_in_the_cell_that_has_its_prompt() -> None:
+    async with running(THREE) as world:
+        request = prompt(0, num_tokens=150)
+        stream = asyncio.create_task(world.tokens(request))
+
+        async def decodes() -> bool:
+            return (await world.status("a")).num_decoding == 1
+
+        await world.until(decodes)
+        assert await place(world, request, "a", "b") == "c"
+        world.crash("a")
+        assert await stream == expected_tokens(request)
+        assert world.metric("macroserve_reroutes_total", reason="broken") == 1
+
+        async def counted() -> bool:
+            return (await world.status("c")).finished == 1
+
+        await world.until(counted)
+
+
+DRAINED = ends_with(token(1, '"abort"', '"macroserve:drain"'))
+
+
+@pytest.mark.parametrize("ends", [dies, dies_after_a_token, DRAINED], ids=["dies", "late", "drain"])
+async def test_request_that_goes_on_elsewhere_carries_its_prefix(ends: Behavior) -> None:
+    async with fakes(a=ends, b=ends, c=good) as world:
+        await world.dispatcher.stream(prompt(0), lambda choice: None)
+        assert [query.prefix for query in world.directory.queries] == [
+            await prefix_keys(prompt(0))
+        ] * 3
+        assert len(world.directory.queries[0].prefix_keys) == 9
