@@ -103,7 +103,7 @@ def test_cell_whose_counts_began_anew_keeps_what_it_has() -> None:
 def test_stream_that_goes_on_goes_where_its_prompt_is_if_that_is_in_time(
     wait_s: float, expected: str
 ) -> None:
-    """It has the whole target again, and its instance in the other cell is not to get it."""
+    """A stream has the whole target again, and must not get its former instance."""
     streamed = replace(FRESH.request, arrival_s=NOW - 60.0, num_streamed_tokens=9)
     going_on = replace(WITH_PREFIX, request=streamed, exclude=frozenset("x"))
     busy = cell("b", waiting_prefill_s=wait_s)
