@@ -11,7 +11,7 @@ pytestmark = pytest.mark.integration
 MAX_BYTES = 3_000_000
 
 
-@pytest.mark.parametrize("kind", ["gemma3", "gptoss", "mla", "moe", "recurrent"])
+@pytest.mark.parametrize("kind", ["gemma3", "gptoss", "mla", "moe", "recurrent", "vlm"])
 def test_model_of_a_kind_is_small(kind: str, tmp_path: Path) -> None:
     assert (build(tmp_path, kind) / "model.safetensors").stat().st_size < MAX_BYTES
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 import torch
 
+from macroserve.bench.kind_models import build
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import Choice, PromptLogprobs, Put, TokenRequest
@@ -17,7 +18,6 @@ from macroserve.engine.vllm.environment import prepare_environment
 prepare_environment()
 
 from support.pictures import base64_of, image, text, user  # noqa: E402
-from support.small_vision_model import build_vision_model  # noqa: E402
 from vllm.v1.outputs import LogprobsTensors  # noqa: E402
 
 from macroserve.engine.vllm import frontend  # noqa: E402
@@ -82,7 +82,7 @@ class Ingress:
 @pytest.fixture(scope="module")
 async def ingress(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ingress]:
     settings = EngineSettings(
-        model=str(build_vision_model(tmp_path_factory.mktemp("idefics3"))),
+        model=str(build(tmp_path_factory.mktemp("vlm"), "vlm")),
         served_name="eyes",
         max_model_len=1024,
         strategy="unified",

@@ -12,6 +12,8 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from macroserve.api.messages import RouteQuery
+from macroserve.bench.kind_models import build
+from macroserve.bench.vision_model import TEMPLATE_OF_USER
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.status import Pool
@@ -39,7 +41,6 @@ from support.offline_engine import (  # noqa: E402
     offline_engine,
 )
 from support.pictures import image, picture, text, user  # noqa: E402
-from support.small_vision_model import TEMPLATE_OF_USER, build_vision_model  # noqa: E402
 from vllm.outputs import RequestOutput  # noqa: E402
 
 from macroserve.engine.vllm import prompt_logprobs  # noqa: E402
@@ -104,7 +105,7 @@ def settings(
 ) -> EngineSettings:
     return replace(
         small_settings,
-        model=str(build_vision_model(tmp_path_factory.mktemp("idefics3"))),
+        model=str(build(tmp_path_factory.mktemp("vlm"), "vlm")),
         served_name="eyes",
         max_model_len=512,
         max_batch_tokens=BATCH_TOKENS,

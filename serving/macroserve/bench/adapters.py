@@ -17,6 +17,7 @@ from time import perf_counter
 
 import numpy as np
 from safetensors.numpy import save_file
+from vllm.inputs import TokensPrompt
 from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -85,7 +86,7 @@ async def _serve(llm: AsyncLLM, adapters: dict[str, str], round_: int) -> tuple[
                 greedy_tokens(
                     llm,
                     f"{round_}-{number}",
-                    prompt_tokens(random, PROMPT_TOKENS),
+                    TokensPrompt(prompt_token_ids=prompt_tokens(random, PROMPT_TOKENS)),
                     NEW_TOKENS,
                     lora,
                 )

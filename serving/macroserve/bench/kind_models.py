@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from macroserve.bench.vision_model import build_vision_model
+
 SIZES = {
     "vocab_size": 2048,
     "hidden_size": 64,
@@ -22,6 +24,8 @@ EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 64}
 def build(folder: Path, kind: str) -> Path:
     """Build the model of a kind; the same one each time."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if kind == "vlm":
+        return build_vision_model(folder, SIZES)
     import torch
     import transformers
 

@@ -9,7 +9,7 @@ from random import Random
 from time import perf_counter
 
 import msgspec
-from vllm.inputs import TokensPrompt
+from vllm.inputs import PromptType, TokensPrompt
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -109,13 +109,12 @@ async def learned(engine: VllmEngine) -> FixedLatencyModel:
 async def greedy_tokens(
     llm: AsyncLLM,
     request_id: str,
-    prompt: list[int],
+    prompt: PromptType,
     num_tokens: int,
     lora: LoRARequest | None = None,
 ) -> list[int]:
     """Return the likeliest ``num_tokens`` tokens after a prompt."""
     tokens: list[int] = []
-    asked, params = TokensPrompt(prompt_token_ids=prompt), greedy(num_tokens)
-    async for output in llm.generate(asked, params, request_id, lora_request=lora):
+    async for output in llm.generate(prompt, greedy(num_tokens), request_id, lora_request=lora):
         tokens = list(output.outputs[0].token_ids)
     return tokens

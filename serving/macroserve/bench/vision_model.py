@@ -4,9 +4,9 @@ tokens in a prompt, the rest being separators.
 Its tokenizer knows the words ``w0``, ``w1`` and so on.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-
-from support.small_models import SIZES
+from typing import Any
 
 TILE = 56
 """Width and height of a tile in pixels; a larger image becomes four tiles and a small copy."""
@@ -36,8 +36,11 @@ _TEMPLATE = (
 )
 
 
-def build_vision_model(folder: Path) -> Path:
-    """Build the model with its tokenizer and its image processor; return the folder."""
+def build_vision_model(folder: Path, sizes: Mapping[str, Any]) -> Path:
+    """Build the model with its tokenizer and its image processor; return the folder.
+
+    sizes: of its text model, as transformers names them.
+    """
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -45,7 +48,7 @@ def build_vision_model(folder: Path) -> Path:
         Idefics3ImageProcessorPil,
     )
 
-    names = [*_SPECIAL, *(f"w{i}" for i in range(SIZES["vocab_size"] - len(_SPECIAL)))]
+    names = [*_SPECIAL, *(f"w{i}" for i in range(sizes["vocab_size"] - len(_SPECIAL)))]
     words = models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>")
     text = Tokenizer(words)
     text.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -68,7 +71,7 @@ def build_vision_model(folder: Path) -> Path:
     torch.manual_seed(7)
     config = transformers.Idefics3Config(
         text_config=transformers.LlamaConfig(
-            **SIZES, intermediate_size=256, num_key_value_heads=4, pad_token_id=0
+            **sizes, intermediate_size=256, num_key_value_heads=2, pad_token_id=0
         ),
         vision_config={
             "hidden_size": 64,
