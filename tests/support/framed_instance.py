@@ -21,6 +21,8 @@ from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.ingress.attempt import SILENCE_S, InstanceClient
 from macroserve.serving.instance.token_frames import TokenFrames
 from macroserve.serving.security.call_guard import CallGuard
+from macroserve.serving.security.key_source import LiveKeys
+from macroserve.serving.security.tls import base_url
 
 NAME = "instance-0"
 
@@ -78,7 +80,8 @@ class FramedInstance:
 
 
 @asynccontextmanager
-async def framed_instance() -> AsyncIterator[FramedInstance]:
+async def framed_instance(keys: LiveKeys | None = None) -> AsyncIterator[FramedInstance]:
+    keys = keys or live()
     instance = FramedInstance()
     instance.frames = TokenFrames(instance.submit)
 
@@ -98,19 +101,21 @@ async def framed_instance() -> AsyncIterator[FramedInstance]:
             return
         await app(scope, receive, send)
 
-    guarded = CallGuard(noted, live(), lambda _: [Audience(Purpose.GENERATION, NAME)])
-    instance.server = HttpServer(guarded, grace_s=1)
+    guarded = CallGuard(noted, keys, lambda _: [Audience(Purpose.GENERATION, NAME)])
+    instance.server = HttpServer(guarded, grace_s=1, tls=keys.tls)
     sock = bound("127.0.0.1", 0)
     await instance.server.start(sock)
-    instance.address = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    instance.address = base_url(keys.tls, "127.0.0.1", sock.getsockname()[1])
     yield instance
     instance.frames.close()
     await instance.server.stop()
 
 
 @asynccontextmanager
-async def client(silence_s: float = SILENCE_S) -> AsyncIterator[InstanceClient]:
-    streams = InstanceClient(live(), silence_s)
+async def client(
+    silence_s: float = SILENCE_S, keys: LiveKeys | None = None
+) -> AsyncIterator[InstanceClient]:
+    streams = InstanceClient(keys or live(), silence_s)
     await streams.start()
     yield streams
     await streams.stop()
