@@ -121,8 +121,8 @@ def stock(settings: EngineSettings) -> list[RequestOutput]:
     """Return what stock vLLM answers to the questions."""
     with offline_engine(stock_args(replace(settings, prefix_caching="Off"))) as engine:
         for index, question in enumerate(QUESTIONS):
-            more = {"prompt_logprobs": NUM_LOGPROBS, "detokenize": True}
-            engine.add(str(index), question.prompt, NUM_TOKENS, **more)
+            more = {"prompt_logprobs": NUM_LOGPROBS, "logprobs": NUM_LOGPROBS}
+            engine.add(str(index), question.prompt, NUM_TOKENS, detokenize=True, **more)
         engine.finish()
         return [engine.outputs[str(index)] for index in range(len(QUESTIONS))]
 
@@ -333,6 +333,18 @@ async def test_logprobs_of_a_prompt_equal_stock_vllm_and_come_once(
         assert listed(answer.prompt_logprobs) == listed(wanted)
         asked = [body["sampling_params"]["prompt_logprobs"] for body in losing.instance.bodies]
         assert asked == [NUM_LOGPROBS, *[None] * (len(asked) - 1)]
+
+
+@in_one_loop
+async def test_logprobs_of_tokens_equal_stock_vllm_and_come_once(
+    losing: Ingress, stock: list[RequestOutput]
+) -> None:
+    for question, output in zip(QUESTIONS[:3], stock, strict=False):
+        answer = await losing.ask(question, logprobs=True, top_logprobs=NUM_LOGPROBS)
+        found = [round(token.logprob, 3) for token in answer.choices[0].logprobs.content]
+        (choice,) = output.outputs
+        wanted = zip(choice.token_ids, choice.logprobs, strict=True)
+        assert found == [round(row[token_id].logprob, 3) for token_id, row in wanted]
 
 
 @in_one_loop
