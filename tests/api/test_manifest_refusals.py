@@ -199,6 +199,16 @@ SENTENCES = [
         "because spec.scheduling.strategy decides it.",
     ),
     (
+        edited(("spec.engine.args.enableChunkedPrefill", False)),
+        "spec.engine.args has the key 'enableChunkedPrefill', which must be left out, "
+        "because spec.scheduling.strategy decides it.",
+    ),
+    (
+        edited(("spec.engine.args.disableChunkedMmInput", True)),
+        "spec.engine.args has the key 'disableChunkedMmInput', which must be left out, "
+        "because the scheduler also ends a batch within an image.",
+    ),
+    (
         edited(("spec.engine.args.model", "x")),
         "spec.engine.args has the key 'model', which must be left out, "
         "because spec.model.source decides it.",

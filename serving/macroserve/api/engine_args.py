@@ -64,6 +64,7 @@ UNSERVED = {
         ),
         "the scheduler decides each batch",
     ),
+    "disable_chunked_mm_input": "the scheduler also ends a batch within an image",
     **dict.fromkeys(("additional_config",), "it carries the scheduler's own settings"),
     **dict.fromkeys(("skip_tokenizer_init",), "the ingress needs the tokenizer"),
     **dict.fromkeys(("runner", "convert", "pooler_config"), "only text generation is served"),
