@@ -98,7 +98,7 @@ def peers(
     ] = 5,
     duration: Annotated[
         str, _Sweep(metavar="DURATION", help="Duration of the arrivals of one point.")
-    ] = "30s",
+    ] = "60s",
     instances: Annotated[int, _Sweep(min=2, metavar="N", help="Engines of each deployment.")] = 3,
     split_engines: Annotated[
         bool,

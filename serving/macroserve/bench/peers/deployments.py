@@ -200,7 +200,8 @@ class MacroserveUp:
 
 
 def macroserve_manifest(engines: Engines) -> dict[str, object]:
-    """Return the manifest of the deployment: the quickstart's, without a pool for urgent requests.
+    """Return the manifest of the deployment: the quickstart's, with one ingress, since the others
+    have one router.
 
     Whatever it does not say is as by default.
     """
@@ -228,6 +229,7 @@ def macroserve_manifest(engines: Engines) -> dict[str, object]:
                 "attainment": 0.9,
             },
             "instances": engines.count,
+            "ingress": {"replicas": 1},
             "mitosis": {"lowerBound": 2, "upperBound": max(4, engines.count)},
             "priority": {"highPriorityRatio": 0},
             "scheduling": {"strategy": settings.strategy},
