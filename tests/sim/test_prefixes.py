@@ -49,6 +49,12 @@ def test_shared_prompts_begin_sooner_and_all_requests_end(strategy: str) -> None
     assert mean_ttft_s(shared) < 0.7 * mean_ttft_s(alone)
 
 
+def test_run_tells_the_share_of_prompt_tokens_that_the_caches_had() -> None:
+    assert served(arrivals(0)).prefix_cache_hit_ratio == 0
+    # All but the first prompts at each instance find three blocks of four.
+    assert 0.6 < served(arrivals(3)).prefix_cache_hit_ratio < 3 * 512 / PROMPT_TOKENS
+
+
 def test_same_seed_gives_the_same_results() -> None:
     assert served(arrivals(2)) == served(arrivals(2))
 
@@ -59,42 +65,47 @@ def test_prompts_that_share_nothing_take_as_long_as_without_a_cache() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "block_ids", "num_found"),
+    ("num_tokens", "block_ids", "block_tokens", "num_found"),
     [
-        (2048, (1, 2, 3, 4), 2032),
-        (2048, (1, 2, 9, 4), 1024),
-        (2048, (9, 2, 3, 4), 0),
-        (600, (1, 2), 592),
-        (600, (1, 9), 512),
-        (100, (1,), 96),
-        (2048, (), 0),
+        (2048, (1, 2, 3, 4), 512, 2032),
+        (2048, (1, 2, 9, 4), 512, 1024),
+        (2048, (9, 2, 3, 4), 512, 0),
+        (600, (1, 2), 512, 592),
+        (600, (1, 9), 512, 512),
+        (100, (1,), 512, 96),
+        (2048, (), 512, 0),
+        # A cache block that lies in two of the load's is shared where both are.
+        (200, (1, 2, 9, 4), 50, 96),
+        (200, (1, 2, 3, 4), 50, 192),
     ],
 )
 def test_prompt_finds_the_tokens_of_the_same_block_ids(
-    num_tokens: int, block_ids: tuple[int, ...], num_found: int
+    num_tokens: int, block_ids: tuple[int, ...], block_tokens: int, num_found: int
 ) -> None:
     pool = BlockPool(1000, 16)
-    pool.add("first", 2048, block_hashes(2048, (1, 2, 3, 4), 16))
-    pool.compute("first", 2048)
-    pool.add("next", num_tokens, block_hashes(num_tokens, block_ids, 16))
+    pool.add("first", 2048, block_hashes(2048, (1, 2, 3, 4), block_tokens, 16))
+    pool.compute("first", 4 * block_tokens)
+    pool.add("next", num_tokens, block_hashes(num_tokens, block_ids, block_tokens, 16))
     assert pool.find("next").num_tokens == num_found
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "block_ids", "num_shared"),
+    ("num_tokens", "block_ids", "block_tokens", "num_shared"),
     [
-        (2048, (1, 2, 3, 4), 1792),
-        (2048, (1, 2, 9, 4), 1024),
-        (2048, (9, 2, 3, 4), 0),
-        (600, (1, 2), 512),
-        (600, (1,), 512),
-        (2048, (), 0),
+        (2048, (1, 2, 3, 4), 512, 1792),
+        (2048, (1, 2, 9, 4), 512, 1024),
+        (2048, (9, 2, 3, 4), 512, 0),
+        (600, (1, 2), 512, 512),
+        (600, (1,), 512, 512),
+        (2048, (), 512, 0),
+        (400, (1, 2, 9, 4), 100, 192),
     ],
 )
 def test_prompt_shares_the_keys_of_the_same_block_ids(
-    num_tokens: int, block_ids: tuple[int, ...], num_shared: int
+    num_tokens: int, block_ids: tuple[int, ...], block_tokens: int, num_shared: int
 ) -> None:
-    first, other = prefix_keys(2048, (1, 2, 3, 4)), prefix_keys(num_tokens, block_ids)
+    first = prefix_keys(2048, (1, 2, 3, 4), block_tokens)
+    other = prefix_keys(num_tokens, block_ids, block_tokens)
     num_equal = sum(one == two for one, two in zip(first, other, strict=False))
     assert (BOUNDARIES[num_equal - 1] if num_equal else 0) == num_shared
 

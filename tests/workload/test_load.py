@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from macroserve.workload.arrivals import Arrival
 from macroserve.workload.lengths import Constant, Lognormal, Uniform
 from macroserve.workload.load import LoadLimits, SyntheticLoad, TraceLoad, plan
+from macroserve.workload.shared_prefix import SharedPrefix
 from macroserve.workload.trace import Trace
 
 ROWS = (
@@ -43,7 +44,23 @@ SYNTHETIC = SyntheticLoad(20.0, 1.0, Lognormal(340, 148), Uniform(5, 50))
 def test_plan_of_a_trace_keeps_its_limits(
     limits: LoadLimits, expected: list[tuple[float, int, int]]
 ) -> None:
-    assert plan(TRACE, limits, seed=0) == tuple(Arrival(*row) for row in expected)
+    assert [arrival[:3] for arrival in plan(TRACE, limits, seed=0)] == expected
+
+
+def test_shared_prefixes_change_no_gap_and_no_length_beyond_their_own() -> None:
+    limits = LoadLimits(num_requests=20)
+    shared = replace(SYNTHETIC, shared=SharedPrefix(3, 2, 100))
+    for alone, sharing in zip(plan(SYNTHETIC, limits, 0), plan(shared, limits, 0), strict=True):
+        assert sharing.num_prompt_tokens == 100 + alone.num_prompt_tokens
+        assert sharing.at_s == alone.at_s and not alone.block_ids
+        assert sharing.num_output_tokens == alone.num_output_tokens
+
+
+def test_blocks_are_scaled_as_lengths_are() -> None:
+    arrival = Arrival(0.0, 1024, 10, block_ids=(1, 2), block_tokens=512)
+    assert LoadLimits(length_scale=0.1).applied(arrival).block_tokens == 51
+    assert LoadLimits(length_scale=0.001).applied(arrival).block_tokens == 1
+    assert LoadLimits(max_prompt_tokens=100).applied(arrival).block_tokens == 512
 
 
 def test_trace_load_with_a_time_scale_is_faster_before_the_duration_ends_it() -> None:

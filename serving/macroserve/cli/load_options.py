@@ -12,6 +12,8 @@ import typer
 from macroserve.api.units import parse_seconds
 from macroserve.workload.lengths import SYNTAX, LengthDistribution, parse_lengths
 from macroserve.workload.load import Load, LoadLimits, SyntheticLoad, TraceLoad
+from macroserve.workload.shared_prefix import SYNTAX as SHARED_SYNTAX
+from macroserve.workload.shared_prefix import SharedPrefix
 from macroserve.workload.trace import TimeUnit, read_trace
 
 DEFAULT_LENGTH = "128"
@@ -83,6 +85,15 @@ class LoadOptions:
             f"(default: {DEFAULT_LENGTH}).",
         ),
     ] = None
+    shared_prefix: Annotated[
+        str | None,
+        _Load(
+            metavar="SPEC",
+            help=f"Prompts of a synthetic load share beginnings, such as {SHARED_SYNTAX}: each of "
+            "150 groups has its own of 6,000 tokens, and 5 prompts that go on from it for "
+            "--prompt-tokens more.",
+        ),
+    ] = None
     length_scale: Annotated[
         float,
         _Load(
@@ -112,10 +123,11 @@ class LoadOptions:
         Raises ValueError for bad rows and for options that contradict each other.
         """
         if self.trace is not None and self.rate is None:
-            if self.arrivals or self.cv is not None or self.prompt_tokens or self.output_tokens:
+            given = (self.arrivals, self.prompt_tokens, self.output_tokens, self.shared_prefix)
+            if any(given) or self.cv is not None:
                 raise ValueError(
-                    "--arrivals, --cv, --prompt-tokens and --output-tokens go with --rate: "
-                    "a trace has arrivals and lengths of its own"
+                    "--arrivals, --cv, --prompt-tokens, --output-tokens and --shared-prefix go "
+                    "with --rate: a trace has arrivals and prompts of its own"
                 )
             read = read_trace(self.trace, self.lenient, self.trace_unit)
             return TraceLoad(read, 1.0 if self.time_scale is None else self.time_scale)
@@ -127,6 +139,7 @@ class LoadOptions:
                 _gap_cv(self.arrivals, self.cv),
                 _lengths("--prompt-tokens", self.prompt_tokens),
                 _lengths("--output-tokens", self.output_tokens),
+                _shared_prefix(self.shared_prefix),
             )
         raise ValueError("give either --trace FILE or --rate R")
 
@@ -160,6 +173,13 @@ def _gap_cv(arrivals: Arrivals | None, cv: float | None) -> float:
     if cv is not None:
         raise ValueError("--cv goes with --arrivals gamma: Poisson arrivals have a CV of 1")
     return 1.0
+
+
+def _shared_prefix(text: str | None) -> SharedPrefix | None:
+    try:
+        return None if text is None else SharedPrefix.parse(text)
+    except ValueError as error:
+        raise ValueError(f"--shared-prefix: {error}") from None
 
 
 def _lengths(option: str, text: str | None) -> LengthDistribution:

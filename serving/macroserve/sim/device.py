@@ -7,12 +7,14 @@ from itertools import chain, islice
 from operator import sub
 
 from macroserve.core.request import Request
+from macroserve.workload.arrivals import BLOCK_TOKENS
 
 
 class SimRequest:
     """A simulated request, as its client sees it and as the device holds it.
 
-    block_ids: ids of its prompt's blocks in the trace; see ``Arrival``.
+    block_ids: ids of its prompt's blocks in the load; see ``Arrival``.
+    block_tokens: tokens of each of these blocks.
     decoding_s: time at which its first decode began.
     gaps_s: gaps between its tokens, until it is judged.
     as_of_step: step up to which the request's tokens were counted; kept by ``DecodingBatch``.
@@ -22,6 +24,7 @@ class SimRequest:
     __slots__ = (
         "as_of_step",
         "block_ids",
+        "block_tokens",
         "decoding_s",
         "first_s",
         "gaps_s",
@@ -34,9 +37,16 @@ class SimRequest:
         "request",
     )
 
-    def __init__(self, request: Request, num_output: int, block_ids: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        request: Request,
+        num_output: int,
+        block_ids: tuple[int, ...] = (),
+        block_tokens: int = BLOCK_TOKENS,
+    ) -> None:
         self.request = request
         self.block_ids = block_ids
+        self.block_tokens = block_tokens
         self.num_output = num_output
         self.num_computed = 0
         self.num_emitted = 0

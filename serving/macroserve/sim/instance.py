@@ -152,7 +152,9 @@ class SimulatedInstance:
         request = record.request
         if self._cache is not None:
             num_tokens = request.num_prompt_tokens
-            hashes = block_hashes(num_tokens, record.block_ids, self._block_size)
+            hashes = block_hashes(
+                num_tokens, record.block_ids, record.block_tokens, self._block_size
+            )
             self._cache.add(request.request_id, num_tokens, hashes)
         refusal = self.policy.add_request(request, now)
         if refusal is None:

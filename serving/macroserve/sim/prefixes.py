@@ -1,33 +1,35 @@
-"""The block ids of a trace tell which prompts begin with the same blocks."""
+"""The block ids of a load tell which prompts begin alike."""
+
+from collections.abc import Iterable
+from itertools import accumulate
 
 from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
-from macroserve.workload.arrivals import BLOCK_TOKENS
 
 
-def block_hashes(num_tokens: int, block_ids: tuple[int, ...], block_size: int) -> list[int]:
-    """Return the hashes of a prompt's full cache blocks that lie in one block of the trace.
+def block_hashes(
+    num_tokens: int, block_ids: tuple[int, ...], block_tokens: int, block_size: int
+) -> list[int]:
+    """Return the hashes of a prompt's full cache blocks that lie in the blocks of a load.
 
-    They follow the prompt alone: no trace tells which prompts repeat a response.
+    They follow the prompt alone: no load tells which prompts repeat a response.
+
+    block_tokens: tokens of the load's blocks.
+    block_size: tokens of the cache's blocks.
     """
-    hashes: list[int] = []
-    for index, so_far in enumerate(_chain(block_ids)):
-        start, end = index * BLOCK_TOKENS, min(num_tokens, (index + 1) * BLOCK_TOKENS)
-        hashes += [hash((so_far, number)) for number in range((end - start) // block_size)]
-    return hashes
+    num_shared = min(num_tokens, len(block_ids) * block_tokens)
+    ends = range(block_size, num_shared + 1, block_size)
+    return _hashes(ends, block_ids, block_tokens)
 
 
-def prefix_keys(num_tokens: int, block_ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the keys of a prompt's beginnings that lie in the trace's blocks, for routing."""
-    chain = _chain(block_ids)
-    boundaries = BOUNDARIES[: num_keys(min(num_tokens, len(chain) * BLOCK_TOKENS + 1))]
-    return tuple([hash((chain[(end - 1) // BLOCK_TOKENS], end)) for end in boundaries])
+def prefix_keys(num_tokens: int, block_ids: tuple[int, ...], block_tokens: int) -> tuple[int, ...]:
+    """Return the keys of a prompt's beginnings that lie in the load's blocks, for routing."""
+    num_shared = min(num_tokens, len(block_ids) * block_tokens + 1)
+    return tuple(_hashes(BOUNDARIES[: num_keys(num_shared)], block_ids, block_tokens))
 
 
-def _chain(block_ids: tuple[int, ...]) -> list[int]:
-    """Return a hash for each block of a trace, of all blocks up to it."""
-    hashes: list[int] = []
-    so_far = 0
-    for block_id in block_ids:
-        so_far = hash((so_far, block_id))
-        hashes.append(so_far)
-    return hashes
+def _hashes(ends: Iterable[int], block_ids: tuple[int, ...], block_tokens: int) -> list[int]:
+    """Return a hash of the tokens up to each end, which follows from the blocks up to there."""
+    chain = list(
+        accumulate(block_ids, lambda so_far, block_id: hash((so_far, block_id)), initial=0)
+    )
+    return [hash((chain[-(-end // block_tokens)], end)) for end in ends]

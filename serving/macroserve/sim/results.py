@@ -71,6 +71,8 @@ class RunResult:
     kv_use: float = 0.0
     """Mean share of the KV caches that held tokens as each request arrived, if the run went to the
     end."""
+    prefix_cache_hit_ratio: float = 0.0
+    """Share of the prompt tokens begun that the prefix caches had; warm-up included."""
 
     @property
     def attainment(self) -> float:

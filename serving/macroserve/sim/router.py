@@ -2,7 +2,7 @@
 plans."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
@@ -30,6 +30,18 @@ class Router(ABC):
     def ledger(self, instance: str) -> CellLedger:
         """Return the ledger of the cell that an instance is in."""
 
+    @property
+    @abstractmethod
+    def ledgers(self) -> Collection[CellLedger]:
+        """Return the ledgers of all cells."""
+
+    @property
+    def prefix_cache_hit_ratio(self) -> float:
+        """Return the share of the prompt tokens begun that the prefix caches had."""
+        cells = [ledger.cell_view("") for ledger in self.ledgers]
+        num_tokens = sum(cell.prompt_tokens for cell in cells)
+        return sum(cell.cached_tokens for cell in cells) / num_tokens if num_tokens else 0.0
+
     def report(self, instance: SimulatedInstance, now: float) -> None:
         """Pass the status of an instance to its cell."""
         self.ledger(instance.name).observe(instance.name, instance.status(now), now)
@@ -54,6 +66,10 @@ class CellRouter(Router):
 
     def ledger(self, instance: str) -> CellLedger:
         return self._ledger
+
+    @property
+    def ledgers(self) -> Collection[CellLedger]:
+        return (self._ledger,)
 
 
 class FleetRouter(Router):
@@ -106,6 +122,10 @@ class FleetRouter(Router):
 
     def ledger(self, instance: str) -> CellLedger:
         return self._homes[instance]
+
+    @property
+    def ledgers(self) -> Collection[CellLedger]:
+        return self._ledgers.values()
 
     def _apply(self, decision: Decision, now: float) -> None:
         match decision:

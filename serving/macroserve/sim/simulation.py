@@ -100,7 +100,11 @@ class Simulation:
                 instances = self.router.instances.values()
                 kv_uses.append(fmean(instance.kv_use for instance in instances))
         self._run_until(inf)
-        return replace(self._results.outcome, kv_use=fmean(kv_uses) if kv_uses else 0.0)
+        return replace(
+            self._results.outcome,
+            kv_use=fmean(kv_uses) if kv_uses else 0.0,
+            prefix_cache_hit_ratio=self.router.prefix_cache_hit_ratio,
+        )
 
     @property
     def _is_over(self) -> bool:
@@ -132,7 +136,7 @@ class Simulation:
             expected_tokens=arrival.expected_tokens,
         )
         num_output = min(arrival.num_output_tokens, request.max_new_tokens)
-        return SimRequest(request, num_output, arrival.block_ids)
+        return SimRequest(request, num_output, arrival.block_ids, arrival.block_tokens)
 
     def _place(
         self,
@@ -152,7 +156,7 @@ class Simulation:
             self._lengths.predict(known),
             offloaded,
             exclude,
-            prefix=prefix_keys(known.num_prompt_tokens, request.block_ids),
+            prefix=prefix_keys(known.num_prompt_tokens, request.block_ids, request.block_tokens),
         )
         name = self.router.assign(route, now)
         if name is None:

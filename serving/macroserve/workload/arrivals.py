@@ -11,7 +11,7 @@ Lengths = Sequence[tuple[int, int]]
 
 
 BLOCK_TOKENS = 512
-"""Tokens that one of a trace's block ids stands for (Mooncake's ``hash_ids``)."""
+"""Tokens that a block id stands for in Mooncake's traces (``hash_ids``)."""
 
 
 class Arrival(NamedTuple):
@@ -26,8 +26,10 @@ class Arrival(NamedTuple):
     max_new_tokens: int | None = None
     """Output tokens that the client asks for at most; None: as many as the model gives."""
     block_ids: tuple[int, ...] = ()
-    """Ids of the prompt's blocks of ``BLOCK_TOKENS``, from its start; equal ids are equal tokens.
-    Empty where the prompt shares nothing."""
+    """Ids of the prompt's blocks, from its start; equal ids are equal tokens. Empty where the
+    prompt shares nothing."""
+    block_tokens: int = BLOCK_TOKENS
+    """Tokens that a block id stands for."""
 
 
 def arrivals(

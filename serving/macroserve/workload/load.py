@@ -8,8 +8,9 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from macroserve.workload.arrivals import BLOCK_TOKENS, Arrival, arrivals, gamma_gaps
+from macroserve.workload.arrivals import Arrival, arrivals, gamma_gaps
 from macroserve.workload.lengths import LengthDistribution
+from macroserve.workload.shared_prefix import SharedPrefix
 from macroserve.workload.trace import Trace
 
 
@@ -30,16 +31,14 @@ class LoadLimits:
             if limit is not None and limit < 1:
                 raise ValueError("a run has at least one request, of one token in and one out")
 
-    @property
-    def scaled_block(self) -> int:
-        """Return the tokens of a trace's block, scaled as the lengths are."""
-        return max(1, round(BLOCK_TOKENS * self.length_scale))
-
     def applied(self, arrival: Arrival) -> Arrival:
-        """Return the arrival with its lengths scaled and capped."""
+        """Return the arrival with its lengths scaled and capped, and its blocks scaled."""
         prompt = _limited(arrival.num_prompt_tokens, self.length_scale, self.max_prompt_tokens)
         output = _limited(arrival.num_output_tokens, self.length_scale, self.max_output_tokens)
-        return arrival._replace(num_prompt_tokens=prompt, num_output_tokens=output)
+        block = _limited(arrival.block_tokens, self.length_scale, None)
+        return arrival._replace(
+            num_prompt_tokens=prompt, num_output_tokens=output, block_tokens=block
+        )
 
 
 class Load(Protocol):
@@ -77,7 +76,10 @@ class SyntheticLoad:
     cv: float
     """Coefficient of variation of the gaps; see ``gamma_gaps``."""
     prompt_lengths: LengthDistribution
+    """Lengths of the prompts, or of what they have of their own."""
     output_lengths: LengthDistribution
+    shared: SharedPrefix | None = None
+    """Beginnings that prompts share."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < math.inf:
@@ -102,11 +104,12 @@ class SyntheticLoad:
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         # A stream of its own for each quantity: another rate or another length distribution
         # leaves the other draws as they were.
-        gaps, prompts, outputs = np.random.default_rng(seed).spawn(3)
-        return arrivals(
+        gaps, prompts, outputs, shared = np.random.default_rng(seed).spawn(4)
+        drawn = arrivals(
             gamma_gaps(self.rate, self.cv, gaps.gamma),
             lambda: (self.prompt_lengths.draw(prompts), self.output_lengths.draw(outputs)),
         )
+        return self.shared.applied(drawn, shared) if self.shared else drawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,11 @@ class ScriptedEndpoint:
             {"choices": [{"text": f" {i}", "finish_reason": "length" if i == num_output else None}]}
             for i in range(1, num_output + 1)
         ]
-        usage = {"prompt_tokens": num_prompt, "completion_tokens": num_output}
+        usage = {
+            "prompt_tokens": num_prompt,
+            "completion_tokens": num_output,
+            "prompt_tokens_details": {"cached_tokens": num_prompt // 2},
+        }
         return [cls.event(e) for e in (*tokens, {"choices": [], "usage": usage}, "[DONE]")]
 
     @staticmethod

@@ -57,6 +57,7 @@ async def test_client_records_an_answer(endpoint, kind: Endpoint) -> None:
     assert record.failure is None
     assert (record.http_status, record.x_request_id) == (200, "served-7")
     assert (record.num_prompt_tokens, record.num_planned_tokens, record.num_tokens) == (50, 4, 4)
+    assert record.num_cached_tokens == 25
     assert record.ttft_s is not None and record.e2e_s is not None
     assert 0 < record.ttft_s <= record.e2e_s <= record.ended_s - record.sent_s
     assert len(record.gaps_s) == 3

@@ -66,6 +66,7 @@ def trace(tmp_path: Path) -> Path:
         (("--rate", 1, "--url", "localhost:8000"), "--url must be like"),
         (("--rate", 1, "--url", "http://me:word@host"), "--url must be like"),
         (("--rate", 1, "--url", "http://host/v1?key=1"), "--url must be like"),
+        (("--rate", 1, "--shared-prefix", "150"), "--shared-prefix: expected groups=150,prompts=5"),
         (("--rate", 1, "--json", "no/such/folder/x.json"), "--json: cannot write"),
         (("--rate", 1, "--plot", "."), "--plot: cannot write"),
     ],
@@ -84,8 +85,9 @@ def test_bench_with_bad_options_fails_with_one_sentence(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--cv", 2), "a trace has arrivals and lengths of its own"),
-        (("--prompt-tokens", 5), "a trace has arrivals and lengths of its own"),
+        (("--cv", 2), "a trace has arrivals and prompts of its own"),
+        (("--prompt-tokens", 5), "a trace has arrivals and prompts of its own"),
+        (("--shared-prefix", "groups=1,prompts=1,tokens=9"), "a trace has arrivals and prompts"),
         (("--time-scale", 0), "the time scale must be positive"),
         (("--goodput", 0.9, "--duration", "10s"), "only loads up to 0.9 last for a whole probe"),
         (("--goodput", 0.9), "only loads up to 0.15 last for a whole probe"),

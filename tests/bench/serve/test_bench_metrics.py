@@ -104,6 +104,17 @@ def test_summary_of_a_mixed_run_counts_each_outcome() -> None:
     assert summary.send_lag is not None and summary.send_lag.max == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(
+    ("num_cached", "share"),
+    [((None, None), None), ((0, 0), 0.0), ((15, 30), 0.75), ((None, 30), 0.5)],
+)
+def test_share_of_cached_prompt_tokens_is_told_where_the_endpoint_tells_it(
+    num_cached: tuple[int | None, int | None], share: float | None
+) -> None:
+    records = [replace(GOOD, num_cached_tokens=each) for each in num_cached]
+    assert summarize(records, SLO).cached_share == share
+
+
 def test_summary_of_no_records_is_empty() -> None:
     summary = summarize([], SLO)
     assert summary.attainment is None

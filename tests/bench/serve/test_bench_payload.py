@@ -53,8 +53,9 @@ def test_payload_vocabulary_without_ids_is_refused() -> None:
 
 def shared(endpoint: Endpoint, index: int, block_ids: tuple[int, ...], num_prompt: int) -> list:
     """Return the tokens, or the words, of a prompt with blocks of 32."""
-    payloads = PayloadMaker("m", endpoint, vocab_size=2000, seed=(1,), block_tokens=32)
-    body = json.loads(payloads.body(index, Arrival(0.0, num_prompt, 7, block_ids=block_ids)))
+    payloads = PayloadMaker("m", endpoint, vocab_size=2000, seed=(1,))
+    request = Arrival(0.0, num_prompt, 7, block_ids=block_ids, block_tokens=32)
+    body = json.loads(payloads.body(index, request))
     return body["prompt"] if "prompt" in body else body["messages"][0]["content"].split()
 
 
@@ -84,9 +85,9 @@ def test_prompt_longer_than_its_blocks_ends_with_tokens_of_its_own() -> None:
 
 
 def test_blocks_differ_between_runs() -> None:
-    request = Arrival(0.0, 32, 7, block_ids=(4,))
+    request = Arrival(0.0, 32, 7, block_ids=(4,), block_tokens=32)
     first, second = (
-        json.loads(PayloadMaker("m", Endpoint.COMPLETIONS, 2000, seed, 32).body(0, request))
+        json.loads(PayloadMaker("m", Endpoint.COMPLETIONS, 2000, seed).body(0, request))
         for seed in ((1, 0), (1, 1))
     )
     assert first["prompt"] != second["prompt"]

@@ -93,6 +93,12 @@ def test_report_of_a_run_has_the_expected_text() -> None:
     assert "The client itself" not in text
 
 
+def test_report_shows_what_prefix_caches_had_where_it_is_known() -> None:
+    known = [replace(GOOD, num_cached_tokens=12)]
+    assert "cache hits  40.0% of the prompt tokens" in shown(run_report(make_run(known), SLO))
+    assert "cache hits" not in shown(run_report(make_run(MIXED), SLO))
+
+
 def test_report_shows_tbt_beside_its_target() -> None:
     text = shown(run_report(make_run(MIXED), replace(SLO, tbt_s=0.25)))
     tbt = next(line for line in text.splitlines() if "TBT" in line)
@@ -165,6 +171,7 @@ def test_json_report_has_every_figure(tmp_path: Path) -> None:
         "num_prompt_tokens": 30,
         "num_planned_tokens": 3,
         "num_tokens": 3,
+        "num_cached_tokens": None,
         "failure": None,
         "detail": "",
         "http_status": 200,

@@ -157,6 +157,19 @@ def test_prompt_tokens_are_those_that_the_endpoint_counts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("details", "num_cached"),
+    [({}, None), ({"prompt_tokens_details": None}, None), ({"prompt_tokens_details": {}}, None)]
+    + [({"prompt_tokens_details": {"cached_tokens": count}}, count) for count in (0, 16)],
+)
+def test_cached_tokens_are_those_that_the_endpoint_tells(
+    details: dict, num_cached: int | None
+) -> None:
+    chunk = usage(17, 1)
+    chunk["usage"] |= details
+    assert metered((1.0, text("a")), (1.0, chunk)).num_cached_tokens == num_cached
+
+
+@pytest.mark.parametrize(
     ("chunks", "complete"),
     [
         ([], False),

@@ -58,6 +58,19 @@ def test_simulate_with_equal_seeds_reports_equal_figures(run, tmp_path):
     assert "100.0% within their targets" in result.output
 
 
+def test_simulate_with_shared_prefixes_reports_what_the_caches_had(run, tmp_path):
+    ratios = {}
+    for tokens in (100, 3000):
+        path = tmp_path / f"{tokens}.json"
+        spec = f"groups=2,prompts=1000,tokens={tokens}"
+        options = ("--rate", 4, "--duration", "20s", "--shared-prefix", spec, "--json", path)
+        result = run(*PLACE, *options)
+        assert result.exit_code == 0, result.output
+        ratios[tokens] = json.loads(path.read_text())["prefix_cache_hit_ratio"]
+        assert f"cache hits    {ratios[tokens]:.1%} of the prompt tokens" in result.output
+    assert 0.2 < ratios[100] < 0.6 < 0.8 < ratios[3000] < 1
+
+
 @pytest.mark.parametrize("num_requests", [1, 3, 4])
 def test_simulate_of_few_requests_reports_their_figures(run, tmp_path, num_requests):
     trace, figures = tmp_path / "trace.csv", tmp_path / "figures.json"

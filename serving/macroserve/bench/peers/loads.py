@@ -74,9 +74,7 @@ class RequestLoad:
     async def run(
         self, client: LoadClient, model: str, rate: float, duration_s: float, seed: int
     ) -> list[RequestRecord]:
-        payloads = PayloadMaker(
-            model, Endpoint.COMPLETIONS, VOCAB_SIZE, (seed,), self.limits.scaled_block
-        )
+        payloads = PayloadMaker(model, Endpoint.COMPLETIONS, VOCAB_SIZE, (seed,))
         return await send(client, self.plan(rate, duration_s, seed), payloads)
 
 

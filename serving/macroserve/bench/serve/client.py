@@ -179,6 +179,7 @@ class LoadClient:
             num_prompt_tokens=meter.num_prompt_tokens or planned.num_prompt_tokens,
             num_planned_tokens=planned.num_output_tokens,
             num_tokens=meter.num_tokens,
+            num_cached_tokens=meter.num_cached_tokens,
             failure=failure,
             detail=self._without_key(detail)[:MAX_DETAIL],
             http_status=status,

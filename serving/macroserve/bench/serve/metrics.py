@@ -52,6 +52,8 @@ class Summary:
     num_short: requests that succeeded with fewer tokens than asked for.
     elapsed_s: seconds from the start to the end of the last request.
     offered_rate: planned requests per second up to the last arrival that was sent.
+    cached_share: share of the prompt tokens that a prefix cache had; None where the endpoint does
+        not tell it.
     tbt: distribution of the gaps of all responses.
     attainment: share of requests within all targets; None when no request counts. Failed requests
         count as missed, interrupted ones do not count.
@@ -73,6 +75,7 @@ class Summary:
     request_throughput: float
     prompt_token_throughput: float
     output_token_throughput: float
+    cached_share: float | None
     ttft: Distribution | None
     tpot: Distribution | None
     tbt: Distribution | None
@@ -104,6 +107,7 @@ def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
         request_throughput=_ratio(len(succeeded), elapsed_s),
         prompt_token_throughput=_ratio(sum(r.num_prompt_tokens for r in succeeded), elapsed_s),
         output_token_throughput=_ratio(sum(r.num_tokens for r in succeeded), elapsed_s),
+        cached_share=_cached_share(succeeded),
         ttft=Distribution.of(_known(r.ttft_s for r in succeeded)),
         tpot=Distribution.of(_known(r.tpot_s for r in succeeded)),
         tbt=Distribution.of(np.concatenate([np.empty(0), *(r.gaps_s for r in succeeded)])),
@@ -115,6 +119,14 @@ def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
         goodput=_ratio(num_attained, elapsed_s),
         send_lag=Distribution.of([r.send_lag_s for r in records]),
     )
+
+
+def _cached_share(succeeded: Sequence[RequestRecord]) -> float | None:
+    if all(r.num_cached_tokens is None for r in succeeded):
+        return None
+    # vLLM leaves the field out where the cache had none.
+    num_cached = sum(r.num_cached_tokens or 0 for r in succeeded)
+    return num_cached / sum(r.num_prompt_tokens for r in succeeded)
 
 
 def _failures(counted: Iterable[RequestRecord]) -> tuple[FailureCount, ...]:

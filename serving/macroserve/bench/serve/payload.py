@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from macroserve.workload.arrivals import BLOCK_TOKENS, Arrival
+from macroserve.workload.arrivals import Arrival
 
 FIRST_TOKEN_ID = 10
 """Smallest token id that prompts use: many vocabularies begin with special tokens."""
@@ -33,14 +33,12 @@ class PayloadMaker:
     start with others where the load has block ids.
 
     seed: differs for every run against one endpoint, whose prefix cache would answer otherwise.
-    block_tokens: tokens that a block id stands for, after the lengths are scaled.
     """
 
     model: str
     endpoint: Endpoint
     vocab_size: int
     seed: tuple[int, ...]
-    block_tokens: int = BLOCK_TOKENS
 
     def __post_init__(self) -> None:
         if self.vocab_size <= FIRST_TOKEN_ID:
@@ -54,7 +52,7 @@ class PayloadMaker:
             if num_left <= 0:
                 break
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(block_id,)))
-            parts.append(self._draw(rng, self.block_tokens)[:num_left])
+            parts.append(self._draw(rng, request.block_tokens)[:num_left])
             num_left -= len(parts[-1])
         parts.append(self._draw(np.random.default_rng((*self.seed, index)), num_left))
         drawn = np.concatenate(parts).tolist()

@@ -38,6 +38,8 @@ class RequestRecord:
     num_prompt_tokens: prompt tokens as the endpoint counts them, as planned where it does not.
     num_planned_tokens: output tokens asked for.
     num_tokens: output tokens received.
+    num_cached_tokens: prompt tokens that a prefix cache had; None where the endpoint does not tell
+        it.
     detail: the error in words.
     ttft_s: time from sending to the first token, also of failed requests that got one.
     e2e_s: time from sending to the last token, also of failed requests that got one.
@@ -51,6 +53,7 @@ class RequestRecord:
     num_prompt_tokens: int
     num_planned_tokens: int
     num_tokens: int = 0
+    num_cached_tokens: int | None = None
     failure: Failure | None = None
     detail: str = ""
     http_status: int | None = None

@@ -134,6 +134,7 @@ def _row(record: RequestRecord, slo: Slo) -> dict[str, object]:
         "num_prompt_tokens": record.num_prompt_tokens,
         "num_planned_tokens": record.num_planned_tokens,
         "num_tokens": record.num_tokens,
+        "num_cached_tokens": record.num_cached_tokens,
         "failure": record.failure,
         "detail": record.detail,
         "http_status": record.http_status,
@@ -186,6 +187,8 @@ def _totals_table(run: Run) -> Table:
         f"{summary.prompt_token_throughput:,.0f} tok/s in, "
         f"{summary.output_token_throughput:,.0f} tok/s out",
     )
+    if summary.cached_share is not None:
+        table.add_row("cache hits", f"{_percent(summary.cached_share)} of the prompt tokens")
     lag_s = summary.send_lag and summary.send_lag.p99
     table.add_row("client", f"{seconds(lag_s)} late at p99, {run.client_cpu:.0%} of a core")
     return table

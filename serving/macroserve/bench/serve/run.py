@@ -88,7 +88,6 @@ class _Runner:
             bench.endpoint,
             bench.vocab_size,
             (bench.seed, number),
-            bench.limits.scaled_block,
         )
         label = f"{load.intensity:.4g} {load.unit}"
         cpu_s, wall_s = time.process_time(), time.monotonic()

@@ -34,9 +34,14 @@ class _Choice(msgspec.Struct):
         return not self.finish_reason and not (self.delta and self.delta.role)
 
 
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prompt_tokens_details: _PromptDetails | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -88,6 +93,13 @@ class StreamMeter:
     def num_prompt_tokens(self) -> int | None:
         """Return the prompt tokens as the endpoint counts them, None where it does not."""
         return self._usage.prompt_tokens if self._usage else None
+
+    @property
+    def num_cached_tokens(self) -> int | None:
+        """Return the prompt tokens that a prefix cache had, None where the endpoint does not tell
+        it."""
+        details = self._usage and self._usage.prompt_tokens_details
+        return details.cached_tokens if details else None
 
     @property
     def num_tokens(self) -> int:

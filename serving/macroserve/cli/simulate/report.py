@@ -29,6 +29,8 @@ class Report:
     fewer than four requests."""
     longest_wait_s: float
     """Longest time to a first token or a refusal."""
+    prefix_cache_hit_ratio: float
+    """Share of the prompt tokens that the prefix caches had."""
     ttft: Distribution | None
     tpot: Distribution | None
     tbt: Distribution | None
@@ -45,6 +47,7 @@ class Report:
             attainment=outcome.attainment,
             attainment_by_size=outcome.by_size,
             longest_wait_s=outcome.longest_wait_s,
+            prefix_cache_hit_ratio=outcome.prefix_cache_hit_ratio,
             ttft=Distribution.of([result.wait_s for result in served]),
             tpot=Distribution.of([result.tpot_s for result in longer]),
             tbt=Distribution.of([result.tbt_s for result in longer]),
@@ -73,5 +76,6 @@ class Report:
             totals.add_row("by size", f"{by_size}, from the quarter with the fewest tokens on")
         totals.add_row("requests", f"{self.num_requests:,}, {self.num_refused:,} of them refused")
         totals.add_row("longest wait", seconds(self.longest_wait_s))
+        totals.add_row("cache hits", f"{self.prefix_cache_hit_ratio:.1%} of the prompt tokens")
         totals.add_row("devices", f"{self.num_devices}")
         return Group(latencies, totals)

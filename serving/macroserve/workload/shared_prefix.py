@@ -1,0 +1,56 @@
+"""Prompts in groups that begin alike, as the field's benchmarks of prefix caches have them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from macroserve.workload.arrivals import Arrival
+
+SYNTAX = "groups=150,prompts=5,tokens=6000"
+_FIELDS = re.compile(r"groups=(\d+),prompts=(\d+),tokens=(\d+)")
+MAX_PROMPTS = 10**9
+"""Maximum of different prompts; more never repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """Prompts come in groups, each with a beginning of its own (a system prompt). All prompts of
+    all groups are equally likely. llm-d publishes figures of 150 groups of 5 prompts that share
+    6,000 tokens.
+
+    Raises ValueError for numbers below 1.
+    """
+
+    num_groups: int
+    num_prompts: int
+    """Number of a group's prompts."""
+    num_tokens: int
+    """Tokens of the beginning."""
+
+    def __post_init__(self) -> None:
+        if min(self.num_groups, self.num_prompts, self.num_tokens) < 1:
+            raise ValueError("groups, prompts and tokens are at least 1")
+        if self.num_groups * self.num_prompts > MAX_PROMPTS:
+            raise ValueError(f"groups times prompts is at most {MAX_PROMPTS:,}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return what a text like ``SYNTAX`` says. Raises ValueError for another text."""
+        if not (found := _FIELDS.fullmatch(text)):
+            raise ValueError(f"expected {SYNTAX}, got {text!r}")
+        return cls(*map(int, found.groups()))
+
+    def applied(self, arrivals: Iterator[Arrival], rng: np.random.Generator) -> Iterator[Arrival]:
+        """Yield the arrivals with a group's beginning before each prompt."""
+        for arrival in arrivals:
+            prompt = int(rng.integers(self.num_groups * self.num_prompts))
+            # Blocks are as long as the beginning, and what follows it takes one or more.
+            num_own = -(-arrival.num_prompt_tokens // self.num_tokens)
+            yield arrival._replace(
+                num_prompt_tokens=self.num_tokens + arrival.num_prompt_tokens,
+                block_ids=(prompt // self.num_prompts, *[self.num_groups + prompt] * num_own),
+                block_tokens=self.num_tokens,
+            )
