@@ -62,12 +62,17 @@ class AllAdmitted(GrammarChecks):
         return params
 
 
-def answers(settings: EngineSettings, text: str, *requests: tuple[str, str, dict]) -> list:
+def answers(
+    settings: EngineSettings,
+    text: str,
+    *requests: tuple[str, str, dict],
+    streamer: FakeStreamer | None = None,
+) -> list:
     """Return the answers to all of (method, path, arguments of httpx) from a model that says
-    ``text``."""
+    ``text``, and then the prompts that it saw."""
+    streamer = streamer or FakeStreamer()
 
     async def run() -> list[httpx.Response]:
-        streamer = FakeStreamer()
         llm = RemoteLLM(frontend_config(settings), streamer, lambda: None, AllAdmitted(settings))
         tokenizer = llm.renderer.tokenizer
         assert tokenizer is not None
@@ -111,6 +116,28 @@ def test_text_app_with_api_options_applies_all_of_them(settings: EngineSettings)
     assert [model["id"] for model in models.json()["data"]] == ["tiny", "other"]
     assert other.status_code == 200
     assert "<user>Hi" in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields", "session"),
+    [
+        ({}, {}, None),
+        ({"X-Session-Id": "one"}, {}, "one"),
+        ({}, {"session_id": "two"}, "two"),
+        ({"X-Session-Id": "one"}, {"session_id": "two"}, "two"),
+        ({}, {"vllm_xargs": {"session_id": "three"}}, "three"),
+    ],
+)
+def test_text_app_passes_on_the_session_that_a_client_names(
+    settings: EngineSettings, headers: dict, fields: dict, session: str | None
+) -> None:
+    streamer = FakeStreamer()
+    method, path, more = chat(**fields)
+    answer, _ = answers(
+        settings, "Hello", (method, path, more | {"headers": headers}), streamer=streamer
+    )
+    assert answer.status_code == 200, answer.text
+    assert [request.session for request in streamer.requests] == [session]
 
 
 def test_text_app_with_adapters_lists_them_and_answers_by_their_names(

@@ -26,6 +26,7 @@ HEARTBEAT_S = 1.0
 """Seconds after which a status is repeated if nothing has happened."""
 PREFIX_KEY_BYTES = 6
 """Bytes of a key: all keys of the longest prompt are half a kilobyte in JSON."""
+SESSION_KEY_BYTES = 6
 
 
 class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +79,8 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
     """Name of its LoRA adapter."""
     prefix: bytes = b""
     """Keys of its prompt's beginnings, PREFIX_KEY_BYTES each; see ``core.routing.prefixes``."""
+    session: bytes = b""
+    """Key of the session that its client names, SESSION_KEY_BYTES; empty for none."""
     ignore_constraints: bool = msgspec.field(default=True, name="force")
     """Whether to take the best instance even if no constraint can be met."""
 
@@ -90,6 +93,12 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
             return ()
         starts = range(0, len(self.prefix), size)
         return tuple([int.from_bytes(self.prefix[start : start + size]) for start in starts])
+
+    @property
+    def _session_key(self) -> int | None:
+        """Return the key; None where it is of another size, as that of another version may be."""
+        known = len(self.session) == SESSION_KEY_BYTES
+        return int.from_bytes(self.session) if known else None
 
     def to_route_request(self, now: float, exclude: Collection[str] = ()) -> RouteRequest:
         """Return the request as routing sees it, on the clock that reads ``now``.
@@ -104,6 +113,7 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
             frozenset(self.exclude).union(exclude),
             trial=self.trial,
             prefix=self.prefix_keys,
+            session=self._session_key,
         )
 
     @property

@@ -55,6 +55,8 @@ class TokenRequest:
     prompt (not under a grammar, whose state would be lost)."""
     adapter: str | None = None
     """Name of the LoRA adapter; None for the model alone."""
+    session: str | None = None
+    """Session that the client names; None for none."""
 
 
 class TopLogprob(msgspec.Struct, frozen=True):

@@ -146,3 +146,40 @@ def test_popular_short_beginning_fills_no_cell_while_the_other_decodes_nothing()
         scheduler.note(cells["ab".index(name)], request)
         running[name] += 1
     assert min(running.values()) >= 90
+
+
+IN_SESSION = replace(FRESH, session=7)
+BUSY = {"waiting_prefill_s": 100.0}
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_session_goes_to_its_cell_unless_the_strategy_takes_turns(name: str) -> None:
+    scheduler = OverallScheduler(strategy(name))
+    scheduler.note(B, IN_SESSION)
+    home = "a" if name in BY_TURNS else "b"
+    assert first(scheduler, A, cell("b", num_running=9), request=IN_SESSION) == home
+    assert first(scheduler, A, B, request=replace(FRESH, session=8)) == "a"
+    assert first(scheduler, A, B, request=FRESH) == "a"
+
+
+def test_session_leaves_a_cell_where_it_would_be_late() -> None:
+    scheduler = OverallScheduler(strategy("unified"))
+    scheduler.note(B, IN_SESSION)
+    assert first(scheduler, A, cell("b", **BUSY), request=IN_SESSION) == "a"
+    assert first(scheduler, cell("a", **BUSY), cell("b", **BUSY), request=IN_SESSION) == "b"
+    assert first(scheduler, A, request=IN_SESSION) == "a"
+
+
+def test_session_goes_before_the_beginning_of_a_prompt() -> None:
+    scheduler = after(B)
+    both = replace(WITH_PREFIX, session=7)
+    scheduler.note(A, IN_SESSION)
+    assert first(scheduler, B, A, request=both) == "a"
+    assert first(scheduler, B, A, request=WITH_PREFIX) == "b"
+
+
+def test_session_before_any_cell_is_ready_is_asked_for_everywhere() -> None:
+    scheduler = OverallScheduler(strategy("unified"))
+    unready = cell("a", num_ready=0)
+    scheduler.note(unready, IN_SESSION)
+    assert scheduler.attempts((unready,), IN_SESSION, NOW) == [("a", True)]

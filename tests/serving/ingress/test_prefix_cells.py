@@ -60,6 +60,27 @@ async def test_prompts_come_back_to_the_cell_that_has_their_beginning() -> None:
         assert min(cell.finished for cell in cells) >= 4
 
 
+@pytest.mark.parametrize("session", ["mine", None])
+async def test_prompts_of_a_session_come_to_one_instance_whatever_they_are(
+    session: str | None,
+) -> None:
+    async with running(THREE) as world:
+        first, *others = (replace(prompt(i), session=session) for i in range(NUM_PROMPTS))
+        await world.tokens(first)
+        await asyncio.gather(*(world.tokens(request) for request in others))
+        finished: list[int] = []
+
+        async def all_counted() -> bool:
+            finished[:] = sorted(cell.report().cell.finished for cell in world.cells.values())
+            return sum(finished) == NUM_PROMPTS
+
+        await world.until(all_counted)
+        if session:
+            assert finished == [0, 0, NUM_PROMPTS]
+        else:
+            assert finished[0] >= 2
+
+
 async def test_cell_that_is_gone_has_nothing_when_its_name_comes_back() -> None:
     async with running(THREE) as world:
         assert await place(world, prompt(0), "a", "b") == "c"

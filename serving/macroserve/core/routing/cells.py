@@ -16,7 +16,9 @@ class CellAttempt(NamedTuple):
     """Whether the cell takes the request even if none of its instances meets the constraints."""
 
 
-def cells_to_ask(cells: Sequence[CellView], demand: Demand | None = None) -> list[CellAttempt]:
+def cells_to_ask(
+    cells: Sequence[CellView], demand: Demand | None = None, session_holder: str | None = None
+) -> list[CellAttempt]:
     """Return the attempts to make until a cell takes the request: each cell with its constraints
     first, then each one without.
 
@@ -28,10 +30,12 @@ def cells_to_ask(cells: Sequence[CellView], demand: Demand | None = None) -> lis
         that has most of it comes before all others, if it is worth the time there beyond that in
         the first one (``prefixes.with_prefix`` decides so within a cell). So it is with those that
         are left, in case the cell declines.
+    session_holder: the cell that got the last request of the session; before all others, if the
+        first token is in time there or no later.
     """
     ready = sorted([cell for cell in cells if cell.num_ready], key=_load)
     if demand:
-        ready = _by_prefix(ready, demand)
+        ready = _with_session(_by_prefix(ready, demand), session_holder, demand)
     others = [cell for cell in cells if not cell.num_ready]
     choices = [CellAttempt(cell.name, False) for cell in ready] if len(ready) > 1 else []
     return choices + [CellAttempt(cell.name, True) for cell in (*ready, *others)]
@@ -64,6 +68,18 @@ def _with_prefix(ready: Sequence[CellView], demand: Demand) -> int:
         <= REPLICA_COST * num_more * cell.prefill_s_per_token
     ]
     return max(better, key=lambda index: demand.cached[ready[index].name], default=0)
+
+
+def _with_session(
+    ready: Sequence[CellView], session_holder: str | None, demand: Demand
+) -> list[CellView]:
+    home = next((cell for cell in ready if cell.name == session_holder), None)
+    if home is None:
+        return list(ready)
+    latest_s = max(_first_token_s(ready[0], demand), demand.ttft_left_s)
+    if _first_token_s(home, demand) > latest_s:
+        return list(ready)
+    return [home, *(cell for cell in ready if cell is not home)]
 
 
 def _first_token_s(cell: CellView, demand: Demand) -> float:

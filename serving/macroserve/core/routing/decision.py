@@ -25,6 +25,8 @@ class RouteRequest:
     """Whether instances broke under it, so that this is its last attempt."""
     prefix: tuple[int, ...] = ()
     """Keys of the prompt's beginnings; see ``prefixes``."""
+    session: int | None = None
+    """Key of the session that its client names; see ``sessions``."""
 
     @property
     def num_tokens(self) -> int:

@@ -15,6 +15,7 @@ from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.prefixes import HeldKey, PrefixRecord
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.routing.route import route
+from macroserve.core.routing.sessions import SessionRecord
 from macroserve.core.status import UNHEARD, CellView, InstanceStatus, InstanceView, Pool
 from macroserve.core.strategy import Strategy
 
@@ -57,6 +58,7 @@ class CellLedger:
         self._last: RouteDecision | None = None
         self._adapters = AdapterRecord()
         self._prefixes = PrefixRecord()
+        self._sessions = SessionRecord()
         self._finished = self._attained = self._prompt_tokens = self._cached_tokens = 0
         self._decodes = self._decoded_tokens = 0
 
@@ -146,7 +148,16 @@ class CellLedger:
         views = tuple(self._views.values())
         had_adapter_s = self._adapters.times(adapter)
         cached = self._prefixes.expected(request.prefix)
-        decision = route(self._strategy, views, self._last, request, now, had_adapter_s, cached)
+        decision = route(
+            self._strategy,
+            views,
+            self._last,
+            request,
+            now,
+            had_adapter_s,
+            cached,
+            self._sessions.holder(request.session),
+        )
         if decision.instance is None:
             return decision
         if decision.reason.in_turn:
@@ -154,6 +165,7 @@ class CellLedger:
         if not (decision.satisfied or ignore_constraints):
             return dataclasses.replace(decision, instance=None)
         self._adapters.note(adapter, decision.instance, now)
+        self._sessions.note(request.session, decision.instance)
         view = self._views[decision.instance]
         status = view.status
         num_prompt_tokens = request.request.num_prompt_tokens

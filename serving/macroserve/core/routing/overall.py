@@ -6,16 +6,19 @@ from macroserve.core.routing.cells import CellAttempt, cells_to_ask
 from macroserve.core.routing.constraints import Demand
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.prefixes import PrefixRecord
+from macroserve.core.routing.sessions import SessionRecord
 from macroserve.core.status import CellView
 from macroserve.core.strategy import Strategy
 
 
 class OverallScheduler:
-    """The overall scheduler remembers which beginnings of prompts it sent to which cell."""
+    """The overall scheduler remembers which beginnings of prompts, and which sessions, it sent to
+    which cell."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
         self._prefixes = PrefixRecord()
+        self._sessions = SessionRecord()
 
     def attempts(
         self, cells: Sequence[CellView], request: RouteRequest, now: float
@@ -27,10 +30,12 @@ class OverallScheduler:
         if request.trial or self._strategy.takes_turns:
             return cells_to_ask(cells)
         by_mean, cached = self._strategy.mean_slack, self._prefixes.expected(request.prefix)
-        return cells_to_ask(cells, Demand.of(request, by_mean, now, cached))
+        demand = Demand.of(request, by_mean, now, cached)
+        return cells_to_ask(cells, demand, self._sessions.holder(request.session))
 
     def note(self, cell: CellView, request: RouteRequest) -> None:
         """Note that a cell took the request."""
+        self._sessions.note(request.session, cell.name)
         num_tokens = request.request.num_prompt_tokens
         self._prefixes.note(cell.name, request.prefix, num_tokens, cell.pool_tokens)
 

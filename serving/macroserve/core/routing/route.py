@@ -8,6 +8,7 @@ from macroserve.core.routing.adapters import with_adapter
 from macroserve.core.routing.constraints import NOTHING_CACHED, Check, Demand, check, wait_s
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
 from macroserve.core.routing.prefixes import with_prefix
+from macroserve.core.routing.sessions import with_session
 from macroserve.core.status import InstanceView
 from macroserve.core.strategy import Strategy
 
@@ -20,6 +21,7 @@ def route(
     now: float,
     had_adapter_s: Mapping[str, float] = MappingProxyType({}),
     cached: Mapping[str, int] = NOTHING_CACHED,
+    session_holder: str | None = None,
 ) -> RouteDecision:
     """Decide which of ``views`` takes the request.
 
@@ -29,6 +31,8 @@ def route(
         the load decides, it decides between equals.
     cached: prompt tokens that instances are expected to have in their prefix caches, by name; where
         the load decides, they decide next.
+    session_holder: instance that got the last request of the session; where the load decides, it
+        gets this one, if it is in time there.
     """
     candidates = _in_cyclic_order(views, last, request.exclude)
     if not candidates:
@@ -42,8 +46,7 @@ def route(
     if reason is RouteReason.LEAST_LOAD:
         if had_adapter_s:
             view = with_adapter(view, candidates, had_adapter_s, demand)
-        if cached:
-            view = with_prefix(view, candidates, demand)
+        view = _at_home(view, candidates, session_holder, demand)
     return RouteDecision(
         instance=view.name,
         reason=reason,
@@ -52,6 +55,21 @@ def route(
         late=_is_late(request, candidates, view, demand),
         num_cached=cached.get(view.name, 0),
     )
+
+
+def _at_home(
+    chosen: InstanceView,
+    candidates: Sequence[InstanceView],
+    session_holder: str | None,
+    demand: Demand,
+) -> InstanceView:
+    """Return the instance of the request's session, or else of its prompt's beginning; or the
+    chosen one."""
+    if session_holder is not None:
+        found = with_session(chosen, candidates, session_holder, demand)
+        if found is not None:
+            return found
+    return with_prefix(chosen, candidates, demand) if demand.cached else chosen
 
 
 def _for_trial(candidates: Sequence[InstanceView], demand: Demand) -> RouteDecision:

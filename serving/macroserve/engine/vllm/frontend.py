@@ -290,6 +290,7 @@ def _token_request(request: EngineCoreRequest, vocab_size: int, features: bytes)
         },
         restartable=params.structured_outputs is None,
         adapter=request.lora_request and request.lora_request.lora_name,
+        session=request.session_id,
     )
 
 

@@ -39,6 +39,7 @@ from macroserve.serving.ingress.cell_directory import CellDirectory, RoutedInsta
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.ingress.prefix_keys import prefix_keys
 from macroserve.serving.ingress.served_request import ServedRequest
+from macroserve.serving.ingress.session_key import session_key
 from macroserve.serving.logs import get_logger
 from macroserve.serving.security.key_source import LiveKeys
 
@@ -153,9 +154,9 @@ class Dispatcher:
                     searched_s = 0.0
                 put(choice)
 
-            prefix = await prefix_keys(request)
+            prefix, session = await prefix_keys(request), session_key(request.session)
             while True:
-                query = self._query(accepted, prefix, len(emitted), attempts, offloaded)
+                query = self._query(accepted, prefix, session, len(emitted), attempts, offloaded)
                 began = self._clock()
                 routed = await self._route(query, arrival, began + GIVE_UP_S - searched_s)
                 searched_s += self._clock() - began
@@ -208,6 +209,7 @@ class Dispatcher:
         self,
         request: Request,
         prefix: bytes,
+        session: bytes,
         num_emitted: int,
         attempts: Attempts,
         offloaded: bool,
@@ -225,6 +227,7 @@ class Dispatcher:
             trial=attempts.is_suspect(self._directory.explained),
             adapter=request.adapter,
             prefix=prefix,
+            session=session,
         )
 
     def _aged(self, query: messages.RouteQuery, arrival_s: float) -> messages.RouteQuery:
