@@ -1,8 +1,9 @@
-"""The papers' experiments: their measurements, their setups, and the figures that they print."""
+"""The experiments of papers and of other projects: measurements, setups, and the figures that they
+print."""
 
 from collections.abc import Mapping
 
-from macroserve.papers import aptserve, ascendra, econoserve, ecoserve, unified
+from macroserve.papers import aptserve, ascendra, econoserve, ecoserve, prefixes, unified
 from macroserve.papers.figure import Figure
 
 PAPERS: Mapping[str, Mapping[str, Figure]] = {
@@ -10,5 +11,6 @@ PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "ascendra": ascendra.FIGURES,
     "econoserve": econoserve.FIGURES,
     "ecoserve": ecoserve.FIGURES,
+    "prefixes": prefixes.FIGURES,
     "unified": unified.FIGURES,
 }

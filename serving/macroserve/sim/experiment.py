@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
+
 from macroserve.sim.goodput import goodput
 from macroserve.sim.results import WHEN_DECIDED, RunResult, StopRule
 from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import bursty, foreseen
 from macroserve.workload.datasets import Workload
+from macroserve.workload.shared_prefix import SharedPrefix
 
 WARM_UP_S = 30.0
 """Seconds of requests before those that count."""
@@ -24,6 +27,8 @@ class Experiment:
     foresight: float | None = None
     """Share of the requests whose output length is known beforehand, see
     ``workload.arrivals.foreseen``; None: only the lengths of earlier requests tell."""
+    shared: SharedPrefix | None = None
+    """Beginnings that prompts share, before the workload's."""
 
     def serve(
         self,
@@ -39,6 +44,8 @@ class Experiment:
         arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)
         if self.foresight is not None:
             arrivals = foreseen(arrivals, self.foresight, random)
+        if self.shared is not None:
+            arrivals = list(self.shared.applied(iter(arrivals), np.random.default_rng(seed)))
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
         return self.scenario.serve(arrivals, num_before=num_before, stop=stop, seed=seed)
 

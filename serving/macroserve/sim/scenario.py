@@ -21,7 +21,8 @@ from macroserve.sim.hardware.pipeline import Pipeline
 from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
-from macroserve.sim.router import FleetRouter
+from macroserve.sim.rival_routing import RivalRouter, Routing
+from macroserve.sim.router import FleetRouter, cell_pools
 from macroserve.sim.simulation import Simulation, disaggregated_cell, single_cell
 from macroserve.sim.topology import Topology
 from macroserve.sim.trace import Trace
@@ -201,6 +202,7 @@ class Scenario:
     late_value: float = 0.0
     drop_late: bool = False
     bounds: Bounds | None = None
+    routing: Routing = Routing.OWN
 
     def serve(
         self,
@@ -236,6 +238,9 @@ class Scenario:
         cluster, ratio = self.cluster, self.high_priority_ratio
         if not self.strategy.moves_kv:
             bounds, num = self.bounds, cluster.num_instances
+            if self.routing is not Routing.OWN:
+                pools = cell_pools(num, ratio)
+                return Simulation(RivalRouter(spec, pools, self.routing), spec.config, trace=trace)
             if bounds is None or num <= bounds.upper:
                 return single_cell(spec, num, ratio, trace=trace)
             return Simulation(FleetRouter(spec, num, bounds, ratio), spec.config, trace=trace)

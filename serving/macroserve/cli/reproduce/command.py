@@ -18,6 +18,7 @@ FIGURE_NAMES = {
     "ascendra": ("goodput", "variants", "attainment", "strictness", "overload"),
     "econoserve": ("rate", "latency", "utilisation", "devices", "ablation"),
     "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
+    "prefixes": ("llm-d", "kthena"),
     "unified": ("goodput", "ceiling", "p99", "tbt", "ablation"),
 }
 """The papers of ``macroserve.papers.PAPERS``, which takes long to import, and their figures."""
@@ -38,7 +39,8 @@ def reproduce(
         str,
         typer.Argument(
             metavar="PAPER",
-            help=f"Paper to reproduce: {_PAPERS}. unified is this project's own strategy.",
+            help=f"Paper to reproduce: {_PAPERS}. unified is this project's own strategy, and "
+            "prefixes are benchmarks that other projects have published.",
             autocompletion=_PAPERS.complete,
             callback=_PAPERS.check,
         ),

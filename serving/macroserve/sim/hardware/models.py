@@ -27,6 +27,8 @@ MODELS: dict[str, ModelShape] = {
     "Mixtral-8x7B": ModelShape(
         32, 4096, 32, 8, 128, 14336, LLAMA_VOCABULARY, experts=Experts(8, 2, 14336)
     ),
+    "Qwen2.5-7B": ModelShape(28, 3584, 28, 4, 128, 18944, 152064),
+    "Qwen3-32B": ModelShape(64, 5120, 64, 8, 128, 25600, 151936),
     "Qwen3-30B-A3B": ModelShape(48, 2048, 32, 4, 128, 6144, 151936, experts=Experts(128, 8, 768)),
     "DeepSeek-V3": ModelShape(
         *(61, 7168, 128, 128, 192, 18432, 129280),

@@ -1,0 +1,118 @@
+"""Published benchmarks of prefix-aware routing, llm-d's and kthena's, with rule after rule.
+
+All but the last entry serve with stock vLLM's schedule, so that only the routing differs.
+"""
+
+from dataclasses import dataclass
+
+from macroserve.core.request import Slo
+from macroserve.core.strategies import STRATEGIES
+from macroserve.papers.figure import Figure, Row
+from macroserve.papers.measurements import Goodput, Values
+from macroserve.sim.experiment import Experiment
+from macroserve.sim.hardware.devices import A100_80GB, H100
+from macroserve.sim.hardware.links import NVLINK_3, NVLINK_4
+from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.rival_routing import Routing
+from macroserve.sim.scenario import ClusterSpec, Scenario
+from macroserve.workload.datasets import Workload
+from macroserve.workload.lengths import Lognormal
+from macroserve.workload.shared_prefix import SharedPrefix
+
+LEVEL = 0.9
+DURATION_S = 120.0
+
+ENTRIES = {
+    **{routing.value: ("vllm", routing) for routing in Routing if routing is not Routing.OWN},
+    "vllm, own routing": ("vllm", Routing.OWN),
+    "unified": ("unified", Routing.OWN),
+}
+"""Strategy and routing by the name of an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A world is one published benchmark.
+
+    gain: the publisher's throughput with its own prefix-aware routing, over that with its baseline.
+    lowest: the lowest rate tried, requests per second.
+    """
+
+    cluster: ClusterSpec
+    slo: Slo
+    shared: SharedPrefix
+    workload: Workload
+    baseline: str
+    gain: float
+    lowest: float
+
+    def experiment(self, entry: str) -> Experiment:
+        strategy, routing = ENTRIES[entry]
+        scenario = Scenario(self.cluster, STRATEGIES[strategy], self.slo, routing=routing)
+        return Experiment(scenario, self.workload, shared=self.shared)
+
+
+def _constant(name: str, num_prompt_tokens: int, num_output_tokens: int) -> Workload:
+    return Workload(
+        name,
+        Lognormal(num_prompt_tokens, num_prompt_tokens),
+        Lognormal(num_output_tokens, num_output_tokens),
+    )
+
+
+WORLDS = {
+    "llm-d": World(
+        ClusterSpec(
+            MODELS["Qwen3-32B"], H100, NVLINK_4, ranks=2, num_instances=8, max_model_len=16384
+        ),
+        Slo(3.0, 0.1),
+        SharedPrefix(150, 5, 6000),
+        _constant("llm-d", 1200, 1000),
+        Routing.ROUND_ROBIN.value,
+        38 / 18,
+        4.0,
+    ),
+    "kthena": World(
+        ClusterSpec(
+            MODELS["Qwen2.5-7B"], A100_80GB, NVLINK_3, ranks=1, num_instances=3, max_model_len=32768
+        ),
+        Slo(2.0, 0.1),
+        SharedPrefix(256, 32, 4096),
+        # What the load generator of its table asks for by default.
+        _constant("kthena", 128, 256),
+        Routing.LEAST_LOAD.value,
+        32.22 / 9.86,
+        2.0,
+    ),
+}
+
+
+def measurements(name: str) -> list[Goodput]:
+    world = WORLDS[name]
+    return [
+        Goodput(_key(name, entry), world.experiment(entry), LEVEL, DURATION_S, world.lowest)
+        for entry in ENTRIES
+    ]
+
+
+def rows(name: str, values: Values) -> list[Row]:
+    world = WORLDS[name]
+    held = {entry: values[_key(name, entry)] for entry in ENTRIES}
+    base = max(held[world.baseline], world.lowest)
+    return [
+        Row(name, f"over {world.baseline}", "unified", "times", held["unified"] / base, world.gain)
+    ] + [Row(name, "rate at 90 %", entry, "requests/s", rate) for entry, rate in held.items()]
+
+
+def _key(name: str, entry: str) -> str:
+    return f"{name} {entry}"
+
+
+def _figure(name: str, explanation: str) -> Figure:
+    return Figure(lambda: [*measurements(name)], lambda values: rows(name, values), explanation)
+
+
+FIGURES = {
+    "llm-d": _figure("llm-d", ""),
+    "kthena": _figure("kthena", ""),
+}

@@ -1,0 +1,39 @@
+"""Published benchmarks of prefix-aware routing: the worlds, and what stands beside what."""
+
+import pytest
+
+from macroserve.papers import prefixes
+from macroserve.papers.prefixes import ENTRIES, FIGURES, WORLDS
+from macroserve.sim.results import AT_END
+from macroserve.sim.rival_routing import Routing
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_world_holds_its_requests_and_measures_every_rule(name: str) -> None:
+    world = WORLDS[name]
+    measured = FIGURES[name].measurements()
+    assert len({each.key for each in measured}) == len(measured) == len(ENTRIES)
+    cluster = world.cluster
+    longest = world.shared.num_tokens + world.workload.prompt.mean + world.workload.output.mean
+    assert longest < cluster.max_model_len < cluster.num_kv_tokens
+    routings = {each.experiment.scenario.routing for each in measured}
+    assert routings == set(Routing)
+
+
+def test_gain_is_over_the_publishers_baseline() -> None:
+    values = {each.key: 10.0 for each in prefixes.measurements("llm-d")}
+    values |= {"llm-d round robin": 5.0, "llm-d unified": 20.0, "llm-d least load": 2.0}
+    first, *rates = prefixes.rows("llm-d", values)
+    assert (first.ours, first.paper) == (4.0, pytest.approx(2.11, abs=0.01))
+    assert {row.strategy: row.ours for row in rates}["unified"] == 20.0
+    values["llm-d round robin"] = 0.0
+    assert prefixes.rows("llm-d", values)[0].ours == 20.0 / WORLDS["llm-d"].lowest
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_own_routing_finds_more_of_the_prompts_than_round_robin(name: str) -> None:
+    found = {
+        entry: WORLDS[name].experiment(entry).serve(2.0, 20.0, stop=AT_END).prefix_cache_hit_ratio
+        for entry in ("round robin", "vllm, own routing", "unified")
+    }
+    assert found["round robin"] < min(found["vllm, own routing"], found["unified"])
