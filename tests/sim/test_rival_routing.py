@@ -1,4 +1,4 @@
-"""Other routers' rules: each chooses as its name says, and every request is answered."""
+"""Rules of other routers choose as their names say, and every request is answered."""
 
 from collections import Counter
 from dataclasses import replace
