@@ -14,7 +14,8 @@ Line = Sequence[tuple[float, float]]
 class Row:
     """A row compares one value of a paper with ours; ``paper`` is None where the paper prints none.
 
-    is_summary: whether the row sums up other rows, so that it is shown although no paper prints it.
+    is_summary: whether the row sums up other rows, or is one of few, so that it is shown although
+        no paper prints it.
     """
 
     figure: str

@@ -101,7 +101,10 @@ def rows(name: str, values: Values) -> list[Row]:
     base = max(held[world.baseline], world.lowest)
     return [
         Row(name, f"over {world.baseline}", "unified", "times", held["unified"] / base, world.gain)
-    ] + [Row(name, "rate at 90 %", entry, "requests/s", rate) for entry, rate in held.items()]
+    ] + [
+        Row(name, "rate at 90 %", entry, "requests/s", rate, is_summary=True)
+        for entry, rate in held.items()
+    ]
 
 
 def _key(name: str, entry: str) -> str:
