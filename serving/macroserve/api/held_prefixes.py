@@ -7,15 +7,15 @@ from macroserve.api.messages import PREFIX_KEY_BYTES
 from macroserve.core.routing.prefixes import NUM_STEPS, STEP_TOKENS, HeldKey
 
 MAX_KEYS = 1 << 14
-"""Most keys of a message, of a million tokens at least; 153 kB in JSON. The cell's server reads
-1 MiB."""
+"""Maximum keys of a message, which stand for a million tokens at least. They take 153 kB in JSON;
+the cell's server reads 1 MiB."""
 
 _ENTRY_BYTES = PREFIX_KEY_BYTES + 1
 
 
 def pack_held(held: Sequence[HeldKey]) -> str:
     """Return the keys in base64, least recently used first: each with a byte that tells which power
-    of two its number of tokens is. The most recently used ones, where there are too many."""
+    of two its number of tokens is. Where there are too many, the most recently used ones go."""
     return b64encode(b"".join([_entry(each) for each in held[-MAX_KEYS:]])).decode()
 
 
