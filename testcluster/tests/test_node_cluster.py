@@ -21,6 +21,7 @@ WAIT_S = 60.0
 NODES = ("node1", "node2")
 PROBE = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
 SERVE = "mkdir /www; hostname > /www/index.html; exec httpd -f -p 8080 -h /www"
+THINGS = Path(__file__).with_name("things.yaml")
 Kubectl = Callable[..., str]
 
 
@@ -299,7 +300,7 @@ def test_webhooks_are_called_through_their_service(
     secure = service("web", "web", ports=[{"port": 443, "targetPort": 8080}])
     kubectl("apply", "-f", "-", input=secure)
     wait_for_pod(kubectl, "web")
-    cluster.kubectl("apply", "--validate=false", "-f", "-", input=json.dumps(crd()))
+    cluster.kubectl("apply", "--validate=false", "-f", str(THINGS))
     reference = {"namespace": namespace, "name": "web", "path": "/"}
     authority = base64.b64encode(Authority(tmp_path, "any").certificate.read_bytes()).decode()
     hook = {
@@ -341,22 +342,6 @@ def test_webhooks_are_called_through_their_service(
     finally:
         cluster.kubectl("delete", "validatingwebhookconfiguration", "web")
         cluster.kubectl("delete", "crd", "things.example.io")
-
-
-def crd() -> dict[str, Any]:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "things.example.io"},
-        "spec": {
-            "group": "example.io",
-            "scope": "Namespaced",
-            "names": {"plural": "things", "singular": "thing", "kind": "Thing"},
-            "versions": [version],
-        },
-    }
 
 
 def test_requests_are_recorded_with_their_user(cluster: NodeCluster, kubectl: Kubectl) -> None:
