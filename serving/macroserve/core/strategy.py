@@ -51,8 +51,8 @@ class Strategy:
     """The routing policy, a function in ``routing/policies``: which instance takes a request."""
     ordering: Ordering
     takes_turns: bool = False
-    """Whether instances take requests in the order of its paper, whatever beginnings of prompts
-    they have; cells then go by load alone."""
+    """True: instances take requests in the order of its paper, whatever beginnings of prompts they
+    have, and cells go by load alone."""
     uses_pools: bool = False
     """Whether cells have LP and HP instances."""
     offload: bool = False

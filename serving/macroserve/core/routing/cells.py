@@ -57,8 +57,7 @@ def _with_prefix(ready: Sequence[CellView], demand: Demand) -> int:
     requests to one cell, where they hardly wait for their short prefills.
     """
     first, had = ready[0], demand.cached.get(ready[0].name, 0)
-    latest_s = max(_first_token_s(first, demand), demand.ttft_left_s)
-    end_s = _last_token_s(first, demand)
+    latest_s, end_s = _latest_s(first, demand), _last_token_s(first, demand)
     better = [
         index
         for index, cell in enumerate(ready)
@@ -74,12 +73,15 @@ def _with_session(
     ready: Sequence[CellView], session_holder: str | None, demand: Demand
 ) -> list[CellView]:
     home = next((cell for cell in ready if cell.name == session_holder), None)
-    if home is None:
-        return list(ready)
-    latest_s = max(_first_token_s(ready[0], demand), demand.ttft_left_s)
-    if _first_token_s(home, demand) > latest_s:
+    if home is None or _first_token_s(home, demand) > _latest_s(ready[0], demand):
         return list(ready)
     return [home, *(cell for cell in ready if cell is not home)]
+
+
+def _latest_s(first: CellView, demand: Demand) -> float:
+    """Return the seconds after which the first token is neither in time nor as soon as in the first
+    cell."""
+    return max(_first_token_s(first, demand), demand.ttft_left_s)
 
 
 def _first_token_s(cell: CellView, demand: Demand) -> float:

@@ -34,7 +34,7 @@ def with_session(
     chosen: InstanceView, candidates: Sequence[InstanceView], holder: str, demand: Demand
 ) -> InstanceView | None:
     """Return the session's instance if it is of the chosen one's pool, and the first token is in
-    time there or no later than there; else None."""
+    time there, or no later than at the chosen one; else None."""
     home = next((view for view in candidates if view.name == holder), None)
     if home is None or home.pool is not chosen.pool:
         return None
