@@ -41,7 +41,7 @@ from macroserve.bench.gpu import check, engines
 
 folder = Path(sys.argv[2])
 small = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2}
-small |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+small |= {"num_attention_heads": 4, "num_key_value_heads": 4}
 engines.build(folder, engines.MODEL | small)
 print(json.dumps(engines.measure(folder, sys.argv[3], "eager", num_tokens=6)))
 """
@@ -60,7 +60,7 @@ class Hopper(NonNvmlCudaPlatform):
     num_compute_units = classmethod(lambda cls, device_id=0: 132)
 
 vllm.platforms._current_platform = Hopper()
-for module in ("gpu.model_runner", "gpu.warmup", "gpu_worker"):
+for module in ("gpu.model_runner", "gpu.warmup", "gpu_model_runner", "gpu_worker"):
     importlib.import_module(f"vllm.v1.worker.{module}")
 import vllm.model_executor.models.llama, vllm.model_executor.warmup.kernel_warmup
 import vllm.v1.attention.backends.triton_attn
@@ -72,7 +72,7 @@ folder = Path(sys.argv[1])
 (folder / "config.json").write_text(json.dumps(
     engines.MODEL | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
 ))
-args = engine_args(engines.settings(folder, "vllm", "graphs"), Pool.LP, None)
+args = engine_args(engines.settings(folder, engines.ENGINES["vllm"], "graphs"), Pool.LP, None)
 config = args.create_engine_config()
 print(json.dumps([
     config.use_v2_model_runner,
@@ -129,7 +129,7 @@ def test_unpacked_kernels_pass_their_tests_in_the_interpreter(folder):
 
 def test_engines_import_nothing_that_the_archive_lacks_and_agree(folder, tmp_path):
     found = {}
-    for name in ("stock", "vllm", "unified"):
+    for name in ("stock", "vllm", "unified", "hybrid"):
         ended = run(
             *(sys.executable, "-c", ENGINES, folder / "site", tmp_path / "model", name),
             PYTHONPATH=str(folder / "src"),
@@ -137,7 +137,8 @@ def test_engines_import_nothing_that_the_archive_lacks_and_agree(folder, tmp_pat
         assert ended.returncode == 0, ended.stderr[-3000:]
         found[name] = json.loads(ended.stdout.splitlines()[-1])
     assert found["vllm"]["tokens"] == found["stock"]["tokens"]
-    assert [len(tokens) for tokens in found["unified"]["tokens"]] == [6] * 64
+    for name in ("unified", "hybrid"):
+        assert [len(tokens) for tokens in found[name]["tokens"]] == [6] * 64
     assert all(each["steps_per_s"] > 0 for each in found.values())
 
 

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from macroserve.bench.gpu import check
-from macroserve.bench.gpu.check import Check, compared, counted, failures, roofline
+from macroserve.bench.gpu.check import (
+    ENGINES,
+    Check,
+    compared,
+    counted,
+    failures,
+    roofline,
+    stock_figures,
+)
 
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "docs" / "scripts"))
@@ -27,21 +35,22 @@ ROOFLINE = {
 
 
 def engine(steps_per_s: float, *tokens: int) -> dict:
-    return {"runner": "V2", "steps_per_s": steps_per_s, "tokens": [[each] for each in tokens]}
+    some = [[each] for each in tokens]
+    return {"runner": "V2", "steps_per_s": steps_per_s, "tokens": some, "hidden_share": 0.25}
 
 
 def test_counted_tests_are_passed_failed_or_skipped() -> None:
     assert counted(JUNIT) == {"tests.passed": 5, "tests.failed": 2, "tests.skipped": 2}
 
 
-def test_engines_are_compared_with_stock() -> None:
-    ours = {"vllm": engine(90, 1, 2, 3, 4), "unified": engine(110, 1, 2, 3, 0)}
-    figures = compared(engine(100, 1, 2, 3, 4), ours)
-    assert figures["engine.vllm.tokens_equal"] == 1
-    assert figures["engine.unified.tokens_equal"] == 0.75
-    assert figures["engine.vllm.steps_ratio"] == pytest.approx(0.9)
-    assert figures["engine.unified.steps_ratio"] == pytest.approx(1.1)
-    assert figures["engine.requests"] == 4
+def test_engine_is_compared_with_stock() -> None:
+    figures = compared("unified", engine(110, 1, 2, 3, 0), engine(100, 1, 2, 3, 4))
+    assert figures == {
+        "engine.unified.steps_per_s": 110,
+        "engine.unified.steps_ratio": pytest.approx(1.1),
+        "engine.unified.tokens_equal": 0.75,
+        "engine.unified.hidden_share": 0.25,
+    }
 
 
 def test_page_has_each_figure_of_a_check_that_passed(tmp_path: Path) -> None:
@@ -49,7 +58,9 @@ def test_page_has_each_figure_of_a_check_that_passed(tmp_path: Path) -> None:
     origin |= {"torch": "0", "triton": "0", "vllm": "0", "engine.mode": "graphs"}
     same = engine(100, 1)
     document = origin | counted(JUNIT) | roofline(ROOFLINE)
-    document |= compared(same, dict.fromkeys(check.ENGINES, same))
+    document |= stock_figures(same)
+    for name in ENGINES:
+        document |= compared(name, same, same)
     (tmp_path / "gpu-check.json").write_text(json.dumps(document))
     page = fill((ROOT / "docs" / "results" / "gpu.md").read_text(), tmp_path)
     assert not PLACE.search(page)
@@ -85,7 +96,9 @@ STUBS = {
 def run(tmp_path: Path):
     """Run a check whose parts are these modules, with what differs given."""
 
-    def run(tests: int = 0, fails: str = "", sleep_s: float = 0) -> Check:
+    def run(
+        tests: int = 0, fails: str = "", sleep_s: float = 0, keep=lambda figures: None
+    ) -> Check:
         for name, text in STUBS.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +107,7 @@ def run(tmp_path: Path):
             path.write_text(given + "\n".join(lines))
         for package in ("kernels", "bench", "bench/gpu"):
             (tmp_path / "src" / "macroserve" / package / "__init__.py").touch()
-        found = Check(tmp_path, tmp_path)
+        found = Check(tmp_path, tmp_path, keep)
         found.run()
         return found
 
@@ -128,13 +141,24 @@ def test_check_without_graphs_compares_eager_engines(run) -> None:
 def test_check_with_an_engine_that_hangs_ends_in_time(run, monkeypatch) -> None:
     monkeypatch.setattr(check, "ENGINE_LIMIT_S", 3.0)
     found = run(sleep_s=60)
-    assert found.errors["engines"] == "engine unified graphs took longer than 3 s"
+    assert found.errors == {"engine unified": "engine unified graphs took longer than 3 s"}
     assert found.figures["tests.passed"] == 5
+    assert "engine.hybrid.tokens_equal" in found.figures
 
 
 def test_check_without_time_says_so(run, monkeypatch) -> None:
     monkeypatch.setattr(check, "LIMIT_S", 0.0)
     assert run().errors["kernels' roofline"] == "no time was left for kernels' roofline"
+
+
+def test_figures_are_kept_as_soon_as_they_are_measured(run, tmp_path: Path) -> None:
+    kept: list[dict] = []
+    run(fails="graphs", keep=kept.append)
+    assert [("tests.passed" in each, "engine.requests" in each) for each in kept[:1]] == [
+        (True, False)
+    ]
+    assert "engine.hybrid.tokens_equal" in kept[-1]
+    assert "no graphs" in kept[-1]["errors"]["graphs"]
 
 
 def test_other_tokens_than_stock_fail_the_check(tmp_path: Path) -> None:
