@@ -36,7 +36,8 @@ ROOFLINE = {
 
 def engine(steps_per_s: float, *tokens: int) -> dict:
     some = [[each] for each in tokens]
-    return {"runner": "V2", "steps_per_s": steps_per_s, "tokens": some, "hidden_share": 0.25}
+    engine = {"runner": "V2", "dtype": "float32"}
+    return engine | {"steps_per_s": steps_per_s, "tokens": some, "hidden_share": 0.25}
 
 
 def test_counted_tests_are_passed_failed_or_skipped() -> None:

@@ -31,7 +31,7 @@ ENGINE_LIMIT_S = 120.0
 STOCK, ENGINES = "stock", ("vllm", "unified", "hybrid")
 """vLLM's own scheduler, and the engines of ours that are compared with it. Strategy ``vllm`` has
 the same batches, so its tokens have to be the same to the last."""
-NUM_TESTERS = 8
+NUM_TESTERS = min(16, os.cpu_count() or 1)
 """Processes that test kernels: compiling one for each shape takes longest."""
 
 Figures = dict[str, Any]
@@ -150,6 +150,8 @@ def environment(here: Path, scratch: Path) -> dict[str, str]:
         # FlashInfer, which samples by default, is not in the archive.
         "VLLM_USE_FLASHINFER_SAMPLER": "0",
         "VLLM_USE_V2_MODEL_RUNNER": "1",
+        # vLLM's attention would round float32 to 10 bits.
+        "TRITON_F32_DEFAULT": "ieee",
     }
 
 
@@ -183,6 +185,7 @@ def stock_figures(stock: Any) -> Figures:
     """Return the figures of the engine that others are compared with."""
     return {
         "engine.runner": stock["runner"],
+        "engine.dtype": stock["dtype"],
         "engine.requests": len(stock["tokens"]),
         "engine.stock.steps_per_s": stock["steps_per_s"],
     }
