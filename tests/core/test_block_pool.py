@@ -63,6 +63,7 @@ def test_prompt_finds_only_what_was_computed():
     assert pool.find("b") == Hit(12, 3)
     pool.remove("a")
     assert pool.find("b") == Hit(12, 0)
+    assert pool.find("a") == MISS, "it has ended"
 
 
 def test_shared_blocks_are_counted_once():

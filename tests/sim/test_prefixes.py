@@ -49,6 +49,14 @@ def test_shared_prompts_begin_sooner_and_all_requests_end(strategy: str) -> None
     assert mean_ttft_s(shared) < 0.7 * mean_ttft_s(alone)
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_response_of_one_token_ends_with_what_it_shares_still_held(strategy: str) -> None:
+    """The first request goes on decoding while others find its prompt, and end at once."""
+    some = arrivals(3, rate=20.0)
+    mixed = [each._replace(num_output_tokens=1 + 300 * (i % 5 == 0)) for i, each in enumerate(some)]
+    assert served(mixed, strategy).requests == 60
+
+
 def test_run_tells_the_share_of_prompt_tokens_that_the_caches_had() -> None:
     assert served(arrivals(0)).prefix_cache_hit_ratio == 0
     # All but the first prompts at each instance find three blocks of four.

@@ -86,8 +86,8 @@ class BlockPool:
         return self.find(request_id).num_tokens
 
     def find(self, request_id: str) -> Hit:
-        request = self._requests[request_id]
-        if request.blocks:
+        request = self._requests.get(request_id)
+        if request is None or request.blocks:
             return MISS
         found = self._find(request)
         num_held = sum([self._num_holders[block] > 0 for block in found])

@@ -41,5 +41,6 @@ class EngineCache(Protocol):
         ...
 
     def find(self, request_id: str) -> Hit:
-        """Return what the prefix cache has of a request's prompt; nothing while it runs."""
+        """Return what the prefix cache has of a request's prompt; nothing while it runs, nor once
+        it has ended."""
         ...

@@ -65,8 +65,8 @@ class VllmCacheRecord:
         return self.find(request_id).num_tokens
 
     def find(self, request_id: str) -> Hit:
-        request = self._requests[request_id]
-        if request.num_computed_tokens or not self._manager.enable_caching:
+        request = self._requests.get(request_id)
+        if request is None or request.num_computed_tokens or not self._manager.enable_caching:
             return MISS
         found, num_tokens, _ = self._manager.get_computed_blocks(request)
         if not num_tokens:
