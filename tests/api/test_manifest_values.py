@@ -26,6 +26,7 @@ def test_manifest_with_required_fields_alone_has_the_defaults() -> None:
     assert spec.priority.high_priority_ratio == "Auto"
     assert spec.scheduling.drop_late is False
     assert spec.scheduling.max_queue_wait_s == 300.0
+    assert spec.scheduling.overdue_after_s is None
     assert (spec.ingress.replicas, spec.autoscaling, spec.template) == (2, None, None)
 
 
@@ -49,7 +50,12 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
             ("spec.priority.highPriorityRatio", 0.33),
             (
                 "spec.scheduling",
-                {"strategy": "ecoserve", "dropLate": True, "maxQueueWait": "1m30s"},
+                {
+                    "strategy": "ecoserve",
+                    "dropLate": True,
+                    "maxQueueWait": "1m30s",
+                    "overdueAfter": "20s",
+                },
             ),
             ("spec.autoscaling", AUTOSCALING),
             ("spec.autoscaling.stabilization", {"up": "0s", "down": "1m30s"}),
@@ -66,6 +72,7 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
     assert manifest.strategy is STRATEGIES["ecoserve"]
     assert spec.scheduling.drop_late
     assert spec.scheduling.max_queue_wait_s == 90.0
+    assert spec.scheduling.overdue_after_s == 20.0
     assert spec.autoscaling is not None
     assert (spec.autoscaling.min_instances, spec.autoscaling.max_instances) == (2, 8)
     assert spec.autoscaling.stabilization.up_s == 0.0

@@ -134,6 +134,10 @@ class Scheduling(Part):
     )
     drop_late: bool = Field(default=False, description="true or false")
     """Whether waiting requests past their TTFT target are dropped (Ascendra, under overload)."""
+    overdue_after_s: Target | None = Field(
+        default=None, alias="overdueAfter", description=ABOVE_ZERO
+    )
+    """Time after which a late request that triage puts behind others is overdue, seconds."""
     max_queue_wait_s: Target = Field(default=300.0, alias="maxQueueWait")
     """Longest predicted wait, seconds; requests that would wait longer are refused."""
 

@@ -118,6 +118,7 @@ class EmulatedEngine:
                 max_batch_tokens=sizes.max_batch_tokens,
                 max_model_len=settings.max_model_len,
                 drop_late=settings.drop_late,
+                overdue_after_s=settings.overdue_after_s,
                 hidden_states_per_block=HIDDEN_PER_KV * sizes.block_size if hybrid.on else None,
             ),
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),

@@ -19,6 +19,8 @@ class EngineSettings:
     strategy: str
     slo: Slo
     drop_late: bool = False
+    overdue_after_s: float | None = None
+    """Time after which a late request is overdue, seconds, as ``InstanceConfig``."""
     max_queue_wait_s: float = 300.0
     """Longest predicted wait, seconds; ingresses refuse requests that would wait longer."""
     emulated: bool = False

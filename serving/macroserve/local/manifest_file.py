@@ -236,6 +236,7 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
         strategy=manifest.strategy.name,
         slo=manifest.slo,
         drop_late=manifest.spec.scheduling.drop_late,
+        overdue_after_s=manifest.spec.scheduling.overdue_after_s,
         max_queue_wait_s=manifest.spec.scheduling.max_queue_wait_s,
         emulated=engine.type == "Emulated",
         tensor_parallel=engine.tensor_parallel,

@@ -140,6 +140,7 @@ class ClusterSpec:
         chunk_tokens: int = CHUNK_TOKENS,
         late_value: float = 0.0,
         drop_late: bool = False,
+        overdue_after_s: float | None = None,
         seed: int = 0,
     ) -> InstanceSpec:
         """Return the spec of the instances. Their schedulers begin with a guess of how long batches
@@ -165,6 +166,7 @@ class ClusterSpec:
             hidden_states_per_block=self.block_size * self.shape.kv_size // self.shape.hidden_size,
             late_value=late_value,
             drop_late=drop_late,
+            overdue_after_s=overdue_after_s,
         )
         step_time = StepTime(self.shape, self.device, self.link, self.host)
         pipeline = None
@@ -201,6 +203,7 @@ class Scenario:
     chunk_tokens: int = CHUNK_TOKENS
     late_value: float = 0.0
     drop_late: bool = False
+    overdue_after_s: float | None = None
     bounds: Bounds | None = None
     routing: Routing = Routing.OWN
 
@@ -226,6 +229,7 @@ class Scenario:
             chunk_tokens=self.chunk_tokens,
             late_value=self.late_value,
             drop_late=self.drop_late,
+            overdue_after_s=self.overdue_after_s,
             seed=seed,
         )
         if any(arrival.block_ids for arrival in arrivals):

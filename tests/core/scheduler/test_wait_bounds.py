@@ -146,6 +146,28 @@ def test_long_request_behind_shorter_ones_is_served(make_scheduler, make_executo
     assert num_short > 50, "many passed it"
 
 
+def test_overdue_request_under_a_flood_gets_half_of_the_prefill(
+    make_scheduler, make_executor, make_request
+):
+    """An overdue request has its first token soon; before, a fiftieth of the prefill is its own."""
+    slo = Slo(0.3, 0.1)
+    seen_s = {}
+    for overdue_after_s in (None, 5.0, 1.0):
+        scheduler = make_scheduler(
+            "unified",
+            slo=slo,
+            num_blocks=4000,
+            max_num_seqs=256,
+            overdue_after_s=overdue_after_s,
+        )
+        executor = make_executor(scheduler, {"big": 2})
+        executor.add(make_request("big", 0.0, 1500, 2, slo))
+        flood(executor, make_request, slo, until_s=20.0)
+        seen_s[overdue_after_s] = executor.first_token_s["big"]
+    assert 5.0 < seen_s[5.0] < 7.0 < seen_s[None]
+    assert 1.0 < seen_s[1.0] < 3.0
+
+
 def test_late_prompt_that_has_begun_is_served(make_scheduler, make_executor, make_request):
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
@@ -184,7 +206,7 @@ def test_late_request_without_promised_tokens_waits(
 ):
     """The flood is the same as above, without tokens for late requests, so the test above has a
     cause."""
-    monkeypatch.setattr("macroserve.core.scheduler.waiting.LATE_SHARE", 0.0)
+    monkeypatch.setattr("macroserve.core.scheduler.late_credit.LATE_SHARE", 0.0)
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
     executor = make_executor(scheduler, {"big": 2})

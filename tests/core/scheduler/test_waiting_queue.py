@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.waiting import LATE_SHARE, WaitingQueue
+from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.strategy import Ordering
 
 
@@ -81,14 +81,3 @@ def test_response_ratio_order_starts_with_the_longest_wait_per_cost(make_sequenc
     assert ordered == ["silent", "short", "patient", "costly", "long"]
     assert names(queue.by_response_ratio(1e6))[0] == "silent", "and a long wait outweighs all"
     assert len(queue) == 5
-
-
-def test_late_requests_earn_a_share_of_other_prefills():
-    queue = WaitingQueue(Ordering.EDF)
-    tokens = round(100 / LATE_SHARE)
-    queue.promise(tokens, 0)
-    assert queue.promised_tokens == pytest.approx(100)
-    queue.promise(tokens, 60)
-    assert queue.promised_tokens == pytest.approx(140)
-    queue.promise(0, 500)
-    assert queue.promised_tokens == 0, "what they got beyond it is no debt"

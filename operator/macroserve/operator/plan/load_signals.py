@@ -84,6 +84,7 @@ def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
         max_batch_tokens=sizes.max_batch_tokens,
         max_model_len=manifest.spec.model.max_model_len,
         drop_late=manifest.spec.scheduling.drop_late,
+        overdue_after_s=manifest.spec.scheduling.overdue_after_s,
     )
     latency = FixedLatencyModel(load.model, load.device, load.coefficients)
     return InstanceModel(

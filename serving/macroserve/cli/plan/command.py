@@ -77,6 +77,7 @@ def plan(
             wanted.strategy,
             wanted.slo,
             drop_late=wanted.spec.scheduling.drop_late,
+            overdue_after_s=wanted.spec.scheduling.overdue_after_s,
         )
         need = Need(asked.arrivals, wanted.spec.slo.attainment, devices, per_node)
         out.mkdir(parents=True, exist_ok=True)

@@ -65,6 +65,7 @@ def simulate(
             wanted.slo,
             high_priority_ratio=wanted.desired_fleet().high_priority_ratio,
             drop_late=wanted.spec.scheduling.drop_late,
+            overdue_after_s=wanted.spec.scheduling.overdue_after_s,
             bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
         )
         recorded = None if trace_out is None else Trace()

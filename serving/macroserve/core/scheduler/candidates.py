@@ -125,7 +125,7 @@ class Candidates:
         4. Where there is room, deferred and late requests.
 
         So each late request is served before 1 / LATE_SHARE times its tokens, and those of the
-        late ones ahead of it, have been prefilled.
+        late ones ahead of it, have been prefilled; sooner once one is overdue (``late_credit``).
         """
         now, waiting = self._inputs.now, self._inputs.waiting
         num_late = waiting.num_due_before(now)

@@ -45,6 +45,9 @@ class InstanceConfig:
     """Slots of the KV cache that a request needs beyond its tokens, for drafted ones."""
     drop_late: bool = False
     """Whether waiting requests past their TTFT target are handed back (Ascendra, section 6.3)."""
+    overdue_after_s: float | None = None
+    """Time since its arrival after which a late request that triage puts behind others is overdue,
+    see ``late_credit``; None: never."""
     chunk_tokens: int = CHUNK_TOKENS
     """Sarathi's token budget for one batch."""
     offload_threshold_s: float = 0.1

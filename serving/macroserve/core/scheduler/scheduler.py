@@ -293,7 +293,8 @@ class InstanceScheduler:
             self.running.resume(seq, num_blocks, lender)
         if plan.picks:
             self._prefilled_s = now
-            credit_late_requests(self.waiting, self.running, plan.picks, now)
+            overdue_after_s = self.config.overdue_after_s
+            credit_late_requests(self.waiting, self.running, plan.picks, now, overdue_after_s)
 
     def _enter(self, batch: Batch, inputs: IterationInputs, plan: Plan) -> None:
         """Update the phase, and the prefills' share of time while prompts wait for time, not for

@@ -8,9 +8,6 @@ from heapq import heapify, heappop
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.strategy import Ordering
 
-LATE_SHARE = 0.02
-"""Share of the tokens prefilled while late requests wait that is reserved for them."""
-
 
 class SortedRequests:
     """The collection sorts sequences by a key; among equal keys, the earlier added comes first.
@@ -120,12 +117,6 @@ class WaitingQueue:
         found = self.resumed.seqs[start : start + most]
         first = max(0, start - num_resumed)
         return found + self.by_arrival.seqs[first : first + most - len(found)]
-
-    def promise(self, num_tokens: int, num_late_tokens: int) -> None:
-        """Credit late requests with LATE_SHARE of ``num_tokens``, less ``num_late_tokens`` already
-        prefilled."""
-        earned = LATE_SHARE * num_tokens - num_late_tokens
-        self.promised_tokens = max(0.0, self.promised_tokens + earned)
 
     def oldest(self) -> Sequence | None:
         """Return the request that arrived first."""

@@ -92,6 +92,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
                 "pool": pool.value,
                 "slo": asdict(settings.slo),
                 "drop_late": settings.drop_late,
+                "overdue_after_s": settings.overdue_after_s,
                 "status_path": status_path,
             }
         },

@@ -115,6 +115,7 @@ class MacroserveScheduler(AsyncScheduler):
                 num_drafts=self.num_spec_tokens,
                 num_draft_slots=self._num_draft_slots(),
                 drop_late=options["drop_late"],
+                overdue_after_s=options["overdue_after_s"],
                 hidden_states_per_block=self._hybrid_blocks
                 and self._hybrid_blocks.hidden_states_per_block,
                 max_adapters=self.lora_config and self.lora_config.max_loras,
