@@ -46,7 +46,7 @@ from macroserve.engine.tokens import (
     TokenStreamer,
     TopLogprob,
 )
-from macroserve.engine.vllm import images
+from macroserve.engine.vllm import chunks, images
 from macroserve.engine.vllm.features import MAX_FEATURES_BYTES, MAX_HELD_BYTES, encode_features
 from macroserve.engine.vllm.grammar import CheckedInputProcessor, GrammarChecks
 from macroserve.engine.vllm.prompt_logprobs import check_prompt_logprobs, unpacked
@@ -92,6 +92,7 @@ class RemoteLLM(AsyncLLM):
         self.log_requests = self.log_stats = False
         bound_rendering()
         images.install()
+        chunks.install()
         self.renderer = renderer_from_config(config)
         self.input_processor = CheckedInputProcessor(config, self.renderer)
         self.output_processor = TextProcessor(self.renderer.tokenizer, log_stats=False)
