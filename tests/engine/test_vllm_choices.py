@@ -131,6 +131,28 @@ async def test_request_that_has_reasoned_reaches_the_engine_so(
     assert seen["reasoning_ended"] is True
 
 
+class FailingReader(QueueReader):
+    """The reader fails at each choice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[str] = []
+
+    def put(self, choice: Choice) -> None:
+        raise ValueError("no room")
+
+    def fail(self, message: str) -> None:
+        self.failures.append(message)
+
+
+async def test_request_whose_reader_fails_ends_no_other_one(started: Started) -> None:
+    engine, _ = started
+    await engine.submit(body("failing"), failing := FailingReader())
+    await engine.submit(body("beside"), reader := QueueReader())
+    assert (await reader.rest())[-1].finish_reason == "length"
+    assert "no room" in failing.failures
+
+
 async def test_request_whose_reader_leaves_ends(started: Started) -> None:
     engine, _ = started
     leave = await engine.submit(body("closed", max_tokens=900), reader := QueueReader())

@@ -23,9 +23,10 @@ from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.utils.collection_utils import as_list
+from vllm.v1.engine import FinishReason
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.logprobs import LogprobsProcessor
-from vllm.v1.engine.output_processor import RequestOutputCollector
+from vllm.v1.engine.output_processor import RequestOutputCollector, RequestState
 from vllm.v1.outputs import LogprobsTensors
 
 from macroserve.engine.engine import Leave
@@ -67,7 +68,9 @@ class ServingChoices(ServingTokens):
         error."""
         try:
             seen = await _seen(body)
-            request = GenerateRequest.model_validate({**body, "features": None, "stream": True})
+            request: GenerateRequest = GenerateRequest.model_validate(
+                {**body, "features": None, "stream": True}
+            )
             found: Any = await self.serve_tokens(request)
             if isinstance(found, ErrorResponse):
                 raise RefusedError(found.error.code, found.error.message)
@@ -77,13 +80,10 @@ class ServingChoices(ServingTokens):
             raise RefusedError(400, _problem(error)) from error
         except VLLMValidationError as error:
             raise RefusedError(400, str(error)) from error
-        passing = _Passing(collector.request_id, reader, self._choice_of(request))
+        queue = _ReaderQueue(collector.request_id, reader, request.sampling_params.logprobs)
         if state := self._llm.output_processor.request_states.get(collector.request_id):
-            state.queue = passing
-            processor: LogprobsProcessor | None = state.logprobs_processor
-            # They go on as they are.
-            setattr(processor, "_update_prompt_logprobs", passing.keep)  # noqa: B010
-        passing.put_earlier(collector)
+            _ReaderState.take_over(state, queue)
+        queue.put_earlier(collector)
 
         async def leave() -> None:
             await self._llm.abort(collector.request_id, internal=True)
@@ -95,24 +95,6 @@ class ServingChoices(ServingTokens):
     ) -> "AddRequest":
         """Return what ``_Prepared`` has instead of a generator."""
         return result_generator
-
-    def _choice_of(self, request: GenerateRequest) -> Callable[[CompletionOutput, int], Choice]:
-        """Return how an output becomes a choice.
-
-        The function's second argument: prompt tokens that the prefix cache had.
-        """
-        num_logprobs = request.sampling_params.logprobs
-
-        def choice(output: CompletionOutput, num_cached: int) -> Choice:
-            return Choice(
-                as_list(output.token_ids),
-                output.finish_reason,
-                output.stop_reason,
-                None if num_logprobs is None else _logprobs(output, num_logprobs),
-                num_cached,
-            )
-
-        return choice
 
 
 AddRequest = Callable[..., Awaitable[RequestOutputCollector]]
@@ -151,18 +133,16 @@ class _Prepared:
         return getattr(self._llm, name)
 
 
-class _Passing(RequestOutputCollector):
-    """vLLM's output processor puts a request's outputs here, and they go on to its reader."""
+class _ReaderQueue(RequestOutputCollector):
+    """The queue of a request passes on to its reader.
 
-    def __init__(
-        self,
-        request_id: str,
-        reader: TokenReader,
-        choice: Callable[[CompletionOutput, int], Choice],
-    ) -> None:
+    num_logprobs: most logprobs of a token, as the request asks; None for none.
+    """
+
+    def __init__(self, request_id: str, reader: TokenReader, num_logprobs: int | None) -> None:
         super().__init__(RequestOutputKind.DELTA, request_id)
+        self.num_logprobs = num_logprobs
         self._reader = reader
-        self._choice = choice
         self._is_first = True
         self._prompt_logprobs: PromptLogprobs | None = None
 
@@ -173,37 +153,84 @@ class _Passing(RequestOutputCollector):
     def put_earlier(self, collector: RequestOutputCollector) -> None:
         """Take over what came while the request was being added."""
         try:
-            output = collector.get_nowait()
+            if (output := collector.get_nowait()) is not None:
+                self.put(output)
         except Exception as error:
             self.put(error)
-        else:
-            if output is not None:
-                self.put(output)
 
     def put(self, output: RequestOutput | PoolingRequestOutput | Exception) -> None:
+        """Take what vLLM has made itself: an error, or what came earlier. Raises GenerationError
+        where the prompt's logprobs are lost."""
+        if isinstance(output, Exception):
+            self._reader.fail(str(output) or type(output).__name__)
+            return
+        assert isinstance(output, RequestOutput), "only text generation is served"
+        if output.prompt_logprobs and len(output.prompt_logprobs) > 1:
+            raise GenerationError("the prompt's logprobs came before the request was added")
+        for each in output.outputs:
+            self.put_choice(self.choice(each), output.num_cached_tokens)
+
+    def choice(self, output: CompletionOutput) -> Choice:
+        return Choice(
+            as_list(output.token_ids),
+            output.finish_reason,
+            output.stop_reason,
+            None if self.num_logprobs is None else _logprobs(output, self.num_logprobs),
+        )
+
+    def put_choice(self, choice: Choice, num_cached: int | None) -> None:
+        """Pass on a choice. Raises GenerationError where the engine failed at the request."""
+        if choice.finish_reason == "error":
+            raise GenerationError("Internal server error")
+        if not choice.token_ids and choice.finish_reason is None:
+            return
+        if self._is_first:
+            self._is_first = False
+            choice = msgspec.structs.replace(
+                choice, num_cached=num_cached or 0, prompt_logprobs=self._prompt_logprobs
+            )
+        self._reader.put(choice)
+
+
+class _ReaderState(RequestState):
+    """The state of a request makes choices for its reader. vLLM's makes outputs, whose thirty
+    fields cost more CPU than the six of a choice."""
+
+    queue: _ReaderQueue
+
+    @classmethod
+    def take_over(cls, state: RequestState, queue: _ReaderQueue) -> None:
+        """Turn a state of vLLM's into one with a reader."""
+        state.__class__ = cls
+        state.queue = queue
+        processor: LogprobsProcessor | None = state.logprobs_processor
+        # They go on as they are.
+        setattr(processor, "_update_prompt_logprobs", queue.keep)  # noqa: B010
+
+    def make_request_output(self, *args: Any, **kwargs: Any) -> None:
+        """Pass on what vLLM's would return."""
         try:
-            if isinstance(output, Exception):
-                raise output
-            assert isinstance(output, RequestOutput), "only text generation is served"
-            self._put(output)
+            super().make_request_output(*args, **kwargs)
         except Exception as error:
             # Raised here, it would end the outputs of all requests.
-            self._reader.fail(str(error) or type(error).__name__)
+            self.queue.put(error)
 
-    def _put(self, result: RequestOutput) -> None:
-        if result.prompt_logprobs and len(result.prompt_logprobs) > 1:
-            raise GenerationError("the prompt's logprobs came before the request was added")
-        for output in result.outputs:
-            if output.finish_reason == "error":
-                raise GenerationError("Internal server error")
-            if output.token_ids or output.finish_reason is not None:
-                num_cached = (result.num_cached_tokens or 0) if self._is_first else 0
-                self._is_first = False
-                choice = self._choice(output, num_cached)
-                if logprobs := self._prompt_logprobs:
-                    self._prompt_logprobs = None
-                    choice = msgspec.structs.replace(choice, prompt_logprobs=logprobs)
-                self._reader.put(choice)
+    def _new_completion_output(  # type: ignore[override]
+        self,
+        token_ids: list[int],
+        finish_reason: FinishReason | None,
+        stop_reason: int | str | None,
+    ) -> Choice:
+        if self.queue.num_logprobs is not None:
+            output = super()._new_completion_output(token_ids, finish_reason, stop_reason)
+            return self.queue.choice(output)
+        reason = None if finish_reason is None else str(finish_reason)
+        return Choice(token_ids, reason, stop_reason)
+
+    def _new_request_output(  # type: ignore[override]
+        self, external_req_id: str, outputs: list[Choice], *args: Any, **kwargs: Any
+    ) -> None:
+        self.queue.put_choice(outputs[0], self.num_cached_tokens)
 
 
 def _logprobs(output: CompletionOutput, num_logprobs: int) -> Logprobs:
