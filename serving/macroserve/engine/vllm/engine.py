@@ -5,6 +5,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from starlette.applications import Starlette
+from vllm import envs
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.platforms import current_platform
@@ -68,6 +69,8 @@ class VllmEngine:
         await self._warm_up()
         app = await tokens_app(self._llm, self._settings)
         self._serving = ServingChoices.of(app.state)
+        # vLLM reads one for each token.
+        envs.enable_envs_cache()
         return app
 
     async def _warm_up(self) -> None:
@@ -150,6 +153,7 @@ class VllmEngine:
         return await self.llm.engine_core.call_utility_async(COMMAND, verb, argument)
 
     async def stop(self) -> None:
+        envs.disable_envs_cache()
         if self._llm is not None:
             self._llm.shutdown()
 
