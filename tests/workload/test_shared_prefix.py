@@ -28,6 +28,7 @@ def test_spec_of_the_help_is_read() -> None:
         "",
         "150",
         "groups=150",
+        "groups=150,prompts=,tokens=6000",
         "groups=150,prompts=5",
         "prompts=5,groups=150,tokens=6000",
         "groups=0,prompts=5,tokens=6000",
@@ -42,6 +43,13 @@ def test_spec_of_the_help_is_read() -> None:
 def test_spec_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         SharedPrefix.parse(text)
+
+
+def test_prompts_of_a_spec_without_their_number_never_repeat() -> None:
+    shared = SharedPrefix.parse("groups=2,tokens=100")
+    found = [arrival.block_ids for arrival in applied(shared, 50, 80)]
+    assert {group for group, _ in found} == {0, 1}
+    assert len({own for _, own in found} - {0, 1}) == 50
 
 
 def test_prompts_have_their_groups_beginning_and_own_tokens() -> None:

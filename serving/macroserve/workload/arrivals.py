@@ -6,6 +6,8 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
+from macroserve.workload.turn import Turn
+
 Lengths = Sequence[tuple[int, int]]
 """Prompt and output tokens of requests, each as likely as the others."""
 
@@ -15,7 +17,8 @@ BLOCK_TOKENS = 512
 
 
 class Arrival(NamedTuple):
-    """An arrival is one request of a load, to send to an endpoint or to simulate."""
+    """An arrival is one request of a load, to send to an endpoint or to simulate; where it has
+    turns, it is a conversation's first one."""
 
     at_s: float
     """Seconds since the start of the run, or of the trace."""
@@ -30,6 +33,50 @@ class Arrival(NamedTuple):
     prompt shares nothing."""
     block_tokens: int = BLOCK_TOKENS
     """Tokens that a block id stands for."""
+    is_open: bool = False
+    """True: the last block has no end; it goes on through prompt and response, and the turns after
+    them."""
+    turns: tuple[Turn, ...] = ()
+    """Turns that follow in the conversation."""
+
+    @property
+    def num_requests(self) -> int:
+        """Return the number of requests, with the turns that follow."""
+        return 1 + len(self.turns)
+
+    @property
+    def message_lengths(self) -> list[int]:
+        """Return the tokens of the prompt, and of the message of each turn that follows."""
+        return [self.num_prompt_tokens, *[turn.num_message_tokens for turn in self.turns]]
+
+    @property
+    def num_new_tokens(self) -> int:
+        """Return the tokens of messages and responses, with those of the turns that follow."""
+        num_output_tokens = sum([turn.num_output_tokens for turn in self.turns])
+        return sum(self.message_lengths) + self.num_output_tokens + num_output_tokens
+
+    def within(self, max_model_len: int) -> "Arrival":
+        """Return the arrival without the turns from the first on that passes a model's length."""
+        num_tokens = self.num_prompt_tokens + self.num_output_tokens
+        for index, turn in enumerate(self.turns):
+            num_tokens += turn.num_message_tokens + turn.num_output_tokens
+            if num_tokens > max_model_len:
+                return self._replace(turns=self.turns[:index])
+        return self
+
+    def next_turn(self, ended_s: float, num_context_tokens: int) -> "Arrival":
+        """Return the turn that follows first, of which there is one.
+
+        ended_s: time at which this turn's response ended.
+        num_context_tokens: tokens of this turn's prompt and response.
+        """
+        turn = self.turns[0]
+        return self._replace(
+            at_s=ended_s + turn.think_s,
+            num_prompt_tokens=num_context_tokens + turn.num_message_tokens,
+            num_output_tokens=turn.num_output_tokens,
+            turns=self.turns[1:],
+        )
 
 
 def arrivals(

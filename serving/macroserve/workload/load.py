@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, takewhile
 from typing import Protocol, Self
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from macroserve.workload.arrivals import Arrival, arrivals, gamma_gaps
 from macroserve.workload.lengths import LengthDistribution
+from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.shared_prefix import SharedPrefix
 from macroserve.workload.trace import Trace
 
@@ -20,6 +22,7 @@ class LoadLimits:
 
     duration_s: float = math.inf
     num_requests: int | None = None
+    """Maximum number of requests; of conversations, where arrivals begin them."""
     length_scale: float = 1.0
     max_prompt_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -32,13 +35,26 @@ class LoadLimits:
                 raise ValueError("a run has at least one request, of one token in and one out")
 
     def applied(self, arrival: Arrival) -> Arrival:
-        """Return the arrival with its lengths scaled and capped, and its blocks scaled."""
-        prompt = _limited(arrival.num_prompt_tokens, self.length_scale, self.max_prompt_tokens)
-        output = _limited(arrival.num_output_tokens, self.length_scale, self.max_output_tokens)
-        block = _limited(arrival.block_tokens, self.length_scale, None)
+        """Return the arrival with all lengths scaled and capped, and its blocks scaled."""
+        turns = [
+            turn._replace(
+                num_message_tokens=self._prompt(turn.num_message_tokens),
+                num_output_tokens=self._output(turn.num_output_tokens),
+            )
+            for turn in arrival.turns
+        ]
         return arrival._replace(
-            num_prompt_tokens=prompt, num_output_tokens=output, block_tokens=block
+            num_prompt_tokens=self._prompt(arrival.num_prompt_tokens),
+            num_output_tokens=self._output(arrival.num_output_tokens),
+            block_tokens=_limited(arrival.block_tokens, self.length_scale, None),
+            turns=tuple(turns),
         )
+
+    def _prompt(self, num_tokens: int) -> int:
+        return _limited(num_tokens, self.length_scale, self.max_prompt_tokens)
+
+    def _output(self, num_tokens: int) -> int:
+        return _limited(num_tokens, self.length_scale, self.max_output_tokens)
 
 
 class Load(Protocol):
@@ -80,12 +96,19 @@ class SyntheticLoad:
     output_lengths: LengthDistribution
     shared: SharedPrefix | None = None
     """Beginnings that prompts share."""
+    multi_turn: MultiTurn | None = None
+    """Conversations that the requests begin."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < math.inf:
             raise ValueError(f"the rate must be positive, got {self.rate}")
         if self.cv != 0 and not 0.001 <= self.cv <= 1000:
             raise ValueError(f"the CV of the arrivals must be 0, or 0.001 to 1000, got {self.cv}")
+        if self.multi_turn and self.shared and self.shared.num_prompts is not None:
+            raise ValueError(
+                "conversations share the beginnings of groups alone: leave prompts out of "
+                "--shared-prefix"
+            )
 
     @property
     def intensity(self) -> float:
@@ -93,7 +116,7 @@ class SyntheticLoad:
 
     @property
     def unit(self) -> str:
-        return "req/s"
+        return "conversations/s" if self.multi_turn else "req/s"
 
     def at(self, intensity: float) -> Self:
         return replace(self, rate=intensity)
@@ -104,12 +127,18 @@ class SyntheticLoad:
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         # A stream of its own for each quantity: another rate or another length distribution
         # leaves the other draws as they were.
-        gaps, prompts, outputs, shared = np.random.default_rng(seed).spawn(4)
+        gaps, prompts, outputs, shared, thinks, *further = np.random.default_rng(seed).spawn(7)
         drawn = arrivals(
-            gamma_gaps(self.rate, self.cv, gaps.gamma),
-            lambda: (self.prompt_lengths.draw(prompts), self.output_lengths.draw(outputs)),
+            gamma_gaps(self.rate, self.cv, gaps.gamma), partial(self._lengths, prompts, outputs)
         )
+        if self.multi_turn:
+            drawn = self.multi_turn.applied(drawn, partial(self._lengths, *further), thinks)
         return self.shared.applied(drawn, shared) if self.shared else drawn
+
+    def _lengths(
+        self, prompts: np.random.Generator, outputs: np.random.Generator
+    ) -> tuple[int, int]:
+        return self.prompt_lengths.draw(prompts), self.output_lengths.draw(outputs)
 
 
 @dataclass(frozen=True, slots=True)

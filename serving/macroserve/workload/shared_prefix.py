@@ -10,7 +10,7 @@ import numpy as np
 from macroserve.workload.arrivals import Arrival
 
 SYNTAX = "groups=150,prompts=5,tokens=6000"
-_FIELDS = re.compile(r"groups=(\d+),prompts=(\d+),tokens=(\d+)")
+_FIELDS = re.compile(r"groups=(\d+),(?:prompts=(\d+),)?tokens=(\d+)")
 MAX_PROMPTS = 10**9
 """Maximum of different prompts; more never repeat."""
 
@@ -25,15 +25,16 @@ class SharedPrefix:
     """
 
     num_groups: int
-    num_prompts: int
-    """Number of a group's prompts."""
+    num_prompts: int | None
+    """Number of a group's prompts; None: no prompt comes twice."""
     num_tokens: int
     """Tokens of the beginning."""
 
     def __post_init__(self) -> None:
-        if min(self.num_groups, self.num_prompts, self.num_tokens) < 1:
+        num_prompts = 1 if self.num_prompts is None else self.num_prompts
+        if min(self.num_groups, num_prompts, self.num_tokens) < 1:
             raise ValueError("groups, prompts and tokens are at least 1")
-        if self.num_groups * self.num_prompts > MAX_PROMPTS:
+        if self.num_groups * num_prompts > MAX_PROMPTS:
             raise ValueError(f"groups times prompts is at most {MAX_PROMPTS:,}")
 
     @classmethod
@@ -41,16 +42,21 @@ class SharedPrefix:
         """Return what a text like ``SYNTAX`` says. Raises ValueError for another text."""
         if not (found := _FIELDS.fullmatch(text)):
             raise ValueError(f"expected {SYNTAX}, got {text!r}")
-        return cls(*map(int, found.groups()))
+        groups, prompts, tokens = found.groups()
+        return cls(int(groups), None if prompts is None else int(prompts), int(tokens))
 
     def applied(self, arrivals: Iterator[Arrival], rng: np.random.Generator) -> Iterator[Arrival]:
         """Yield the arrivals with a group's beginning before each prompt."""
-        for arrival in arrivals:
-            prompt = int(rng.integers(self.num_groups * self.num_prompts))
+        for number, arrival in enumerate(arrivals):
+            if self.num_prompts is None:
+                group, own = int(rng.integers(self.num_groups)), self.num_groups + number
+            else:
+                prompt = int(rng.integers(self.num_groups * self.num_prompts))
+                group, own = prompt // self.num_prompts, self.num_groups + prompt
             # Blocks are as long as the beginning, and what follows it takes one or more.
             num_own = -(-arrival.num_prompt_tokens // self.num_tokens)
             yield arrival._replace(
                 num_prompt_tokens=self.num_tokens + arrival.num_prompt_tokens,
-                block_ids=(prompt // self.num_prompts, *[self.num_groups + prompt] * num_own),
+                block_ids=(group, *[own] * num_own),
                 block_tokens=self.num_tokens,
             )
