@@ -24,7 +24,8 @@ class Requests(NamedTuple):
         cut = [
             each for each in counted if each.num_prompt_tokens < max_model_len < _num_tokens(each)
         ]
-        return Beyond(len(counted), len(too_long), len(cut), max_model_len)
+        shortened = [each for each in counted if each.within(max_model_len) is not each]
+        return Beyond(len(counted), len(too_long), len(cut), len(shortened), max_model_len)
 
     def that_fit(self, max_model_len: int) -> "Requests":
         """Return the requests that the endpoint takes; raise ValueError when it takes none."""
@@ -34,8 +35,17 @@ class Requests(NamedTuple):
                 "every prompt is longer than spec.model.maxModelLen, "
                 f"{max_model_len:,} tokens, allows"
             )
-        arrivals = [each for each, keep in zip(self.arrivals, kept, strict=True) if keep]
+        arrivals = [
+            each.within(max_model_len)
+            for each, keep in zip(self.arrivals, kept, strict=True)
+            if keep
+        ]
         return Requests(arrivals, sum(kept[: self.num_before]), self.num_skipped)
+
+    @property
+    def num_requests(self) -> int:
+        """Return the number of all requests, with all turns of conversations."""
+        return sum(each.num_requests for each in self.arrivals)
 
     @property
     def duration_s(self) -> float:
@@ -44,14 +54,16 @@ class Requests(NamedTuple):
 
 
 class Beyond(NamedTuple):
-    """The requests that are longer than the model takes."""
+    """The arrivals that are longer than the model takes."""
 
     num_requests: int
-    """Number of all requests."""
+    """Number of all arrivals."""
     num_refused: int
     """Requests whose prompt leaves no room for an output token."""
     num_cut: int
     """Requests whose output ends early."""
+    num_shortened: int
+    """Conversations that end early."""
     max_model_len: int
 
     def sentences(self) -> list[str]:
@@ -67,6 +79,11 @@ class Beyond(NamedTuple):
             found.append(
                 f"{self.num_cut:,} of {self.num_requests:,} responses are longer than {model} "
                 "leaves: they end there"
+            )
+        if self.num_shortened:
+            found.append(
+                f"{self.num_shortened:,} of {self.num_requests:,} conversations end before a turn "
+                f"that would not fit {model}"
             )
         return found
 

@@ -15,6 +15,7 @@ class SimRequest:
 
     block_ids: ids of its prompt's blocks in the load; see ``Arrival``.
     block_tokens: tokens of each of these blocks.
+    is_open: whether the last block has no end, as in a conversation; see ``Arrival``.
     decoding_s: time at which its first decode began.
     gaps_s: gaps between its tokens, until it is judged.
     as_of_step: step up to which the request's tokens were counted; kept by ``DecodingBatch``.
@@ -29,6 +30,7 @@ class SimRequest:
         "first_s",
         "gaps_s",
         "is_hidden",
+        "is_open",
         "last_s",
         "last_step",
         "num_computed",
@@ -43,10 +45,12 @@ class SimRequest:
         num_output: int,
         block_ids: tuple[int, ...] = (),
         block_tokens: int = BLOCK_TOKENS,
+        is_open: bool = False,
     ) -> None:
         self.request = request
         self.block_ids = block_ids
         self.block_tokens = block_tokens
+        self.is_open = is_open
         self.num_output = num_output
         self.num_computed = 0
         self.num_emitted = 0

@@ -153,7 +153,11 @@ class SimulatedInstance:
         if self._cache is not None:
             num_tokens = request.num_prompt_tokens
             hashes = block_hashes(
-                num_tokens, record.block_ids, record.block_tokens, self._block_size
+                num_tokens + record.num_output if record.is_open else num_tokens,
+                record.block_ids,
+                record.block_tokens,
+                self._block_size,
+                record.is_open,
             )
             self._cache.add(request.request_id, num_tokens, hashes)
         refusal = self.policy.add_request(request, now)
@@ -290,6 +294,10 @@ class SimulatedInstance:
             computed = self._records[prefill.request_id].num_computed
             self._cache.compute(prefill.request_id, computed)
         for request_id in ended:
+            record = self._records[request_id]
+            if record.is_open:
+                # Of its last token, keys and values were never computed.
+                self._cache.compute(request_id, record.num_tokens - 1)
             self._cache.remove(request_id)
 
     def _preempt(self, request_id: str) -> None:

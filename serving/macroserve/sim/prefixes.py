@@ -7,23 +7,30 @@ from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
 
 
 def block_hashes(
-    num_tokens: int, block_ids: tuple[int, ...], block_tokens: int, block_size: int
+    num_tokens: int,
+    block_ids: tuple[int, ...],
+    block_tokens: int,
+    block_size: int,
+    is_open: bool = False,
 ) -> list[int]:
-    """Return the hashes of a prompt's full cache blocks that lie in the blocks of a load.
+    """Return the hashes of the full cache blocks that lie in the blocks of a load.
 
-    They follow the prompt alone: no load tells which prompts repeat a response.
-
+    num_tokens: tokens of a prompt; in a conversation, of prompt and response, which the next turn
+        repeats. Other loads do not tell which prompts repeat a response.
     block_tokens: tokens of the load's blocks.
     block_size: tokens of the cache's blocks.
+    is_open: whether the last of the load's blocks has no end.
     """
-    num_shared = min(num_tokens, len(block_ids) * block_tokens)
+    num_shared = num_tokens if is_open else min(num_tokens, len(block_ids) * block_tokens)
     ends = range(block_size, num_shared + 1, block_size)
     return _hashes(ends, block_ids, block_tokens)
 
 
-def prefix_keys(num_tokens: int, block_ids: tuple[int, ...], block_tokens: int) -> tuple[int, ...]:
+def prefix_keys(
+    num_tokens: int, block_ids: tuple[int, ...], block_tokens: int, is_open: bool = False
+) -> tuple[int, ...]:
     """Return the keys of a prompt's beginnings that lie in the load's blocks, for routing."""
-    num_shared = min(num_tokens, len(block_ids) * block_tokens + 1)
+    num_shared = num_tokens if is_open else min(num_tokens, len(block_ids) * block_tokens + 1)
     return tuple(_hashes(BOUNDARIES[: num_keys(num_shared)], block_ids, block_tokens))
 
 
@@ -32,4 +39,5 @@ def _hashes(ends: Iterable[int], block_ids: tuple[int, ...], block_tokens: int) 
     chain = list(
         accumulate(block_ids, lambda so_far, block_id: hash((so_far, block_id)), initial=0)
     )
-    return [hash((chain[-(-end // block_tokens)], end)) for end in ends]
+    last = len(block_ids)
+    return [hash((chain[min(-(-end // block_tokens), last)], end)) for end in ends]

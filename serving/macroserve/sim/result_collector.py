@@ -28,6 +28,7 @@ class ResultCollector:
         self._num = num_requests
         self._slo_rule = slo_rule
         self._stop = stop
+        self._num_unsent = 0
         self._normalized_s = 0.0
         self._coming: set[str] = set()
         self._open: set[str] = set()
@@ -49,7 +50,13 @@ class ResultCollector:
     @property
     def outcome(self) -> RunResult:
         num_known = self._num_attained + self._num_missed
-        return RunResult(num_known, self._num_attained, self.is_complete, tuple(self._results))
+        return RunResult(
+            num_known,
+            self._num_attained,
+            self.is_complete,
+            tuple(self._results),
+            num_unsent=self._num_unsent,
+        )
 
     def expect(self, record: SimRequest) -> None:
         """Expect a result of a request that has arrived; called in the order of deadlines."""
@@ -66,6 +73,11 @@ class ResultCollector:
     def refused(self, record: SimRequest, now: float) -> None:
         self._decide(record, False)
         self._note(record, now, attained=False, refused=True)
+
+    def give_up(self, num_turns: int) -> None:
+        """Expect no longer the turns of a conversation that has ended early."""
+        self._num -= num_turns
+        self._num_unsent += num_turns
 
     def pass_time(self, now: float) -> None:
         """Count the requests as missed that are due before ``now`` and have no token yet."""

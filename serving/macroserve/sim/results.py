@@ -73,6 +73,8 @@ class RunResult:
     end."""
     prefix_cache_hit_ratio: float = 0.0
     """Share of the prompt tokens begun that the prefix caches had; warm-up included."""
+    num_unsent: int = 0
+    """Turns that were not sent, as one before them in their conversation was refused."""
 
     @property
     def attainment(self) -> float:

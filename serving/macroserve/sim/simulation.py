@@ -33,7 +33,21 @@ class StepEnded(NamedTuple):
     batch: ActiveBatch
 
 
-Event = StepEnded | KvArrived | GrowthDue
+class ArrivalDue(NamedTuple):
+    """The event that a request arrives: one of the load, or a later turn of its conversation.
+
+    number: Number of the load's arrival.
+    turn: Number of the turn; 0 is the load's arrival itself.
+    counts: Whether the result counts.
+    """
+
+    arrival: Arrival
+    number: int
+    turn: int
+    counts: bool
+
+
+Event = StepEnded | KvArrived | GrowthDue | ArrivalDue
 
 
 class Simulation:
@@ -65,6 +79,10 @@ class Simulation:
         self._lengths = LengthPredictor()
         self._events: EventQueue[Event] = EventQueue()
         self._results = ResultCollector(0)
+        self._kv_uses: list[float] | None = None
+        """Use of the caches as each request arrived, where it is sampled."""
+        self._conversations: dict[str, ArrivalDue] = {}
+        """Requests under way that another turn follows, by their ids."""
         if growth is not None:
             self._events.put(growth.interval_s, GrowthDue())
 
@@ -81,28 +99,20 @@ class Simulation:
 
         The run ends as ``stop`` says, or after ``max_iterations`` of the instances together.
         """
-        self._results = ResultCollector(len(arrivals) - num_before, slo_rule, stop)
+        arrivals = [arrival.within(self._config.max_model_len) for arrival in arrivals]
+        num_counted = sum([arrival.num_requests for arrival in arrivals[num_before:]])
+        self._results = ResultCollector(num_counted, slo_rule, stop)
         self._max_iterations = max_iterations or sys.maxsize
-        kv_uses: list[float] = []
+        self._kv_uses = [] if stop.to_the_end else None
         for index, arrival in enumerate(arrivals):
             self._run_until(arrival.at_s)
             if self._is_over:
                 break
-            request = self._request(index, arrival)
-            if index >= num_before:
-                self._results.expect(request)
-            if request.request.num_prompt_tokens < self._config.max_model_len:
-                self._place(request, arrival.at_s)
-            else:  # The endpoint refuses a prompt that leaves no room for a token.
-                self._refuse(request, arrival.at_s)
-            if index >= num_before and stop.to_the_end:
-                # Poisson arrivals see time averages.
-                instances = self.router.instances.values()
-                kv_uses.append(fmean(instance.kv_use for instance in instances))
+            self._arrive(ArrivalDue(arrival, index, 0, index >= num_before))
         self._run_until(inf)
         return replace(
             self._results.outcome,
-            kv_use=fmean(kv_uses) if kv_uses else 0.0,
+            kv_use=fmean(self._kv_uses) if self._kv_uses else 0.0,
             prefix_cache_hit_ratio=self.router.prefix_cache_hit_ratio,
         )
 
@@ -120,15 +130,33 @@ class Simulation:
                     self._advance(event.instance, now)
             elif isinstance(event, KvArrived):
                 self._receive(event, now)
+            elif isinstance(event, ArrivalDue):
+                self._arrive(event)
             else:
                 self._read(now)
 
-    def _request(self, index: int, arrival: Arrival) -> SimRequest:
-        """Return the request of an arrival. A response ends at the model's maximum length, as at
-        the endpoint."""
+    def _arrive(self, due: ArrivalDue) -> None:
+        now, request = due.arrival.at_s, self._request(due)
+        if due.counts:
+            self._results.expect(request)
+        if due.arrival.turns:
+            self._conversations[request.request.request_id] = due
+        if request.request.num_prompt_tokens < self._config.max_model_len:
+            self._place(request, now)
+        else:  # The endpoint refuses a prompt that leaves no room for a token.
+            self._refuse(request, now)
+        if due.counts and self._kv_uses is not None:
+            # Poisson arrivals see time averages.
+            instances = self.router.instances.values()
+            self._kv_uses.append(fmean([instance.kv_use for instance in instances]))
+
+    def _request(self, due: ArrivalDue) -> SimRequest:
+        """Return the request that arrives. A response ends at the model's maximum length, as at the
+        endpoint."""
+        arrival = due.arrival
         num_left = max(1, self._config.max_model_len - arrival.num_prompt_tokens)
         request = Request(
-            f"request-{index}",
+            f"request-{due.number}" + (f".{due.turn}" if due.turn else ""),
             arrival.at_s,
             arrival.num_prompt_tokens,
             min(arrival.max_new_tokens or num_left, num_left),
@@ -136,7 +164,9 @@ class Simulation:
             expected_tokens=arrival.expected_tokens,
         )
         num_output = min(arrival.num_output_tokens, request.max_new_tokens)
-        return SimRequest(request, num_output, arrival.block_ids, arrival.block_tokens)
+        return SimRequest(
+            request, num_output, arrival.block_ids, arrival.block_tokens, arrival.is_open
+        )
 
     def _place(
         self,
@@ -156,7 +186,9 @@ class Simulation:
             self._lengths.predict(known),
             offloaded,
             exclude,
-            prefix=prefix_keys(known.num_prompt_tokens, request.block_ids, request.block_tokens),
+            prefix=prefix_keys(
+                known.num_prompt_tokens, request.block_ids, request.block_tokens, request.is_open
+            ),
         )
         name = self.router.assign(route, now)
         if name is None:
@@ -172,8 +204,20 @@ class Simulation:
 
     def _refuse(self, request: SimRequest, now: float) -> None:
         self._results.refused(request, now)
+        due = self._conversations.pop(request.request.request_id, None)
+        if due is not None and due.counts:  # Without a response, a user does not go on.
+            self._results.give_up(len(due.arrival.turns))
         if self._trace is not None:
             self._trace.refused(request, now)
+
+    def _end(self, request: SimRequest) -> None:
+        self._lengths.observe(request.request, request.num_emitted)
+        self._results.ended(request)
+        due = self._conversations.pop(request.request.request_id, None)
+        if due is not None:
+            arrival = due.arrival.next_turn(request.last_s, request.num_tokens)
+            following = ArrivalDue(arrival, due.number, due.turn + 1, due.counts)
+            self._events.put(arrival.at_s, following)
 
     def _go_on(self, instance: SimulatedInstance, now: float) -> None:
         """Begin a batch with the new requests now, or when the present step has ended."""
@@ -191,8 +235,7 @@ class Simulation:
         if outcome is None:
             return
         for request in outcome.finished:
-            self._lengths.observe(request.request, request.num_emitted)
-            self._results.ended(request)
+            self._end(request)
         if self._trace is not None:
             self._trace.stepped(instance.name, outcome)
         self.router.report(instance, outcome.end_s)

@@ -93,7 +93,7 @@ def plan(
         typer.echo(f"{sentence}.", err=True)
     if beyond.num_refused:
         typer.echo("The plan is for the other requests.", err=True)
-    cost = report.Cost(len(asked.arrivals) / max(asked.duration_s, 1.0), price)
+    cost = report.Cost(asked.num_requests / max(asked.duration_s, 1.0), price)
     console.print(report.table(tried, chosen, cost, need.goal))
     figures = {
         "recommended": report.document(chosen, cost),

@@ -31,6 +31,8 @@ class Report:
     """Longest time to a first token or a refusal."""
     prefix_cache_hit_ratio: float
     """Share of the prompt tokens that the prefix caches had."""
+    num_unsent: int
+    """Turns that were not sent, as one before them in their conversation was refused."""
     ttft: Distribution | None
     tpot: Distribution | None
     tbt: Distribution | None
@@ -48,6 +50,7 @@ class Report:
             attainment_by_size=outcome.by_size,
             longest_wait_s=outcome.longest_wait_s,
             prefix_cache_hit_ratio=outcome.prefix_cache_hit_ratio,
+            num_unsent=outcome.num_unsent,
             ttft=Distribution.of([result.wait_s for result in served]),
             tpot=Distribution.of([result.tpot_s for result in longer]),
             tbt=Distribution.of([result.tbt_s for result in longer]),
@@ -75,6 +78,8 @@ class Report:
             by_size = ", ".join(f"{share:.1%}" for share in self.attainment_by_size)
             totals.add_row("by size", f"{by_size}, from the quarter with the fewest tokens on")
         totals.add_row("requests", f"{self.num_requests:,}, {self.num_refused:,} of them refused")
+        if self.num_unsent:
+            totals.add_row("not sent", f"{self.num_unsent:,} turns after those refused")
         totals.add_row("longest wait", seconds(self.longest_wait_s))
         totals.add_row("cache hits", f"{self.prefix_cache_hit_ratio:.1%} of the prompt tokens")
         totals.add_row("devices", f"{self.num_devices}")

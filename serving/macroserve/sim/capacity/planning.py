@@ -47,6 +47,11 @@ class Need:
     per_node: int
     """Devices per node; an instance stays within one node."""
 
+    @property
+    def num_requests(self) -> int:
+        """Return the number of requests, with all turns of conversations."""
+        return _num_requests(self.arrivals)
+
     def most_instances(self, scenario: Scenario) -> int:
         return self.num_devices // scenario.cluster.ranks
 
@@ -138,9 +143,9 @@ def busiest(arrivals: Sequence[Arrival], span_s: float) -> Sequence[Arrival]:
     on."""
     best, most, tokens, first = (0, 0), -1, 0, 0
     for last, arrival in enumerate(arrivals):
-        tokens += arrival.num_prompt_tokens + arrival.num_output_tokens
+        tokens += arrival.num_new_tokens
         while arrivals[first].at_s <= arrival.at_s - span_s:
-            tokens -= arrivals[first].num_prompt_tokens + arrivals[first].num_output_tokens
+            tokens -= arrivals[first].num_new_tokens
             first += 1
         if tokens > most:
             best, most = (first, last + 1), tokens
@@ -205,13 +210,13 @@ def _proved(
     """Return the candidate with the instances that the whole load needs, in the smallest cells."""
     pieces = in_pieces(need.arrivals, num_pieces)
     # One more for rounding.
-    most_missed = (1 - need.goal) * len(need.arrivals) + 1
+    most_missed = (1 - need.goal) * need.num_requests + 1
     for num in range(candidate.num_instances or 1, need.most_instances(candidate.scenario) + 1):
         for bound in [*[size for size in CELL_SIZES if size < num], num]:
             tried = _with_cells(candidate.scenario, num, bound)
             outcomes = list(run(partial(piece_served, tried, most_missed), pieces))
             num_attained = sum(outcome.attained for outcome in outcomes)
-            attainment = num_attained / len(need.arrivals)
+            attainment = num_attained / need.num_requests
             if attainment >= need.goal:
                 return replace(
                     candidate, num_instances=num, upper_bound=bound, attainment=attainment
@@ -241,8 +246,12 @@ def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
 
 def piece_served(scenario: Scenario, most_missed: float, piece: Piece) -> RunResult:
     """Serve a piece until more of its requests have missed than may miss in all pieces together."""
-    goal = 1 - most_missed / (len(piece.arrivals) - piece.num_before)
+    goal = 1 - most_missed / _num_requests(piece.arrivals[piece.num_before :])
     return scenario.serve(piece.arrivals, num_before=piece.num_before, stop=StopRule(goal=goal))
+
+
+def _num_requests(arrivals: Sequence[Arrival]) -> int:
+    return sum(arrival.num_requests for arrival in arrivals)
 
 
 def _attainment(scenario: Scenario, need: Need, num_instances: int) -> float:
@@ -275,7 +284,9 @@ def _why_infeasible(scenarios: Sequence[Scenario], need: Need) -> str | None:
         cluster = scenario.cluster
         step = StepTime(cluster.shape, cluster.device, cluster.link, cluster.host)
         if step.seconds((), 1, 1) <= pace_s:
-            lengths = sorted(arrival.num_prompt_tokens for arrival in need.arrivals)
+            lengths = sorted(
+                length for arrival in need.arrivals for length in arrival.message_lengths
+            )
             length = lengths[ceil(need.goal * len(lengths)) - 1]
             prefills_s.append(step.seconds([(length, 0)], 0, 0))
     name = scenarios[0].cluster.device.name
