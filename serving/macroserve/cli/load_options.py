@@ -1,22 +1,27 @@
 """The options that name a load, shared by ``bench serve``, ``simulate`` and ``plan``."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from macroserve.api.units import parse_seconds
 from macroserve.workload.lengths import SYNTAX, LengthDistribution, parse_lengths
 from macroserve.workload.load import Load, LoadLimits, SyntheticLoad, TraceLoad
+from macroserve.workload.multi_turn import SYNTAX as TURN_SYNTAX
+from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.shared_prefix import SYNTAX as SHARED_SYNTAX
 from macroserve.workload.shared_prefix import SharedPrefix
 from macroserve.workload.trace import TimeUnit, read_trace
 
 DEFAULT_LENGTH = "128"
+
+T = TypeVar("T")
 
 
 class Arrivals(StrEnum):
@@ -91,7 +96,17 @@ class LoadOptions:
             metavar="SPEC",
             help=f"Prompts of a synthetic load share beginnings, such as {SHARED_SYNTAX}: each of "
             "150 groups has its own of 6,000 tokens, and 5 prompts that go on from it for "
-            "--prompt-tokens more.",
+            "--prompt-tokens more; without prompts=5, each goes on differently.",
+        ),
+    ] = None
+    multi_turn: Annotated[
+        str | None,
+        _Load(
+            metavar="SPEC",
+            help=f"Each arrival of a synthetic load begins a conversation, such as {TURN_SYNTAX}: "
+            "5 requests, each after the first comes a think time (exponential, with a mean of "
+            "10 s) after the response before it has ended, with all that came before and a new "
+            "message of --prompt-tokens as its prompt.",
         ),
     ] = None
     length_scale: Annotated[
@@ -123,11 +138,18 @@ class LoadOptions:
         Raises ValueError for bad rows and for options that contradict each other.
         """
         if self.trace is not None and self.rate is None:
-            given = (self.arrivals, self.prompt_tokens, self.output_tokens, self.shared_prefix)
-            if any(given) or self.cv is not None:
+            given = (
+                self.arrivals,
+                self.cv,
+                self.prompt_tokens,
+                self.output_tokens,
+                self.shared_prefix,
+                self.multi_turn,
+            )
+            if any(option is not None for option in given):
                 raise ValueError(
-                    "--arrivals, --cv, --prompt-tokens, --output-tokens and --shared-prefix go "
-                    "with --rate: a trace has arrivals and prompts of its own"
+                    "--arrivals, --cv, --prompt-tokens, --output-tokens, --shared-prefix and "
+                    "--multi-turn go with --rate: a trace has arrivals and prompts of its own"
                 )
             read = read_trace(self.trace, self.lenient, self.trace_unit)
             return TraceLoad(read, 1.0 if self.time_scale is None else self.time_scale)
@@ -139,7 +161,8 @@ class LoadOptions:
                 _gap_cv(self.arrivals, self.cv),
                 _lengths("--prompt-tokens", self.prompt_tokens),
                 _lengths("--output-tokens", self.output_tokens),
-                _shared_prefix(self.shared_prefix),
+                _spec("--shared-prefix", self.shared_prefix, SharedPrefix.parse),
+                _spec("--multi-turn", self.multi_turn, MultiTurn.parse),
             )
         raise ValueError("give either --trace FILE or --rate R")
 
@@ -175,11 +198,11 @@ def _gap_cv(arrivals: Arrivals | None, cv: float | None) -> float:
     return 1.0
 
 
-def _shared_prefix(text: str | None) -> SharedPrefix | None:
+def _spec(option: str, text: str | None, parse: Callable[[str], T]) -> T | None:
     try:
-        return None if text is None else SharedPrefix.parse(text)
+        return None if text is None else parse(text)
     except ValueError as error:
-        raise ValueError(f"--shared-prefix: {error}") from None
+        raise ValueError(f"{option}: {error}") from None
 
 
 def _lengths(option: str, text: str | None) -> LengthDistribution:

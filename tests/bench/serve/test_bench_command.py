@@ -67,6 +67,10 @@ def trace(tmp_path: Path) -> Path:
         (("--rate", 1, "--url", "http://me:word@host"), "--url must be like"),
         (("--rate", 1, "--url", "http://host/v1?key=1"), "--url must be like"),
         (("--rate", 1, "--shared-prefix", "150"), "--shared-prefix: expected groups=150,prompts=5"),
+        (
+            ("--rate", 1, "--multi-turn", "turns=0,think=1s"),
+            "--multi-turn: a conversation has 1 to",
+        ),
         (("--rate", 1, "--json", "no/such/folder/x.json"), "--json: cannot write"),
         (("--rate", 1, "--plot", "."), "--plot: cannot write"),
     ],
@@ -88,6 +92,7 @@ def test_bench_with_bad_options_fails_with_one_sentence(
         (("--cv", 2), "a trace has arrivals and prompts of its own"),
         (("--prompt-tokens", 5), "a trace has arrivals and prompts of its own"),
         (("--shared-prefix", "groups=1,prompts=1,tokens=9"), "a trace has arrivals and prompts"),
+        (("--multi-turn", "turns=2,think=1s"), "a trace has arrivals and prompts of its own"),
         (("--time-scale", 0), "the time scale must be positive"),
         (("--goodput", 0.9, "--duration", "10s"), "only loads up to 0.9 last for a whole probe"),
         (("--goodput", 0.9), "only loads up to 0.15 last for a whole probe"),

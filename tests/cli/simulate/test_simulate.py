@@ -71,6 +71,42 @@ def test_simulate_with_shared_prefixes_reports_what_the_caches_had(run, tmp_path
     assert 0.2 < ratios[100] < 0.6 < 0.8 < ratios[3000] < 1
 
 
+def test_simulate_with_conversations_reports_all_turns_and_what_the_caches_had(run, tmp_path):
+    figures = []
+    for turns in (1, 4):
+        path = tmp_path / f"{turns}.json"
+        options = ("--duration", "20s", "--multi-turn", f"turns={turns},think=2s", "--json", path)
+        result = run(*PLACE, "--rate", 4, "--seed", 2, *options)
+        assert result.exit_code == 0, result.output
+        figures.append(json.loads(path.read_text()))
+    alone, chats = figures
+    assert chats["num_requests"] == 4 * alone["num_requests"] > 0
+    assert alone["prefix_cache_hit_ratio"] == 0 < 0.6 < chats["prefix_cache_hit_ratio"] < 0.8
+    assert chats["num_refused"] == chats["num_unsent"] == 0
+
+
+def test_simulate_of_conversations_beyond_the_model_says_that_they_end(run, tmp_path):
+    path = tmp_path / "figures.json"
+    options = ("--duration", "10s", "--multi-turn", "turns=4,think=1s", "--json", path)
+    result = run(*PLACE, "--rate", 1, "--prompt-tokens", 1800, *options)
+    assert result.exit_code == 0, result.output
+    num_chats = json.loads(path.read_text())["num_requests"] // 2
+    assert f"{num_chats} of {num_chats} conversations end before a turn" in result.output
+
+
+def test_simulate_of_refused_requests_reports_the_turns_after_them(run, manifest, tmp_path):
+    wanted = yaml.safe_load(manifest.read_text())
+    wanted["spec"] |= {"slo": {"ttft": "20ms", "tpot": "100ms"}, "scheduling": {"dropLate": True}}
+    manifest.write_text(yaml.safe_dump(wanted))
+    path = tmp_path / "figures.json"
+    options = ("--duration", "5s", "--multi-turn", "turns=3,think=1s", "--json", path)
+    result = run(*PLACE, "--rate", 20, "--prompt-tokens", 500, *options)
+    assert result.exit_code == 0, result.output
+    found = json.loads(path.read_text())
+    assert found["num_refused"] > 0 and found["num_unsent"] > 0
+    assert f"{found['num_unsent']:,} turns after those refused" in result.output
+
+
 @pytest.mark.parametrize("num_requests", [1, 3, 4])
 def test_simulate_of_few_requests_reports_their_figures(run, tmp_path, num_requests):
     trace, figures = tmp_path / "trace.csv", tmp_path / "figures.json"
@@ -132,6 +168,17 @@ def test_simulate_of_requests_beyond_the_model_refuses_and_reports_them(run, tmp
             "leave no memory for a cache on 1 x L20-48GB",
         ),
         (PLACE, "give either --trace FILE or --rate R"),
+        (
+            (*PLACE, *LOAD, "--multi-turn", "5"),
+            "--multi-turn: expected turns=5,think=10s, got '5'",
+        ),
+        (
+            (
+                *(*PLACE, *LOAD, "--multi-turn", "turns=2,think=1s"),
+                *("--shared-prefix", "groups=2,prompts=3,tokens=9"),
+            ),
+            "leave prompts out of --shared-prefix",
+        ),
         ((*PLACE, *LOAD, "--duration", "1ms"), "no request arrives within --duration"),
     ],
 )
