@@ -82,7 +82,12 @@ def serve(
             f"--num-requests; else, and for each probe of --goodput, {DEFAULT_DURATION_S:.0f}s).",
         ),
     ] = None,
-    num_requests: Annotated[int | None, _Load(metavar="N", help="Send at most N requests.")] = None,
+    num_requests: Annotated[
+        int | None,
+        _Load(
+            metavar="N", help="Send at most N requests; with --multi-turn, begin N conversations."
+        ),
+    ] = None,
     ttft: Annotated[
         str, _Target(metavar="DURATION", help="Target for the time to first token.")
     ] = "5s",
@@ -120,7 +125,8 @@ def serve(
     """Send a load to an OpenAI endpoint and report its latencies, SLO attainment and goodput.
 
     The load is a recorded trace or synthetic arrivals. Requests are sent on schedule, however many
-    responses are outstanding (open loop). Ctrl-C ends the run and reports the requests so far.
+    responses are outstanding (open loop); only the turns of a conversation wait for each other.
+    Ctrl-C ends the run and reports the requests so far.
     """
     console = Console(stderr=True)
     try:

@@ -39,13 +39,15 @@ class ScriptedEndpoint:
         return f"data: {text}\n\n".encode()
 
     @classmethod
-    def events(cls, num_prompt: int, num_output: int) -> list[bytes]:
-        """Return the events of a whole response: one per token, then the usage, then the end
-        mark."""
-        tokens = [
-            {"choices": [{"text": f" {i}", "finish_reason": "length" if i == num_output else None}]}
+    def events(cls, num_prompt: int, num_output: int, with_ids: bool = False) -> list[bytes]:
+        """Return the events of a whole response: one per token, whose id is 1000 and its number,
+        then the usage, then the end mark."""
+        choices = [
+            {"text": f" {i}", "finish_reason": "length" if i == num_output else None}
+            | ({"token_ids": [1000 + i]} if with_ids else {})
             for i in range(1, num_output + 1)
         ]
+        tokens = [{"choices": [choice]} for choice in choices]
         usage = {
             "prompt_tokens": num_prompt,
             "completion_tokens": num_output,
@@ -63,8 +65,10 @@ class ScriptedEndpoint:
 
     async def answer_fully(self, request: web.Request, body: dict) -> web.StreamResponse:
         response = await self.open_stream(request)
-        prompt = body["prompt"] if "prompt" in body else body["messages"][0]["content"].split()
-        for data in self.events(len(prompt), body["max_tokens"]):
+        said = [message["content"] for message in body.get("messages", ())]
+        prompt = body["prompt"] if "prompt" in body else " ".join(said).split()
+        with_ids = body.get("return_token_ids", False)
+        for data in self.events(len(prompt), body["max_tokens"], with_ids):
             await response.write(data)
         return response
 

@@ -165,6 +165,8 @@ def test_json_report_has_every_figure(tmp_path: Path) -> None:
     good, slow, failed, interrupted = run["requests"]
     assert good == {
         "index": 0,
+        "turn": 0,
+        "num_unsent": 0,
         "scheduled_s": 1.0,
         "sent_s": 1.001,
         "ended_s": 2.0,

@@ -94,7 +94,7 @@ async def _run_chat(
         body = encode_body(model, {"messages": messages}, turn.num_output_tokens)
         at_s = max(turn.at_s, clock() - start)
         await asyncio.sleep(start + at_s - clock())
-        meter = StreamMeter(keeps_text=True)
+        meter = StreamMeter(keeps_answer=True)
         planned = Arrival(at_s, len(turn.words.split()), turn.num_output_tokens)
         path = Endpoint.CHAT.path
         records.append(await client.exchange(path, len(records), planned, body, start, meter))

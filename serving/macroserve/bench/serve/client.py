@@ -2,7 +2,7 @@
 
 Open loop: a request leaves when the plan says, however many answers are still out, as with
 independent users. A client that waits for answers slows down with the endpoint and so hides its
-queues.
+queues. Only the turns of a conversation wait for each other.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
+from macroserve.bench.serve.conversation import Conversation
 from macroserve.bench.serve.payload import PayloadMaker
 from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.bench.serve.stream import (
@@ -70,6 +71,24 @@ class LoadClient:
 
         Raises EndpointError where the endpoint cannot be reached, refuses the key or lists none.
         """
+        status, models = await self._models()
+        if wanted:
+            return wanted
+        if not models:
+            raise EndpointError(
+                f"{self._target.url}/v1/models lists no model (HTTP {status}): name one with "
+                "--model"
+            )
+        return models[0].id
+
+    async def find_max_model_len(self, model: str) -> int | None:
+        """Return the longest context of a model in tokens, None where the endpoint does not tell
+        it, as vLLM does. Raises EndpointError as ``find_model`` does."""
+        _, models = await self._models()
+        return next((each.max_model_len for each in models if each.id == model), None)
+
+    async def _models(self) -> tuple[int, Sequence["_Model"]]:
+        """Return the status of the endpoint's list of models, and the list if it is one."""
         url = f"{self._target.url}/v1/models"
         timeout = aiohttp.ClientTimeout(total=PREFLIGHT_TIMEOUT_S)
         try:
@@ -81,14 +100,10 @@ class LoadClient:
             ) from error
         if status in (401, 403):
             raise EndpointError(f"{self._target.url} refuses the API key (HTTP {status})")
-        if wanted:
-            return wanted
         try:
-            return msgspec.json.decode(body, type=_ModelList).data[0].id
-        except (msgspec.MsgspecError, IndexError):
-            raise EndpointError(
-                f"{url} lists no model (HTTP {status}): name one with --model"
-            ) from None
+            return status, msgspec.json.decode(body, type=_ModelList).data
+        except msgspec.MsgspecError:
+            return status, ()
 
     async def run(
         self,
@@ -97,28 +112,43 @@ class LoadClient:
         stop: asyncio.Event,
         on_sent: Callable[[], None],
         on_done: Callable[[RequestRecord], None],
+        max_model_len: int | None = None,
     ) -> list[RequestRecord]:
-        """Send ``plan`` and return the records of the requests that left, in order of arrival.
+        """Send ``plan`` and return the records of the requests that left, in order of arrival, a
+        conversation's together.
 
         ``stop``, once set, keeps back what has not left and interrupts what is in flight.
+        ``max_model_len`` ends conversations.
         """
         records: list[RequestRecord] = []
         loop = asyncio.get_running_loop()
-        start = loop.time()
+        start, path = loop.time(), payloads.endpoint.path
 
-        async def send(index: int, planned: Arrival, body: bytes) -> None:
+        async def send(conversation: Conversation, body: bytes) -> None:
             on_sent()
-            record = await self.exchange(payloads.endpoint.path, index, planned, body, start)
+            planned = conversation.arrival
+            meter = StreamMeter(keeps_answer=bool(planned.turns))
+            record = conversation.take(
+                await self.exchange(path, conversation.number, planned, body, start, meter), meter
+            )
             records.append(record)
             on_done(record)
+
+        async def send_turns(conversation: Conversation, body: bytes) -> None:
+            await send(conversation, body)
+            while conversation.goes_on:
+                body = conversation.body()
+                await asyncio.sleep(start + conversation.arrival.at_s - loop.time())
+                await send(conversation, body)
 
         async def send_all() -> None:
             async with asyncio.TaskGroup() as in_flight:
                 for index, planned in enumerate(plan):
                     # Made before the wait, so that the request leaves on time.
-                    body = payloads.body(index, planned)
+                    conversation = Conversation(payloads, index, planned, max_model_len)
+                    body = conversation.body()
                     await asyncio.sleep(start + planned.at_s - loop.time())
-                    in_flight.create_task(send(index, planned, body))
+                    in_flight.create_task(send_turns(conversation, body))
 
         sending = asyncio.create_task(send_all())
         stopping = asyncio.create_task(stop.wait())
@@ -127,7 +157,7 @@ class LoadClient:
         sending.cancel()
         with suppress(asyncio.CancelledError):
             await sending
-        return sorted(records, key=lambda record: record.index)
+        return sorted(records, key=lambda record: (record.index, record.turn))
 
     async def exchange(
         self,
@@ -196,6 +226,7 @@ class LoadClient:
 
 class _Model(msgspec.Struct):
     id: str
+    max_model_len: int | None = None
 
 
 class _ModelList(msgspec.Struct):

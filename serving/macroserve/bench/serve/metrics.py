@@ -50,6 +50,7 @@ class Summary:
 
     num_sent: sum of num_succeeded, num_failed and num_interrupted.
     num_short: requests that succeeded with fewer tokens than asked for.
+    num_unsent: turns of conversations that ended early, which were not sent.
     elapsed_s: seconds from the start to the end of the last request.
     offered_rate: planned requests per second up to the last arrival that was sent.
     cached_share: share of the prompt tokens that a prefix cache had; None where the endpoint does
@@ -69,6 +70,7 @@ class Summary:
     num_failed: int
     num_interrupted: int
     num_short: int
+    num_unsent: int
     failures: tuple[FailureCount, ...]
     elapsed_s: float
     offered_rate: float
@@ -101,6 +103,7 @@ def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
         num_failed=len(counted) - len(succeeded),
         num_interrupted=len(records) - len(counted),
         num_short=sum(r.num_tokens < r.num_planned_tokens for r in succeeded),
+        num_unsent=sum(r.num_unsent for r in records),
         failures=_failures(counted),
         elapsed_s=elapsed_s,
         offered_rate=_ratio(len(records), last_arrival_s),

@@ -1,8 +1,9 @@
 """Make the body of each request from a seed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain, cycle
 
 import msgspec
 import numpy as np
@@ -14,6 +15,10 @@ FIRST_TOKEN_ID = 10
 
 WORDS = ("time", "way", "year", "work", "day", "home", "place", "water", "night", "story", "study")
 """Words, most of which are one token in most tokenizers."""
+
+
+Text = str | list[int]
+"""A message or a response: words, or token ids."""
 
 
 class Endpoint(StrEnum):
@@ -46,6 +51,10 @@ class PayloadMaker:
 
     def body(self, index: int, request: Arrival) -> bytes:
         """Return the JSON body of the run's request number ``index``."""
+        return self.encode([self.prompt(index, request)], request.num_output_tokens)
+
+    def prompt(self, index: int, request: Arrival) -> Text:
+        """Return the prompt of the run's request number ``index``."""
         parts: list[np.ndarray] = []
         num_left = request.num_prompt_tokens
         for block_id in request.block_ids:
@@ -55,12 +64,33 @@ class PayloadMaker:
             parts.append(self._draw(rng, request.block_tokens)[:num_left])
             num_left -= len(parts[-1])
         parts.append(self._draw(np.random.default_rng((*self.seed, index)), num_left))
-        drawn = np.concatenate(parts).tolist()
-        if self.endpoint is Endpoint.COMPLETIONS:
-            prompt = {"prompt": drawn}
-        else:
-            prompt = {"messages": [{"role": "user", "content": " ".join(drawn)}]}
-        return encode_body(self.model, prompt, request.num_output_tokens)
+        return self._text(np.concatenate(parts))
+
+    def message(self, index: int, turn: int, num_tokens: int) -> Text:
+        """Return the message of a later turn of the conversation that request ``index`` began."""
+        return self._text(self._draw(np.random.default_rng((*self.seed, index, turn)), num_tokens))
+
+    def encode(
+        self, said: Sequence[Text], num_output_tokens: int, *, goes_on: bool = False
+    ) -> bytes:
+        """Return the JSON body of a request.
+
+        said: messages and responses of a conversation in turn; the last one is a message.
+        goes_on: whether the response will be a part of another prompt.
+        """
+        if self.endpoint is Endpoint.CHAT:
+            roles = cycle(("user", "assistant"))
+            messages = [
+                {"role": role, "content": text} for role, text in zip(roles, said, strict=False)
+            ]
+            return encode_body(self.model, {"messages": messages}, num_output_tokens)
+        prompt: dict[str, object] = {"prompt": list(chain.from_iterable(said))}
+        if goes_on:
+            prompt["return_token_ids"] = True
+        return encode_body(self.model, prompt, num_output_tokens)
+
+    def _text(self, drawn: np.ndarray) -> Text:
+        return " ".join(drawn) if self.endpoint is Endpoint.CHAT else drawn.tolist()
 
     def _draw(self, rng: np.random.Generator, num_tokens: int) -> np.ndarray:
         if self.endpoint is Endpoint.CHAT:
@@ -71,7 +101,7 @@ class PayloadMaker:
 def encode_body(model: str, prompt: Mapping[str, object], num_output_tokens: int) -> bytes:
     """Return the JSON body of a streamed request for exactly that many tokens.
 
-    prompt: the fields that hold the prompt, ``prompt`` or ``messages``.
+    prompt: the fields that hold the prompt, ``prompt`` or ``messages``, and what belongs to it.
     """
     return msgspec.json.encode(
         {

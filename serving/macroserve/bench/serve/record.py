@@ -44,6 +44,8 @@ class RequestRecord:
     ttft_s: time from sending to the first token, also of failed requests that got one.
     e2e_s: time from sending to the last token, also of failed requests that got one.
     gaps_s: gaps between successive chunks with tokens; single-precision arrays, as there are many.
+    turn: number of the turn in its conversation; 0 is the first.
+    num_unsent: turns that were not sent, as the conversation ended early with this one.
     """
 
     index: int
@@ -61,6 +63,8 @@ class RequestRecord:
     ttft_s: float | None = None
     e2e_s: float | None = None
     gaps_s: Sequence[float] = ()
+    turn: int = 0
+    num_unsent: int = 0
 
     @property
     def send_lag_s(self) -> float:

@@ -23,14 +23,20 @@ MAX_SEND_LAG_S = 0.05
 
 def plan_sentence(planned: Sequence[Arrival]) -> str:
     """Return a sentence about the load to send."""
-    num_requests = len(planned)
+    num_requests = sum(arrival.num_requests for arrival in planned)
+    num_chats = len(planned)
     span_s = planned[-1].at_s
-    rate = f" ({num_requests / span_s:.2f} req/s)" if span_s else ""
-    mean_prompt = sum(r.num_prompt_tokens for r in planned) / num_requests
-    mean_output = sum(r.num_output_tokens for r in planned) / num_requests
+    begin, unit = "", "req/s"
+    if num_requests > num_chats:
+        begin, unit = f" of {num_chats:,} conversations that begin", "conversations/s"
+    rate = f" ({num_chats / span_s:.2f} {unit})" if span_s else ""
+    num_prompt_tokens = sum(sum(arrival.message_lengths) for arrival in planned)
+    num_output_tokens = sum(arrival.num_new_tokens for arrival in planned) - num_prompt_tokens
+    mean_prompt, mean_output = num_prompt_tokens / num_requests, num_output_tokens / num_requests
     return (
-        f"{num_requests:,} requests over {span_s:,.1f} s{rate}, "
+        f"{num_requests:,} requests{begin} over {span_s:,.1f} s{rate}, "
         f"on average {mean_prompt:,.0f} tokens in and {mean_output:,.0f} out"
+        + (", beside what came before" if begin else "")
     )
 
 
@@ -95,6 +101,11 @@ def remarks_on(run: Run) -> list[str]:
             f"{summary.num_short:,} answers were shorter than asked for: "
             "the endpoint may not know ignore_eos, or its context may be too short."
         )
+    if summary.num_unsent:
+        remarks.append(
+            f"{summary.num_unsent:,} turns were not sent: a request of their conversation failed, "
+            "or it had reached the model's length."
+        )
     if summary.send_lag and summary.send_lag.p99 > MAX_SEND_LAG_S:
         remarks.append(
             f"The client itself was late by {seconds(summary.send_lag.p99)} (p99): "
@@ -128,6 +139,8 @@ def write_json(path: Path, config: Mapping[str, object], result: Result, slo: Sl
 def _row(record: RequestRecord, slo: Slo) -> dict[str, object]:
     return {
         "index": record.index,
+        "turn": record.turn,
+        "num_unsent": record.num_unsent,
         "scheduled_s": record.scheduled_s,
         "sent_s": record.sent_s,
         "ended_s": record.ended_s,

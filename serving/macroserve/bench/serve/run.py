@@ -89,14 +89,18 @@ class _Runner:
             bench.vocab_size,
             (bench.seed, number),
         )
+        num_planned = sum(arrival.num_requests for arrival in planned)
+        max_model_len = None
+        if num_planned > len(planned):
+            max_model_len = await self.client.find_max_model_len(self.model)
         label = f"{load.intensity:.4g} {load.unit}"
         cpu_s, wall_s = time.process_time(), time.monotonic()
-        with LiveView(self.console, label, len(planned), bench.slo) as view:
+        with LiveView(self.console, label, num_planned, bench.slo) as view:
             records = await self.client.run(
-                planned, payloads, self.stop, view.on_sent, view.on_done
+                planned, payloads, self.stop, view.on_sent, view.on_done, max_model_len
             )
         cpu = (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
-        return Run(load.intensity, len(planned), records, summarize(records, bench.slo), cpu)
+        return Run(load.intensity, num_planned, records, summarize(records, bench.slo), cpu)
 
 
 def allow_open_files() -> None:

@@ -23,6 +23,7 @@ class _Delta(msgspec.Struct):
 class _Choice(msgspec.Struct):
     text: str | None = None
     delta: _Delta | None = None
+    token_ids: list[int] | None = None
     finish_reason: str | None = None
 
     @property
@@ -60,16 +61,18 @@ class StreamMeter:
     last_token_s: time of the last token so far on the clock of ``feed``; None before the first.
     gaps_s: seconds between successive chunks with tokens; a chunk may carry several tokens.
     complete: whether the answer came to its end; a connection that breaks after that is no failure.
-    text: the answer's text so far where ``keeps_text``, else empty.
+    text: the answer's text so far where ``keeps_answer``, else empty.
+    token_ids: the answer's token ids so far where ``keeps_answer`` and the endpoint tells them.
     """
 
-    def __init__(self, keeps_text: bool = False) -> None:
+    def __init__(self, keeps_answer: bool = False) -> None:
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None
         self.gaps_s = array("f")
         self.complete = False
         self.text = ""
-        self._keeps_text = keeps_text
+        self.token_ids: list[int] = []
+        self._keeps_answer = keeps_answer
         self._sse = SseParser()
         self._usage: _Usage | None = None
         self._silent_end_s: float | None = None
@@ -120,8 +123,9 @@ class StreamMeter:
         if chunk.usage:
             self._usage = chunk.usage
         for choice in chunk.choices:
-            if self._keeps_text:
+            if self._keeps_answer:
                 self.text += choice.text or (choice.delta and choice.delta.content) or ""
+                self.token_ids += choice.token_ids or ()
             if choice.carries_token:
                 self._on_token(now)
             elif choice.finish_reason:
