@@ -6,7 +6,7 @@ import pytest
 from support.experiment import EXPERIMENT
 
 from macroserve.core.block_pool import BlockPool
-from macroserve.core.routing.prefixes import BOUNDARIES
+from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim import simulation
 from macroserve.sim.prefixes import block_hashes, prefix_keys
@@ -116,6 +116,23 @@ def test_prompt_shares_the_keys_of_the_same_block_ids(
     other = prefix_keys(num_tokens, block_ids, block_tokens)
     num_equal = sum(one == two for one, two in zip(first, other, strict=False))
     assert (BOUNDARIES[num_equal - 1] if num_equal else 0) == num_shared
+
+
+def test_open_block_goes_on_to_the_end_of_prompt_and_response() -> None:
+    first, second = ((7,), (7,)), ((7,), (8,))
+    for (ours, others), is_same in ((first, True), (second, False)):
+        keys = prefix_keys(2048, ours, 512, True)
+        assert len(keys) == num_keys(2048)
+        assert (prefix_keys(4096, others, 512, True)[: len(keys)] == keys) is is_same
+        hashes = block_hashes(2048, ours, 512, 16, True)
+        assert len(hashes) == 2048 // 16
+        assert (block_hashes(4096, others, 512, 16, True)[: len(hashes)] == hashes) is is_same
+
+
+def test_open_block_after_a_shared_one_begins_where_that_ends() -> None:
+    ours, others = (block_hashes(900, (1, own), 400, 16, True) for own in (7, 8))
+    num_equal = sum(one == two for one, two in zip(ours, others, strict=True))
+    assert num_equal == 400 // 16 and ours[:num_equal] == others[:num_equal]
 
 
 def groups(rate: float, number: int, num_groups: int) -> list[Arrival]:
