@@ -11,12 +11,15 @@ from typing import Annotated, TypeVar
 import typer
 
 from macroserve.api.units import parse_seconds
+from macroserve.cli.token_counter import token_counter
 from macroserve.workload.lengths import SYNTAX, LengthDistribution, parse_lengths
 from macroserve.workload.load import Load, LoadLimits, SyntheticLoad, TraceLoad
 from macroserve.workload.multi_turn import SYNTAX as TURN_SYNTAX
 from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.shared_prefix import SYNTAX as SHARED_SYNTAX
 from macroserve.workload.shared_prefix import SharedPrefix
+from macroserve.workload.sharegpt import CHARACTERS_PER_TOKEN, ShareGpt, read_sharegpt
+from macroserve.workload.text_load import TextLoad
 from macroserve.workload.trace import TimeUnit, read_trace
 
 DEFAULT_LENGTH = "128"
@@ -90,6 +93,22 @@ class LoadOptions:
             f"(default: {DEFAULT_LENGTH}).",
         ),
     ] = None
+    sharegpt: Annotated[
+        Path | None,
+        _Load(
+            metavar="FILE",
+            help="Take prompts from a JSON file in ShareGPT's format, as vLLM's benchmark does: "
+            "each conversation's first message, and the length of its response.",
+        ),
+    ] = None
+    tokenizer: Annotated[
+        Path | None,
+        _Load(
+            metavar="FOLDER",
+            help="Count the tokens of --sharegpt with the tokenizer.json of a model's folder "
+            f"(default: {CHARACTERS_PER_TOKEN} characters each).",
+        ),
+    ] = None
     shared_prefix: Annotated[
         str | None,
         _Load(
@@ -106,7 +125,7 @@ class LoadOptions:
             help=f"Each arrival of a synthetic load begins a conversation, such as {TURN_SYNTAX}: "
             "5 requests, each after the first comes a think time (exponential, with a mean of "
             "10 s) after the response before it has ended, with all that came before and a new "
-            "message of --prompt-tokens as its prompt.",
+            "message of --prompt-tokens as its prompt. With --sharegpt, 5 turns at most.",
         ),
     ] = None
     length_scale: Annotated[
@@ -143,28 +162,48 @@ class LoadOptions:
                 self.cv,
                 self.prompt_tokens,
                 self.output_tokens,
+                self.sharegpt,
+                self.tokenizer,
                 self.shared_prefix,
                 self.multi_turn,
             )
             if any(option is not None for option in given):
                 raise ValueError(
-                    "--arrivals, --cv, --prompt-tokens, --output-tokens, --shared-prefix and "
-                    "--multi-turn go with --rate: a trace has arrivals and prompts of its own"
+                    "--arrivals, --cv, --prompt-tokens, --output-tokens, --sharegpt, "
+                    "--tokenizer, --shared-prefix and --multi-turn go with --rate: a trace has "
+                    "arrivals and prompts of its own"
                 )
             read = read_trace(self.trace, self.lenient, self.trace_unit)
             return TraceLoad(read, 1.0 if self.time_scale is None else self.time_scale)
         if self.rate is not None and self.trace is None:
             if self.time_scale is not None or self.trace_unit is not None or self.lenient:
                 raise ValueError("--time-scale, --trace-unit and --lenient go with --trace")
+            cv = _gap_cv(self.arrivals, self.cv)
+            multi_turn = _spec("--multi-turn", self.multi_turn, MultiTurn.parse)
+            if self.sharegpt is not None:
+                return TextLoad(self.rate, cv, self._texts(self.sharegpt), multi_turn)
+            if self.tokenizer is not None:
+                raise ValueError("--tokenizer goes with --sharegpt")
             return SyntheticLoad(
                 self.rate,
-                _gap_cv(self.arrivals, self.cv),
+                cv,
                 _lengths("--prompt-tokens", self.prompt_tokens),
                 _lengths("--output-tokens", self.output_tokens),
                 _spec("--shared-prefix", self.shared_prefix, SharedPrefix.parse),
-                _spec("--multi-turn", self.multi_turn, MultiTurn.parse),
+                multi_turn,
             )
         raise ValueError("give either --trace FILE or --rate R")
+
+    def _texts(self, path: Path) -> ShareGpt:
+        given = (self.prompt_tokens, self.output_tokens, self.shared_prefix, self.max_prompt_tokens)
+        if any(option is not None for option in given) or self.length_scale != 1:
+            raise ValueError(
+                "--prompt-tokens, --output-tokens, --shared-prefix, --max-prompt-tokens and "
+                "--length-scale go without --sharegpt: its prompts are texts"
+            )
+        if self.tokenizer is None:
+            return read_sharegpt(path)
+        return read_sharegpt(path, token_counter(self.tokenizer))
 
     def limits(self, duration_s: float, num_requests: int | None = None) -> LoadLimits:
         """Return the limits of a run; raise ValueError for impossible ones."""

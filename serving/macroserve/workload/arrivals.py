@@ -38,6 +38,9 @@ class Arrival(NamedTuple):
     them."""
     turns: tuple[Turn, ...] = ()
     """Turns that follow in the conversation."""
+    text: str = ""
+    """Text of the prompt, or of its last message in a conversation; empty where the load has
+    lengths alone."""
 
     @property
     def num_requests(self) -> int:
@@ -76,6 +79,7 @@ class Arrival(NamedTuple):
             num_prompt_tokens=num_context_tokens + turn.num_message_tokens,
             num_output_tokens=turn.num_output_tokens,
             turns=self.turns[1:],
+            text=turn.text,
         )
 
 
@@ -89,6 +93,14 @@ def arrivals(
     at_s = start_s
     while (at_s := at_s + gap_s()) < end_s:
         yield Arrival(at_s, *lengths())
+
+
+def check_process(rate: float, variation: float) -> None:
+    """Raise ValueError for an arrival process that cannot be; see ``gamma_gaps``."""
+    if not 0 < rate < inf:
+        raise ValueError(f"the rate must be positive, got {rate}")
+    if variation != 0 and not 0.001 <= variation <= 1000:
+        raise ValueError(f"the CV of the arrivals must be 0, or 0.001 to 1000, got {variation}")
 
 
 def gamma_gaps(

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from macroserve.workload.arrivals import Arrival, arrivals, gamma_gaps
+from macroserve.workload.arrivals import Arrival, arrivals, check_process, gamma_gaps
 from macroserve.workload.lengths import LengthDistribution
 from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.shared_prefix import SharedPrefix
@@ -100,10 +100,7 @@ class SyntheticLoad:
     """Conversations that the requests begin."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < math.inf:
-            raise ValueError(f"the rate must be positive, got {self.rate}")
-        if self.cv != 0 and not 0.001 <= self.cv <= 1000:
-            raise ValueError(f"the CV of the arrivals must be 0, or 0.001 to 1000, got {self.cv}")
+        check_process(self.rate, self.cv)
         if self.multi_turn and self.shared and self.shared.num_prompts is not None:
             raise ValueError(
                 "conversations share the beginnings of groups alone: leave prompts out of "

@@ -42,6 +42,10 @@ class MultiTurn:
             raise ValueError(f"expected {SYNTAX}, got {text!r}")
         return cls(int(found[1]), float(found[2]))
 
+    def think_s(self, rng: np.random.Generator) -> float:
+        """Draw one think time."""
+        return rng.exponential(self.mean_think_s)
+
     def applied(
         self,
         arrivals: Iterator[Arrival],
@@ -54,8 +58,5 @@ class MultiTurn:
         rng: draws the think times.
         """
         for number, arrival in enumerate(arrivals):
-            turns = [
-                Turn(rng.exponential(self.mean_think_s), *lengths())
-                for _ in range(self.num_turns - 1)
-            ]
+            turns = [Turn(self.think_s(rng), *lengths()) for _ in range(self.num_turns - 1)]
             yield arrival._replace(turns=tuple(turns), block_ids=(number,), is_open=True)

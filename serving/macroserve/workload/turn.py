@@ -11,3 +11,5 @@ class Turn(NamedTuple):
     """Seconds from the end of the response before it to the turn."""
     num_message_tokens: int
     num_output_tokens: int
+    text: str = ""
+    """Text of the message; empty where the load has lengths alone."""

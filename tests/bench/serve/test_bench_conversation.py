@@ -157,6 +157,19 @@ def test_chat_goes_on_from_a_response_without_text() -> None:
     assert talk.arrival == Arrival(7.05, 15, 2, turns=CHAT.turns[1:])
 
 
+@pytest.mark.parametrize("kind", Endpoint)
+async def test_texts_of_a_data_set_are_sent_as_they_are(endpoint, kind: Endpoint) -> None:
+    talk = Arrival(0.0, 8, 3, turns=(Turn(0.0, 4, 2, "And then?"),), text="Tell me.")
+    assert len(await run(endpoint.url, [talk], kind)) == 2
+    last = endpoint.bodies[1]
+    if kind is Endpoint.CHAT:
+        said = [message["content"] for message in last["messages"]]
+        assert said == ["Tell me.", " 1 2 3", "And then?"]
+    else:
+        assert last["prompt"] == "Tell me. 1 2 3And then?"
+        assert "return_token_ids" not in endpoint.bodies[0]
+
+
 def test_interrupted_request_leaves_no_turn_unsent() -> None:
     stopped = replace(RECORD, failure=Failure.INTERRUPTED)
     assert conversation(Endpoint.CHAT).take(stopped, StreamMeter()).num_unsent == 0

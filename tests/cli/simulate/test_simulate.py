@@ -85,6 +85,39 @@ def test_simulate_with_conversations_reports_all_turns_and_what_the_caches_had(r
     assert chats["num_refused"] == chats["num_unsent"] == 0
 
 
+def test_simulate_of_a_sharegpt_file_takes_its_lengths(run, tmp_path):
+    share, figures = tmp_path / "share.json", tmp_path / "figures.json"
+    talk = [{"from": sender, "value": "x" * 400} for sender in ("human", "gpt") * 3]
+    share.write_text(json.dumps([{"conversations": talk}]))
+    common = (*PLACE, "--rate", 2, "--duration", "20s", "--sharegpt", share, "--json", figures)
+    numbers = []
+    for turns in ((), ("--multi-turn", "turns=2,think=1s")):
+        result = run(*common, *turns)
+        assert result.exit_code == 0, result.output
+        numbers.append(json.loads(figures.read_text())["num_requests"])
+    assert numbers[1] == 2 * numbers[0] > 0
+    # The one conversation comes again and again.
+    assert json.loads(figures.read_text())["prefix_cache_hit_ratio"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--prompt-tokens", 5), "go without --sharegpt: its prompts are texts"),
+        (("--length-scale", 0.5), "go without --sharegpt: its prompts are texts"),
+        (("--shared-prefix", "groups=1,tokens=9"), "go without --sharegpt"),
+        (("--tokenizer", "nowhere"), "--tokenizer: nowhere/tokenizer.json: No such file"),
+        ((), "share.json is not in ShareGPT's format"),
+    ],
+)
+def test_simulate_of_a_bad_sharegpt_load_fails_with_one_sentence(run, tmp_path, options, sentence):
+    share = tmp_path / "share.json"
+    share.write_text("{}")
+    result = run(*PLACE, "--rate", 1, "--sharegpt", share, *options)
+    assert result.exit_code == 2
+    assert sentence in result.output and "Traceback" not in result.output
+
+
 def test_simulate_of_conversations_beyond_the_model_says_that_they_end(run, tmp_path):
     path = tmp_path / "figures.json"
     options = ("--duration", "10s", "--multi-turn", "turns=4,think=1s", "--json", path)

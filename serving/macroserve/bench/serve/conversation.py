@@ -62,7 +62,7 @@ class Conversation:
         if record.failure is not None or is_too_long:
             return replace(record, num_unsent=len(turns))
         self._turn += 1
-        message = self._payloads.message(self.number, self._turn, turns[0].num_message_tokens)
+        message = self._payloads.message(self.number, self._turn, turns[0])
         self._said += [response, message]
         self.arrival, self.goes_on = following, True
         return record

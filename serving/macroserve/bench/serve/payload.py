@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from macroserve.workload.arrivals import Arrival
+from macroserve.workload.turn import Turn
 
 FIRST_TOKEN_ID = 10
 """Smallest token id that prompts use: many vocabularies begin with special tokens."""
@@ -55,6 +56,8 @@ class PayloadMaker:
 
     def prompt(self, index: int, request: Arrival) -> Text:
         """Return the prompt of the run's request number ``index``."""
+        if request.text:
+            return request.text
         parts: list[np.ndarray] = []
         num_left = request.num_prompt_tokens
         for block_id in request.block_ids:
@@ -66,9 +69,10 @@ class PayloadMaker:
         parts.append(self._draw(np.random.default_rng((*self.seed, index)), num_left))
         return self._text(np.concatenate(parts))
 
-    def message(self, index: int, turn: int, num_tokens: int) -> Text:
-        """Return the message of a later turn of the conversation that request ``index`` began."""
-        return self._text(self._draw(np.random.default_rng((*self.seed, index, turn)), num_tokens))
+    def message(self, index: int, number: int, turn: Turn) -> Text:
+        """Return the message of a conversation's turn ``number``; request ``index`` began it."""
+        rng = np.random.default_rng((*self.seed, index, number))
+        return turn.text or self._text(self._draw(rng, turn.num_message_tokens))
 
     def encode(
         self, said: Sequence[Text], num_output_tokens: int, *, goes_on: bool = False
@@ -84,9 +88,10 @@ class PayloadMaker:
                 {"role": role, "content": text} for role, text in zip(roles, said, strict=False)
             ]
             return encode_body(self.model, {"messages": messages}, num_output_tokens)
-        prompt: dict[str, object] = {"prompt": list(chain.from_iterable(said))}
-        if goes_on:
-            prompt["return_token_ids"] = True
+        if isinstance(said[0], str):
+            return encode_body(self.model, {"prompt": "".join(map(str, said))}, num_output_tokens)
+        ids = {"return_token_ids": True} if goes_on else {}
+        prompt = {"prompt": list(chain.from_iterable(said)), **ids}
         return encode_body(self.model, prompt, num_output_tokens)
 
     def _text(self, drawn: np.ndarray) -> Text:
