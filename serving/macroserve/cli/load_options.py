@@ -12,10 +12,12 @@ import typer
 
 from macroserve.api.units import parse_seconds
 from macroserve.cli.token_counter import token_counter
+from macroserve.workload.client_load import ClientLoad
 from macroserve.workload.lengths import SYNTAX, LengthDistribution, parse_lengths
 from macroserve.workload.load import Load, LoadLimits, SyntheticLoad, TraceLoad
 from macroserve.workload.multi_turn import SYNTAX as TURN_SYNTAX
 from macroserve.workload.multi_turn import MultiTurn
+from macroserve.workload.servegen import read_servegen
 from macroserve.workload.shared_prefix import SYNTAX as SHARED_SYNTAX
 from macroserve.workload.shared_prefix import SharedPrefix
 from macroserve.workload.sharegpt import CHARACTERS_PER_TOKEN, ShareGpt, read_sharegpt
@@ -109,6 +111,21 @@ class LoadOptions:
             f"(default: {CHARACTERS_PER_TOKEN} characters each).",
         ),
     ] = None
+    servegen: Annotated[
+        Path | None,
+        _Load(
+            metavar="FOLDER",
+            help="Send the requests of --rate as the clients in a folder of ServeGen's data do: "
+            "chunk-0-trace.csv, chunk-0-dataset.json and so on.",
+        ),
+    ] = None
+    servegen_start: Annotated[
+        str | None,
+        _Load(
+            metavar="DURATION",
+            help="Time in the clients' files at which to begin, such as 18h (default: 0s).",
+        ),
+    ] = None
     shared_prefix: Annotated[
         str | None,
         _Load(
@@ -164,20 +181,25 @@ class LoadOptions:
                 self.output_tokens,
                 self.sharegpt,
                 self.tokenizer,
+                self.servegen,
                 self.shared_prefix,
                 self.multi_turn,
             )
             if any(option is not None for option in given):
                 raise ValueError(
                     "--arrivals, --cv, --prompt-tokens, --output-tokens, --sharegpt, "
-                    "--tokenizer, --shared-prefix and --multi-turn go with --rate: a trace has "
-                    "arrivals and prompts of its own"
+                    "--tokenizer, --servegen, --shared-prefix and --multi-turn go with --rate: "
+                    "a trace has arrivals and prompts of its own"
                 )
             read = read_trace(self.trace, self.lenient, self.trace_unit)
             return TraceLoad(read, 1.0 if self.time_scale is None else self.time_scale)
         if self.rate is not None and self.trace is None:
             if self.time_scale is not None or self.trace_unit is not None or self.lenient:
                 raise ValueError("--time-scale, --trace-unit and --lenient go with --trace")
+            if self.servegen is not None:
+                return self._clients(self.rate, self.servegen)
+            if self.servegen_start is not None:
+                raise ValueError("--servegen-start goes with --servegen")
             cv = _gap_cv(self.arrivals, self.cv)
             multi_turn = _spec("--multi-turn", self.multi_turn, MultiTurn.parse)
             if self.sharegpt is not None:
@@ -193,6 +215,22 @@ class LoadOptions:
                 multi_turn,
             )
         raise ValueError("give either --trace FILE or --rate R")
+
+    def _clients(self, rate: float, folder: Path) -> ClientLoad:
+        given = (
+            *(self.arrivals, self.cv, self.prompt_tokens, self.output_tokens),
+            *(self.sharegpt, self.tokenizer, self.shared_prefix, self.multi_turn),
+        )
+        if any(option is not None for option in given):
+            raise ValueError(
+                "--arrivals, --cv, --prompt-tokens, --output-tokens, --sharegpt, --tokenizer, "
+                "--shared-prefix and --multi-turn go without --servegen: its clients have arrivals "
+                "and lengths of their own"
+            )
+        start_s = 0.0
+        if self.servegen_start is not None:
+            start_s = parse_duration("--servegen-start", self.servegen_start)
+        return ClientLoad(rate, read_servegen(folder), start_s)
 
     def _texts(self, path: Path) -> ShareGpt:
         given = (self.prompt_tokens, self.output_tokens, self.shared_prefix, self.max_prompt_tokens)

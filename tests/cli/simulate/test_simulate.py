@@ -118,6 +118,23 @@ def test_simulate_of_a_bad_sharegpt_load_fails_with_one_sentence(run, tmp_path, 
     assert sentence in result.output and "Traceback" not in result.output
 
 
+def test_simulate_of_servegens_clients_sends_their_requests(run, tmp_path):
+    (tmp_path / "chunk-0-trace.csv").write_text("0,3.0,1.5,Gamma,0.9,0.6\n")
+    texts = {"input_tokens": "{90: 1.0}", "output_tokens": "{5: 1.0}"}
+    (tmp_path / "chunk-0-dataset.json").write_text(json.dumps({"0": texts}))
+    path = tmp_path / "figures.json"
+    common = (*PLACE, "--rate", 4, "--duration", "60s", "--servegen", tmp_path)
+    result = run(*common, "--json", path)
+    assert result.exit_code == 0, result.output
+    assert json.loads(path.read_text())["num_requests"] == pytest.approx(240, abs=80)
+    for options, sentence in (
+        (("--multi-turn", "turns=2,think=1s"), "go without --servegen"),
+        (("--servegen-start", "1h"), "no client sends requests after the start"),
+    ):
+        result = run(*common, *options)
+        assert result.exit_code == 2 and sentence in result.output
+
+
 def test_simulate_of_conversations_beyond_the_model_says_that_they_end(run, tmp_path):
     path = tmp_path / "figures.json"
     options = ("--duration", "10s", "--multi-turn", "turns=4,think=1s", "--json", path)

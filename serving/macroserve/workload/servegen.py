@@ -1,0 +1,168 @@
+"""ServeGen's clients: the rates and the lengths of a service's users, one by one.
+
+Format (github.com/alibaba/ServeGen, folders such as ``data/language/m-large``): two files for each
+client. ``chunk-0-trace.csv`` has no header; its columns are the start of a window in seconds, the
+client's requests per second in it, their coefficient of variation, and the distribution of the gaps
+with its shape and scale: Gamma, Weibull or none. ``chunk-0-dataset.json`` has for each of longer
+windows, by its start, the probabilities of ``input_tokens`` and ``output_tokens``, as texts of
+Python's dictionaries.
+"""
+
+import csv
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+MAX_BYTES = 2**26
+"""Maximum size of a client's file; the published ones have at most 6 MB."""
+MAX_CLIENTS = 10_000
+MAX_START_S = 10**9
+MAX_RATE = 10_000.0
+"""Maximum requests per second of a client."""
+MAX_TOKENS = 10**9
+SHAPES = (1e-4, 1e6)
+"""Range of the shapes of distributions."""
+
+_TRACE = re.compile(r"chunk-(\d{1,9})-trace\.csv")
+_KEY = re.compile(r"(\d+):")
+
+
+class Pattern(StrEnum):
+    """The distribution of the gaps between a client's requests."""
+
+    GAMMA = "Gamma"
+    WEIBULL = "Weibull"
+
+    def draw(self, shape: float, number: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw gaps of any scale."""
+        if self is Pattern.GAMMA:
+            return rng.gamma(shape, size=number)
+        return rng.weibull(shape, size=number)
+
+
+class Window(NamedTuple):
+    """A window is a stretch of time in which a client's rate is constant."""
+
+    rate: float
+    """Requests per second."""
+    pattern: Pattern
+    shape: float
+    """Shape of the gaps' distribution."""
+
+
+class Client(NamedTuple):
+    """A client sends requests in its windows, with lengths that change from time to time."""
+
+    windows: Mapping[int, Window]
+    """Windows with requests, by their starts in seconds."""
+    lengths: Mapping[int, tuple[str, str]]
+    """Texts of the probabilities of prompts' and outputs' tokens, by the starts of the stretches
+    that they hold for, in order."""
+
+    def lengths_at(self, start_s: int) -> tuple["Tokens", "Tokens"] | None:
+        """Return the lengths of prompts and outputs at a time; None where none are known."""
+        starts = list(self.lengths)
+        index = bisect_right(starts, start_s) - 1
+        if index < 0:
+            return None
+        prompts, outputs = map(_tokens, self.lengths[starts[index]])
+        return (prompts, outputs) if prompts and outputs else None
+
+
+class Tokens(NamedTuple):
+    """Numbers of tokens have probabilities."""
+
+    lengths: np.ndarray
+    probabilities: np.ndarray
+
+    def draw(self, number: int, rng: np.random.Generator) -> list[int]:
+        return rng.choice(self.lengths, number, p=self.probabilities).tolist()
+
+
+class _Lengths(msgspec.Struct):
+    input_tokens: str
+    output_tokens: str
+
+
+def read_servegen(folder: Path) -> tuple[Client, ...]:
+    """Read the clients of a folder. Raises ValueError that names the file and the fault."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder of ServeGen's clients")
+    found = [match for path in folder.iterdir() if (match := _TRACE.fullmatch(path.name))]
+    numbers = sorted(int(match[1]) for match in found)
+    if not 0 < len(numbers) <= MAX_CLIENTS:
+        raise ValueError(f"{folder} has {len(numbers):,} files like chunk-0-trace.csv")
+    return tuple(
+        Client(
+            _read_windows(folder / f"chunk-{number}-trace.csv"),
+            _read_lengths(folder / f"chunk-{number}-dataset.json"),
+        )
+        for number in numbers
+    )
+
+
+def _read_windows(path: Path) -> dict[int, Window]:
+    windows: dict[int, Window] = {}
+    rows: Iterable[list[str]] = csv.reader(_text(path).splitlines())
+    for number, row in enumerate(rows, start=1):
+        try:
+            start, rate, _, pattern, shape, _ = row
+            if not pattern:
+                continue
+            start_s, window = int(start), Window(float(rate), Pattern(pattern), float(shape))
+        except ValueError:
+            raise ValueError(
+                f"{path}, line {number}: expected start, rate, CV, Gamma or Weibull, shape and "
+                f"scale, got {','.join(row)[:100]!r}"
+            ) from None
+        is_possible = 0 <= start_s <= MAX_START_S and 0 <= window.rate <= MAX_RATE
+        if not (is_possible and SHAPES[0] <= window.shape <= SHAPES[1]):
+            raise ValueError(f"{path}, line {number}: a number is out of range")
+        if window.rate:
+            windows[start_s] = window
+    return windows
+
+
+def _read_lengths(path: Path) -> dict[int, tuple[str, str]]:
+    try:
+        found = msgspec.json.decode(_text(path), type=dict[int, _Lengths])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"{path} is not a data set of ServeGen's: {error}") from None
+    # A stretch without requests has no lengths.
+    return {
+        start_s: (each.input_tokens, each.output_tokens)
+        for start_s, each in sorted(found.items())
+        if "{}" not in (each.input_tokens, each.output_tokens)
+    }
+
+
+def _tokens(text: str) -> Tokens | None:
+    """Return what a text like ``{81: 0.4, 82: 0.6}`` says; None where it says nothing."""
+    try:
+        found = msgspec.json.decode(_KEY.sub(r'"\1":', text), type=dict[int, float])
+    except msgspec.MsgspecError:
+        raise ValueError(f"expected tokens with probabilities, got {text[:100]!r}") from None
+    if not found:
+        return None
+    lengths = np.array([min(max(1, each), MAX_TOKENS) for each in found])
+    weights = np.array(list(found.values()))
+    if not (weights.min() >= 0 and 0.99 < weights.sum() < 1.01):
+        raise ValueError("the probabilities are not between 0 and 1, or do not add up to 1")
+    return Tokens(lengths, weights / weights.sum())
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"{path} is larger than {MAX_BYTES // 2**20} MiB")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file") from None
