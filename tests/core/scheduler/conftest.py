@@ -125,7 +125,8 @@ def make_step(make_config, make_sequence):
 
     decoding: saved TPOT of each decode, seconds; ``fresh`` more have one token out.
     waiting: tokens of each prompt; the oldest arrived ``waited_s`` ago.
-    begun: tokens left of prompts under way, which arrived ``begun_s`` ago.
+    begun: tokens left of prompts under way, of which ``begun_tokens`` each are computed and which
+        arrived ``begun_s`` ago.
     prefilled_s: time since the last prefill, seconds.
     inflow: arriving tokens per second.
     """
@@ -139,6 +140,7 @@ def make_step(make_config, make_sequence):
         fresh=0,
         waited_s=0.1,
         begun_s=0.1,
+        begun_tokens=100,
         phase=Phase.DECODE,
         phase_s=0.0,
         prefilled_s=0.1,
@@ -162,10 +164,10 @@ def make_step(make_config, make_sequence):
         ordinals = count()
         for index, left in enumerate(begun):
             seq = make_sequence(
-                f"b{index}", next(ordinals), arrival_s=NOW - begun_s, prompt=left + 100
+                f"b{index}", next(ordinals), arrival_s=NOW - begun_s, prompt=left + begun_tokens
             )
             running.admit(seq, 2)
-            seq.num_computed = 100
+            seq.num_computed = begun_tokens
         for index, saved_s in enumerate((*decoding, *[0.0] * fresh)):
             seq = make_sequence(f"d{index}", next(ordinals), prompt=10, new=1000)
             running.admit(seq, 2)

@@ -308,6 +308,38 @@ def test_unified_batch_plans_with_the_error_of_its_predictions(make_step, case, 
 
 
 @pytest.mark.parametrize(
+    ("begun_tokens", "case", "tokens", "reason"),
+    [
+        # Slack pays for 40 tokens, as above: an eighth of what is computed, or less.
+        (320, {}, 40, "pays"),
+        (321, {}, 0, "saves"),
+        (321, {"begun": [40]}, 40, "pays"),
+        # More was saved, or nothing is left to save beside decodes of 50 ms.
+        (480, {"saved": 0.08}, 60, "pays"),
+        (481, {"saved": 0.08}, 0, "saves"),
+        (481, {"decodes": 14}, 0, "saves"),
+        (481, {"decodes": 15}, 30, "pays"),
+        # No batch has room for an eighth.
+        (3000, {"saved": 5.0, "begun": [900], "max_batch_tokens": 256}, 246, "pays"),
+        (3000, {"saved": 5.0, "begun": [900]}, 0, "saves"),
+        (3000, {"prefilled_s": 2.1, "begun_s": 2.1}, 300, "too long"),
+        # Another prompt waits as well: the longest context counts.
+        (321, {"waiting": [20]}, 0, "saves"),
+    ],
+)
+def test_unified_batch_saves_time_for_a_piece_worth_reading_the_context(
+    compose, begun_tokens, case, tokens, reason
+):
+    case = {"begun": [300], **case}
+    decoding = [case.pop("saved", 0.0)] * case.pop("decodes", 10)
+    got, picks, _, why = compose(
+        "unified", decoding, begun_tokens=begun_tokens, max_num_seqs=128, **case
+    )
+    assert sum(n for _, n in picks) == tokens and reason in why
+    assert got is (BatchKind.MIXED if tokens else BatchKind.DECODE)
+
+
+@pytest.mark.parametrize(
     ("saved_s", "waiting", "expected"),
     [
         (0.049, [300], [("w0", 32)]),

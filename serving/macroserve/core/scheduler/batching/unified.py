@@ -2,7 +2,8 @@
 
 A mixed step reads the weights once for both. Its time limit follows from the time that the decodes
 have saved, or are nearly sure to save: TPOT is a mean, so saved time can be spent and lost time
-made up. The order of the prompts takes care of deadlines, triage and aging.
+made up. A long prompt goes on in long pieces. The order of the prompts takes care of deadlines,
+triage and aging.
 
 A step is planned to keep its limit even if it takes as much longer than predicted as all but a
 tenth of the steps have (``core/step_error.py``). A response that meets its target in the mean
@@ -43,6 +44,15 @@ MIN_PIECE_TOKENS = 32
 """Fewest tokens with which a prompt begins. A smaller piece would take a seat, and the prompt would
 be late if the next step has no time for the rest."""
 
+MIN_PIECE_SHARE = 0.125
+"""Fewest tokens of a piece, relative to the tokens of its prompt that are computed: kernels attend
+to a long context in short pieces at half of their speed. With 0.25, long prompts gain as much, and
+shorter ones wait longer on engines whose kernels do not care."""
+
+MAX_SAVING_DECODE = 0.5
+"""Share of the TPOT target up to which decodes alone save time for a longer piece: above, they
+would save too slowly."""
+
 GROWTH_SHARE = 0.1
 """Share kept free of the memory that responses under way are still expected to take. With none,
 more requests begin than can end, and some lose their cache half way; with more, seats stay empty.
@@ -80,6 +90,8 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     )
     if chunk < MIN_CHUNK_TOKENS:
         return Plan((), decodes, "slack does not pay for prefill", slack_exhausted=True)
+    if inputs.decode_s < MAX_SAVING_DECODE * target_s and chunk < min(_least_piece(inputs), left):
+        return Plan((), decodes, "saves time for a longer piece", slack_exhausted=True)
     growth = int(GROWTH_SHARE * inputs.running.blocks.mean_blocks_for(inputs.running.num_remaining))
     picks = admission.pick(
         min(chunk, left),
@@ -87,6 +99,13 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
         least_tokens=MIN_PIECE_TOKENS,
     )
     return Plan(picks, decodes, "slack pays for prefill" if picks else "nothing to prefill")
+
+
+def _least_piece(inputs: IterationInputs) -> float:
+    """Return the tokens of prefill that are worth a step, given the prompts under way."""
+    begun = inputs.running.prefilling.values()
+    pieces = [min(MIN_PIECE_SHARE * seq.num_computed, seq.num_to_prefill) for seq in begun]
+    return max(pieces, default=0.0)
 
 
 def _spendable_s(inputs: IterationInputs, target_s: float) -> float:
