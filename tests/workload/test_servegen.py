@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from macroserve.workload import servegen
 from macroserve.workload.client_load import WINDOW_S, ClientLoad
 from macroserve.workload.servegen import Client, Pattern, Window, read_servegen
 
@@ -73,6 +74,15 @@ def test_read_of_a_bad_trace_names_file_line_and_fault(write, trace: str, fault:
 def test_bad_lengths_raise_a_sentence(write, lengths: object) -> None:
     with pytest.raises(ValueError, match=r"not a data set of ServeGen's|probabilities"):
         list(islice(ClientLoad(1.0, read_servegen(write(lengths=lengths))).arrivals(0), 1))
+
+
+def test_read_of_a_folder_that_fills_the_memory_raises(write, monkeypatch) -> None:
+    monkeypatch.setattr(servegen, "MAX_FOLDER_BYTES", 600)
+    write()
+    for number in range(1, 6):
+        write(number)
+    with pytest.raises(ValueError, match="leave clients out"):
+        read_servegen(write())
 
 
 def test_read_of_a_folder_without_clients_raises(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ import numpy as np
 MAX_BYTES = 2**26
 """Maximum size of a client's file; the published ones have at most 6 MB."""
 MAX_CLIENTS = 10_000
+MAX_FOLDER_BYTES = 2**30
+"""Maximum size of all clients' files, whose texts are kept; those of ``m-large`` have 0.12 GB."""
 MAX_START_S = 10**9
 MAX_RATE = 10_000.0
 """Maximum requests per second of a client."""
@@ -98,6 +100,10 @@ def read_servegen(folder: Path) -> tuple[Client, ...]:
     numbers = sorted(int(match[1]) for match in found)
     if not 0 < len(numbers) <= MAX_CLIENTS:
         raise ValueError(f"{folder} has {len(numbers):,} files like chunk-0-trace.csv")
+    if sum(path.stat().st_size for path in folder.glob("chunk-*")) > MAX_FOLDER_BYTES:
+        raise ValueError(
+            f"{folder} is larger than {MAX_FOLDER_BYTES // 2**30} GiB: leave clients out"
+        )
     return tuple(
         Client(
             _read_windows(folder / f"chunk-{number}-trace.csv"),
