@@ -145,7 +145,7 @@ def test_text_load_sends_first_messages_in_a_random_order_and_again() -> None:
 
 
 def test_text_load_of_conversations_sends_their_messages_up_to_the_number_of_turns() -> None:
-    load = TextLoad(2.0, 1.0, TEXTS, MultiTurn(3, 5.0))
+    load = TextLoad(2.0, 1.0, TEXTS, multi_turn=MultiTurn(3, 5.0))
     for arrival in islice(load.arrivals(1), 20):
         exchanges = TEXTS.conversations[arrival.block_ids[0]][:3]
         sent = [arrival.text, *[turn.text for turn in arrival.turns]]
@@ -154,7 +154,7 @@ def test_text_load_of_conversations_sends_their_messages_up_to_the_number_of_tur
 
 
 def test_text_load_with_equal_seeds_is_equal_and_with_others_different() -> None:
-    load = TextLoad(2.0, 1.0, TEXTS, MultiTurn(3, 5.0))
+    load = TextLoad(2.0, 1.0, TEXTS, multi_turn=MultiTurn(3, 5.0))
     first, again, other = (list(islice(load.arrivals(seed), 30)) for seed in (1, 1, 2))
     assert first == again != other
 

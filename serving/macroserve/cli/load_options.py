@@ -203,7 +203,8 @@ class LoadOptions:
             cv = _gap_cv(self.arrivals, self.cv)
             multi_turn = _spec("--multi-turn", self.multi_turn, MultiTurn.parse)
             if self.sharegpt is not None:
-                return TextLoad(self.rate, cv, self._texts(self.sharegpt), multi_turn)
+                texts = self._texts(self.sharegpt)
+                return TextLoad(self.rate, cv, texts, multi_turn=multi_turn)
             if self.tokenizer is not None:
                 raise ValueError("--tokenizer goes with --sharegpt")
             return SyntheticLoad(
@@ -212,7 +213,7 @@ class LoadOptions:
                 _lengths("--prompt-tokens", self.prompt_tokens),
                 _lengths("--output-tokens", self.output_tokens),
                 _spec("--shared-prefix", self.shared_prefix, SharedPrefix.parse),
-                multi_turn,
+                multi_turn=multi_turn,
             )
         raise ValueError("give either --trace FILE or --rate R")
 

@@ -95,14 +95,6 @@ def arrivals(
         yield Arrival(at_s, *lengths())
 
 
-def check_process(rate: float, variation: float) -> None:
-    """Raise ValueError for an arrival process that cannot be; see ``gamma_gaps``."""
-    if not 0 < rate < inf:
-        raise ValueError(f"the rate must be positive, got {rate}")
-    if variation != 0 and not 0.001 <= variation <= 1000:
-        raise ValueError(f"the CV of the arrivals must be 0, or 0.001 to 1000, got {variation}")
-
-
 def gamma_gaps(
     rate: float, variation: float, gamma: Callable[[float, float], float]
 ) -> Callable[[], float]:

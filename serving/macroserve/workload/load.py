@@ -9,9 +9,9 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from macroserve.workload.arrivals import Arrival, arrivals, check_process, gamma_gaps
+from macroserve.workload.arrivals import Arrival, arrivals, gamma_gaps
+from macroserve.workload.endless_load import EndlessLoad
 from macroserve.workload.lengths import LengthDistribution
-from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.shared_prefix import SharedPrefix
 from macroserve.workload.trace import Trace
 
@@ -84,42 +84,22 @@ class Load(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SyntheticLoad:
+class SyntheticLoad(EndlessLoad):
     """A synthetic load is an endless stream of requests with random gaps and lengths."""
 
-    rate: float
-    """Requests per second."""
-    cv: float
-    """Coefficient of variation of the gaps; see ``gamma_gaps``."""
     prompt_lengths: LengthDistribution
     """Lengths of the prompts, or of what they have of their own."""
     output_lengths: LengthDistribution
     shared: SharedPrefix | None = None
     """Beginnings that prompts share."""
-    multi_turn: MultiTurn | None = None
-    """Conversations that the requests begin."""
 
     def __post_init__(self) -> None:
-        check_process(self.rate, self.cv)
+        EndlessLoad.__post_init__(self)
         if self.multi_turn and self.shared and self.shared.num_prompts is not None:
             raise ValueError(
                 "conversations share the beginnings of groups alone: leave prompts out of "
                 "--shared-prefix"
             )
-
-    @property
-    def intensity(self) -> float:
-        return self.rate
-
-    @property
-    def unit(self) -> str:
-        return "conversations/s" if self.multi_turn else "req/s"
-
-    def at(self, intensity: float) -> Self:
-        return replace(self, rate=intensity)
-
-    def max_intensity(self, duration_s: float) -> float:
-        return math.inf
 
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         # A stream of its own for each quantity: another rate or another length distribution

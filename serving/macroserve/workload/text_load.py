@@ -1,51 +1,26 @@
 """A load whose prompts are texts of a data set."""
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
-from typing import Self
 
 import numpy as np
 
-from macroserve.workload.arrivals import Arrival, check_process, gamma_gaps
-from macroserve.workload.multi_turn import MultiTurn
+from macroserve.workload.arrivals import Arrival, gamma_gaps
+from macroserve.workload.endless_load import EndlessLoad
 from macroserve.workload.sharegpt import ShareGpt
 from macroserve.workload.turn import Turn
 
 
 @dataclass(frozen=True, slots=True)
-class TextLoad:
+class TextLoad(EndlessLoad):
     """A text load is an endless stream of a data set's conversations in a random order, and again
-    in that order after the last. Without ``multi_turn`` only their first messages are sent.
+    in that order after the last.
 
-    Raises ValueError as ``check_process`` does.
+    ``multi_turn`` has the most turns of a conversation; without it only first messages are sent.
     """
 
-    rate: float
-    """Arrivals per second."""
-    cv: float
-    """Coefficient of variation of the gaps; see ``gamma_gaps``."""
     texts: ShareGpt
-    multi_turn: MultiTurn | None = None
-    """Most turns of a conversation, and the think times between them."""
-
-    def __post_init__(self) -> None:
-        check_process(self.rate, self.cv)
-
-    @property
-    def intensity(self) -> float:
-        return self.rate
-
-    @property
-    def unit(self) -> str:
-        return "conversations/s" if self.multi_turn else "req/s"
-
-    def at(self, intensity: float) -> Self:
-        return replace(self, rate=intensity)
-
-    def max_intensity(self, duration_s: float) -> float:
-        return math.inf
 
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         gaps, orders, thinks = np.random.default_rng(seed).spawn(3)
