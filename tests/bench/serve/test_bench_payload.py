@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from macroserve.bench.serve.conversation import Conversation
 from macroserve.bench.serve.payload import FIRST_TOKEN_ID, Endpoint, PayloadMaker
 from macroserve.workload.arrivals import Arrival
 
@@ -14,8 +15,12 @@ def maker(endpoint: Endpoint = Endpoint.COMPLETIONS, seed: tuple[int, ...] = (1,
     return PayloadMaker("some/model", endpoint, vocab_size=32, seed=seed)
 
 
+def body_of(payloads: PayloadMaker, index: int, request: Arrival) -> bytes:
+    return Conversation(payloads, index, request).body()
+
+
 def test_completion_payload_has_token_ids_of_the_exact_length() -> None:
-    body = json.loads(maker().body(0, REQUEST))
+    body = json.loads(body_of(maker(), 0, REQUEST))
     prompt = body.pop("prompt")
     assert len(prompt) == 500
     assert set(prompt) == set(range(FIRST_TOKEN_ID, 32))
@@ -30,7 +35,7 @@ def test_completion_payload_has_token_ids_of_the_exact_length() -> None:
 
 
 def test_chat_payload_has_as_many_words_as_tokens() -> None:
-    body = json.loads(maker(Endpoint.CHAT).body(0, REQUEST))
+    body = json.loads(body_of(maker(Endpoint.CHAT), 0, REQUEST))
     [message] = body["messages"]
     assert message["role"] == "user"
     assert len(message["content"].split()) == 500
@@ -39,11 +44,11 @@ def test_chat_payload_has_as_many_words_as_tokens() -> None:
 
 @pytest.mark.parametrize("endpoint", Endpoint)
 def test_payloads_are_equal_only_with_equal_seeds(endpoint: Endpoint) -> None:
-    body = maker(endpoint).body(3, REQUEST)
-    assert maker(endpoint).body(3, REQUEST) == body
-    assert maker(endpoint).body(4, REQUEST) != body
-    assert maker(endpoint, seed=(1, 1)).body(3, REQUEST) != body
-    assert maker(endpoint, seed=(2, 0)).body(3, REQUEST) != body
+    body = body_of(maker(endpoint), 3, REQUEST)
+    assert body_of(maker(endpoint), 3, REQUEST) == body
+    assert body_of(maker(endpoint), 4, REQUEST) != body
+    assert body_of(maker(endpoint, seed=(1, 1)), 3, REQUEST) != body
+    assert body_of(maker(endpoint, seed=(2, 0)), 3, REQUEST) != body
 
 
 def test_payload_vocabulary_without_ids_is_refused() -> None:
@@ -55,7 +60,7 @@ def shared(endpoint: Endpoint, index: int, block_ids: tuple[int, ...], num_promp
     """Return the tokens, or the words, of a prompt with blocks of 32."""
     payloads = PayloadMaker("m", endpoint, vocab_size=2000, seed=(1,))
     request = Arrival(0.0, num_prompt, 7, block_ids=block_ids, block_tokens=32)
-    body = json.loads(payloads.body(index, request))
+    body = json.loads(body_of(payloads, index, request))
     return body["prompt"] if "prompt" in body else body["messages"][0]["content"].split()
 
 
@@ -87,7 +92,7 @@ def test_prompt_longer_than_its_blocks_ends_with_tokens_of_its_own() -> None:
 def test_blocks_differ_between_runs() -> None:
     request = Arrival(0.0, 32, 7, block_ids=(4,), block_tokens=32)
     first, second = (
-        json.loads(PayloadMaker("m", Endpoint.COMPLETIONS, 2000, seed).body(0, request))
+        json.loads(body_of(PayloadMaker("m", Endpoint.COMPLETIONS, 2000, seed), 0, request))
         for seed in ((1, 0), (1, 1))
     )
     assert first["prompt"] != second["prompt"]

@@ -50,10 +50,6 @@ class PayloadMaker:
         if self.vocab_size <= FIRST_TOKEN_ID:
             raise ValueError(f"the vocabulary must have more than {FIRST_TOKEN_ID} tokens")
 
-    def body(self, index: int, request: Arrival) -> bytes:
-        """Return the JSON body of the run's request number ``index``."""
-        return self.encode([self.prompt(index, request)], request.num_output_tokens)
-
     def prompt(self, index: int, request: Arrival) -> Text:
         """Return the prompt of the run's request number ``index``."""
         if request.text:
