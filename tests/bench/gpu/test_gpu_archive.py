@@ -11,6 +11,8 @@ import pytest
 
 from macroserve.bench.gpu import archive
 from macroserve.bench.gpu.archive import build, locked
+from macroserve.bench.gpu.check import ENGINES as ENGINES_COMPARED
+from macroserve.bench.gpu.check import STOCK
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
@@ -129,7 +131,7 @@ def test_unpacked_kernels_pass_their_tests_in_the_interpreter(folder):
 
 def test_engines_import_nothing_that_the_archive_lacks_and_agree(folder, tmp_path):
     found = {}
-    for name in ("stock", "vllm", "unified", "hybrid"):
+    for name in (STOCK, *ENGINES_COMPARED):
         ended = run(
             *(sys.executable, "-c", ENGINES, folder / "site", tmp_path / "model", name),
             PYTHONPATH=str(folder / "src"),

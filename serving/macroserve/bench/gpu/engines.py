@@ -35,6 +35,7 @@ from macroserve.engine.vllm.caches import with_caches  # noqa: E402
 from macroserve.engine.vllm.greedy import greedy  # noqa: E402
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks  # noqa: E402
 from macroserve.engine.vllm.options import engine_args, stock_args  # noqa: E402
+from macroserve.sim.hardware.models import shape_of  # noqa: E402
 
 MODEL = {
     "vocab_size": 8192,
@@ -99,10 +100,9 @@ def build(folder: Path, sizes: dict[str, Any]) -> None:
 
 def most_bytes(folder: Path) -> int:
     """Return the size of the keys and values of all requests at their longest."""
-    sizes = json.loads((folder / "config.json").read_text())
-    width = sizes["hidden_size"] // sizes["num_attention_heads"] * sizes["num_key_value_heads"]
+    shape = shape_of(json.loads((folder / "config.json").read_text()))
     num_tokens = NUM_REQUESTS * (PROMPT_TOKENS[1] + NUM_TOKENS)
-    return 2 * ELEMENT_BYTES * width * sizes["num_hidden_layers"] * num_tokens
+    return ELEMENT_BYTES * shape.num_layers * shape.kv_size * num_tokens
 
 
 def settings(folder: Path, engine: Engine, mode: str) -> EngineSettings:
