@@ -1,10 +1,9 @@
 """Decision tables list the picks of each batching policy over a linear clock."""
 
 import pytest
-from support.linear_latency import NOW, LinearLatency
+from support.linear_latency import NOW
 
 from macroserve.core.batch import BatchKind
-from macroserve.core.request import Slo
 from macroserve.core.status import Phase, Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache
@@ -16,19 +15,6 @@ QUEUEING = [
     if not (strategy.hybrid_cache is HybridCache.VALUE or strategy.queues_responses)
 ]
 """Strategies that take requests in the order of a queue; the others choose among all that wait."""
-
-
-@pytest.fixture(scope="session")
-def compose(make_step):
-    """Return the plan as ``(kind, picks, decodes, reason)``."""
-
-    def build(*args, **kwargs):
-        step = make_step(*args, **kwargs)
-        plan = step.plan()
-        picks = [(pick.seq.request_id, pick.num_tokens) for pick in plan.picks]
-        return plan.kind, picks, list(plan.decodes), plan.reason
-
-    return build
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -234,164 +220,6 @@ def test_ascendra_batch_on_hp_holds_memory_back(compose, decodes, num_blocks, ad
         "ascendra", [0.0] * decodes, [100], num_blocks=num_blocks, max_num_seqs=32
     )
     assert bool(picks) is admitted
-
-
-@pytest.mark.parametrize(
-    ("case", "tokens", "reason"),
-    [
-        # A step may take 80 ms: 20 for the batch, 20 for ten decodes, 40 tokens.
-        ({"saved": 0.0}, 40, "pays"),
-        ({"saved": 0.0, "decodes": 1}, 58, "pays"),
-        # A quarter of what was saved, or lost, is added.
-        ({"saved": 0.08}, 60, "pays"),
-        ({"saved": -0.08}, 20, "pays"),
-        ({"saved": -0.16}, 0, "does not pay"),
-        # Where decodes take 70 ms, or 80, 20 more, but never more than 95.
-        ({"saved": 0.0, "decodes": 25}, 20, "pays"),
-        ({"saved": 0.04, "decodes": 25}, 30, "pays"),
-        ({"saved": 0.02, "decodes": 30}, 20, "pays"),
-        ({"saved": 0.0, "decodes": 30}, 0, "does not pay"),
-        # Four targets at most: 360 ms for the prompt.
-        ({"saved": 5.0, "begun": [900]}, 360, "pays"),
-        # Whatever was saved, seven tenths of the target for the time between two tokens.
-        ({"saved": 5.0, "slo": Slo(1.0, 0.1, 0.1)}, 30, "pays"),
-        ({"saved": 0.0, "slo": Slo(1.0, 0.1, 0.2)}, 40, "pays"),
-        # A first token alone saves nothing.
-        ({"decodes": 30, "fresh": 1, "saved": 1.0}, 0, "does not pay"),
-        # Not worth it: 15 tokens.
-        ({"saved": -0.1}, 0, "does not pay"),
-        # A prompt is overdue, but others were prefilled in between; or none was.
-        ({"saved": -1.0, "begun_s": 2.1}, 0, "does not pay"),
-        ({"saved": -1.0, "begun_s": 2.1, "prefilled_s": 2.1}, 300, "too long"),
-    ],
-)
-def test_unified_batch_prefills_what_slack_pays_for(compose, case, tokens, reason):
-    case = {"begun": [300], **case}
-    decoding = [case.pop("saved")] * case.pop("decodes", 10)
-    num_decodes = len(decoding) + case.get("fresh", 0)
-    got, picks, decodes, why = compose("unified", decoding, max_num_seqs=128, **case)
-    assert sum(n for _, n in picks) == tokens and reason in why
-    assert got is (BatchKind.MIXED if tokens else BatchKind.DECODE)
-    assert len(decodes) == num_decodes
-
-
-@pytest.mark.parametrize(
-    ("case", "tokens"),
-    [
-        # A step of 80 ms is planned as one of 64 ms: 20 for the batch, 20 for ten decodes.
-        ({"error": 1.0}, 40),
-        ({"error": 1.25}, 24),
-        # A quarter of what was saved makes the 80 ms 100.
-        ({"error": 1.25, "saved": 0.08}, 40),
-        # Decodes of 70 ms take 77, which may become 95: planned as one of 86 ms.
-        ({"error": 1.1, "decodes": 25}, 16),
-        ({"error": 1.25, "decodes": 25}, 0),
-        # Seven tenths of the target for the time between two tokens, planned as 56 ms.
-        ({"error": 1.25, "saved": 5.0, "slo": Slo(1.0, 0.1, 0.1)}, 16),
-        # Four more tokens at 40 ms each, known to take 50, save 0.2 s, a quarter of which is 50 ms.
-        ({"error": 1.25, "sure": 6}, 64),
-    ],
-)
-def test_unified_batch_plans_with_the_error_of_its_predictions(make_step, case, tokens):
-    decoding = [case.get("saved", 0.0)] * case.get("decodes", 10)
-    step = make_step(
-        "unified",
-        decoding,
-        begun=[300],
-        max_num_seqs=128,
-        latency=LinearLatency(0.02, case["error"]),
-        slo=case.get("slo", Slo(1.0, 0.1)),
-    )
-    for seq in step.inputs.decoding.values():
-        seq.sure_tokens = case.get("sure", 0)
-    assert sum(pick.num_tokens for pick in step.plan().picks) == tokens
-
-
-@pytest.mark.parametrize(
-    ("begun_tokens", "case", "tokens", "reason"),
-    [
-        # Slack pays for 40 tokens, as above: an eighth of what is computed, or less.
-        (320, {}, 40, "pays"),
-        (321, {}, 0, "saves"),
-        (321, {"begun": [40]}, 40, "pays"),
-        # More was saved, or nothing is left to save beside decodes of 50 ms.
-        (480, {"saved": 0.08}, 60, "pays"),
-        (481, {"saved": 0.08}, 0, "saves"),
-        (481, {"decodes": 14}, 0, "saves"),
-        (481, {"decodes": 15}, 30, "pays"),
-        # No batch has room for an eighth.
-        (3000, {"saved": 5.0, "begun": [900], "max_batch_tokens": 256}, 246, "pays"),
-        (3000, {"saved": 5.0, "begun": [900]}, 0, "saves"),
-        (3000, {"prefilled_s": 2.1, "begun_s": 2.1}, 300, "too long"),
-        # Another prompt waits as well: the longest context counts.
-        (321, {"waiting": [20]}, 0, "saves"),
-    ],
-)
-def test_unified_batch_saves_time_for_a_piece_worth_reading_the_context(
-    compose, begun_tokens, case, tokens, reason
-):
-    case = {"begun": [300], **case}
-    decoding = [case.pop("saved", 0.0)] * case.pop("decodes", 10)
-    got, picks, _, why = compose(
-        "unified", decoding, begun_tokens=begun_tokens, max_num_seqs=128, **case
-    )
-    assert sum(n for _, n in picks) == tokens and reason in why
-    assert got is (BatchKind.MIXED if tokens else BatchKind.DECODE)
-
-
-@pytest.mark.parametrize(
-    ("saved_s", "waiting", "expected"),
-    [
-        (0.049, [300], [("w0", 32)]),
-        (0.046, [300], []),  # 31 tokens are too few to begin with
-        (0.046, [25, 300], [("w0", 25)]),
-        (0.046, [20, 11], [("w0", 20), ("w1", 11)]),
-    ],
-)
-def test_unified_batch_begins_no_prompt_with_a_small_piece(compose, saved_s, waiting, expected):
-    _, picks, _, _ = compose("unified", [saved_s] * 20, waiting, max_num_seqs=128)
-    assert picks == expected
-
-
-@pytest.mark.parametrize(("num_rich", "tokens"), [(49, 0), (50, 223)])
-def test_unified_batch_spends_what_all_but_a_fiftieth_have_saved(compose, num_rich, tokens):
-    """A decode that has saved nothing counts among fifty, and the next one among more than
-    fifty."""
-    _, picks, _, _ = compose("unified", [0.0] + [1.0] * num_rich, [300], max_num_seqs=128)
-    assert sum(n for _, n in picks) == tokens
-
-
-@pytest.mark.parametrize(
-    ("sure", "pace_s", "tokens"),
-    [
-        (0, 0.0, 40),
-        (2, 0.0, 40),  # both are out
-        (6, 0.0, 100),  # four more, at 40 ms as a decode step takes: a quarter of 0.24 s
-        (6, 0.08, 60),  # at the 80 ms that steps take of late: of 0.08 s
-        (6, 0.2, 40),
-        (100, 0.0, 300),
-    ],
-)
-def test_unified_batch_spends_what_responses_will_surely_save(make_step, sure, pace_s, tokens):
-    step = make_step("unified", [0.0] * 10, [300], max_num_seqs=128, pace_s=pace_s)
-    for seq in step.inputs.decoding.values():
-        seq.sure_tokens = sure
-    plan = step.plan()
-    assert sum(pick.num_tokens for pick in plan.picks) == tokens
-
-
-@pytest.mark.parametrize(("spare", "admitted"), [(31, True), (30, False)])
-def test_unified_batch_keeps_memory_for_growing_decodes(compose, spare, admitted):
-    """Five decodes hold two blocks each and may grow by 998 tokens; a prompt of 100 takes eight."""
-    _, picks, _, _ = compose(
-        "unified", [1.0] * 5, [100], num_blocks=5 * 2 + 8 + spare, max_num_seqs=32
-    )
-    assert bool(picks) is admitted
-
-
-def test_unified_batch_without_decodes_prefills_all_it_can(compose):
-    kind, picks, _, _ = compose("unified", [], [300, 300])
-    assert (kind, picks) == (BatchKind.PREFILL, [("w0", 300), ("w1", 212)])
 
 
 def test_ecoserve_batch_counts_tpot_from_the_first_decode_batch(make_step):
