@@ -29,6 +29,7 @@ _POINT = Point(
     ttft_s={"p50": 0.1, "p90": 0.2, "p99": 0.3},
     tpot_s={"p50": 0.01, "p90": 0.02, "p99": 0.03},
     tokens_per_s=400.0,
+    cached_share=0.5,
     cpu_s=1.0,
     engine_cpu_s=40.0,
     rss_mb=1000.0,

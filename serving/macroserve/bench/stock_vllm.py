@@ -19,10 +19,11 @@ def engine_flags(settings: EngineSettings) -> tuple[str, ...]:
 
 
 def api_server(settings: EngineSettings, port: int) -> tuple[str, ...]:
-    """Return the command of vLLM's own API server on 127.0.0.1, which writes few logs."""
+    """Return the command of vLLM's own API server on 127.0.0.1, which writes few logs, and tells
+    what its prefix cache had, as Macroserve's does."""
     return (
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
         *engine_flags(settings),
-        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details"),
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
     )

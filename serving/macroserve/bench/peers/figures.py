@@ -65,6 +65,8 @@ def _load(name: str, load: str, points: Sequence[Point], knees: Knees) -> Figure
                 if values:
                     found[f"{at}.{latency[:4]}_{quantile}_ms"] = 1e3 * median(values)
         found[f"{at}.tokens_per_s"] = median(point.tokens_per_s for point in same)
+        if cached := [p.cached_share for p in same if p.cached_share is not None]:
+            found[f"{at}.cached_share"] = median(cached)
         failed = sum(point.num_failed for point in same)
         found[f"{at}.failed_share"] = failed / max(1, sum(point.num_requests for point in same))
     return found

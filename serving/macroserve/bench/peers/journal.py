@@ -52,6 +52,8 @@ class Point(msgspec.Struct, frozen=True, tag="point"):
     tpot_s: dict[str, float]
     tokens_per_s: float
     """Output tokens per second up to the end of the last request."""
+    cached_share: float | None
+    """Share of the prompt tokens that prefix caches had; None where the endpoint does not tell."""
     cpu_s: float
     """CPU seconds of all processes but the engines, from first request to last answer."""
     engine_cpu_s: float

@@ -126,6 +126,7 @@ class Comparison:
             ttft_s=_quantiles(summary.ttft),
             tpot_s=_quantiles(summary.tpot),
             tokens_per_s=summary.output_token_throughput,
+            cached_share=summary.cached_share,
             cpu_s=after.other_cpu_s - before.other_cpu_s,
             engine_cpu_s=after.engine_cpu_s - before.engine_cpu_s,
             rss_mb=after.other_rss_bytes / 2**20,
