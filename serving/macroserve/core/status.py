@@ -121,6 +121,11 @@ class InstanceView(msgspec.Struct, frozen=True):
     it."""
 
     @property
+    def num_waiting(self) -> int:
+        """Return the requests that wait at the instance, or are on their way to it."""
+        return self.status.num_waiting + self.in_flight_requests
+
+    @property
     def num_outstanding(self) -> int:
         """Return the requests that were routed to the instance and have not ended."""
         status = self.status

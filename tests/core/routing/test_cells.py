@@ -22,6 +22,7 @@ def cell(
     wait_s: float = 0.0,
     num_running: int = 0,
     decode_step_s: float = 0.0,
+    num_waiting: int = 0,
 ) -> CellView:
     instances = ("x", "y", "z")
     return CellView(
@@ -30,6 +31,7 @@ def cell(
         num_ready=num_ready,
         waiting_prefill_s=wait_s,
         num_running=num_running,
+        num_waiting=num_waiting,
         prefill_s_per_token=STATUS.prefill_s_per_token,
         decode_step_s=decode_step_s,
     )
@@ -100,11 +102,15 @@ def test_single_cell_is_asked_once_without_constraints(
         ([cell("a"), cell("b", wait_s=0.3)], {"b": 64}, "ba"),
         ([cell("a", decode_step_s=0.05), cell("b", 2, 0.2, 0, 0.05)], {"b": 64}, "ba"),
         ([cell("a", decode_step_s=0.05), cell("b", 2, 0.3, 0, 0.05)], {"b": 64}, "ab"),
-        # One that would be late is passed over, unless all would be and it is no later.
+        # One that would be late is passed over, unless the first cell would be, too.
         ([cell("a", wait_s=2.5), cell("b", wait_s=4.0)], {"b": SAVED}, "ab"),
         ([cell("a", wait_s=9.0), cell("b", wait_s=9.0)], {"b": SAVED}, "ba"),
         ([cell("a", wait_s=4.0), cell("b", wait_s=4.75)], {"b": SAVED}, "ba"),
-        ([cell("a", wait_s=4.0), cell("b", wait_s=5.0)], {"b": SAVED}, "ab"),
+        ([cell("a", wait_s=4.0), cell("b", wait_s=6.5)], {"b": SAVED}, "ba"),
+        ([cell("a", wait_s=4.0), cell("b", wait_s=6.75)], {"b": SAVED}, "ab"),
+        # As much again for each request at an instance that would wait for a copy, too.
+        ([cell("a", num_waiting=2), cell("b", wait_s=0.6)], {"b": 64}, "ba"),
+        ([cell("a", num_waiting=2), cell("b", wait_s=0.75)], {"b": 64}, "ab"),
     ],
 )
 def test_cell_with_most_of_the_prompt_is_asked_first_if_worth_the_time_there(

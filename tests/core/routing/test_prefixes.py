@@ -110,6 +110,17 @@ def test_forgotten_instance_has_nothing() -> None:
     assert record.expected(keys(1)) == {}
 
 
+def test_instance_that_comes_after_another_has_left_is_taken_for_none_of_the_others() -> None:
+    record = PrefixRecord()
+    note(record, "a", keys(1), 1000)
+    note(record, "b", keys(1, 2), 1000)
+    record.forget("a")
+    for name in ("c", "d"):
+        note(record, name, keys(7), 1000)
+    assert record.expected(keys(1, 2)) == {"b": 128}
+    assert record.expected(keys(7)) == {"c": 64, "d": 64}
+
+
 @pytest.mark.parametrize(("found_share", "expected_share"), [(1.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
 def test_expectation_follows_what_the_instance_says_it_has_found(
     found_share: float, expected_share: float
@@ -250,18 +261,26 @@ def chosen(name: str, views: Sequence[InstanceView], cached: Mapping[str, int]) 
         ([lp("a"), lp("b")], {"b": SAVED}, "b"),
         ([lp("a"), lp("b"), lp("c")], {"b": 64, "c": SAVED}, "c"),
         ([lp("a"), lp("b")], {"gone": SAVED}, "a"),
-        # A wait of up to twice the prefill that it saves, beyond what is saved itself.
+        # A wait of up to twice the prefill that it saves, beyond what is saved itself,
         ([lp("a"), lp("b", **queue(1.25))], {"b": SAVED}, "b"),
         ([lp("a"), lp("b", **queue(1.375))], {"b": SAVED}, "a"),
         ([lp("a"), lp("b", **queue(0.25))], {"b": 64}, "a"),
         ([lp("a"), lp("b", **queue(0.125))], {"b": 64}, "b"),
+        # and of as much again for each request that would wait for a copy, too.
+        ([lp("a", **queue(0.125)), lp("b", **queue(0.375))], {"b": 64}, "b"),
+        ([lp("a", **queue(0.125)), lp("b", **queue(0.5))], {"b": 64}, "a"),
+        ([lp("a", **queue(0.125, 2)), lp("b", **queue(0.5, 2))], {"b": 64}, "b"),
+        ([lp("a", in_flight=1), lp("b", **queue(0.25, 2))], {"b": 64}, "b"),
+        ([lp("a", in_flight=1), lp("b", **queue(0.375, 2))], {"b": 64}, "a"),
         # Of equally warm ones the one with fewer requests.
         ([lp("a"), lp("b", **queue(0.5, 2)), lp("c", **queue(0.5))], {"b": SAVED, "c": SAVED}, "c"),
-        # One that would be late is passed over, unless all would be and it is no later.
+        # One that would be late is passed over, unless the chosen one would be, too.
         ([lp("a"), lp("b", **LATE)], {"b": SAVED}, "a"),
         ([lp("a", **LATE), lp("b", **LATE)], {"b": SAVED}, "b"),
         ([lp("a", **queue(1.25)), lp("b", **queue(1.875))], {"b": SAVED}, "b"),
         ([lp("a", **queue(1.25)), lp("b", **queue(2.0))], {"b": SAVED}, "a"),
+        ([lp("a", **queue(1.75)), lp("b", **queue(3.9))], {"b": SAVED}, "b"),
+        ([lp("a", **queue(1.75)), lp("b", **queue(4.0))], {"b": SAVED}, "a"),
     ],
 )
 def test_route_by_load_goes_to_the_warm_instance_in_time_and_for_a_worthy_wait(

@@ -1,10 +1,11 @@
 """An ingress asks cells in this order to take a request (top level of EcoServe's three)."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from macroserve.core.routing.constraints import Demand, prefill_share
-from macroserve.core.routing.prefixes import REPLICA_COST
+from macroserve.core.routing.prefixes import copy_s
 from macroserve.core.status import CellView
 
 
@@ -27,9 +28,9 @@ def cells_to_ask(
     a ready instance come last: they may have one by then.
 
     demand: what the request demands, with what cells are expected to have of its prompt. The cell
-        that has most of it comes before all others, if it is worth the time there beyond that in
-        the first one (``prefixes.with_prefix`` decides so within a cell). So it is with those that
-        are left, in case the cell declines.
+        that has most of it comes before all others, if the time there beyond that in the first one
+        is no longer than a copy costs (``prefixes.with_prefix`` decides so within a cell). So it is
+        with those that are left, in case the cell declines.
     session_holder: the cell that got the last request of the session; before all others, if the
         first token is in time there or no later.
     """
@@ -49,22 +50,25 @@ def _by_prefix(ready: Sequence[CellView], demand: Demand) -> list[CellView]:
 
 
 def _with_prefix(ready: Sequence[CellView], demand: Demand) -> int:
-    """Return the index of the cell that has most of the prompt, of those where the first token is
-    in time or no later, and the last one not later by more than the rest of the beginning is worth
-    in the first cell. 0 if that one has most itself.
+    """Return the index of the cell that has most of the prompt, of those where the last token is
+    later than in the first cell by no more than a copy there costs. One where the first token would
+    be late is passed over, unless it would be late in the first cell, too. 0 if that one has most
+    itself.
 
     The last token, because decodes take longer in a busy cell: one popular beginning would send all
     requests to one cell, where they hardly wait for their short prefills.
     """
     first, had = ready[0], demand.cached.get(ready[0].name, 0)
-    latest_s, end_s = _latest_s(first, demand), _last_token_s(first, demand)
+    left_s, end_s = demand.ttft_left_s, _last_token_s(first, demand)
+    latest_s = inf if _first_token_s(first, demand) > left_s else left_s
+    num_waiting = first.num_waiting / first.num_ready
     better = [
         index
         for index, cell in enumerate(ready)
         if (num_more := demand.cached.get(cell.name, 0) - had) > 0
         and _first_token_s(cell, demand) <= latest_s
         and _last_token_s(cell, demand) - end_s
-        <= REPLICA_COST * num_more * cell.prefill_s_per_token
+        <= copy_s(num_more, cell.prefill_s_per_token, num_waiting)
     ]
     return max(better, key=lambda index: demand.cached[ready[index].name], default=0)
 
@@ -73,15 +77,13 @@ def _with_session(
     ready: Sequence[CellView], session_holder: str | None, demand: Demand
 ) -> list[CellView]:
     home = next((cell for cell in ready if cell.name == session_holder), None)
-    if home is None or _first_token_s(home, demand) > _latest_s(ready[0], demand):
+    if home is None:
+        return list(ready)
+    # In time, or as soon as in the first cell.
+    latest_s = max(_first_token_s(ready[0], demand), demand.ttft_left_s)
+    if _first_token_s(home, demand) > latest_s:
         return list(ready)
     return [home, *(cell for cell in ready if cell is not home)]
-
-
-def _latest_s(first: CellView, demand: Demand) -> float:
-    """Return the seconds after which the first token is neither in time nor as soon as in the first
-    cell."""
-    return max(_first_token_s(first, demand), demand.ttft_left_s)
 
 
 def _first_token_s(cell: CellView, demand: Demand) -> float:

@@ -225,7 +225,7 @@ class CellLedger:
             num_ready=len(ready),
             num_prefilling=running - decoding,
             num_decoding=decoding,
-            num_waiting=sum(v.status.num_waiting + v.in_flight_requests for v in views),
+            num_waiting=sum(view.num_waiting for view in views),
             num_running=running,
             waiting_prefill_s=self.waiting_prefill_s,
             prefill_s_per_token=max((s.prefill_s_per_token for s in statuses), default=0.0),

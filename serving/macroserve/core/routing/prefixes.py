@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from math import inf
 from typing import NamedTuple
 
 from macroserve.core.routing.constraints import Demand, first_token_s
@@ -31,7 +32,7 @@ MEMORY_TOKENS = 1 << 20
 
 REPLICA_COST = 2.0
 """A copy of a beginning at another holder costs this multiple of its prefill: the prefill, and in
-a full pool that of what has to go for it."""
+a full pool that of what has to go for it. All that wait there wait for the copy, too."""
 
 PrefixKeys = Sequence[int]
 """A prompt has a key for each of its beginnings that end at a boundary, shortest first. Equal keys
@@ -74,7 +75,7 @@ class _Share:
 class _HolderRecord:
     """The record of one holder.
 
-    bit: the holder's own in ``holders``.
+    index: place of the holder's bit in ``holders``.
     holders: bits of those that hold a beginning, by its key.
     trust: share of what it should hold that it is expected to find, 0 to 1: the share of its
         prompts that it has found, as a part of what it should have found. Shares, because what is
@@ -82,21 +83,23 @@ class _HolderRecord:
     """
 
     __slots__ = (
-        "_bit",
         "_counts",
         "_held",
         "_holders",
         "_num_tokens",
         "_predicted",
         "_seen",
+        "bit",
+        "index",
         "name",
         "trust",
     )
 
-    def __init__(self, name: str, bit: int, holders: dict[int, int]) -> None:
+    def __init__(self, name: str, index: int, holders: dict[int, int]) -> None:
         self.name = name
+        self.index = index
+        self.bit = 1 << index
         self.trust = 1.0
-        self._bit = bit
         self._holders = holders
         self._held: OrderedDict[int, int] = OrderedDict()
         """Tokens between a key's boundary and the one before, by key, least recently used first."""
@@ -116,7 +119,7 @@ class _HolderRecord:
         if key not in self._held:
             self._held[key] = num_tokens
             self._num_tokens += num_tokens
-            self._holders[key] = self._holders.get(key, 0) | self._bit
+            self._holders[key] = self._holders.get(key, 0) | self.bit
         self._held.move_to_end(key)
 
     def note(self, keys: PrefixKeys, num_tokens: int, capacity: int) -> None:
@@ -141,11 +144,10 @@ class _HolderRecord:
                 self._update_trust()
         self._counts = prompt_tokens, cached_tokens
 
-    def clear(self) -> int:
-        """Hold nothing any more; return the bit, which is free then."""
+    def clear(self) -> None:
+        """Hold nothing any more."""
         while self._held:
             self._lose_oldest()
-        return self._bit
 
     def _update_trust(self) -> None:
         seen, predicted = self._seen.value, self._predicted.value
@@ -155,7 +157,7 @@ class _HolderRecord:
     def _lose_oldest(self) -> None:
         key, num_tokens = self._held.popitem(last=False)
         self._num_tokens -= num_tokens
-        if left := self._holders[key] & ~self._bit:
+        if left := self._holders[key] & ~self.bit:
             self._holders[key] = left
         else:
             del self._holders[key]
@@ -171,8 +173,9 @@ class PrefixRecord:
 
     def __init__(self) -> None:
         self._records: dict[str, _HolderRecord] = {}
-        self._by_bit: dict[int, _HolderRecord] = {}
-        self._free_bits: list[int] = []
+        self._by_index: list[_HolderRecord] = []
+        self._free: list[int] = []
+        """Indices of holders that have left."""
         self._holders: dict[int, int] = {}
 
     def note(self, holder: str, keys: PrefixKeys, num_tokens: int, capacity: int) -> None:
@@ -207,9 +210,8 @@ class PrefixRecord:
     def forget(self, holder: str) -> None:
         """Note that a holder has left: the next one of its name has an empty cache."""
         if record := self._records.pop(holder, None):
-            bit = record.clear()
-            del self._by_bit[bit]
-            self._free_bits.append(bit)
+            record.clear()
+            self._free.append(record.index)
 
     def expected(self, keys: PrefixKeys) -> Mapping[str, int]:
         """Return the tokens of a prompt that each holder is expected to have, by name; without
@@ -220,9 +222,8 @@ class PrefixRecord:
             news = self._holders.get(keys[index], 0) & ~known
             known |= news
             while news:
-                bit = news & -news
-                news ^= bit
-                record = self._by_bit[bit]
+                record = self._by_index[news.bit_length() - 1]
+                news ^= record.bit
                 if num_tokens := int(record.trust * BOUNDARIES[index]):
                     expected[record.name] = num_tokens
         return expected
@@ -230,31 +231,48 @@ class PrefixRecord:
     def _record(self, holder: str) -> _HolderRecord:
         record = self._records.get(holder)
         if record is None:
-            bit = self._free_bits.pop() if self._free_bits else 1 << len(self._records)
-            record = _HolderRecord(holder, bit, self._holders)
-            self._records[holder] = self._by_bit[bit] = record
+            index = self._free.pop() if self._free else len(self._by_index)
+            record = _HolderRecord(holder, index, self._holders)
+            self._by_index[index : index + 1] = [record]
+            self._records[holder] = record
         return record
+
+
+def copy_s(num_tokens: int, s_per_token: float, num_waiting: float) -> float:
+    """Return for how long a request may wait at a holder beyond another one, seconds, rather than
+    have its beginning copied there.
+
+    num_tokens: tokens of its prompt that only the first holder has.
+    s_per_token: time to prefill one of them, seconds.
+    num_waiting: requests at the other holder that wait for the copy, too.
+    """
+    return REPLICA_COST * num_tokens * s_per_token * (1 + num_waiting)
 
 
 def with_prefix(
     chosen: InstanceView, candidates: Sequence[InstanceView], demand: Demand
 ) -> InstanceView:
-    """Return the instance of the chosen one's pool that has most of the prompt, of those where the
-    first token is in time or no later, and where it is not waited for longer than the rest of the
-    beginning is worth at the chosen one. The chosen one if it has most itself.
+    """Return the instance of the chosen one's pool that has most of the prompt, of those that are
+    waited for no longer beyond the chosen one than a copy there costs (``copy_s``). One that would
+    be late is passed over, unless the chosen one would be late, too. The chosen one if it has most
+    itself.
 
-    So a long beginning keeps its instance while deadlines allow, and a short one that all prompts
-    share is soon everywhere.
+    So a beginning that all prompts share is soon everywhere while instances idle, a long one keeps
+    its instance while deadlines allow, and a busy cell loses no time by copies.
     """
-    chosen_s, had = first_token_s(chosen, demand), demand.cached.get(chosen.name, 0)
-    latest_s = max(chosen_s, demand.ttft_left_s)
+    had = demand.cached.get(chosen.name, 0)
+    if had == max(demand.cached.values(), default=0):
+        return chosen
+    chosen_s = first_token_s(chosen, demand)
+    latest_s = inf if chosen_s > demand.ttft_left_s else demand.ttft_left_s
     better = [
         view
         for view in candidates
         if view.pool is chosen.pool
         and (num_more := demand.cached.get(view.name, 0) - had) > 0
         and (view_s := first_token_s(view, demand)) <= latest_s
-        and view_s - chosen_s <= REPLICA_COST * num_more * view.status.prefill_s_per_token
+        and view_s - chosen_s
+        <= copy_s(num_more, view.status.prefill_s_per_token, chosen.num_waiting)
     ]
     return max(
         better, key=lambda view: (demand.cached[view.name], -view.num_outstanding), default=chosen

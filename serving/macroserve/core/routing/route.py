@@ -123,5 +123,5 @@ def _is_late(
     return (
         request.request.num_streamed_tokens == 0
         and wait_s(chosen, demand) > left_s
-        and min(wait_s(view, demand) for view in candidates) > left_s
+        and all(wait_s(view, demand) > left_s for view in candidates)
     )

@@ -33,7 +33,12 @@ def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
     left_s = demand.ttft_left_s
     chosen = _least_loaded(low, demand)
     if first_token_s(chosen, demand) > left_s and not _some_wait_too_long(low, demand):
-        in_time = [view for view in low if first_token_s(view, demand) <= left_s]
+        fewest = chosen.num_outstanding  # where all that have as few are late
+        in_time = [
+            view
+            for view in low
+            if view.num_outstanding > fewest and first_token_s(view, demand) <= left_s
+        ]
         chosen = _least_loaded(in_time, demand) if in_time else chosen
     if rescue and wait_s(rescue, demand) <= left_s < first_token_s(chosen, demand):
         return rescue, RouteReason.URGENT
