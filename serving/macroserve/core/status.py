@@ -174,6 +174,11 @@ class CellView(msgspec.Struct, frozen=True):
     falls."""
     decoded_tokens: int = 0
     """Tokens that came out of them; never falls."""
+    lost_tokens: int = 0
+    """Prompt tokens that prefix caches were expected to have of instances that left the cell,
+    restarted or fell silent since its scheduler began; never falls."""
+    moved_tokens: int = 0
+    """The same of instances that went on in another cell, which took them along; never falls."""
     pool_tokens: int = 0
     """Tokens that the KV caches of its instances hold."""
     decode_step_s: float = 0.0

@@ -134,8 +134,7 @@ class FleetRouter(Router):
                 self._join(name, cell, now)
             case Split(new_cell=cell, instances=names):
                 for name in names:
-                    held = self._homes[name].held_prefixes(name)
-                    self._homes[name].remove(name)
+                    held = self._homes[name].release(name)
                     self._join(name, cell, now)
                     self._homes[name].take_prefixes(name, held)
             case SetPool(instance=name, pool=pool):

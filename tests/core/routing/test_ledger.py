@@ -206,6 +206,8 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         "decoded_tokens": 0,
         "pool_tokens": 200 * 16,
         "decode_step_s": 0.03,
+        "lost_tokens": 0,
+        "moved_tokens": 0,
     }
 
 

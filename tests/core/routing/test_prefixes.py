@@ -1,6 +1,6 @@
 """Requests go where the beginning of their prompt is cached, while that is in time and worth it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -380,6 +380,36 @@ def test_instance_that_left_or_restarted_has_nothing(restarts: bool) -> None:
     ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=1)
     ledger.observe("a", STATUS, NOW, incarnation=1)
     assert assign(ledger, "second") == ("a", 0)
+
+
+@pytest.mark.parametrize(
+    ("leave", "expected"),
+    [
+        (lambda ledger: ledger.remove("a"), (SAVED, 0)),
+        (lambda ledger: ledger.add("a", Pool.LP, 64, incarnation=1), (SAVED, 0)),
+        (lambda ledger: ledger.release("a"), (0, SAVED)),
+        (lambda ledger: ledger.add("a", Pool.HP, 64), (0, 0)),
+        (lambda ledger: ledger.remove("b"), (0, 0)),
+    ],
+)
+def test_cell_counts_what_the_caches_had_of_instances_that_are_gone(
+    leave: Callable[[CellLedger], object], expected: tuple[int, int]
+) -> None:
+    ledger = ledger_of("a", "b")
+    assign(ledger, "first")
+    leave(ledger)
+    view = ledger.cell_view("cell-0")
+    assert (view.lost_tokens, view.moved_tokens) == expected
+
+
+def test_cell_counts_only_what_it_expected_of_an_instance_that_is_gone() -> None:
+    ledger = ledger_of("a")
+    for number in range(100):
+        assign(ledger, f"request-{number}")
+        begun = {"prompt_tokens": 512 * (number + 1), "admitted": (f"request-{number}",)}
+        ledger.observe("a", msgspec.structs.replace(STATUS, seq=number + 2, **begun), NOW)
+    ledger.remove("a")
+    assert ledger.cell_view("cell-0").lost_tokens < 0.2 * SAVED
 
 
 @pytest.mark.parametrize("num_requests", [10, 40, 160])

@@ -63,6 +63,8 @@ def test_metrics_of_cells_have_their_figures() -> None:
         cached_tokens=50,
         decodes=30,
         decoded_tokens=80,
+        lost_tokens=20,
+        moved_tokens=10,
     )
     page = cell_page([messages.CellSummary(cell, late=True)], {"namespace": "ns"})
     values = samples(page)
@@ -76,6 +78,8 @@ def test_metrics_of_cells_have_their_figures() -> None:
     assert values["macroserve_cell_late", labels] == 1
     assert values["macroserve_cell_prompt_tokens_total", labels] == 70
     assert values["macroserve_cell_prompt_tokens_cached_total", labels] == 50
+    assert values["macroserve_cell_prefix_tokens_lost_total", labels] == 20
+    assert values["macroserve_cell_prefix_tokens_moved_total", labels] == 10
     assert values["macroserve_cell_decodes_total", labels] == 30
     assert values["macroserve_cell_decoded_tokens_total", labels] == 80
     assert "# TYPE macroserve_cell_prompt_tokens_cached_total counter" in page

@@ -61,6 +61,7 @@ class CellLedger:
         self._sessions = SessionRecord()
         self._finished = self._attained = self._prompt_tokens = self._cached_tokens = 0
         self._decodes = self._decoded_tokens = 0
+        self._lost_tokens = self._moved_tokens = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
@@ -93,9 +94,13 @@ class CellLedger:
         del self._views[name], self._incarnations[name]
         return True
 
-    def held_prefixes(self, name: str) -> Sequence[HeldKey]:
-        """Return the beginnings that an instance has, for the ledger that takes it."""
-        return self._prefixes.held(name)
+    def release(self, name: str) -> Sequence[HeldKey]:
+        """Remove an instance that goes on in another cell; return the beginnings that it has, for
+        the ledger that takes it."""
+        held = self._prefixes.held(name)
+        self._moved_tokens += self._prefixes.forget(name)
+        self.remove(name)
+        return held
 
     def take_prefixes(self, name: str, held: Sequence[HeldKey]) -> None:
         """Take in the beginnings that an instance brings along."""
@@ -239,11 +244,13 @@ class CellLedger:
             cached_tokens=self._cached_tokens,
             decodes=self._decodes,
             decoded_tokens=self._decoded_tokens,
+            lost_tokens=self._lost_tokens,
+            moved_tokens=self._moved_tokens,
         )
 
     def _drop_all_at(self, name: str) -> None:
         self._adapters.forget(name)
-        self._prefixes.forget(name)
+        self._lost_tokens += self._prefixes.forget(name)
         for request_id in [i for i, entry in self._in_flight.items() if entry.instance == name]:
             self._drop(request_id)
         for request_id in [i for i, trial in self._trials.items() if trial.instance == name]:

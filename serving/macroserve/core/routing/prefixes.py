@@ -144,10 +144,12 @@ class _HolderRecord:
                 self._update_trust()
         self._counts = prompt_tokens, cached_tokens
 
-    def clear(self) -> None:
-        """Hold nothing any more."""
+    def clear(self) -> int:
+        """Hold nothing any more; return the tokens that the holder was expected to have."""
+        num_tokens = int(self.trust * self._num_tokens)
         while self._held:
             self._lose_oldest()
+        return num_tokens
 
     def _update_trust(self) -> None:
         seen, predicted = self._seen.value, self._predicted.value
@@ -207,11 +209,14 @@ class PrefixRecord:
         for key, num_tokens in held:
             record.hold(key, num_tokens)
 
-    def forget(self, holder: str) -> None:
-        """Note that a holder has left: the next one of its name has an empty cache."""
-        if record := self._records.pop(holder, None):
-            record.clear()
-            self._free.append(record.index)
+    def forget(self, holder: str) -> int:
+        """Note that a holder has left: the next one of its name has an empty cache. Return the
+        tokens that it was expected to have."""
+        record = self._records.pop(holder, None)
+        if record is None:
+            return 0
+        self._free.append(record.index)
+        return record.clear()
 
     def expected(self, keys: PrefixKeys) -> Mapping[str, int]:
         """Return the tokens of a prompt that each holder is expected to have, by name; without

@@ -126,7 +126,7 @@ class CellScheduler:
         anew and the beginnings of prompts that it has."""
         connection = self._member(name)
         log.info("instance released", cell=self.name, instance=name)
-        prefixes = pack_held(self._ledger.held_prefixes(name))
+        prefixes = pack_held(self._ledger.release(name))
         self._lose(name)
         await connection.close()
         handle = sign(connection.handle, self._keys.ring, self._wall_clock())

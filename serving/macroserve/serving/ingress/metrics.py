@@ -154,6 +154,12 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
     counters = {
         "prompt_tokens": counter("prompt_tokens", "Prompt tokens that instances have begun"),
         "cached_tokens": counter("prompt_tokens_cached", "Of those, tokens that prefix caches had"),
+        "lost_tokens": counter(
+            "prefix_tokens_lost", "Prompt tokens in the prefix caches of instances that left"
+        ),
+        "moved_tokens": counter(
+            "prefix_tokens_moved", "Prompt tokens that instances took along to another cell"
+        ),
         "decodes": counter("decodes", "Decodes of speculating engines, by request and step"),
         "decoded_tokens": counter("decoded_tokens", "Tokens that came out of those"),
     }
