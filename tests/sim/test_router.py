@@ -160,5 +160,9 @@ def test_instance_that_a_split_moves_takes_its_beginnings_along(engine):
     assert sizes(fleet) == [2, 2] and any(router.ledger(name) is not homes[name] for name in homes)
     assert sum(ledger.cell_view("").lost_tokens for ledger in router.ledgers) == 0
     assert sum(ledger.cell_view("").moved_tokens for ledger in router.ledgers) > 0
+    again = [Arrival(100.0 + n, 1537, 5, block_ids=(n, n, n)) for n in range(9)]
+    fleet.serve(again, stop=AT_END)
+    found = sum(ledger.cell_view("").cached_tokens for ledger in router.ledgers)
+    assert found == 9 * 1536
     held = [key for name in homes for key in router.ledger(name).release(name)]
     assert len(set(held)) == len(held) == 9 * num_keys(1537)

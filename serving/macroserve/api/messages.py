@@ -178,6 +178,15 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     requests."""
 
 
+class PrefixesMoved(msgspec.Struct, frozen=True, tag="prefixes_moved"):
+    """A cell tells its ingresses which beginnings of prompts came with an instance, or left with
+    one."""
+
+    came: bool
+    prefixes: Any
+    """Beginnings, as ``api.held_prefixes`` packs them."""
+
+
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """An ingress introduces itself with the address of its own metrics for its peers."""
 
@@ -202,7 +211,7 @@ class LatencyAnswer(msgspec.Struct, frozen=True):
 
 
 ToCell = RouteQuery | Settled | Hello
-ToIngress = RouteReply | CellSummary
+ToIngress = RouteReply | CellSummary | PrefixesMoved
 
 encode = msgspec.json.Encoder().encode
 
@@ -233,7 +242,7 @@ class _Decoder(Generic[_T]):
 
 
 decode_to_cell = _Decoder[ToCell](RouteQuery, Settled, Hello).decode
-decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary).decode
+decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary, PrefixesMoved).decode
 
 
 ADMIN_PREFIX = "/admin/v1"

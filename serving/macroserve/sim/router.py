@@ -132,11 +132,13 @@ class FleetRouter(Router):
             case Add(cell=cell, instance=name, pool=pool):
                 self.instances[name] = SimulatedInstance(name, pool, self._spec)
                 self._join(name, cell, now)
-            case Split(new_cell=cell, instances=names):
+            case Split(cell=former, new_cell=cell, instances=names):
                 for name in names:
                     held = self._homes[name].release(name)
                     self._join(name, cell, now)
                     self._homes[name].take_prefixes(name, held)
+                    self._overall.left(former, held)
+                    self._overall.arrived(cell, held)
             case SetPool(instance=name, pool=pool):
                 self.instances[name].policy.set_pool(pool)
                 self._homes[name].set_pool(name, pool)

@@ -9,7 +9,7 @@ from support.instance_views import FRESH, NOW, STATUS
 
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.overall import OverallScheduler
-from macroserve.core.routing.prefixes import REPLICA_COST, num_keys
+from macroserve.core.routing.prefixes import REPLICA_COST, HeldKey, num_keys
 from macroserve.core.status import CellView
 from macroserve.core.strategies import STRATEGIES, strategy
 
@@ -67,6 +67,19 @@ def test_cell_that_is_gone_is_forgotten() -> None:
     scheduler = after(B)
     scheduler.forget("b")
     assert first(scheduler, A, B) == "a"
+
+
+HELD = [HeldKey(key, 64) for key in KEYS]
+BUSY_A = cell("a", waiting_prefill_s=0.25)
+
+
+def test_request_follows_the_instance_that_took_its_beginning_to_another_cell() -> None:
+    scheduler = after(B)
+    scheduler.left("b", HELD)
+    assert first(scheduler, A, B) == "a"
+    assert first(scheduler, BUSY_A, B) == "b"
+    scheduler.arrived("a", HELD)
+    assert first(scheduler, BUSY_A, B) == "a"
 
 
 def test_cell_holds_as_much_as_its_pools() -> None:

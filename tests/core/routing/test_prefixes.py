@@ -18,6 +18,7 @@ from macroserve.core.routing.prefixes import (
     BOUNDARIES,
     MEMORY_TOKENS,
     REPLICA_COST,
+    HeldKey,
     PrefixRecord,
     num_keys,
 )
@@ -202,6 +203,17 @@ def test_record_that_takes_an_instance_over_knows_what_it_loses_first(
     other = moved(record, "a")
     note(other, "a", keys(4, 5), 256)
     assert other.expected(keys(1, 2)) == expected
+
+
+def test_instance_that_gave_beginnings_away_has_the_others_and_room_for_more() -> None:
+    record = PrefixRecord()
+    for first in (7, 1):
+        note(record, "a", keys(first, first + 1), 256)
+    record.give_away("a", [HeldKey(1, 64), HeldKey(2, 64), HeldKey(9, 64)])
+    record.give_away("b", [HeldKey(7, 64)])
+    note(record, "a", keys(4, 5), 256)
+    assert record.expected(keys(1, 2)) == {}
+    assert record.expected(keys(7, 8)) == record.expected(keys(4, 5)) == {"a": 128}
 
 
 def test_instance_without_a_prompt_has_nothing_to_take_over() -> None:

@@ -5,18 +5,15 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
-from starlette.applications import Starlette
 from support.emulated_world import World, running, token_request
 from support.keys import live
+from support.migration import migrate
 from support.route_queries import route_query
 
-from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
-from macroserve.serving.admin import AdminApi
 from macroserve.serving.cell import scheduler
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.security.calls import session, to
@@ -73,24 +70,6 @@ async def order(world: World, cell: str, verb: str, body: dict[str, Any]) -> dic
         async with http.post(url, json=body, headers=headers) as response:
             assert response.status == 200
             return await response.json()
-
-
-async def migrate(world: World, instance: str, source: str, target: str) -> None:
-    """Move an instance as the operator does, by the admin API."""
-
-    async def discover() -> dict[str, str]:
-        return world.urls
-
-    async with session(live()) as http:
-        app = Starlette(routes=AdminApi(discover, http, lambda: "token").routes())
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
-            answer = await client.post(
-                f"{messages.ADMIN_PREFIX}/migrate",
-                content=messages.encode(messages.MigrateOrder(instance, source, target)),
-                headers={"Authorization": "Bearer token"},
-            )
-    assert answer.status_code == 200
 
 
 async def num_to_compute(cell: CellScheduler) -> int:

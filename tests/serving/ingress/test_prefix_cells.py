@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 from support.emulated_world import World, expected_tokens, running, token_request
 from support.fake_instances import Behavior, dies, dies_after_a_token, ends_with, fakes, good, token
+from support.migration import migrate
 from support.route_queries import route_query
 
 from macroserve.core.status import Pool
 from macroserve.engine.tokens import TokenRequest
+from macroserve.serving.cell import scheduler
+from macroserve.serving.ingress import cell_directory
 from macroserve.serving.ingress.prefix_keys import prefix_keys
 
 NUM_PROMPTS, PROMPT_TOKENS = 9, 700
@@ -98,6 +101,38 @@ async def test_cell_that_is_gone_has_nothing_when_its_name_comes_back() -> None:
 
         await world.until(back)
         assert await place(world, prompt(0)) == "a"
+
+
+FIRST_OF_TWO = {"cell-0": {"a": LP, "d": LP}, "cell-1": {"b": LP}, "cell-2": {"c": LP}}
+
+
+async def moved(world: World) -> None:
+    """Have an ingress send a prompt to ``a``, and move that from the first cell to the last."""
+    assert await place(world, prompt(0), "b", "c", "d") == "a"
+    await migrate(world, "a", "cell-0", "cell-2")
+
+    async def told() -> bool:
+        found = {summary.cell.name: len(summary.members) for summary in world.directory.summaries}
+        return found == {"cell-0": 1, "cell-1": 1, "cell-2": 2}
+
+    await world.until(told)
+
+
+async def test_prompt_follows_an_instance_that_moved_to_another_cell() -> None:
+    async with running(FIRST_OF_TWO) as world:
+        await moved(world)
+        assert await place(world, prompt(0)) == "a"
+
+
+async def test_move_with_beginnings_that_cannot_be_read_is_logged_and_costs_their_hits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(scheduler, "pack_held", lambda held: "AAA")
+    async with running(FIRST_OF_TWO) as world:
+        await moved(world)
+        assert await place(world, prompt(0)) != "a"
+        warnings = [each for each in caplog.records if each.name == cell_directory.__name__]
+        assert [each.__dict__["cell"] for each in warnings] == ["cell-0"]
 
 
 async def test_stream_whose_instance_dies_goes_on_in_the_cell_that_has_its_prompt() -> None:

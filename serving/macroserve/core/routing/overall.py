@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from macroserve.core.routing.cells import CellAttempt, cells_to_ask
 from macroserve.core.routing.constraints import Demand
 from macroserve.core.routing.decision import RouteRequest
-from macroserve.core.routing.prefixes import PrefixRecord
+from macroserve.core.routing.prefixes import HeldKey, PrefixRecord
 from macroserve.core.routing.sessions import SessionRecord
 from macroserve.core.status import CellView
 from macroserve.core.strategy import Strategy
@@ -38,6 +38,15 @@ class OverallScheduler:
         self._sessions.note(request.session, cell.name)
         num_tokens = request.request.num_prompt_tokens
         self._prefixes.note(cell.name, request.prefix, num_tokens, cell.pool_tokens)
+
+    def arrived(self, cell: str, held: Sequence[HeldKey]) -> None:
+        """Note that an instance came to the cell with these beginnings of prompts."""
+        self._prefixes.take_over(cell, held)
+
+    def left(self, cell: str, held: Sequence[HeldKey]) -> None:
+        """Note that an instance left the cell with these beginnings of prompts. If others there
+        have some of them, too, that is forgotten until they are used again."""
+        self._prefixes.give_away(cell, held)
 
     def forget(self, cell: str) -> None:
         """Note that a cell is gone."""

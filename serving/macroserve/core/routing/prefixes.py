@@ -122,6 +122,11 @@ class _HolderRecord:
             self._holders[key] = self._holders.get(key, 0) | self.bit
         self._held.move_to_end(key)
 
+    def lose(self, key: int) -> None:
+        """Lose a beginning, if the holder has it."""
+        if key in self._held:
+            self._drop(key, self._held.pop(key))
+
     def note(self, keys: PrefixKeys, num_tokens: int, capacity: int) -> None:
         """Note that the holder gets a prompt; see ``PrefixRecord.note``."""
         held = self._held
@@ -157,7 +162,9 @@ class _HolderRecord:
         self.trust = seen / predicted if seen < predicted else 1.0
 
     def _lose_oldest(self) -> None:
-        key, num_tokens = self._held.popitem(last=False)
+        self._drop(*self._held.popitem(last=False))
+
+    def _drop(self, key: int, num_tokens: int) -> None:
         self._num_tokens -= num_tokens
         if left := self._holders[key] & ~self.bit:
             self._holders[key] = left
@@ -208,6 +215,13 @@ class PrefixRecord:
         record = self._record(holder)
         for key, num_tokens in held:
             record.hold(key, num_tokens)
+
+    def give_away(self, holder: str, held: Sequence[HeldKey]) -> None:
+        """Note that a holder has lost these beginnings to another one, which may be another
+        record's."""
+        if record := self._records.get(holder):
+            for key, _ in held:
+                record.lose(key)
 
     def forget(self, holder: str) -> int:
         """Note that a holder has left: the next one of its name has an empty cache. Return the

@@ -9,7 +9,7 @@ import collections
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import aiohttp
@@ -22,6 +22,7 @@ from macroserve.api.messages import AdoptOrder, CellReport, InstanceIdentity, In
 from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.ledger import CellLedger
+from macroserve.core.routing.prefixes import HeldKey
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.core.strategy import Strategy
@@ -39,6 +40,9 @@ JOIN_TIMEOUT_S = 10.0
 LATENCY_TIMEOUT_S = 1.0
 TELL_AGAIN_S = 0.5
 MAX_EXPLAINED = 64
+MAX_TOLD_KEYS = 1 << 12
+"""Keys of a moved instance that ingresses are told, those used last: reading them holds up an
+ingress for some milliseconds."""
 """Number of the latest breaks of known cause that ingresses are told of."""
 
 
@@ -78,6 +82,7 @@ class CellScheduler:
         self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
         self._utilization = UtilizationMeter()
         self._load = LoadRecorder(clock(), random.Random())
+        self._moves: list[messages.PrefixesMoved] = []
         self._http = session(keys, {"limit": 0})
         self._tasks = BackgroundTasks()
 
@@ -126,7 +131,9 @@ class CellScheduler:
         anew and the beginnings of prompts that it has."""
         connection = self._member(name)
         log.info("instance released", cell=self.name, instance=name)
-        prefixes = pack_held(self._ledger.release(name))
+        held = self._ledger.release(name)
+        self._tell_moved(held, came=False)
+        prefixes = pack_held(held)
         self._lose(name)
         await connection.close()
         handle = sign(connection.handle, self._keys.ring, self._wall_clock())
@@ -154,9 +161,22 @@ class CellScheduler:
         if prefixes is None:
             return  # by a cell of an earlier version
         try:
-            self._ledger.take_prefixes(name, unpack_held(prefixes))
+            held = unpack_held(prefixes)
         except ValueError as error:
             log.warning("cached prompts ignored", cell=self.name, instance=name, reason=str(error))
+            return
+        self._ledger.take_prefixes(name, held)
+        self._tell_moved(held, came=True)
+
+    def _tell_moved(self, held: Sequence[HeldKey], *, came: bool) -> None:
+        if held:
+            self._moves.append(messages.PrefixesMoved(came, pack_held(held[-MAX_TOLD_KEYS:])))
+            self.changed.set()
+
+    def take_moves(self) -> list[messages.PrefixesMoved]:
+        """Return what ingresses have not been told yet of beginnings that came or left."""
+        moves, self._moves = self._moves, []
+        return moves
 
     def _verified(self, signed_handle: str) -> InstanceHandle:
         return verify(signed_handle, self._keys.ring, self._wall_clock())

@@ -170,14 +170,15 @@ class CellServer:
             scheduler.changed.clear()
             scheduler.members_changed.clear()
             known = [found.address for found in self._ingresses.values() if found.address]
-            summary = messages.encode(scheduler.summary(known))
-            await asyncio.gather(*(self._send(socket, summary) for socket in self._ingresses))
+            told = [*scheduler.take_moves(), scheduler.summary(known)]
+            for data in map(messages.encode, told):
+                await asyncio.gather(*(self._send(socket, data) for socket in self._ingresses))
             await _wait(scheduler.members_changed, SUMMARY_MIN_S)
 
-    async def _send(self, socket: web.WebSocketResponse, summary: bytes) -> None:
+    async def _send(self, socket: web.WebSocketResponse, data: bytes) -> None:
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):
-                await socket.send_bytes(summary)
+                await socket.send_bytes(data)
         except (ConnectionError, RuntimeError, TimeoutError):
             ingress = self._ingresses.pop(socket, None)
             if ingress and ingress.transport:

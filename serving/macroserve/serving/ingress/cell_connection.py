@@ -23,6 +23,7 @@ class CellConnection:
         url: str,
         socket: aiohttp.ClientWebSocketResponse,
         on_change: Callable[[], None],
+        on_moved: Callable[[str, messages.PrefixesMoved], None],
     ) -> None:
         self.name = name
         self.url = url
@@ -30,6 +31,7 @@ class CellConnection:
         self._asked_tokens = 0
         self._socket = socket
         self._on_change = on_change
+        self._on_moved = on_moved
         self._waiting: dict[str, asyncio.Future[messages.RouteReply]] = {}
         self._reader = asyncio.create_task(self._read())
 
@@ -99,3 +101,5 @@ class CellConnection:
             case messages.CellSummary():
                 self.summary = message
                 self._on_change()
+            case messages.PrefixesMoved():
+                self._on_moved(self.name, message)

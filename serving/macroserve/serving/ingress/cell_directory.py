@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from macroserve.api import messages
 from macroserve.api.access_token import Audience
+from macroserve.api.held_prefixes import unpack_held
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.overall import OverallScheduler
@@ -200,6 +201,17 @@ class CellDirectory:
             del self._draining[next(iter(self._draining))]
         self._changed.set()
 
+    def _on_moved(self, cell: str, moved: messages.PrefixesMoved) -> None:
+        try:
+            held = unpack_held(moved.prefixes)
+        except ValueError as error:
+            log.warning("cached prompts ignored", cell=cell, reason=str(error))
+            return
+        if moved.came:
+            self._overall.arrived(cell, held)
+        else:
+            self._overall.left(cell, held)
+
     async def _keep_connected(self) -> None:
         while True:
             await self._refresh()
@@ -246,7 +258,7 @@ class CellDirectory:
                 if connection is not None:
                     await connection.close()
                 self._connections[name] = connection = CellConnection(
-                    name, url, socket, self._on_change
+                    name, url, socket, self._on_change, self._on_moved
                 )
                 await connection.send(messages.Hello(self._address))
                 log.info("cell connected", cell=name, url=url)
