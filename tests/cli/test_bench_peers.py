@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from macroserve.bench.peers.environment import MissingEnvironmentError, peers_environment
 from macroserve.bench.peers.journal import Journal
 from macroserve.bench.peers.loads import loads
+from macroserve.bench.peers.traces import Traces
 from macroserve.cli import bench_peers
 from macroserve.cli.bench import bench
 from macroserve.local.process_tree import adopt_orphans, descendants
@@ -48,7 +49,10 @@ OURS = ("--deployment", "macroserve")
         ((*OURS, "--rates", "chats"), "--rates must be like chats=4,5.5,7, got 'chats'"),
         ((*OURS, "--rates", "chats=0,1"), "--rates must be like"),
         ((*OURS, "--rates", "chats=nan"), "--rates must be like"),
-        ((*OURS, "--rates", "none=1"), "'none' is not one of azure_conv, chats, prefixes"),
+        (
+            (*OURS, "--rates", "none=1"),
+            "'none' is not one of azure_conv, azure_code, chats,",
+        ),
         ((*OURS, "--load", "chats", "--rates", "prefixes=1"), "'prefixes' is not one of chats"),
         ((*OURS, "--ttft", "soon"), "--ttft"),
         ((*OURS, "--duration", "0s"), "--duration must be positive"),
@@ -56,6 +60,12 @@ OURS = ("--deployment", "macroserve")
         ((*OURS, "--plot", "/nowhere/plot.png"), "--plot: cannot write /nowhere/plot.png"),
         (("--deployment", "sglang"), "'sglang' is not one of macroserve"),
         ((*OURS, "--json", "figures.jsonl"), "--json must not end in .jsonl"),
+        ((*OURS, "--azure-code-trace", "none.csv"), "none.csv: No such file or directory"),
+        ((*OURS, "--load", "servegen"), "--load servegen and --servegen-start need --servegen"),
+        ((*OURS, "--servegen-start", "18h"), "--servegen-start need --servegen FOLDER"),
+        ((*OURS, "--servegen", "none"), "none is not a folder of ServeGen's clients"),
+        ((*OURS, "--servegen", "."), ". has 0 files like chunk-0-trace.csv"),
+        ((*OURS, "--servegen", ".", "--servegen-start", ""), "--servegen-start: "),
         (("--load", "books"), "'books' is not one of azure_conv"),
     ],
 )
@@ -68,8 +78,30 @@ def test_impossible_options_are_refused_with_a_sentence(peers, tmp_path, options
 
 
 def test_names_of_loads_are_those_of_the_loads() -> None:
-    assert [bench_peers.LOADS.check(name) for name in loads(None, None)]
-    assert str(bench_peers.LOADS) == ", ".join(loads(None, None))
+    assert str(bench_peers.LOADS) == ", ".join([*loads(Traces()), "servegen"])
+
+
+def test_given_traces_are_settings_of_the_journal_by_load(peers, tmp_path: Path) -> None:
+    given = Traces(
+        azure_conv=tmp_path / "conv.csv",
+        azure_code=tmp_path / "code.csv",
+        servegen=tmp_path,
+        servegen_start_s=1200.0,
+    )
+    for path, length in ((given.azure_conv, 1), (given.azure_code, 2)):
+        assert path
+        row = f"2023-11-16 18:15:46,{length},1"
+        path.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{row}\n")
+    (tmp_path / "chunk-0-trace.csv").write_text("1200,1.0,1.0,Gamma,1.0,1.0\n")
+    lengths = {"0": {"input_tokens": "{4: 1.0}", "output_tokens": "{1: 1.0}"}}
+    (tmp_path / "chunk-0-dataset.json").write_text(json.dumps(lengths))
+    result = peers(
+        *(*OURS, "--azure-trace", given.azure_conv, "--azure-code-trace", given.azure_code),
+        *("--servegen", given.servegen, "--servegen-start", "20m", "--load", "servegen"),
+    )
+    assert result.exit_code == 0, result.output
+    settings = json.loads((tmp_path / "peers.jsonl").read_text())
+    assert settings["traces"] == given.digests()
 
 
 def test_figures_are_of_the_sweep_alone(peers, tmp_path: Path) -> None:

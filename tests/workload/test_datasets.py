@@ -5,11 +5,15 @@ from statistics import mean, median
 
 import pytest
 
-from macroserve.workload.datasets import WORKLOADS, Workload
+from macroserve.workload.datasets import AZURE_CODE, AZURE_CONVERSATIONS, WORKLOADS, Workload
 from macroserve.workload.lengths import Lognormal
 
 
-@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda workload: workload.name)
+@pytest.mark.parametrize(
+    "workload",
+    [*WORKLOADS.values(), AZURE_CONVERSATIONS, AZURE_CODE],
+    ids=lambda workload: workload.name,
+)
 def test_workload_lengths_have_the_published_means_and_medians(workload: Workload) -> None:
     for fit in (workload.prompt, workload.output):
         random = Random(1)

@@ -1,7 +1,6 @@
 """The command line of ``macroserve bench peers``."""
 
 import asyncio
-import hashlib
 import os
 import signal
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from macroserve.bench.peers.loads import Load, loads
 from macroserve.bench.peers.processes import PeerError
 from macroserve.bench.peers.run import Comparison
 from macroserve.bench.peers.sweep import Sweep
+from macroserve.bench.peers.traces import Traces
 from macroserve.bench.quickstart import quickstart_settings
 from macroserve.bench.serve.run import allow_open_files
 from macroserve.cli.bench_serve_options import check_outputs
@@ -45,7 +45,7 @@ DEFAULT_DEPLOYMENTS = (
     "vllm_router_round_robin",
     "dynamo_kv",
 )
-LOADS = Choices(("azure_conv", "chats", "prefixes"))
+LOADS = Choices(("azure_conv", "azure_code", "chats", "long_chats", "prefixes", "servegen"))
 
 _Sweep = partial(typer.Option, rich_help_panel="Sweep")
 _Target = partial(typer.Option, rich_help_panel="Targets")
@@ -80,7 +80,8 @@ def peers(
         list[str] | None,
         _Sweep(
             metavar="NAME",
-            help=f"Load to send: {LOADS}; may be repeated (default: all).",
+            help=f"Load to send: {LOADS}; may be repeated (default: all, servegen only with "
+            "--servegen).",
             autocompletion=LOADS.complete,
             callback=LOADS.check,
         ),
@@ -116,12 +117,35 @@ def peers(
             "of Azure's conversations of 2023).",
         ),
     ] = None,
+    azure_code_trace: Annotated[
+        Path | None,
+        _Sweep(
+            metavar="FILE",
+            help="Trace whose lengths azure_code takes (default: drawn with the means and medians "
+            "of Azure's code completions of 2023).",
+        ),
+    ] = None,
     prefix_trace: Annotated[
         Path | None,
         _Sweep(
             metavar="FILE",
             help="Mooncake trace with hash_ids, whose lengths and shared blocks prefixes takes "
             "(default: synthesized).",
+        ),
+    ] = None,
+    servegen: Annotated[
+        Path | None,
+        _Sweep(
+            metavar="FOLDER",
+            help="Folder of ServeGen's clients, whose requests the load servegen sends: "
+            "chunk-0-trace.csv, chunk-0-dataset.json and so on.",
+        ),
+    ] = None,
+    servegen_start: Annotated[
+        str | None,
+        _Sweep(
+            metavar="DURATION",
+            help="Time in the clients' files at which to begin, such as 18h (default: 0s).",
         ),
     ] = None,
     seed: Annotated[
@@ -143,8 +167,17 @@ def peers(
     others' routers first. Ctrl-C stops; the same command goes on later.
     """
     try:
-        every_load = loads(azure_trace, prefix_trace)
-        swept = {name: every_load[name] for name in load or every_load}
+        start_s = 0.0
+        if servegen_start is not None:
+            start_s = parse_duration("--servegen-start", servegen_start)
+        traces = Traces(
+            azure_conv=azure_trace,
+            azure_code=azure_code_trace,
+            prefixes=prefix_trace,
+            servegen=servegen,
+            servegen_start_s=start_s,
+        )
+        swept = _swept(traces, load)
         slo = Slo(parse_duration("--ttft", ttft), parse_duration("--tpot", tpot))
         duration_s = parse_duration("--duration", duration)
         check_outputs(json, plot)
@@ -173,7 +206,7 @@ def peers(
             threads=engines.threads,
             split_engines=split_engines,
             seed=seed,
-            traces=_digests({"azure_conv": azure_trace, "prefixes": prefix_trace}),
+            traces=traces.digests(),
         )
         journal = Journal.open(_journal_path(json), settings)
     except (ValueError, MissingEnvironmentError, JournalError) as error:
@@ -230,6 +263,17 @@ def _journal_path(json: Path) -> Path:
     return path
 
 
+def _swept(traces: Traces, names: Sequence[str] | None) -> dict[str, Load]:
+    """Return the loads of these names, or else all that there are.
+
+    Raises ValueError for a bad trace and for a load that lacks one.
+    """
+    if not traces.servegen and (traces.servegen_start_s or "servegen" in (names or ())):
+        raise ValueError("--load servegen and --servegen-start need --servegen FOLDER")
+    found = loads(traces)
+    return {name: found[name] for name in names or found}
+
+
 def _rates(swept: dict[str, Load], given: Sequence[str]) -> dict[str, tuple[float, ...]]:
     """Return the rates of each load: those of ``LOAD=R,R,...``, or else the load's own.
 
@@ -257,12 +301,6 @@ def _vllm_version() -> str:
         except metadata.PackageNotFoundError:
             continue
     raise ValueError("vLLM is not installed here: install macroserve[serve-cpu]")
-
-
-def _digests(traces: dict[str, Path | None]) -> dict[str, str]:
-    return {
-        name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in traces.items() if path
-    }
 
 
 def _fail(code: int, reason: object) -> NoReturn:

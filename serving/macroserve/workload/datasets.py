@@ -78,3 +78,7 @@ AZURE_CONVERSATIONS = Workload(
 )
 """Azure's LLM inference trace of 2023, conversations: means, medians and maxima of its 19,366
 requests."""
+
+AZURE_CODE = Workload("Azure code", Lognormal(2047.8, 1469, 7437), Lognormal(27.88, 13, 1899))
+"""Azure's LLM inference trace of 2023, code completions: means, medians and maxima of its 8,819
+requests."""

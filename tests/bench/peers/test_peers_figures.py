@@ -9,6 +9,7 @@ from support.peers_points import idle, point
 from macroserve.bench.peers.figures import figures
 from macroserve.bench.peers.journal import Point
 from macroserve.bench.peers.loads import loads
+from macroserve.bench.peers.traces import Traces
 from macroserve.cli.bench_peers import DEFAULT_DEPLOYMENTS
 
 OURS, ROUTER, DYNAMO = "macroserve", "vllm_router_cache_aware", "dynamo_kv"
@@ -84,7 +85,7 @@ def test_results_page_names_figures_of_the_default_sweep() -> None:
     points = [
         each
         for name in DEFAULT_DEPLOYMENTS
-        for load in loads(None, None)
+        for load in loads(Traces())
         for each in (point(deployment=name, load=load), point(round=1, deployment=name, load=load))
     ]
     found = figures(points, [idle(name, 0, 5.0) for name in DEFAULT_DEPLOYMENTS])

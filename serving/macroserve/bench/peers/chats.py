@@ -17,16 +17,12 @@ from macroserve.bench.serve.record import RequestRecord
 from macroserve.bench.serve.stream import StreamMeter
 from macroserve.workload.arrivals import Arrival, gamma_gaps
 
-NUM_TURNS = (2, 6)
-"""Range of turns of a chat, each number as likely as the others."""
 GAP_S = (3.0, 7.0)
 """Range of seconds between a chat's turns."""
-NUM_WORDS = (10, 60)
-"""Range of words that a user adds; two tokens each in the tiny model's vocabulary."""
 NUM_OUTPUT_TOKENS = (16, 64)
 """Range of tokens of an answer."""
-WORDS_PER_OUTPUT_TOKEN = 0.5
-"""Words that stand for an answer before the run, per token: words have two tokens each."""
+TOKENS_PER_WORD = 2
+"""Mean tokens of a word in the tiny model's vocabulary."""
 
 
 class Turn(NamedTuple):
@@ -52,19 +48,25 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class ChatLoad:
-    """Chats begin as a Poisson process."""
+    """Chats begin as a Poisson process. Each number within a range is as likely as the others."""
 
-    name: str = "chats"
-    rates: Sequence[float] = (5.0, 7.0, 8.5, 10.0, 12.0)
+    name: str
+    rates: Sequence[float]
+    num_turns: tuple[int, int]
+    """Range of turns of a chat."""
+    num_first_words: tuple[int, int]
+    """Range of words of a user's first message."""
+    num_words: tuple[int, int]
+    """Range of words of each message after it."""
 
     def plan(self, rate: float, duration_s: float, seed: int) -> list[Chat]:
         """Return the chats with a turn within ``duration_s``, at ``rate`` turns per second."""
         random = Random(seed)
-        gap_s = gamma_gaps(rate / (sum(NUM_TURNS) / 2), 1.0, random.gammavariate)
-        longest_s = NUM_TURNS[1] * GAP_S[1]
+        gap_s = gamma_gaps(rate / (sum(self.num_turns) / 2), 1.0, random.gammavariate)
+        longest_s = self.num_turns[1] * GAP_S[1]
         start_s, chats = gap_s() - longest_s, list[Chat]()
         while start_s < duration_s:
-            turns = _turns(start_s, random)
+            turns = self._turns(start_s, random)
             sent = tuple(turn for turn in turns if 0 <= turn.at_s < duration_s)
             if sent:
                 before = [turn for turn in turns if turn.at_s < 0]
@@ -82,12 +84,27 @@ class ChatLoad:
             tasks = [group.create_task(_run_chat(client, model, chat, start)) for chat in chats]
         return sorted((r for task in tasks for r in task.result()), key=lambda r: r.scheduled_s)
 
+    def _turns(self, start_s: float, random: Random) -> list[Turn]:
+        turns: list[Turn] = []
+        for _ in range(random.randint(*self.num_turns)):
+            num_words = self.num_words if turns else self.num_first_words
+            words = " ".join(random.choices(WORDS, k=random.randint(*num_words)))
+            turns.append(Turn(start_s, words, random.randint(*NUM_OUTPUT_TOKENS)))
+            start_s += random.uniform(*GAP_S)
+        return turns
+
+
+CHATS = ChatLoad("chats", (5.0, 7.0, 8.5, 10.0, 12.0), (2, 6), (10, 60), (10, 60))
+LONG_CHATS = ChatLoad("long_chats", (2.0, 2.8, 3.6, 4.4), (2, 4), (450, 550), (20, 60))
+"""Chats about a text of 900 to 1,200 tokens, which grow to at most 1,950 of the model's 2,048."""
+
 
 async def _run_chat(
     client: LoadClient, model: str, chat: Chat, start: float
 ) -> list[RequestRecord]:
     clock = asyncio.get_running_loop().time
     messages = list(chat.history)
+    num_tokens = sum(_num_tokens(message["content"]) for message in messages)
     records: list[RequestRecord] = []
     for turn in chat.turns:
         messages.append({"role": "user", "content": turn.words})
@@ -95,23 +112,20 @@ async def _run_chat(
         at_s = max(turn.at_s, clock() - start)
         await asyncio.sleep(start + at_s - clock())
         meter = StreamMeter(keeps_answer=True)
-        planned = Arrival(at_s, len(turn.words.split()), turn.num_output_tokens)
+        num_tokens += _num_tokens(turn.words)
+        planned = Arrival(at_s, num_tokens, turn.num_output_tokens)
         path = Endpoint.CHAT.path
         records.append(await client.exchange(path, len(records), planned, body, start, meter))
         messages.append({"role": "assistant", "content": meter.text})
+        num_tokens += turn.num_output_tokens
     return records
 
 
-def _turns(start_s: float, random: Random) -> list[Turn]:
-    turns: list[Turn] = []
-    for _ in range(random.randint(*NUM_TURNS)):
-        words = " ".join(random.choices(WORDS, k=random.randint(*NUM_WORDS)))
-        turns.append(Turn(start_s, words, random.randint(*NUM_OUTPUT_TOKENS)))
-        start_s += random.uniform(*GAP_S)
-    return turns
-
-
 def _messages(turn: Turn, random: Random) -> tuple[Message, Message]:
-    num_words = max(1, round(turn.num_output_tokens * WORDS_PER_OUTPUT_TOKEN))
+    num_words = round(turn.num_output_tokens / TOKENS_PER_WORD)
     answer = " ".join(random.choices(WORDS, k=num_words))
     return {"role": "user", "content": turn.words}, {"role": "assistant", "content": answer}
+
+
+def _num_tokens(words: str) -> int:
+    return TOKENS_PER_WORD * len(words.split())

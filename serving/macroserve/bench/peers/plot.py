@@ -14,6 +14,8 @@ from macroserve.bench.serve.plot import BLUE, DPI, GRAY, share_axis
 
 COLORS = ("#d9822b", "#0a8f6a", "#8f398f", "#b7950b", "#c23030", "#5c7080", "#7d5ba6")
 MARKERS = "sD^vPX*"
+NUM_COLUMNS = 3
+"""Most panels beside each other."""
 
 
 def plot_peers(path: Path, points: Sequence[Point]) -> None:
@@ -25,8 +27,10 @@ def plot_peers(path: Path, points: Sequence[Point]) -> None:
     others = [name for name in names if name != OURS]
     for index, name in enumerate(others):
         styles[name] = (COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)])
-    figure = Figure(figsize=(5 * len(loads), 4.6), layout="constrained")
-    panels = figure.subplots(1, len(loads), squeeze=False)[0]
+    num_columns = min(NUM_COLUMNS, len(loads))
+    num_rows = -(-len(loads) // num_columns)
+    figure = Figure(figsize=(5 * num_columns, 4.1 * num_rows + 0.5), layout="constrained")
+    panels = [figure.add_subplot(num_rows, num_columns, 1 + i) for i in range(len(loads))]
     for axes, load in zip(panels, loads, strict=True):
         for name in reversed(names):  # ours is drawn last, above the others
             found = [p for p in points if p.load == load and p.deployment == name]
