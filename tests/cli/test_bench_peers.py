@@ -180,6 +180,7 @@ def test_tiny_sweep_measures_vllms_router_and_macroserve(tmp_path: Path, left_be
     for name in ("macroserve", "vllm_router_round_robin"):
         start = f"peers.{name}.chats.2"
         assert 0 <= figures[f"{start}.attainment"] <= 1
+        assert 0 <= figures[f"{start}.attainment_long"] <= 1
         assert figures[f"{start}.failed_share"] == 0
         assert figures[f"{start}.ttft_p50_ms"] > 0
         assert figures[f"peers.{name}.cpu_ms_per_request"] > 0

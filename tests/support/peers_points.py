@@ -26,6 +26,7 @@ _POINT = Point(
     num_requests=100,
     num_failed=0,
     attainment=1.0,
+    attainment_by_size={"short": 1.0, "medium": 1.0, "long": 1.0},
     ttft_s={"p50": 0.1, "p90": 0.2, "p99": 0.3},
     tpot_s={"p50": 0.01, "p90": 0.02, "p99": 0.03},
     tokens_per_s=400.0,

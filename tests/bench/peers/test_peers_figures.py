@@ -69,6 +69,27 @@ def test_figures_of_a_rate_are_medians_and_failures_are_summed() -> None:
     assert "peers.macroserve.chats.4.ttft_p90_ms" not in found
 
 
+@pytest.mark.parametrize(
+    ("by_round", "expected"),
+    [
+        (({"short": 1.0, "long": 0.2}, {"short": 0.6, "long": 0.4}), {"short": 0.8, "long": 0.3}),
+        (({"long": 0.2}, {"short": 0.6, "long": 0.4}), {"short": 0.6, "long": 0.3}),
+        (({}, {}), {}),
+    ],
+)
+def test_attainment_by_size_is_the_median_of_the_rounds_that_have_the_size(
+    by_round: tuple[dict[str, float], ...], expected: dict[str, float]
+) -> None:
+    points = [point(round=i, attainment_by_size=shares) for i, shares in enumerate(by_round)]
+    start = "peers.macroserve.chats.4.attainment_"
+    found = {
+        name.removeprefix(start): value
+        for name, value in figures(points, []).items()
+        if name.startswith(start) and not name.endswith(("min", "max"))
+    }
+    assert found == pytest.approx(expected)
+
+
 def test_idle_cpu_is_ours_and_of_each_deployment() -> None:
     idles = [idle(OURS, 0, 30.0), idle(OURS, 1, 8.0), idle(OURS, 2, 9.0), idle(ROUTER, 0, 2.0)]
     found = figures([point(), point(deployment=ROUTER)], idles)

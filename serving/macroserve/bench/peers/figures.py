@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from macroserve.bench.peers.journal import Idle, Point
 from macroserve.bench.peers.knee import Knee, knee
+from macroserve.bench.peers.sizes import SIZES
 
 OURS = "macroserve"
 LEVEL = 0.9
@@ -59,6 +60,9 @@ def _load(name: str, load: str, points: Sequence[Point], knees: Knees) -> Figure
     for rate, same in sorted(_by(points, lambda point: point.rate).items()):
         at = f"{start}.{rate:g}"
         found |= _spread(f"{at}.attainment", (point.attainment for point in same))
+        for size in SIZES:
+            if shares := [s for p in same if (s := p.attainment_by_size.get(size)) is not None]:
+                found[f"{at}.attainment_{size}"] = median(shares)
         for quantile in ("p50", "p90", "p99"):
             for latency in ("ttft_s", "tpot_s"):
                 values = [v for p in same if (v := getattr(p, latency).get(quantile)) is not None]

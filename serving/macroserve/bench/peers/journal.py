@@ -33,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True, tag="settings"):
     """Stock engines have two processes each."""
     seed: int
     traces: dict[str, str]
-    """SHA-256 of the traces that were given, by load."""
+    """SHA-256 of the traces that were given, by load; see ``Traces.digests``."""
 
 
 class Point(msgspec.Struct, frozen=True, tag="point"):
@@ -47,6 +47,8 @@ class Point(msgspec.Struct, frozen=True, tag="point"):
     num_requests: int
     num_failed: int
     attainment: float
+    attainment_by_size: dict[str, float]
+    """Attainment of thirds of the requests, by names of ``SIZES``."""
     ttft_s: dict[str, float]
     """Quantiles of TTFT, ``p50``, ``p90`` and ``p99``, of requests that succeeded."""
     tpot_s: dict[str, float]

@@ -11,6 +11,7 @@ from macroserve.bench.peers.deployments import Deployment, Engines
 from macroserve.bench.peers.journal import Idle, Journal, Point, PointKey
 from macroserve.bench.peers.loads import Load
 from macroserve.bench.peers.processes import PeerError, Processes, processes
+from macroserve.bench.peers.sizes import attainment_by_size
 from macroserve.bench.peers.sweep import Sweep, Turn
 from macroserve.bench.serve.client import EndpointError, LoadClient, Target
 from macroserve.bench.serve.metrics import Distribution, summarize
@@ -123,6 +124,7 @@ class Comparison:
             num_requests=summary.num_sent,
             num_failed=summary.num_failed,
             attainment=summary.attainment or 0.0,
+            attainment_by_size=attainment_by_size(records, self.slo),
             ttft_s=_quantiles(summary.ttft),
             tpot_s=_quantiles(summary.tpot),
             tokens_per_s=summary.output_token_throughput,
