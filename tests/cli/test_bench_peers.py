@@ -186,6 +186,7 @@ def test_tiny_sweep_measures_vllms_router_and_macroserve(tmp_path: Path, left_be
         assert figures[f"peers.{name}.cpu_ms_per_request"] > 0
         assert figures[f"peers.{name}.engine_cpu_ms_per_request"] > 0
         assert figures[f"peers.{name}.rss_mb"] > 100
+    assert figures["peers.p99_ttft_ratio.chats"] > 0
     assert figures["peers.cpu_ratio"] > 0
     assert figures["peers.idle_cpu_pct"] > 0
     assert not left_behind()

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.peers_points import idle, point
 
@@ -88,6 +89,57 @@ def test_attainment_by_size_is_the_median_of_the_rounds_that_have_the_size(
         if name.startswith(start) and not name.endswith(("min", "max"))
     }
     assert found == pytest.approx(expected)
+
+
+def with_p99(deployment: str, round_: int, knee: float, *p99_s: float) -> list[Point]:
+    """Return two points around the knee, with P99 of TTFT at their rates."""
+    points = swept(deployment, round_, knee)
+    return [
+        msgspec.structs.replace(each, ttft_s={"p99": value})
+        for each, value in zip(points, p99_s, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "best", "ratio"),
+    [
+        # Ours and the peer's are both taken between rates 4 and 6, at the peer's rate of 5.
+        ((5.0, 1.0, 2.0), (5.0, 2.0, 4.0), 0.5),
+        # Our own rate of 90 % does not matter: rates 5 and 7 are ours, so P99 is that of 5.
+        ((6.0, 1.0, 9.0), (5.0, 2.0, 4.0), 1 / 3),
+        # Our rates are 4.5 and 6.5: a quarter of the way.
+        ((5.5, 1.0, 3.0), (5.0, 2.0, 2.0), 1.5 / 2),
+    ],
+)
+def test_p99_ttft_ratio_is_on_lines_at_the_best_peers_rate(
+    ours: tuple[float, ...], best: tuple[float, ...], ratio: float
+) -> None:
+    found = figures([*with_p99(OURS, 0, *ours), *with_p99(ROUTER, 0, *best)], [])
+    assert found["peers.p99_ttft_ratio.chats"] == pytest.approx(ratio)
+
+
+def test_p99_ttft_ratio_is_the_median_of_rounds_to_the_best_peer() -> None:
+    points = [
+        *with_p99(OURS, 0, 5.0, 1.0, 1.0),
+        *with_p99(OURS, 1, 5.0, 2.0, 2.0),
+        *with_p99(OURS, 2, 5.0, 4.0, 4.0),
+        *(each for i in range(3) for each in with_p99(ROUTER, i, 5.0, 2.0, 2.0)),
+        # Lower rates and P99: not the best peer.
+        *(each for i in range(3) for each in with_p99(DYNAMO, i, 4.0, 0.1, 0.1)),
+    ]
+    found = figures(points, [])
+    name = "peers.p99_ttft_ratio.chats"
+    assert (found[name], found[f"{name}_min"], found[f"{name}_max"]) == (1.0, 0.5, 2.0)
+
+
+def test_p99_ttft_ratio_leaves_out_rounds_of_one_side() -> None:
+    points = [
+        *with_p99(OURS, 0, 5.0, 1.0, 1.0),
+        *with_p99(ROUTER, 0, 5.0, 2.0, 2.0),
+        *with_p99(ROUTER, 1, 5.0, 9.0, 9.0),
+    ]
+    found = figures(points, [])
+    assert found["peers.p99_ttft_ratio.chats"] == found["peers.p99_ttft_ratio.chats_max"] == 0.5
 
 
 def test_idle_cpu_is_ours_and_of_each_deployment() -> None:

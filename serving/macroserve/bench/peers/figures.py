@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TypeVar
 
+import numpy as np
+
 from macroserve.bench.peers.journal import Idle, Point
 from macroserve.bench.peers.knee import Knee, knee
 from macroserve.bench.peers.sizes import SIZES
@@ -31,7 +33,11 @@ def figures(points: Sequence[Point], idles: Sequence[Idle]) -> Figures:
     loads = sorted({point.load for point in points})
     found: Figures = {}
     for load in loads:
-        found |= _goodput_ratio(load, {name: knees.get((name, load), {}) for name in names})
+        of_load = {name: knees[name, load] for name in names if (name, load) in knees}
+        if OURS in of_load and (best := _best_peer(of_load)):
+            found |= _goodput_ratio(load, of_load[OURS], of_load[best])
+            ours, theirs = details[OURS, load], details[best, load]
+            found |= _p99_ttft_ratio(load, ours, theirs, of_load[best])
     cpu = {name: _cpu_s(points, name) for name in names}
     found |= _cpu_ratio(cpu)
     if ours := [idle.cpu_pct for idle in idles if idle.deployment == OURS]:
@@ -95,16 +101,38 @@ def _knees(points: Sequence[Point]) -> Knees:
     }
 
 
-def _goodput_ratio(load: str, knees: Mapping[str, Knees]) -> Figures:
-    """Return the ratio of our rate to that of the best peer, the one with the highest median."""
-    ours = knees.get(OURS)
-    peers = {name: found for name, found in knees.items() if name != OURS and found}
-    if not ours or not peers:
-        return {}
-    best = max(peers.values(), key=lambda found: median(each.rate for each in found.values()))
+def _best_peer(knees: Mapping[str, Knees]) -> str | None:
+    """Return the peer with the highest median rate, None without peers."""
+    peers = {name: found for name, found in knees.items() if name != OURS}
+    medians = {name: median(each.rate for each in found.values()) for name, found in peers.items()}
+    return max(medians, key=medians.__getitem__, default=None)
+
+
+def _goodput_ratio(load: str, ours: Knees, best: Knees) -> Figures:
+    """Return the ratio of our rate to that of the best peer."""
     both = ours.keys() & best.keys()
     ratios = (ours[round_].rate / best[round_].rate for round_ in both)
     return _spread(f"peers.goodput_ratio.{load}", ratios)
+
+
+def _p99_ttft_ratio(
+    load: str, ours: Sequence[Point], best: Sequence[Point], knees: Knees
+) -> Figures:
+    """Return our P99 of TTFT as a multiple of the best peer's, at that peer's rate of the round."""
+    our_rounds, their_rounds = (_by(points, lambda point: point.round) for points in (ours, best))
+    ratios = (
+        _p99_ttft_s(our_rounds[round_], at.rate) / _p99_ttft_s(their_rounds[round_], at.rate)
+        for round_, at in knees.items()
+        if round_ in our_rounds
+    )
+    return _spread(f"peers.p99_ttft_ratio.{load}", ratios)
+
+
+def _p99_ttft_s(points: Sequence[Point], rate: float) -> float:
+    """Return P99 of TTFT at a rate, on a line between the swept rates beside it."""
+    ordered = sorted(points, key=lambda point: point.rate)
+    rates = [point.rate for point in ordered]
+    return float(np.interp(rate, rates, [point.ttft_s["p99"] for point in ordered]))
 
 
 def _cpu_s(points: Sequence[Point], name: str) -> dict[int, float]:
