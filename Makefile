@@ -189,7 +189,7 @@ $(PEERS_LOCKED): requirements/peers.lock
 peers: $(PEERS_LOCKED) ## Install vLLM's router and Dynamo into the user's cache folder, to compare with
 
 bench-peers: JSON := build/peers.json
-bench-peers: $(INSTALLED) $(PEERS_LOCKED) ## Compare with vLLM's router and Dynamo (more than six hours; goes on where it was stopped); figures go to JSON
+bench-peers: $(INSTALLED) $(PEERS_LOCKED) ## Compare with vLLM's router and Dynamo (more than thirteen hours; goes on where it was stopped); figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	$(BIN)/macroserve bench peers --json $(JSON) --plot $(JSON:.json=.svg)
 
