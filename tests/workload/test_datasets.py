@@ -20,6 +20,7 @@ def test_workload_lengths_have_the_published_means_and_medians(workload: Workloa
         drawn = [fit.draw(random) for _ in range(50_000)]
         assert mean(drawn) == pytest.approx(fit.mean, rel=0.03)
         assert median(drawn) == pytest.approx(fit.median, rel=0.03)
+        assert fit.most is not None
         assert 1 <= min(drawn) <= max(drawn) <= fit.most
 
 
