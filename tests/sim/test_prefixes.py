@@ -9,7 +9,7 @@ from macroserve.core.block_pool import BlockPool
 from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim import simulation
-from macroserve.sim.prefixes import block_hashes, prefix_keys
+from macroserve.sim.prefixes import block_hashes, block_spans, prefix_keys
 from macroserve.sim.results import AT_END, RunResult
 from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import Arrival
@@ -116,6 +116,30 @@ def test_prompt_shares_the_keys_of_the_same_block_ids(
     other = prefix_keys(num_tokens, block_ids, block_tokens)
     num_equal = sum(one == two for one, two in zip(first, other, strict=False))
     assert (BOUNDARIES[num_equal - 1] if num_equal else 0) == num_shared
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "block_ids", "block_tokens", "is_open", "expected"),
+    [
+        (1100, (1, 2, 3), 512, False, [32, 32, 4]),
+        (1100, (1, 2), 512, False, [32, 32]),
+        (600, (1, 2, 3), 512, False, [32, 5]),
+        (100, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10), 10, False, [1, 1, 1, 1, 1, 1]),
+        (1100, (1, 2), 512, True, [32, 36]),
+        (100, (), 512, False, []),
+    ],
+)
+def test_spans_count_the_hashes_of_each_block_of_the_load(
+    num_tokens: int,
+    block_ids: tuple[int, ...],
+    block_tokens: int,
+    is_open: bool,
+    expected: list[int],
+) -> None:
+    spans = block_spans(num_tokens, block_ids, block_tokens, 16, is_open)
+    assert [num for _, num in spans] == expected
+    assert len({key for key, _ in spans}) == len(spans)
+    assert sum(expected) == len(block_hashes(num_tokens, block_ids, block_tokens, 16, is_open))
 
 
 def test_open_block_goes_on_to_the_end_of_prompt_and_response() -> None:

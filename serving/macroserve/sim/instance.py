@@ -139,6 +139,11 @@ class SimulatedInstance:
         return len(self._records)
 
     @property
+    def num_cache_blocks(self) -> int:
+        """Return the blocks of the prefix cache, 0 without one."""
+        return 0 if self._cache is None else self.policy.config.num_blocks
+
+    @property
     def kv_use(self) -> float:
         """Return the share of the KV cache that holds tokens; reserved room does not count."""
         decoding, resting = self._decoding, self._resting

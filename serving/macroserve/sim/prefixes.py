@@ -1,7 +1,7 @@
 """The block ids of a load tell which prompts begin alike."""
 
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
 
@@ -26,6 +26,25 @@ def block_hashes(
     return _hashes(ends, block_ids, block_tokens)
 
 
+def block_spans(
+    num_tokens: int,
+    block_ids: tuple[int, ...],
+    block_tokens: int,
+    block_size: int,
+    is_open: bool = False,
+) -> list[tuple[int, int]]:
+    """Return what ``block_hashes`` tells, of the same arguments, in few numbers: for each of the
+    load's blocks in which full cache blocks end, a hash of the tokens up to there, and how many."""
+    num_shared = num_tokens if is_open else min(num_tokens, len(block_ids) * block_tokens)
+    starts = [min(index * block_tokens, num_shared) for index in range(len(block_ids))]
+    num_before = [num_tokens // block_size for num_tokens in (*starts, num_shared)]
+    return [
+        (key, end - start)
+        for key, (start, end) in zip(_chain(block_ids)[1:], pairwise(num_before), strict=True)
+        if end > start
+    ]
+
+
 def prefix_keys(
     num_tokens: int, block_ids: tuple[int, ...], block_tokens: int, is_open: bool = False
 ) -> tuple[int, ...]:
@@ -36,8 +55,10 @@ def prefix_keys(
 
 def _hashes(ends: Iterable[int], block_ids: tuple[int, ...], block_tokens: int) -> list[int]:
     """Return a hash of the tokens up to each end, which follows from the blocks up to there."""
-    chain = list(
-        accumulate(block_ids, lambda so_far, block_id: hash((so_far, block_id)), initial=0)
-    )
-    last = len(block_ids)
+    chain, last = _chain(block_ids), len(block_ids)
     return [hash((chain[min(-(-end // block_tokens), last)], end)) for end in ends]
+
+
+def _chain(block_ids: tuple[int, ...]) -> list[int]:
+    """Return a hash of no block, and one of the blocks up to each."""
+    return [*accumulate(block_ids, lambda so_far, block_id: hash((so_far, block_id)), initial=0)]

@@ -73,6 +73,10 @@ class RunResult:
     end."""
     prefix_cache_hit_ratio: float = 0.0
     """Share of the prompt tokens begun that the prefix caches had; warm-up included."""
+    one_cache_hit_ratio: float | None = None
+    """Share of the prompt tokens that one cache as large as all instances' together would have had,
+    in order of arrival, warm-up included; None unless there are prefix caches and the run went to
+    the end."""
     num_unsent: int = 0
     """Turns that were not sent, as one before them in their conversation was refused."""
 

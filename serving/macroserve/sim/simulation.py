@@ -17,6 +17,7 @@ from macroserve.sim.events import EventQueue
 from macroserve.sim.growth import Growth, GrowthDue
 from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance
 from macroserve.sim.kv_handover import KvArrived, KvHandover, handover_pools
+from macroserve.sim.one_cache import OneCache
 from macroserve.sim.prefixes import prefix_keys
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
@@ -81,6 +82,8 @@ class Simulation:
         self._results = ResultCollector(0)
         self._kv_uses: list[float] | None = None
         """Use of the caches as each request arrived, where it is sampled."""
+        self._one_cache: OneCache | None = None
+        """Cache to compare the instances' prefix caches with, where it is wanted."""
         self._conversations: dict[str, ArrivalDue] = {}
         """Requests under way that another turn follows, by their ids."""
         if growth is not None:
@@ -104,6 +107,9 @@ class Simulation:
         self._results = ResultCollector(num_counted, slo_rule, stop)
         self._max_iterations = max_iterations or sys.maxsize
         self._kv_uses = [] if stop.to_the_end else None
+        num_blocks = sum(each.num_cache_blocks for each in self.router.instances.values())
+        if stop.to_the_end and num_blocks:
+            self._one_cache = OneCache(num_blocks, self._config.block_size)
         for index, arrival in enumerate(arrivals):
             self._run_until(arrival.at_s)
             if self._is_over:
@@ -114,6 +120,7 @@ class Simulation:
             self._results.outcome,
             kv_use=fmean(self._kv_uses) if self._kv_uses else 0.0,
             prefix_cache_hit_ratio=self.router.prefix_cache_hit_ratio,
+            one_cache_hit_ratio=self._one_cache.hit_ratio if self._one_cache else None,
         )
 
     @property
@@ -199,6 +206,8 @@ class Simulation:
             self.router.ledger(name).settle(known.request_id)
             self._refuse(request, now)
             return
+        if self._one_cache is not None and not offloaded:
+            self._one_cache.take(request)
         self.router.report(instance, now)
         self._go_on(instance, now)
 

@@ -56,6 +56,7 @@ def test_simulate_with_equal_seeds_reports_equal_figures(run, tmp_path):
     assert 0 < first["ttft"]["p50"] <= first["ttft"]["max"] == first["longest_wait_s"] < 1.0
     assert 0 < first["tpot"]["p50"] < 0.1
     assert "100.0% within their targets" in result.output
+    assert first["one_cache_hit_ratio"] is None and "one cache" not in result.output
 
 
 def test_simulate_with_shared_prefixes_reports_what_the_caches_had(run, tmp_path):
@@ -66,7 +67,11 @@ def test_simulate_with_shared_prefixes_reports_what_the_caches_had(run, tmp_path
         options = ("--rate", 4, "--duration", "20s", "--shared-prefix", spec, "--json", path)
         result = run(*PLACE, *options)
         assert result.exit_code == 0, result.output
-        ratios[tokens] = json.loads(path.read_text())["prefix_cache_hit_ratio"]
+        figures = json.loads(path.read_text())
+        ratios[tokens] = figures["prefix_cache_hit_ratio"]
+        assert ratios[tokens] < figures["one_cache_hit_ratio"] < 1
+        share = f"{figures['one_cache_hit_ratio']:.1%}"
+        assert f"one cache     {share} with one cache as large as all" in result.output
         assert f"cache hits    {ratios[tokens]:.1%} of the prompt tokens" in result.output
     assert 0.2 < ratios[100] < 0.6 < 0.8 < ratios[3000] < 1
 

@@ -31,6 +31,9 @@ class Report:
     """Longest time to a first token or a refusal."""
     prefix_cache_hit_ratio: float
     """Share of the prompt tokens that the prefix caches had."""
+    one_cache_hit_ratio: float | None
+    """Share of the prompt tokens that one cache as large as all instances' together would have had,
+    in order of arrival; None where the load does not tell which prompts begin alike."""
     num_unsent: int
     """Turns that were not sent, as one before them in their conversation was refused."""
     ttft: Distribution | None
@@ -50,6 +53,7 @@ class Report:
             attainment_by_size=outcome.by_size,
             longest_wait_s=outcome.longest_wait_s,
             prefix_cache_hit_ratio=outcome.prefix_cache_hit_ratio,
+            one_cache_hit_ratio=outcome.one_cache_hit_ratio,
             num_unsent=outcome.num_unsent,
             ttft=Distribution.of([result.wait_s for result in served]),
             tpot=Distribution.of([result.tpot_s for result in longer]),
@@ -82,5 +86,11 @@ class Report:
             totals.add_row("not sent", f"{self.num_unsent:,} turns after those refused")
         totals.add_row("longest wait", seconds(self.longest_wait_s))
         totals.add_row("cache hits", f"{self.prefix_cache_hit_ratio:.1%} of the prompt tokens")
+        if self.one_cache_hit_ratio is not None:
+            share = f"{self.one_cache_hit_ratio:.1%}"
+            totals.add_row(
+                "one cache",
+                f"{share} with one cache as large as all instances' together, in order of arrival",
+            )
         totals.add_row("devices", f"{self.num_devices}")
         return Group(latencies, totals)
