@@ -1,10 +1,12 @@
 """The experiments of papers and of other projects: measurements, setups, and the figures that they
 print."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from macroserve.papers import aptserve, ascendra, econoserve, ecoserve, prefixes, unified
 from macroserve.papers.figure import Figure
+from macroserve.workload.trace import Trace, read_trace
 
 PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "aptserve": aptserve.FIGURES,
@@ -14,3 +16,20 @@ PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "prefixes": prefixes.FIGURES,
     "unified": unified.FIGURES,
 }
+
+RECORDED: Mapping[str, Mapping[str, Callable[[Trace], Figure]]] = {"prefixes": prefixes.RECORDED}
+"""Figures of a recorded load, each made from its trace, which is not part of this project."""
+
+
+def figures_of(paper: str, trace: Path | None = None) -> Mapping[str, Figure]:
+    """Return the figures of a paper by name, those of a recorded load where its trace is given.
+
+    Raises ValueError for a trace that cannot be read, or that no figure of the paper needs.
+    """
+    if trace is None:
+        return PAPERS[paper]
+    if paper not in RECORDED:
+        raise ValueError(f"no figure of {paper} needs a trace")
+    recorded = read_trace(trace, lenient=False)
+    made = {name: make(recorded) for name, make in RECORDED[paper].items()}
+    return {**PAPERS[paper], **made}

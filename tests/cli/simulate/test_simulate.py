@@ -56,7 +56,14 @@ def test_simulate_with_equal_seeds_reports_equal_figures(run, tmp_path):
     assert 0 < first["ttft"]["p50"] <= first["ttft"]["max"] == first["longest_wait_s"] < 1.0
     assert 0 < first["tpot"]["p50"] < 0.1
     assert "100.0% within their targets" in result.output
-    assert first["one_cache_hit_ratio"] is None and "one cache" not in result.output
+
+
+def test_simulate_of_prompts_that_share_nothing_reports_no_one_cache(run, tmp_path):
+    path = tmp_path / "figures.json"
+    result = run(*PLACE, *LOAD, "--duration", "5s", "--max-prompt-tokens", 4000, "--json", path)
+    assert result.exit_code == 0, result.output
+    assert json.loads(path.read_text())["one_cache_hit_ratio"] is None
+    assert "one cache" not in result.output
 
 
 def test_simulate_with_shared_prefixes_reports_what_the_caches_had(run, tmp_path):

@@ -18,10 +18,11 @@ FIGURE_NAMES = {
     "ascendra": ("goodput", "variants", "attainment", "strictness", "overload"),
     "econoserve": ("rate", "latency", "utilisation", "devices", "ablation"),
     "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
-    "prefixes": ("llm-d", "kthena"),
+    "prefixes": ("llm-d", "kthena", "conversations", "mooncake"),
     "unified": ("goodput", "ceiling", "p99", "tbt", "ablation"),
 }
-"""The papers of ``macroserve.papers.PAPERS``, which takes long to import, and their figures."""
+"""The papers of ``macroserve.papers.PAPERS``, which takes long to import, and their figures, those
+of a recorded load last."""
 
 _PAPERS = Choices(FIGURE_NAMES)
 
@@ -40,7 +41,7 @@ def reproduce(
         typer.Argument(
             metavar="PAPER",
             help=f"Paper to reproduce: {_PAPERS}. unified is this project's own strategy, and "
-            "prefixes are benchmarks that other projects have published.",
+            "prefixes are benchmarks that other projects have published, and conversations.",
             autocompletion=_PAPERS.complete,
             callback=_PAPERS.check,
         ),
@@ -62,6 +63,14 @@ def reproduce(
             autocompletion=_figures,
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Mooncake's conversation_trace.jsonl, for the figure mooncake of prefixes "
+            "(default: that figure is left out).",
+        ),
+    ] = None,
     seed: Annotated[
         list[int] | None,
         typer.Option(
@@ -77,16 +86,19 @@ def reproduce(
     """Reproduce a paper's figures in the simulator, and print the paper's values beside ours."""
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.reproduce.report import draw, tables, write
-    from macroserve.papers import PAPERS
+    from macroserve.papers import figures_of
     from macroserve.papers.result_cache import ResultCache, measure_all
 
-    figures = PAPERS[paper]
+    try:
+        figures = figures_of(paper, trace)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="'--trace'") from None
     for name in figure or ():
         if name not in figures:
-            raise typer.BadParameter(
-                f"{name!r} is not one of {', '.join(figures)}, the figures of {paper}.",
-                param_hint="'--figure'",
-            )
+            reason = f"is not one of {', '.join(figures)}, the figures of {paper}"
+            if name in FIGURE_NAMES[paper]:
+                reason = "needs --trace FILE"
+            raise typer.BadParameter(f"{name!r} {reason}.", param_hint="'--figure'")
     chosen = {name: figures[name] for name in figure or figures}
     measurements = [each for found in chosen.values() for each in found.measurements()]
     seeds = list(dict.fromkeys(seed or [0]))

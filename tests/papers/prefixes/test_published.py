@@ -2,8 +2,8 @@
 
 import pytest
 
-from macroserve.papers import prefixes
-from macroserve.papers.prefixes import ENTRIES, FIGURES, WORLDS
+from macroserve.papers.prefixes.entries import ENTRIES
+from macroserve.papers.prefixes.published import FIGURES, WORLDS, measurements, rows
 from macroserve.sim.results import AT_END
 from macroserve.sim.rival_routing import Routing
 
@@ -11,7 +11,8 @@ from macroserve.sim.rival_routing import Routing
 @pytest.mark.parametrize("name", WORLDS)
 def test_world_holds_its_requests_and_measures_every_rule(name: str) -> None:
     world = WORLDS[name]
-    measured = FIGURES[name].measurements()
+    measured = measurements(name)
+    assert FIGURES[name].measurements() == measured
     assert len({each.key for each in measured}) == len(measured) == len(ENTRIES)
     cluster = world.cluster
     longest = world.shared.num_tokens + world.workload.prompt.mean + world.workload.output.mean
@@ -21,13 +22,13 @@ def test_world_holds_its_requests_and_measures_every_rule(name: str) -> None:
 
 
 def test_gain_is_over_the_publishers_baseline() -> None:
-    values = {each.key: 10.0 for each in prefixes.measurements("llm-d")}
+    values = {each.key: 10.0 for each in measurements("llm-d")}
     values |= {"llm-d round robin": 5.0, "llm-d unified": 20.0, "llm-d least load": 2.0}
-    first, *rates = prefixes.rows("llm-d", values)
+    first, *rates = rows("llm-d", values)
     assert (first.ours, first.paper) == (4.0, pytest.approx(2.11, abs=0.01))
     assert {row.strategy: row.ours for row in rates}["unified"] == 20.0
     values["llm-d round robin"] = 0.0
-    assert prefixes.rows("llm-d", values)[0].ours == 20.0 / WORLDS["llm-d"].lowest
+    assert rows("llm-d", values)[0].ours == 20.0 / WORLDS["llm-d"].lowest
 
 
 @pytest.mark.parametrize("name", WORLDS)

@@ -1,33 +1,23 @@
-"""Published benchmarks of prefix-aware routing, llm-d's and kthena's, with rule after rule.
-
-All but the last entry serve with stock vLLM's schedule, so that only the routing differs.
-"""
+"""Published benchmarks of prefix-aware routing, llm-d's and kthena's, with rule after rule."""
 
 from dataclasses import dataclass
 
 from macroserve.core.request import Slo
-from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Goodput, Values
+from macroserve.papers.prefixes.entries import ENTRIES, UNIFIED, scenario
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB, H100
 from macroserve.sim.hardware.links import NVLINK_3, NVLINK_4
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.rival_routing import Routing
-from macroserve.sim.scenario import ClusterSpec, Scenario
+from macroserve.sim.scenario import ClusterSpec
 from macroserve.workload.datasets import Workload
 from macroserve.workload.lengths import Lognormal
 from macroserve.workload.shared_prefix import SharedPrefix
 
 LEVEL = 0.9
 DURATION_S = 120.0
-
-ENTRIES = {
-    **{routing.value: ("vllm", routing) for routing in Routing if routing is not Routing.OWN},
-    "vllm, own routing": ("vllm", Routing.OWN),
-    "unified": ("unified", Routing.OWN),
-}
-"""Strategy and routing by the name of an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +37,8 @@ class World:
     lowest: float
 
     def experiment(self, entry: str) -> Experiment:
-        strategy, routing = ENTRIES[entry]
-        scenario = Scenario(self.cluster, STRATEGIES[strategy], self.slo, routing=routing)
-        return Experiment(scenario, self.workload, shared=self.shared)
+        served = scenario(self.cluster, self.slo, entry)
+        return Experiment(served, self.workload, shared=self.shared)
 
 
 def _constant(name: str, num_prompt_tokens: int, num_output_tokens: int) -> Workload:
@@ -100,7 +89,7 @@ def rows(name: str, values: Values) -> list[Row]:
     held = {entry: values[_key(name, entry)] for entry in ENTRIES}
     base = max(held[world.baseline], world.lowest)
     return [
-        Row(name, f"over {world.baseline}", "unified", "times", held["unified"] / base, world.gain)
+        Row(name, f"over {world.baseline}", UNIFIED, "times", held[UNIFIED] / base, world.gain)
     ] + [
         Row(name, "rate at 90 %", entry, "requests/s", rate, is_summary=True)
         for entry, rate in held.items()
