@@ -1,4 +1,4 @@
-"""One cache of all instances' size finds what a block pool of that size would."""
+"""A cache of all instances' size finds what a block pool of that size would."""
 
 from dataclasses import replace
 from random import Random

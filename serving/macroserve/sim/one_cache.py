@@ -1,4 +1,4 @@
-"""One cache in the place of all instances' prefix caches, to compare what they find with."""
+"""A cache in the place of all instances' prefix caches, to compare what they find with."""
 
 from collections import OrderedDict
 

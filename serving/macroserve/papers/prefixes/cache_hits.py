@@ -14,18 +14,13 @@ from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.load import Load, LoadLimits, plan
 
 COMPARED = (Routing.LEAST_LOAD.value, OWN, UNIFIED)
-METRICS = (
-    "attainment",
-    "share of the prompt tokens found in caches",
-    "the same, by that of one cache as large",
-)
+METRICS = ("attainment", "cache hits", "by one cache's")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheHits:
-    """The measurement is the attainment of a load, and the share of its prompt tokens that the
-    prefix caches had: of all tokens, and by the share that one cache as large as all of them
-    together would have had.
+    """The measurement is the attainment of a load, the share of its prompt tokens that the prefix
+    caches had, and that by the share that one cache as large as all of them would have had.
 
     load: a load that says which prompts begin alike.
     duration_s: duration of the arrivals that count; an endless load needs one.
