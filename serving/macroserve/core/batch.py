@@ -5,7 +5,7 @@ a ``Batch`` and report a ``BatchResult``; the vLLM adapter reports what vLLM too
 form, and later what came out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -97,3 +97,5 @@ class BatchResult:
     named by executors without one."""
     drafted: int = 0
     """Drafted tokens that the decodes verify beside their last ones, all together."""
+    loading: Collection[str] = ()
+    """Ids of the prefills that the engine has not begun, because it loads cache blocks for them."""

@@ -10,6 +10,8 @@ class Hit(NamedTuple):
     """Prompt tokens that need not be computed; fewer than the prompt has."""
     num_held_blocks: int = 0
     """Number of their blocks that other requests hold: these take no free block."""
+    load_s: float = 0.0
+    """Predicted time to load the tokens that only the memory of the host has, seconds."""
 
 
 MISS = Hit()

@@ -2,7 +2,7 @@
 
 from macroserve.core.latency import LatencyModel
 from macroserve.core.scheduler.averages import Averages
-from macroserve.core.scheduler.engine_cache import EngineCache
+from macroserve.core.scheduler.engine_cache import MISS, EngineCache, Hit
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.waiting import WaitingQueue
 
@@ -32,9 +32,7 @@ class PromptCosts:
 
     def arrive(self, seq: Sequence) -> None:
         """Set the costs of a prompt that is new."""
-        if self._cache is not None:
-            seq.count_cached(self._cache.find(seq.request_id).num_tokens)
-        self._set(seq)
+        self._set(seq, MISS if self._cache is None else self._cache.find(seq.request_id))
 
     def come_back(self, seq: Sequence) -> None:
         """Set the time of a preempted sequence's prefill; the others keep what they lose by it."""
@@ -51,13 +49,13 @@ class PromptCosts:
             num_tokens = self._cache.num_cached(seq.request_id, seq.num_cached)
             if num_tokens != seq.num_cached:
                 waiting.remove(seq)
-                seq.count_cached(num_tokens)
-                self._set(seq)
+                self._set(seq, self._cache.find(seq.request_id))
                 waiting.add(seq)
 
-    def _set(self, seq: Sequence) -> None:
+    def _set(self, seq: Sequence, hit: Hit) -> None:
+        seq.count_cached(hit.num_tokens)
         prefill_s = self._prefill_s(seq)
-        seq.cost(prefill_s, prefill_s / self._averages.prefill_share)
+        seq.cost(prefill_s, prefill_s / self._averages.prefill_share, hit.load_s)
 
     def _prefill_s(self, seq: Sequence) -> float:
         return self._latency.batched_prefill_s(

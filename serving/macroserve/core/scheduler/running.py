@@ -14,8 +14,8 @@ from macroserve.core.scheduler.sequence import Sequence, State
 
 
 class Running:
-    """The collection holds sequences by id in order of entry: prefilling, decoding, paused, ending,
-    moving.
+    """The collection holds sequences by id in order of entry: prefilling, loading, decoding,
+    paused, ending, moving.
 
     pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
         (EconoServe, section 3.2: offload-free preemption). Otherwise the latest arrival gives up
@@ -38,6 +38,7 @@ class Running:
     ) -> None:
         self.blocks = blocks
         self.prefilling: dict[str, Sequence] = {}
+        self.loading: dict[str, Sequence] = {}
         self.decoding = Decoding(num_drafts)
         self.paused: dict[str, Sequence] = {}
         self.ending: dict[str, Sequence] = {}
@@ -73,16 +74,17 @@ class Running:
 
     def __len__(self) -> int:
         num_held = len(self.paused) + len(self.ending) + len(self.moving)
-        return len(self.prefilling) + len(self.decoding) + num_held
+        return len(self.prefilling) + len(self.loading) + len(self.decoding) + num_held
 
     def __iter__(self) -> Iterator[Sequence]:
-        return chain(self._preemptible(), self.ending.values(), self.moving.values())
+        held = (self.loading, self.ending, self.moving)
+        return chain(self._preemptible(), *[others.values() for others in held])
 
     @property
     def num_remaining(self) -> int:
         """Return the tokens still expected of all running sequences."""
         num_remaining = self.decoding.num_remaining
-        for others in (self.prefilling, self.paused, self.moving):
+        for others in (self.prefilling, self.loading, self.paused, self.moving):
             if others:
                 num_remaining += sum([seq.num_remaining for seq in others.values()])
         return num_remaining
@@ -113,6 +115,17 @@ class Running:
                 if seq.num_computed == seq.num_prompt:
                     complete.append(seq)
         return complete
+
+    def load(self, seq: Sequence) -> None:
+        """Hold a sequence until the engine has loaded blocks of its prompt. The engine writes to
+        them meanwhile, so it keeps them."""
+        seq.move(State.LOADING)
+        self.loading[seq.request_id] = self.prefilling.pop(seq.request_id)
+
+    def loaded(self, seq: Sequence) -> None:
+        """Let a sequence go on with its prefill, whose blocks have been loaded."""
+        seq.move(State.PREFILLING)
+        self.prefilling[seq.request_id] = self.loading.pop(seq.request_id)
 
     def start_decoding(self, seq: Sequence) -> None:
         """Move a sequence on from its prefill: it decodes, or waits to be resumed where responses
@@ -172,6 +185,7 @@ class Running:
         """Release a sequence's KV: at its end, or to compute it again."""
         homes: dict[State, dict[str, Sequence] | Decoding] = {
             State.PREFILLING: self.prefilling,
+            State.LOADING: self.loading,
             State.DECODING: self.decoding,
             State.PAUSED: self.paused,
             State.ENDING: self.ending,

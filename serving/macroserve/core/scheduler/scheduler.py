@@ -122,6 +122,13 @@ class InstanceScheduler:
         """
         self._draining = draining
 
+    def loaded(self, request_ids: Iterable[str]) -> None:
+        """Let requests go on for which the engine has loaded blocks (``BatchResult.loading``); ids
+        of others are ignored."""
+        for request_id in request_ids:
+            if seq := self.running.loading.get(request_id):
+                self.running.loaded(seq)
+
     # -- requests whose KV moves (DistServe, MoonCake)
 
     @property
@@ -321,6 +328,8 @@ class InstanceScheduler:
         self._tally.cached_tokens += sum(result.cached.values())
         for complete in self.running.prefill(result.prefilled, result.cached):
             self._start_decoding(complete)
+        for request_id in result.loading:
+            self.running.load(self.running.prefilling[request_id])
         first: list[Sequence] = []
         for request_id, num_tokens in result.emitted.items():
             if seq := self.sequences.get(request_id):

@@ -11,6 +11,8 @@ class State(Enum):
     WAITING = "waiting"
     """The sequence holds no KV: it is new, or preempted and to be recomputed."""
     PREFILLING = "prefilling"
+    LOADING = "loading"
+    """The engine loads cache blocks of the prompt, and then goes on with its prefill."""
     DECODING = "decoding"
     PAUSED = "paused"
     """The sequence outran its KV reservation while no block was free, or waits for one; it keeps
@@ -25,8 +27,16 @@ class State(Enum):
 _NEXT: dict[State, frozenset[State]] = {
     State.WAITING: frozenset({State.PREFILLING, State.MOVING, State.FINISHED}),
     State.PREFILLING: frozenset(
-        {State.DECODING, State.PAUSED, State.MOVING, State.WAITING, State.FINISHED}
+        {
+            State.LOADING,
+            State.DECODING,
+            State.PAUSED,
+            State.MOVING,
+            State.WAITING,
+            State.FINISHED,
+        }
     ),
+    State.LOADING: frozenset({State.PREFILLING, State.FINISHED}),
     State.MOVING: frozenset({State.DECODING, State.FINISHED}),
     State.DECODING: frozenset({State.PAUSED, State.WAITING, State.ENDING, State.FINISHED}),
     State.ENDING: frozenset({State.FINISHED}),
@@ -54,7 +64,8 @@ class Sequence:
         predicted_tokens: expected length of the response from here, emitted tokens included.
         sure_tokens: how many of them it is nearly sure to get.
         prefill_s: predicted time of its prefill as part of a full batch, seconds.
-        service_s: time of its prefill beside the decodes, once it runs, seconds.
+        service_s: time of its prefill beside the decodes, once it runs, and of the load before it,
+            seconds.
         memory_s: time that others lose by the memory of its response, seconds.
         cost_s: time that the requests behind it lose by it, the larger of the two, seconds. The
             ordinal adds a trifle, so that triage has no equal ones.
@@ -144,10 +155,11 @@ class Sequence:
         self.num_borrowed = 0
         self.borrowers: list[Sequence] = []
 
-    def cost(self, prefill_s: float, service_s: float) -> None:
-        """Set the time of its prefill, alone and beside decodes, seconds."""
+    def cost(self, prefill_s: float, service_s: float, load_s: float = 0.0) -> None:
+        """Set the time of its prefill, alone and beside decodes, and that of the load before it,
+        during which others run, seconds."""
         self.prefill_s = prefill_s
-        self.service_s = service_s
+        self.service_s = service_s + load_s
         self.cost_s = max(service_s, self.memory_s) * (1 + 1e-12 * self.ordinal)
 
     def count_cached(self, num_tokens: int) -> None:

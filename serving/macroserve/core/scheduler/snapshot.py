@@ -1,5 +1,6 @@
 """An instance reports its state to its cell scheduler in snapshots."""
 
+from itertools import chain
 from math import isinf
 
 from macroserve.core.latency import LatencyModel
@@ -51,7 +52,7 @@ def snapshot(
     saves = not isinf(saved_mean_s)
     waiting_tokens, prefill_s = waiting.num_tokens, waiting.prefill_s
     oldest_s = waiting.oldest_arrival_s()
-    for seq in running.prefilling.values():
+    for seq in chain(running.prefilling.values(), running.loading.values()):
         waiting_tokens += seq.num_to_prefill
         prefill_s += seq.prefill_s * seq.share_left
         oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
