@@ -1,7 +1,8 @@
 """vLLM's record of its cache blocks is the scheduler's truth (``core.scheduler.engine_cache``)."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
@@ -10,6 +11,7 @@ from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, SlidingWindowS
 from vllm.v1.request import Request
 
 from macroserve.core.scheduler.engine_cache import MISS, Hit
+from macroserve.engine.vllm.host_cache import HostCache
 
 
 class VllmCacheRecord:
@@ -17,9 +19,12 @@ class VllmCacheRecord:
 
     requests: vLLM's requests by id.
     max_decoding_tokens: most tokens of a decoding request that are in flight at a time.
+    host: the cache in the memory of the host, if there is one.
+    deferred: blocks that vLLM gives back once the steps in flight have ended, which may write to
+        them, each with the last of these steps.
 
     Attributes:
-        free: blocks that no request has; some of them are in the prefix cache.
+        free: blocks that no request has; some of them are in the prefix cache, or deferred.
         allocated: blocks that requests have; a shared one counts for each of them.
     """
 
@@ -28,10 +33,14 @@ class VllmCacheRecord:
         manager: KVCacheManager,
         requests: Mapping[str, Request],
         max_decoding_tokens: int = 1,
+        host: HostCache | None = None,
+        deferred: Collection[tuple[int, list[KVCacheBlock]]] = (),
     ) -> None:
         self._manager = manager
         self._requests = requests
         self._max_decoding_tokens = max_decoding_tokens
+        self._host = host
+        self._deferred = deferred
         managers = manager.coordinator.single_type_managers
         self._groups = tuple(map(_Group, managers))
         # Of several groups, one may have dropped what another one has.
@@ -43,6 +52,11 @@ class VllmCacheRecord:
     def refresh(self) -> None:
         """Read the counts again: vLLM has allocated or freed blocks."""
         self.free = self._manager.block_pool.get_num_free_blocks()
+        if self._deferred:
+            deferred = [b.block_id for _, blocks in self._deferred for b in blocks]
+            blocks = self._manager.block_pool.blocks
+            holds = Counter(deferred).items()
+            self.free += sum([blocks[block_id].ref_cnt == held for block_id, held in holds])
         self.allocated = sum([group.num_allocated() for group in self._groups])
 
     def keeps_to(self, request_id: str, num_blocks: int) -> bool:
@@ -60,7 +74,9 @@ class VllmCacheRecord:
             pool, hashes = self._manager.block_pool, request.block_hashes
             index = last_found // self._block_size
             is_there = not index or pool.get_cached_block(hashes[index - 1], [0])
-            if is_there and (index == len(hashes) or not pool.get_cached_block(hashes[index], [0])):
+            ends = index == len(hashes) or not pool.get_cached_block(hashes[index], [0])
+            has_more = self._host is not None and self._host.num_beyond(request, last_found)
+            if is_there and ends and not has_more:
                 return last_found
         return self.find(request_id).num_tokens
 
@@ -69,10 +85,22 @@ class VllmCacheRecord:
         if request is None or request.num_computed_tokens or not self._manager.enable_caching:
             return MISS
         found, num_tokens, _ = self._manager.get_computed_blocks(request)
-        if not num_tokens:
-            return MISS
-        held = [b.ref_cnt > 0 and not b.is_null for group in found.blocks for b in group]
-        return Hit(num_tokens, sum(held))
+        num_held = sum([b.ref_cnt > 0 and not b.is_null for group in found.blocks for b in group])
+        if self._host is not None and (num_more := self._host.num_beyond(request, num_tokens)):
+            # The last token of a prompt is computed even if its block is loaded.
+            num_tokens = min(num_tokens + num_more, request.num_tokens - 1)
+            return Hit(num_tokens, num_held, self._host.load_s(num_more))
+        return Hit(num_tokens, num_held) if num_tokens else MISS
+
+    def num_loading(self, request: Request) -> int:
+        """Return the tokens of a request whose blocks are being loaded: vLLM names the blocks once
+        they are."""
+        blocks = self._manager.get_blocks(request.request_id).blocks[0]
+        num_tokens = request.num_computed_tokens
+        num_named = sum([block.block_hash is not None for block in blocks])
+        return max(
+            0, num_tokens - num_named * self._manager.coordinator.single_type_managers[0].block_size
+        )
 
 
 class _Group:

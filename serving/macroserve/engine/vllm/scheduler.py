@@ -1,8 +1,6 @@
 """Macroserve's instance scheduler runs as vLLM's ``scheduler_cls``.
 
-The core policy decides the whole iteration, and vLLM's own ``schedule()`` carries it out: it sees
-exactly the chosen requests, in order, with a token budget that leaves no choice. Block allocation,
-sampling, grammars and outputs stay vLLM's.
+The core policy decides the whole iteration, which vLLM's own scheduler carries out.
 """
 
 import os
@@ -13,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm.platforms import current_platform
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.outputs import ModelRunnerOutput
@@ -40,6 +36,8 @@ from macroserve.engine.vllm.block_groups import (
     piece_tokens,
 )
 from macroserve.engine.vllm.cache_record import VllmCacheRecord
+from macroserve.engine.vllm.exact_scheduler import ExactScheduler
+from macroserve.engine.vllm.host_cache import HostCache
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
 from macroserve.engine.vllm.kinds import StepKinds
@@ -75,7 +73,7 @@ class _Step:
     is_first: bool
 
 
-class MacroserveScheduler(AsyncScheduler):
+class MacroserveScheduler(ExactScheduler):
     """The scheduler serves engines that schedule a step before the last one has ended, and those
     that do not: vLLM's configuration decides.
 
@@ -93,8 +91,17 @@ class MacroserveScheduler(AsyncScheduler):
         self._slo = Slo(**options["slo"])
         managers = self.kv_cache_manager.coordinator.single_type_managers
         self._hybrid_blocks = managers[0] if isinstance(managers[0], HybridBlocks) else None
+        shape = model_shape(self.vllm_config)
+        self._host: HostCache | None = None
+        if self.connector is not None:
+            token_bytes = shape.kv_bytes_per_token / shape.tensor_parallel
+            self._host = HostCache(self.connector, token_bytes, self.block_size)
         self._cache_record = VllmCacheRecord(
-            self.kv_cache_manager, self.requests, max_decoding_tokens(self.vllm_config)
+            self.kv_cache_manager,
+            self.requests,
+            max_decoding_tokens(self.vllm_config),
+            self._host,
+            self.deferred_frees,
         )
         num_stages = self.parallel_config.pipeline_parallel_size
         self.policy = InstanceScheduler(
@@ -120,13 +127,14 @@ class MacroserveScheduler(AsyncScheduler):
                 and self._hybrid_blocks.hidden_states_per_block,
                 max_adapters=self.lora_config and self.lora_config.max_loras,
             ),
-            LatencyModel(model_shape(self.vllm_config), assumed_device()),
+            LatencyModel(shape, assumed_device()),
             self._cache_record,
         )
         self._batches = Rounds(self.policy, num_stages) if num_stages > 1 else self.policy
         # Until its cell says that somebody is there to take it.
         self.policy.let_offload(False)
         self._handed_back: list[tuple[int, EngineCoreOutput]] = []
+        self._leaving: dict[str, None] = {}
         self._steps: deque[_Step] = deque()
         self._kinds = StepKinds()
         self._sender = StatusSender(options["status_path"])
@@ -171,54 +179,50 @@ class MacroserveScheduler(AsyncScheduler):
         finished = super().finish_requests(request_ids, finished_status)
         self._cache_record.refresh()
         for request in finished:
-            self.policy.finish(request.request_id)
             self._kinds.remove(request.request_id)
+            self._leaving[request.request_id] = None
+        self._let_go()
         if finished:
             self._push_status(time.monotonic())
         return finished
+
+    def _let_go(self) -> None:
+        """Finish the requests that left; one whose blocks are being loaded still has them."""
+        for request_id in [name for name in self._leaving if name not in self.requests]:
+            del self._leaving[request_id]
+            self.policy.finish(request_id)
+            if self._host:
+                self._host.forget(request_id)
 
     # -- one iteration
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         now = time.monotonic()
         batch = self._batches.schedule(now)
-        num_tokens = self._num_tokens(batch)
+        num_tokens = self.num_tokens_of(batch)
         is_first = self._begin(batch, num_tokens)
-        for request_id in batch.preempted:
-            request = self.requests[request_id]
-            # vLLM does not begin a preempted request again before its tokens in flight are out.
-            if request.status == RequestStatus.RUNNING:
-                self.running.remove(request)
-                self._preempt_request(request, now)
+        self.preempt(map(self.requests.__getitem__, batch.preempted), now)
         if batch.handed_back:
             self._hand_back(batch)
         ids = [prefill.request_id for prefill in batch.prefills]
-        beginning = {name for name in ids if not self.requests[name].num_computed_tokens}
+        beginning = {name for name in ids if self.requests[name].status != RequestStatus.RUNNING}
         if self._hybrid_blocks:
             for prefill in batch.prefills:
                 self._hybrid_blocks.set_hidden(prefill.request_id, prefill.hidden)
-        output = self._schedule_exactly(batch, num_tokens, throttle_prefills)
+        output = self.schedule_exactly(batch, num_tokens, throttle_prefills)
         if self._hybrid_blocks:
             hidden = filter(self._hybrid_blocks.is_hidden, output.num_scheduled_tokens)
             setattr(output, HIDDEN_REQUESTS, frozenset(hidden))
         self._cache_record.refresh()
         taken = self._taken(batch, beginning, output)
+        if self._host:
+            for request_id in taken.loading:
+                num_tokens = self._cache_record.num_loading(self.requests[request_id])
+                self._host.begin(request_id, num_tokens, now)
         self._batches.promise(batch, taken)
         tokens = {**dict.fromkeys(batch.decodes, taken.decoded), **taken.emitted}
         self._steps.append(_Step(output, tokens, batch.predicted_s, is_first))
         return output
-
-    def _num_tokens(self, batch: Batch) -> int:
-        """Return the tokens that the batch computes, drafted ones included."""
-        num_tokens = batch.num_tokens
-        if self.num_spec_tokens:
-            for request_id in batch.decodes:
-                request = self.requests[request_id]
-                num_tokens += request.num_tokens_with_spec + request.num_output_placeholders
-                num_tokens -= request.num_computed_tokens + 1
-            # vLLM adds drafted tokens to a prefill of one, which is then as long as a decode.
-            num_tokens += self.num_spec_tokens * sum(p.num_tokens == 1 for p in batch.prefills)
-        return min(num_tokens, self.max_num_scheduled_tokens)
 
     def _begin(self, batch: Batch, num_tokens: int) -> bool:
         """Report the iteration to the heart before any part of it can take long. Return whether it
@@ -238,8 +242,9 @@ class MacroserveScheduler(AsyncScheduler):
     ) -> BatchResult:
         """Return what vLLM took on of the batch.
 
-        beginning: ids of the prefills of which nothing was computed before.
+        beginning: ids of the prefills that did not run before.
         """
+        loading: list[str] = []
         scheduled = output.num_scheduled_tokens
         num_drafted = {name: len(ids) for name, ids in output.scheduled_spec_decode_tokens.items()}
         prefilled: dict[str, int] = {}
@@ -250,53 +255,22 @@ class MacroserveScheduler(AsyncScheduler):
             request = self.requests[request_id]
             num_tokens = scheduled.get(request_id, 0)
             prefilled[request_id] = num_tokens - num_drafted.pop(request_id, 0)
-            if request_id in beginning:
+            if request_id in beginning and request_id in scheduled:
                 cached[request_id] = request.num_computed_tokens - num_tokens
+            elif self.is_loading(request):
+                loading.append(request_id)
             if request_id in scheduled and not request.is_prefill_chunk:
                 emitted[request_id] = 1
         drafted = sum(num_drafted.values())
         return BatchResult(
-            batch.predicted_s, prefilled, emitted, decoded=1, drafted=drafted, cached=cached
+            batch.predicted_s,
+            prefilled,
+            emitted,
+            decoded=1,
+            drafted=drafted,
+            cached=cached,
+            loading=loading,
         )
-
-    def _schedule_exactly(
-        self, batch: Batch, num_tokens: int, throttle_prefills: bool
-    ) -> SchedulerOutput:
-        """Let vLLM schedule the batch and nothing else.
-
-        vLLM takes running requests in order, then waiting ones, each as whole as the budget
-        allows; the batch has decodes first, then begun prefills, then new ones, and only its last
-        prefill may be cut, so the total budget determines every share.
-        """
-        requests = self.requests
-        prefills = [requests[p.request_id] for p in batch.prefills]
-        begun = [r for r in prefills if r.status == RequestStatus.RUNNING]
-        beginning = [r for r in prefills if r.status != RequestStatus.RUNNING]
-        chosen = [*(requests[request_id] for request_id in batch.decodes), *begun]
-        held_running: list[Request] = []
-        if len(chosen) < len(self.running):
-            ids = {request.request_id for request in chosen}
-            held_running = [r for r in self.running if r.request_id not in ids]
-            if self.max_num_encoder_input_tokens:
-                for request in held_running:
-                    # Held back within an image, it would keep the encoder's cache from those that
-                    # are scheduled; its image is computed again if another has taken the place.
-                    self.encoder_cache_manager.free(request)
-        held_waiting = self.waiting
-        if beginning:
-            held_waiting.remove_requests(beginning)
-        budget, max_active = self.max_num_scheduled_tokens, self.max_num_active_reqs
-        self.running, self.waiting = chosen, FCFSRequestQueue(beginning)
-        self.max_num_scheduled_tokens = num_tokens
-        self.max_num_active_reqs = max(0, max_active - len(held_running))
-        try:
-            return super().schedule(throttle_prefills)
-        finally:
-            self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, max_active
-            self.running = held_running + self.running
-            # vLLM did not begin these, or preempted them.
-            held_waiting.prepend_requests(self.waiting)
-            self.waiting = held_waiting
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
@@ -305,6 +279,7 @@ class MacroserveScheduler(AsyncScheduler):
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._cache_record.refresh()
         now = time.monotonic()
+        self._let_go()
         step = self._steps.popleft()
         assert step.output is scheduler_output, "steps end in the order in which they began"
         made = [output for group in outputs.values() for output in group.outputs]
@@ -316,6 +291,9 @@ class MacroserveScheduler(AsyncScheduler):
                 output.finish_reason, output.stop_reason = FinishReason.ABORT, DEAD_END
         finished = [output.request_id for output in ended]
         self._batches.settle(finished, _difference(step.tokens, emitted), now)
+        if self._host:
+            self._host.end(self.finished_recving_kv_req_ids, now)
+            self.policy.loaded(self.finished_recving_kv_req_ids)
         for client_index, output in self._handed_back:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
         self._handed_back.clear()

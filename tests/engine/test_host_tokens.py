@@ -1,0 +1,122 @@
+"""Tokens equal stock vLLM's while prompts are loaded from the memory of the host."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from macroserve.core.scheduler.sequence import State
+from macroserve.core.strategies import STRATEGIES
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from support.host_copies import LOAD_STEPS, with_host_copies  # noqa: E402
+from support.offline_engine import (  # noqa: E402
+    InstanceEngine,
+    instance_args,
+    offline_engine,
+)
+from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
+
+from macroserve.engine.vllm.options import stock_args  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+NUM_BLOCKS = 60
+"""Blocks of the pool, so few that most beginnings are only in the memory of the host."""
+HOST_GIB = 0.05
+MIN_HITS = 0.25
+"""Least share of the prompt tokens that the caches have."""
+
+Work = list[tuple[list[int], int]]
+
+
+@pytest.fixture(scope="module")
+def settings(small_settings: EngineSettings) -> EngineSettings:
+    args = {**small_settings.args, "num_gpu_blocks_override": NUM_BLOCKS + 1}
+    return replace(small_settings, prefix_caching="On", args=args)
+
+
+def hosted(args: AsyncEngineArgs) -> AsyncEngineArgs:
+    return with_host_copies(replace(args, kv_offloading_size=HOST_GIB))
+
+
+def workload() -> Work:
+    """Return prompts of many groups in turns, so that a group's beginning has left the pool when
+    it comes again."""
+    rnd = random.Random(13)
+    groups = [
+        [rnd.randrange(3, 2000) for _ in range(length)] for length in (96, 250, 500, 320, 640)
+    ]
+    work: Work = []
+    for number in range(30):
+        own = [rnd.randrange(3, 2000) for _ in range(rnd.choice((0, 1, 31, 32, 33, 90)))]
+        work.append((groups[number % len(groups)] + own, rnd.randrange(1, 50)))
+    return work
+
+
+@pytest.fixture(scope="module")
+def stock_tokens(settings: EngineSettings) -> dict[str, list[int]]:
+    with offline_engine(hosted(stock_args(settings))) as engine:
+        for index, work in enumerate(workload()):
+            engine.add(str(index), *work)
+        return engine.finish()
+
+
+def check_left(engine: InstanceEngine) -> None:
+    """Assert that nothing is left of requests that have ended."""
+    for _ in range(2 * LOAD_STEPS):
+        engine.step()
+    scheduler, ledger = engine.scheduler, engine.policy.running.blocks
+    assert not (scheduler.requests or scheduler.kv_holding_waiting or scheduler.waiting)
+    assert not (scheduler.deferred_frees or engine.policy.sequences or scheduler._leaving)
+    assert not scheduler._host._under_way
+    assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == NUM_BLOCKS
+    assert ledger.free == NUM_BLOCKS
+    ledger.check()
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_tokens_of_loaded_prompts_equal_stock_vllm(
+    name: str, is_async: bool, settings: EngineSettings, stock_tokens: dict[str, list[int]]
+) -> None:
+    with offline_engine(hosted(instance_args(replace(settings, strategy=name)))) as engine:
+        loaded: set[str] = set()
+        for index, work in enumerate(workload()):
+            engine.add(str(index), *work)
+            engine.step()
+            loaded |= {*engine.policy.running.loading}
+        for _ in range(5000):
+            if not engine.unfinished:
+                break
+            engine.step()
+            loaded |= {*engine.policy.running.loading}
+        assert engine.finish() == stock_tokens
+        assert loaded
+        check_left(engine)
+        status = engine.policy.status(0.0)
+        assert status.cached_tokens > MIN_HITS * status.prompt_tokens
+
+
+def test_request_that_leaves_while_it_is_loaded_loses_no_block(
+    is_async: bool, settings: EngineSettings, stock_tokens: dict[str, list[int]]
+) -> None:
+    with offline_engine(hosted(instance_args(settings))) as engine:
+        work = workload()
+        for index in range(10):
+            engine.add(str(index), *work[index])
+            engine.finish()
+        for index in range(10, 20):
+            engine.add(str(index), *work[index])
+            for _ in range(100):
+                engine.step()
+                if engine.policy.running.loading:
+                    break
+                assert engine.unfinished
+            (seq,) = engine.policy.running.loading.values()
+            engine.abort(seq.request_id)
+            assert seq.state is State.LOADING
+            engine.finish()
+        check_left(engine)

@@ -1,0 +1,84 @@
+"""vLLM's offload connector copies on a CPU, where it has no worker of its own.
+
+All but the copies is vLLM's: what is stored, found, loaded and dropped.
+"""
+
+from dataclasses import replace
+
+import torch
+from vllm.config import KVTransferConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.v1.kv_offload.base import (
+    BlockIDsLoadStoreSpec,
+    CanonicalKVCaches,
+    GPULoadStoreSpec,
+    LoadStoreSpec,
+    OffloadingWorker,
+    TransferResult,
+)
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+LOAD_STEPS = 3
+"""Steps that a load takes."""
+
+
+def with_host_copies(args: AsyncEngineArgs) -> AsyncEngineArgs:
+    """Return the arguments of an engine whose connector copies on a CPU."""
+    assert args.kv_offloading_size
+    extra = {"spec_name": HostCopySpec.__name__, "spec_module_path": __name__}
+    return replace(args, kv_transfer_config=KVTransferConfig(kv_connector_extra_config=extra))
+
+
+class HostCopySpec(CPUOffloadingSpec):
+    def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
+        assert self.blocks_per_chunk == 1
+        return HostCopies(kv_caches, self.num_chunks)
+
+
+class HostCopies(OffloadingWorker):
+    """A store is copied as it begins, and a load as it ends: until then its blocks have what was
+    there before."""
+
+    def __init__(self, kv_caches: CanonicalKVCaches, num_blocks: int) -> None:
+        self._pool = [cache.tensor for cache in kv_caches.tensors]
+        self._host = [torch.zeros((num_blocks, t.shape[1]), dtype=t.dtype) for t in self._pool]
+        self._stored: list[int] = []
+        self._loads: list[tuple[int, LoadStoreSpec, GPULoadStoreSpec]] = []
+        self._steps: list[int] = []
+        """Steps that each of the loads still takes."""
+
+    def submit_store(
+        self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec
+    ) -> bool:
+        _copy(self._pool, src_spec, self._host, dst_spec)
+        self._stored.append(job_id)
+        return True
+
+    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
+        self._loads.append((job_id, src_spec, dst_spec))
+        self._steps.append(LOAD_STEPS)
+        return True
+
+    def get_finished(self) -> list[TransferResult]:
+        ended, self._stored = self._stored, []
+        self._steps = [left - 1 for left in self._steps]
+        while self._steps and not self._steps[0]:
+            job_id, src_spec, dst_spec = self._loads.pop(0)
+            _copy(self._host, src_spec, self._pool, dst_spec)
+            ended.append(job_id)
+            del self._steps[0]
+        return [TransferResult(job_id, True) for job_id in ended]
+
+    def wait(self, job_ids: set[int]) -> None:
+        assert job_ids.isdisjoint(job_id for job_id, _, _ in self._loads), (
+            "a load is not waited for"
+        )
+
+
+def _copy(
+    sources: list[torch.Tensor], src: LoadStoreSpec, targets: list[torch.Tensor], dst: LoadStoreSpec
+) -> None:
+    assert isinstance(src, BlockIDsLoadStoreSpec) and isinstance(dst, BlockIDsLoadStoreSpec)
+    read, written = (torch.from_numpy(spec.block_ids).long() for spec in (src, dst))
+    for source, target in zip(sources, targets, strict=True):
+        target[written] = source[read]
