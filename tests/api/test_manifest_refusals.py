@@ -12,6 +12,8 @@ COUNT = "a whole number of at least 1"
 TARGET = "a duration above zero such as 5s, 100ms or 1m30s"
 DELAY = "a duration such as 0s, 300s or 1m30s"
 SIZE = "Auto or a memory size above zero such as 256MiB or 2GiB"
+HOST_SIZE = "a memory size above zero such as 64GiB"
+HOST_CACHE = ("spec.engine.hostCacheMemory", "64GiB")
 LABEL = "a DNS label: up to 63 of a-z, 0-9 and -, with no - at either end"
 RATIO = "Auto or a number from 0 to below 1"
 SHARE = "a number above 0 and below 1"
@@ -65,6 +67,9 @@ BAD_VALUES = [
     ("spec.engine.kvCacheMemory", "256MB", "'256MB'", SIZE),
     ("spec.engine.kvCacheMemory", "-1GiB", "'-1GiB'", SIZE),
     ("spec.engine.kvCacheMemory", 268435456, "268435456", SIZE),
+    ("spec.engine.hostCacheMemory", "0GiB", "'0GiB'", HOST_SIZE),
+    ("spec.engine.hostCacheMemory", "64Gi", "'64Gi'", HOST_SIZE),
+    ("spec.engine.hostCacheMemory", "Auto", "'Auto'", HOST_SIZE),
     ("spec.engine.maxNumSeqs", -3, "-3", COUNT),
     ("spec.engine.kvCacheMemory", "auto", "'auto'", SIZE),
     ("spec.engine.maxBatchTokens", 0, "0", COUNT),
@@ -221,6 +226,22 @@ SENTENCES = [
     (
         edited(("spec.engine.hybridCache", "On"), ("spec.engine.prefixCaching", True)),
         "spec.engine.prefixCaching is true, must be Auto or Off with spec.engine.hybridCache On.",
+    ),
+    (
+        edited(("spec.engine.type", "Emulated"), HOST_CACHE),
+        "spec.engine.hostCacheMemory is '64GiB', must be left out, because an Emulated engine "
+        "keeps nothing in the host's memory.",
+    ),
+    *(
+        (
+            edited(("spec.engine.type", "vLLM"), (f"spec.engine.{field}", value), HOST_CACHE),
+            f"spec.engine.hostCacheMemory is '64GiB', must be left out with spec.engine.{says}.",
+        )
+        for field, value, says in (
+            ("prefixCaching", False, "prefixCaching Off"),
+            ("hybridCache", "On", "hybridCache On"),
+            ("pipelineParallel", 2, "pipelineParallel above 1"),
+        )
     ),
     (
         edited(("spec.engine.hybridCache", "On"), ("spec.engine.pipelineParallel", 2)),

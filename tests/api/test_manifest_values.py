@@ -44,6 +44,7 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
             ("metadata.labels", {"team": "a"}),
             ("spec.model.servedName", "chat"),
             ("spec.engine.kvCacheMemory", "2GiB"),
+            ("spec.engine.hostCacheMemory", "64GiB"),
             ("spec.engine.hybridCache", False),
             ("spec.engine.prefixCaching", True),
             ("spec.engine.args", {"maxLogprobs": 5, "hfOverrides": {"aB": [None]}, "seed": 1.5}),
@@ -65,6 +66,7 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
     spec = manifest.spec
     assert manifest.served_name == "chat"
     assert spec.engine.kv_cache_bytes == 2 * 2**30
+    assert spec.engine.host_cache_bytes == 64 * 2**30
     assert spec.engine.hybrid_cache == "Off", "YAML reads a bare Off as false"
     assert spec.engine.prefix_caching == "On", "and On as true"
     assert spec.engine.args == {"max_logprobs": 5, "hf_overrides": {"aB": [None]}, "seed": 1.5}

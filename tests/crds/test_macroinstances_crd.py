@@ -161,6 +161,7 @@ CASES = [
     ("spec.engine.dtype", ["auto", "bfloat16", "int8"]),
     ("spec.engine.blockSize", [16, 128, 48, "32"]),
     ("spec.engine.kvCacheMemory", ["2GiB", "1KiB", "256MB", "1.5GiB", "-1GiB", "", 268435456]),
+    ("spec.engine.hostCacheMemory", ["64GiB", "1KiB", "Auto", "64Gi", "", 268435456]),
     ("spec.engine.maxNumSeqs", [1, -3]),
     ("spec.engine.args", [{}, {"seed": 1}, {"maxLogprobs": 5, "quantization": "awq"}, ["seed"]]),
     ("spec.slo.ttft", ["5s", "100ms", "1m30s", "0.5s", "1h1m1s1ms", "5", 5, "-1s", "1 s", "s"]),

@@ -23,6 +23,7 @@ from macroserve.bench.kind_models import build  # noqa: E402
 from macroserve.engine.vllm import options  # noqa: E402
 from macroserve.engine.vllm.caches import with_caches  # noqa: E402
 from macroserve.engine.vllm.options import (  # noqa: E402
+    check_host_cache,
     check_parallel,
     engine_args,
     frontend_config,
@@ -117,6 +118,19 @@ def test_shared_recurrent_states_on_a_cpu_are_refused(
     asked = replace(recurrent, prefix_caching="On")
     with pytest.raises(ValueError, match=r"must be Auto or Off for a model with recurrent layers"):
         with_caches(engine_args(asked, Pool.LP, None), asked)
+
+
+def test_cache_in_the_memory_of_the_host_shares_prefixes_and_needs_a_gpu(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = replace(settings, host_cache_bytes=3 << 29)
+    args, hybrid = with_caches(engine_args(asked, Pool.LP, None), asked)
+    assert args.kv_offloading_size == 1.5 and args.enable_prefix_caching and not hybrid.on
+    with pytest.raises(ValueError, match=r"hostCacheMemory must be left out on a machine without"):
+        check_host_cache(args)
+    check_host_cache(replace(args, kv_offloading_size=None))
+    monkeypatch.setattr(type(current_platform), "is_cuda_alike", lambda self: True)
+    check_host_cache(args)
 
 
 def test_pipeline_with_more_stages_than_layers_is_refused(settings: EngineSettings) -> None:

@@ -15,12 +15,14 @@ def _on_or_off(value: object) -> object:
     return {True: "On", False: "Off"}[value] if isinstance(value, bool) else value
 
 
-def _auto_or_bytes(value: object) -> int | None:
-    if value == "Auto":
-        return None
+def _bytes(value: object) -> int:
     if size := parse_bytes(str(value)):
         return size
     raise ValueError
+
+
+def _auto_or_bytes(value: object) -> int | None:
+    return None if value == "Auto" else _bytes(value)
 
 
 COUNT = "a whole number of at least 1"
@@ -29,6 +31,11 @@ CacheSize = Annotated[
     int | None,
     PlainValidator(_auto_or_bytes),
     Field(description="Auto or a memory size above zero such as 256MiB or 2GiB"),
+]
+HostCacheSize = Annotated[
+    int | None,
+    PlainValidator(_bytes),
+    Field(description="a memory size above zero such as 64GiB"),
 ]
 
 
@@ -54,6 +61,8 @@ class Engine(Part):
     )
     kv_cache_bytes: CacheSize = Field(default=None, alias="kvCacheMemory")
     """Size of the KV cache, bytes."""
+    host_cache_bytes: HostCacheSize = Field(default=None, alias="hostCacheMemory")
+    """Memory of the host for KV that the cache has no room for, bytes."""
     max_num_seqs: int | None = Field(default=None, ge=1, description=COUNT)
     max_batch_tokens: int | None = Field(default=None, ge=1, description=COUNT)
     """Maximum tokens of one batch."""
@@ -75,6 +84,21 @@ class Engine(Part):
         if setting == info.data.get("hybrid_cache") == "On":
             raise must_be("Auto or Off with spec.engine.hybridCache On")
         return setting
+
+    @field_validator("host_cache_bytes")
+    @classmethod
+    def _beside_a_prefix_cache(cls, size: int, info: ValidationInfo) -> int:
+        others = info.data
+        if others.get("type") == "Emulated":
+            raise must_be("left out, because an Emulated engine keeps nothing in the host's memory")
+        if others.get("pipeline_parallel", 1) > 1:
+            raise must_be("left out with spec.engine.pipelineParallel above 1")
+        # Blocks that hold hidden states are not shared.
+        if others.get("hybrid_cache") == "On":
+            raise must_be("left out with spec.engine.hybridCache On")
+        if others.get("prefix_caching") == "Off":
+            raise must_be("left out with spec.engine.prefixCaching Off")
+        return size
 
     @field_validator("args")
     @classmethod

@@ -23,6 +23,8 @@ DECIDED_BY = {
     "block_size": "spec.engine.blockSize",
     "kv_cache_memory_bytes": "spec.engine.kvCacheMemory",
     "num_gpu_blocks_override": "spec.engine.kvCacheMemory",
+    "kv_offloading_size": "spec.engine.hostCacheMemory",
+    "kv_offloading_backend": "spec.engine.hostCacheMemory",
     "max_num_seqs": "spec.engine.maxNumSeqs",
     "max_num_batched_tokens": "spec.engine.maxBatchTokens",
     "enable_prefix_caching": "spec.engine.prefixCaching",
@@ -43,7 +45,7 @@ UNSERVED = {
     ),
     **dict.fromkeys(("default_mm_loras",), "a request names its adapter as its model"),
     **dict.fromkeys(
-        ("kv_transfer_config", "kv_offloading_size", "ec_transfer_config"),
+        ("kv_transfer_config", "ec_transfer_config"),
         "the scheduler owns all KV blocks",
     ),
     **dict.fromkeys(

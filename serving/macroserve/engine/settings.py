@@ -35,6 +35,8 @@ class EngineSettings:
     block_size: int | None = None
     kv_cache_bytes: int | None = None
     """Size of the block pool, bytes."""
+    host_cache_bytes: int | None = None
+    """Memory of the host for blocks that the pool has no room for, bytes."""
     max_num_seqs: int | None = None
     max_batch_tokens: int | None = None
     adapters: dict[str, str] = field(default_factory=dict)
@@ -43,6 +45,12 @@ class EngineSettings:
     """Further vLLM engine arguments by their Python names."""
     api: dict[str, Any] = field(default_factory=dict)
     """Options of vLLM's server by their Python names."""
+
+    @property
+    def must_share_prefixes(self) -> bool:
+        """Return whether prompts have to share blocks; the memory of the host keeps such ones
+        alone."""
+        return self.prefix_caching == "On" or self.host_cache_bytes is not None
 
     @property
     def small(self) -> EngineSizes:

@@ -246,6 +246,7 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
         dtype=engine.dtype,
         block_size=engine.block_size,
         kv_cache_bytes=engine.kv_cache_bytes,
+        host_cache_bytes=engine.host_cache_bytes,
         max_num_seqs=engine.max_num_seqs,
         max_batch_tokens=engine.max_batch_tokens,
         adapters={

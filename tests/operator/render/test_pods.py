@@ -276,16 +276,30 @@ def test_instances_prefer_different_nodes() -> None:
     }
 
 
+def test_cache_in_the_memory_of_the_host_counts_as_memory_of_the_pod() -> None:
+    def memory(**engine: str) -> tuple[str, str, str]:
+        real: dict[str, Any] = {"engine": {"type": "vLLM", "kvCacheMemory": "8GiB", **engine}}
+        pod = pods(context(**real))["instance"]
+        resources = container(pod)["resources"]
+        (shm,) = [each["emptyDir"] for each in pod["spec"]["volumes"] if each["name"] == "shm"]
+        request, limit = (resources[kind]["memory"] for kind in ("requests", "limits"))
+        return request, limit, shm["sizeLimit"]
+
+    assert memory() == ("2Gi", f"{40 * 1024}Mi", "16Gi")
+    assert memory(hostCacheMemory="64GiB") == ("66Gi", f"{104 * 1024}Mi", "80Gi")
+    assert memory(hostCacheMemory="1KiB") == ("2049Mi", f"{40 * 1024 + 1}Mi", "16385Mi")
+
+
 def test_devices_are_asked_for_by_the_template_alone() -> None:
     gpu = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
     template = {"spec": {"containers": [{"name": "engine", **gpu}]}}
     real = {"engine": {"type": "vLLM", "tensorParallel": 4}}
     asked = container(pods(context(**real, template=template))["instance"])["resources"]
     assert asked["limits"].pop("memory")
-    assert asked == {**instance.REAL_RESOURCES, **gpu["resources"]}
+    assert asked == {"requests": {"memory": "2Gi"}, **gpu["resources"]}
     without = container(pods(context(**real))["instance"])["resources"]
     assert without["limits"].keys() == {"memory"}
-    assert without["requests"] == instance.REAL_RESOURCES["requests"]
+    assert without["requests"] == {"memory": "2Gi"}
     emulated = container(pods(context())["instance"])["resources"]
     assert emulated == {**instance.EMULATED_RESOURCES, "limits": {"memory": "4Gi"}}
 

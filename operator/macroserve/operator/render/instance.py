@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from macroserve.core.engine_sizes import SMALL_CACHE_BYTES
+from macroserve.core.engine_sizes import GIB, SMALL_CACHE_BYTES
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
@@ -16,16 +16,18 @@ START_S = 3600
 GRACE_S = 300
 EMULATED_RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}}
 """Resources of an Emulated engine, unless the template says otherwise."""
-REAL_RESOURCES = {"requests": {"memory": "2Gi"}}
+REAL_REQUEST_BYTES = 2 * GIB
 """Without a request, the limit would count as one. What a real engine needs (devices above all)
-only the person who chose the model knows: a template's ``resources`` say it."""
+only the person who chose the model knows: a template's ``resources`` say it. The cache in the
+memory of the host comes on top."""
 EMULATED_MEMORY_LIMIT = "4Gi"
-MEMORY_PER_DEVICE_BYTES = 32 * 2**30
+MEMORY_PER_DEVICE_BYTES = 32 * GIB
 """Memory of the host for a worker process and its share of the weights as they are loaded. On a
 machine without devices the KV cache comes on top."""
 EMULATED_SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
-REAL_SIZES = pods.FolderSizes(tmp="20Gi", cache="500Gi", shm="16Gi")
-"""cache: the models that it downloads, unless a volume of the template takes its place."""
+REAL_SHM_BYTES = 16 * GIB
+"""Memory that worker processes share, beside the cache in the memory of the host, which is there as
+well."""
 
 
 def pod(
@@ -71,10 +73,10 @@ def _rendered(context: RenderContext) -> Object:
         args=[],
         ports={"control": names.CONTROL_PORT, "http": names.INSTANCE_PORT},
         readiness="/health",
-        resources=EMULATED_RESOURCES if emulated else REAL_RESOURCES,
+        resources=EMULATED_RESOURCES if emulated else _real_resources(context),
         start_s=START_S,
         grace_s=GRACE_S,
-        sizes=EMULATED_SIZES if emulated else REAL_SIZES,
+        sizes=EMULATED_SIZES if emulated else _real_sizes(context),
         env={
             # What vLLM says of its start: the cache's size, the graphs, the attention's kernels.
             "VLLM_LOGGING_LEVEL": {"value": "INFO"},
@@ -92,7 +94,28 @@ def _memory_limit(context: RenderContext) -> str:
     if engine.type == "Emulated":
         return EMULATED_MEMORY_LIMIT
     workers_bytes = MEMORY_PER_DEVICE_BYTES * engine.tensor_parallel * engine.pipeline_parallel
-    return f"{math.ceil((workers_bytes + (engine.kv_cache_bytes or SMALL_CACHE_BYTES)) / 2**20)}Mi"
+    caches_bytes = (engine.kv_cache_bytes or SMALL_CACHE_BYTES) + _host_cache_bytes(context)
+    return f"{math.ceil((workers_bytes + caches_bytes) / 2**20)}Mi"
+
+
+def _real_resources(context: RenderContext) -> Object:
+    return {"requests": {"memory": _quantity(REAL_REQUEST_BYTES + _host_cache_bytes(context))}}
+
+
+def _real_sizes(context: RenderContext) -> pods.FolderSizes:
+    """Return the sizes of a real engine's folders. ``cache`` has the models that it downloads,
+    unless a volume of the template takes its place."""
+    shm = _quantity(REAL_SHM_BYTES + _host_cache_bytes(context))
+    return pods.FolderSizes(tmp="20Gi", cache="500Gi", shm=shm)
+
+
+def _host_cache_bytes(context: RenderContext) -> int:
+    return context.manifest.spec.engine.host_cache_bytes or 0
+
+
+def _quantity(num_bytes: int) -> str:
+    whole, rest = divmod(num_bytes, GIB)
+    return f"{math.ceil(num_bytes / 2**20)}Mi" if rest else f"{whole}Gi"
 
 
 def service(context: RenderContext) -> Object:

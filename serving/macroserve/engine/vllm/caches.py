@@ -36,7 +36,7 @@ def with_caches(
                 "spec.engine.prefixCaching is On, must be Auto or Off for a model with recurrent "
                 "layers on a CPU"
             )
-    elif settings.prefix_caching == "Auto":
+    elif not settings.must_share_prefixes and settings.prefix_caching == "Auto":
         args = replace(args, enable_prefix_caching=None)
     return args, hybrid
 

@@ -25,7 +25,7 @@ from macroserve.engine.vllm.caches import with_caches
 from macroserve.engine.vllm.choices import ServingChoices
 from macroserve.engine.vllm.grammar import CheckedInputProcessor
 from macroserve.engine.vllm.greedy import greedy
-from macroserve.engine.vllm.options import check_parallel, engine_args
+from macroserve.engine.vllm.options import check_host_cache, check_parallel, engine_args
 from macroserve.engine.vllm.scheduler import COMMAND
 from macroserve.engine.vllm.stderr_tail import StderrTail
 from macroserve.engine.vllm.stopped import end_stopped
@@ -59,6 +59,7 @@ class VllmEngine:
     async def start(self, status_path: str | None = None) -> Starlette:
         args = engine_args(self._settings, self._pool, status_path)
         check_parallel(args)
+        check_host_cache(args)
         args, self._hybrid = with_caches(args, self._settings)
         self._llm = _started(args)
         # Ingresses have checked the constraints, so this process's loop compiles none.

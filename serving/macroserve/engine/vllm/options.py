@@ -17,6 +17,7 @@ from vllm.platforms import current_platform
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
+from macroserve.core.engine_sizes import GIB
 from macroserve.core.status import Pool
 from macroserve.engine.adapter_files import MAX_RANKS, rank_of
 from macroserve.engine.settings import EngineSettings
@@ -78,7 +79,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             "pipeline_parallel_size": settings.pipeline_parallel,
             "worker_cls": _worker_class(settings, on_cpu),
             "enforce_eager": on_cpu,
-            "enable_prefix_caching": settings.prefix_caching == "On",
+            "enable_prefix_caching": settings.must_share_prefixes,
             **_adapter_limits(settings),
             # Ingresses process images, and send all of each.
             "mm_processor_cache_gb": 0,
@@ -99,7 +100,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
     )
 
 
-def _sizes(settings: EngineSettings, on_cpu: bool) -> dict[str, int | None]:
+def _sizes(settings: EngineSettings, on_cpu: bool) -> dict[str, float | None]:
     """Return the sizes of the cache and of a batch; None lets vLLM choose for the device."""
     sizes: Any = settings.small if on_cpu else settings
     return {
@@ -107,6 +108,8 @@ def _sizes(settings: EngineSettings, on_cpu: bool) -> dict[str, int | None]:
         "max_num_seqs": sizes.max_num_seqs,
         "max_num_batched_tokens": sizes.max_batch_tokens,
         "kv_cache_memory_bytes": settings.small_cache_bytes if on_cpu else settings.kv_cache_bytes,
+        # Of all ranks together, GiB.
+        "kv_offloading_size": settings.host_cache_bytes and settings.host_cache_bytes / GIB,
     }
 
 
@@ -116,6 +119,15 @@ def _worker_class(settings: EngineSettings, on_cpu: bool) -> str:
     if settings.tensor_parallel * settings.pipeline_parallel > 1:
         return ADAPTER_WORKERS_CLASS if settings.adapters else CPU_WORKER_CLASS
     return ADAPTER_WORKER_CLASS if settings.adapters else "auto"
+
+
+def check_host_cache(args: AsyncEngineArgs) -> None:
+    """Raise ValueError for a cache in the memory of the host where vLLM has none."""
+    if args.kv_offloading_size and not current_platform.is_cuda_alike():
+        raise ValueError(
+            "spec.engine.hostCacheMemory must be left out on a machine without GPUs, where vLLM's "
+            "KV cache is in the memory of the host itself"
+        )
 
 
 def check_parallel(args: AsyncEngineArgs) -> None:
