@@ -38,11 +38,13 @@ class Found:
     Attributes:
         used: What has to be vLLM's.
         ours: What a class of ours defines, in place of vLLM's or not.
+        classes: The vLLM class that each class of ours extends, and the names of its own.
     """
 
     def __init__(self) -> None:
         self.used: Touches = defaultdict(list)
         self.ours: Touches = defaultdict(list)
+        self.classes: dict[str, tuple[str, set[str]]] = {}
 
     def add(self, name: str, source: str) -> None:
         _File(name, ast.parse(source), self)
@@ -58,6 +60,8 @@ def touches() -> Found:
 
 
 class _File(ast.NodeVisitor):
+    """The file may extend classes of those that are read before it."""
+
     def __init__(self, name: str, tree: ast.Module, found: Found) -> None:
         self._name = name
         self._found = found
@@ -82,10 +86,14 @@ class _File(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         outer = self._base, self._fields, self._own
-        bases = [self._imported.get(base.id) for base in node.bases if isinstance(base, ast.Name)]
+        names = [base.id for base in node.bases if isinstance(base, ast.Name)]
+        extended = [self._found.classes[name] for name in names if name in self._found.classes]
+        bases = [self._imported.get(name) for name in names] + [base for base, _ in extended]
         self._base = next(filter(None, bases), None)
         self._fields = dict(self._typed_fields(node))
-        self._own = set(_defined(node))
+        self._own = set(_defined(node)).union(*(own for _, own in extended))
+        if self._base:
+            self._found.classes[node.name] = self._base, self._own
         self.generic_visit(node)
         self._base, self._fields, self._own = outer
 
