@@ -19,7 +19,9 @@ from support.offline_engine import (  # noqa: E402
     offline_engine,
 )
 from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
+from vllm.v1.request import Request  # noqa: E402
 
+from macroserve.engine.vllm.exact_scheduler import ExactScheduler  # noqa: E402
 from macroserve.engine.vllm.options import stock_args  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -100,6 +102,36 @@ def test_tokens_of_loaded_prompts_equal_stock_vllm(
         assert status.cached_tokens > MIN_HITS * status.prompt_tokens
 
 
+def long_responses() -> Work:
+    """Return prompts whose responses outgrow the pool, so that requests are preempted or paused."""
+    rnd = random.Random(5)
+    groups = [[rnd.randrange(3, 2000) for _ in range(200)] for _ in range(6)]
+    own = [[rnd.randrange(3, 2000) for _ in range(rnd.randrange(1, 60))] for _ in range(18)]
+    return [(groups[n % 6] + own[n], rnd.randrange(100, 300)) for n in range(18)]
+
+
+@pytest.fixture(scope="module")
+def stock_tokens_of_long_responses(settings: EngineSettings) -> dict[str, list[int]]:
+    with offline_engine(hosted(stock_args(settings))) as engine:
+        for index, work in enumerate(long_responses()):
+            engine.add(str(index), *work)
+        return engine.finish()
+
+
+@pytest.mark.parametrize("name", ["vllm", "econoserve"])
+def test_tokens_while_memory_is_short_equal_stock_vllm(
+    name: str,
+    is_async: bool,
+    settings: EngineSettings,
+    stock_tokens_of_long_responses: dict[str, list[int]],
+) -> None:
+    with offline_engine(hosted(instance_args(replace(settings, strategy=name)))) as engine:
+        for index, work in enumerate(long_responses()):
+            engine.add(str(index), *work)
+        assert engine.finish() == stock_tokens_of_long_responses
+        check_left(engine)
+
+
 def test_request_that_leaves_while_it_is_loaded_loses_no_block(
     is_async: bool, settings: EngineSettings, stock_tokens: dict[str, list[int]]
 ) -> None:
@@ -119,4 +151,33 @@ def test_request_that_leaves_while_it_is_loaded_loses_no_block(
             engine.abort(seq.request_id)
             assert seq.state is State.LOADING
             engine.finish()
+        check_left(engine)
+
+
+def test_tokens_of_prompts_that_lose_what_was_loaded_equal_stock_vllm(
+    is_async: bool,
+    settings: EngineSettings,
+    stock_tokens: dict[str, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rnd, to_come = random.Random(3), [*enumerate(workload())]
+    dropped: list[str] = []
+    drop = ExactScheduler._drop_loaded
+
+    def drop_loaded(self: ExactScheduler, request: Request) -> None:
+        dropped.append(request.request_id)
+        drop(self, request)
+
+    monkeypatch.setattr(ExactScheduler, "_drop_loaded", drop_loaded)
+    with offline_engine(hosted(instance_args(settings))) as engine:
+        while to_come or engine.unfinished:
+            if to_come and engine.unfinished < 3:
+                index, work = to_come.pop(0)
+                engine.add(str(index), *work)
+            has_loaded = bool(engine.scheduler.finished_recving_kv_req_ids)
+            if rnd.random() < (0.5 if has_loaded else 0.1):
+                engine.preempt(0.0)
+            engine.step()
+        assert engine.finish() == stock_tokens
+        assert dropped
         check_left(engine)
