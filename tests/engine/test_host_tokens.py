@@ -2,9 +2,11 @@
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from macroserve.bench.kind_models import build
 from macroserve.core.scheduler.sequence import State
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
@@ -28,6 +30,8 @@ pytestmark = pytest.mark.integration
 
 NUM_BLOCKS = 60
 """Blocks of the pool, so few that most beginnings are only in the memory of the host."""
+NUM_BLOCKS_OF_WINDOWS = 130
+"""Blocks of the pool of a model that draws them for several groups of layers."""
 HOST_GIB = 0.05
 MIN_HITS = 0.25
 """Least share of the prompt tokens that the caches have."""
@@ -67,7 +71,7 @@ def stock_tokens(settings: EngineSettings) -> dict[str, list[int]]:
         return engine.finish()
 
 
-def check_left(engine: InstanceEngine) -> None:
+def check_left(engine: InstanceEngine, num_blocks: int = NUM_BLOCKS) -> None:
     """Assert that nothing is left of requests that have ended."""
     for _ in range(2 * LOAD_STEPS):
         engine.step()
@@ -75,8 +79,8 @@ def check_left(engine: InstanceEngine) -> None:
     assert not (scheduler.requests or scheduler.kv_holding_waiting or scheduler.waiting)
     assert not (scheduler.deferred_frees or engine.policy.sequences or scheduler._leaving)
     assert not scheduler._host._under_way
-    assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == NUM_BLOCKS
-    assert ledger.free == NUM_BLOCKS
+    assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == num_blocks
+    assert ledger.free == num_blocks
     ledger.check()
 
 
@@ -181,3 +185,29 @@ def test_tokens_of_prompts_that_lose_what_was_loaded_equal_stock_vllm(
         assert engine.finish() == stock_tokens
         assert dropped
         check_left(engine)
+
+
+def test_tokens_of_a_model_with_sliding_windows_equal_stock_vllm(
+    is_async: bool, settings: EngineSettings, tmp_path: Path
+) -> None:
+    windows = replace(
+        settings,
+        model=str(build(tmp_path, "gemma3")),
+        max_batch_tokens=128,
+        args={**settings.args, "num_gpu_blocks_override": NUM_BLOCKS_OF_WINDOWS + 1},
+    )
+    tokens: list[dict[str, list[int]]] = []
+    for args in (stock_args(windows), instance_args(windows)):
+        with offline_engine(hosted(args)) as engine:
+            loaded: set[str] = set()
+            for index, work in enumerate(workload()):
+                engine.add(str(index), *work)
+                while engine.unfinished > 1:
+                    engine.step()
+                    if args.scheduler_cls:
+                        loaded |= {*engine.policy.running.loading}
+            tokens.append(engine.finish())
+            if args.scheduler_cls:
+                check_left(engine, NUM_BLOCKS_OF_WINDOWS)
+                assert loaded
+    assert tokens[0] == tokens[1]
