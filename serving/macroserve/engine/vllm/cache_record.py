@@ -75,8 +75,9 @@ class VllmCacheRecord:
             index = last_found // self._block_size
             is_there = not index or pool.get_cached_block(hashes[index - 1], [0])
             ends = index == len(hashes) or not pool.get_cached_block(hashes[index], [0])
-            has_more = self._host is not None and self._host.num_beyond(request, last_found)
-            if is_there and ends and not has_more:
+            start = last_found if is_there else last_found - self._block_size
+            num_hosted = self._host.num_beyond(request, start) if self._host else 0
+            if ends and start + num_hosted == last_found:
                 return last_found
         return self.find(request_id).num_tokens
 
