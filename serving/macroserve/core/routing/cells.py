@@ -1,11 +1,10 @@
 """An ingress asks cells in this order to take a request (top level of EcoServe's three)."""
 
 from collections.abc import Sequence
-from math import inf
 from typing import NamedTuple
 
 from macroserve.core.routing.constraints import Demand, prefill_share
-from macroserve.core.routing.prefixes import copy_s
+from macroserve.core.routing.prefixes import copy_s, latest_s
 from macroserve.core.status import CellView
 
 
@@ -59,14 +58,14 @@ def _with_prefix(ready: Sequence[CellView], demand: Demand) -> int:
     requests to one cell, where they hardly wait for their short prefills.
     """
     first, had = ready[0], demand.cached.get(ready[0].name, 0)
-    left_s, end_s = demand.ttft_left_s, _last_token_s(first, demand)
-    latest_s = inf if _first_token_s(first, demand) > left_s else left_s
+    end_s = _last_token_s(first, demand)
+    bound_s = latest_s(_first_token_s(first, demand), demand.ttft_left_s)
     num_waiting = first.num_waiting / first.num_ready
     better = [
         index
         for index, cell in enumerate(ready)
         if (num_more := demand.cached.get(cell.name, 0) - had) > 0
-        and _first_token_s(cell, demand) <= latest_s
+        and _first_token_s(cell, demand) <= bound_s
         and _last_token_s(cell, demand) - end_s
         <= copy_s(num_more, cell.prefill_s_per_token, num_waiting)
     ]
@@ -80,8 +79,8 @@ def _with_session(
     if home is None:
         return list(ready)
     # In time, or as soon as in the first cell.
-    latest_s = max(_first_token_s(ready[0], demand), demand.ttft_left_s)
-    if _first_token_s(home, demand) > latest_s:
+    bound_s = max(_first_token_s(ready[0], demand), demand.ttft_left_s)
+    if _first_token_s(home, demand) > bound_s:
         return list(ready)
     return [home, *(cell for cell in ready if cell is not home)]
 

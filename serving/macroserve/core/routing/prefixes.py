@@ -268,6 +268,16 @@ def copy_s(num_tokens: int, s_per_token: float, num_waiting: float) -> float:
     return REPLICA_COST * num_tokens * s_per_token * (1 + num_waiting)
 
 
+def latest_s(chosen_s: float, left_s: float) -> float:
+    """Return the time to the first token, seconds, beyond which a place is passed over for the
+    chosen one: where that is late itself, nothing is.
+
+    chosen_s: time to the first token at the chosen one, seconds.
+    left_s: time left of the TTFT target, seconds.
+    """
+    return left_s if chosen_s <= left_s else inf
+
+
 def with_prefix(
     chosen: InstanceView, candidates: Sequence[InstanceView], demand: Demand
 ) -> InstanceView:
@@ -283,13 +293,13 @@ def with_prefix(
     if had == max(demand.cached.values(), default=0):
         return chosen
     chosen_s = first_token_s(chosen, demand)
-    latest_s = inf if chosen_s > demand.ttft_left_s else demand.ttft_left_s
+    bound_s = latest_s(chosen_s, demand.ttft_left_s)
     better = [
         view
         for view in candidates
         if view.pool is chosen.pool
         and (num_more := demand.cached.get(view.name, 0) - had) > 0
-        and (view_s := first_token_s(view, demand)) <= latest_s
+        and (view_s := first_token_s(view, demand)) <= bound_s
         and view_s - chosen_s
         <= copy_s(num_more, view.status.prefill_s_per_token, chosen.num_waiting)
     ]
