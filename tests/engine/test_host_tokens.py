@@ -63,12 +63,16 @@ def workload() -> Work:
     return work
 
 
+def tokens_of_stock(settings: EngineSettings, work: Work) -> dict[str, list[int]]:
+    with offline_engine(hosted(stock_args(settings))) as engine:
+        for index, request in enumerate(work):
+            engine.add(str(index), *request)
+        return engine.finish()
+
+
 @pytest.fixture(scope="module")
 def stock_tokens(settings: EngineSettings) -> dict[str, list[int]]:
-    with offline_engine(hosted(stock_args(settings))) as engine:
-        for index, work in enumerate(workload()):
-            engine.add(str(index), *work)
-        return engine.finish()
+    return tokens_of_stock(settings, workload())
 
 
 def check_left(engine: InstanceEngine, num_blocks: int = NUM_BLOCKS) -> None:
@@ -116,10 +120,7 @@ def long_responses() -> Work:
 
 @pytest.fixture(scope="module")
 def stock_tokens_of_long_responses(settings: EngineSettings) -> dict[str, list[int]]:
-    with offline_engine(hosted(stock_args(settings))) as engine:
-        for index, work in enumerate(long_responses()):
-            engine.add(str(index), *work)
-        return engine.finish()
+    return tokens_of_stock(settings, long_responses())
 
 
 @pytest.mark.parametrize("name", ["vllm", "econoserve"])

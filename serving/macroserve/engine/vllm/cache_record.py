@@ -74,11 +74,11 @@ class VllmCacheRecord:
             pool, hashes = self._manager.block_pool, request.block_hashes
             index = last_found // self._block_size
             is_there = not index or pool.get_cached_block(hashes[index - 1], [0])
-            ends = index == len(hashes) or not pool.get_cached_block(hashes[index], [0])
-            start = last_found if is_there else last_found - self._block_size
-            num_hosted = self._host.num_beyond(request, start) if self._host else 0
-            if ends and start + num_hosted == last_found:
-                return last_found
+            if index == len(hashes) or not pool.get_cached_block(hashes[index], [0]):
+                start = last_found if is_there else last_found - self._block_size
+                num_hosted = self._host.num_beyond(request, start) if self._host else 0
+                if start + num_hosted == last_found:
+                    return last_found
         return self.find(request_id).num_tokens
 
     def find(self, request_id: str) -> Hit:
